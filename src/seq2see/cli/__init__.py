@@ -1,0 +1,48 @@
+"""The `seq2see` command: one file a subcommand.
+
+Subcommands import torch and other heavy things inside their functions, so that `--help` answers at once. A `UserError`
+ends the command with its one line and exit code 1; wrong usage exits with 2, as typer does.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from seq2see import __version__
+from seq2see.cli.model import describe
+from seq2see.errors import UserError
+
+app = typer.Typer(
+    name="seq2see",
+    help="Train a Transformer on your own text, run it fast, and see every number it computed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("model")(describe)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"seq2see {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"seq2see: {error}", err=True)
+        sys.exit(1)
