@@ -1,0 +1,240 @@
+"""The model against torch.nn.Transformer and Hugging Face's Marian, same sizes, same sentences, same run, on a CPU.
+
+Ours packs; theirs pad, in batches made in three ways: at random (the Trainer's default), grouped by length (the
+Trainer's option: random megabatches, each sorted) and perfectly sorted. What counts is real target and source tokens a
+second. All contenders take turns in every round, so that a noisy machine is noisy for all. Ends in one JSON line.
+
+    python benchmarks/model_cpu.py [--data DIR]        # DIR/multi30k/train.{en,de}.xz; else made-up lengths
+"""
+
+import argparse
+import json
+import lzma
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seq2see.config import ModelConfig
+from seq2see.model.layout import Packed
+from seq2see.model.positions import sinusoids
+from seq2see.model.transformer import Transformer
+
+VOCABULARY = 8000
+BATCH = 130  # sentences in a padded batch; a packed one has as many tokens
+Sentences = list[tuple[list[int], list[int]]]
+Step = Callable[[Sentences], Tensor]  # a batch to its summed loss
+
+
+def lengths(data: Path | None, count: int) -> list[tuple[int, int]]:
+    random = np.random.default_rng(0)
+    if data is None:
+        source = np.exp(random.normal(math.log(13), 0.32, count)).round().clip(3, 60).astype(int)
+        target = (source * np.exp(random.normal(0, 0.12, count))).round().clip(3, 60).astype(int)
+        return list(zip(source.tolist(), target.tolist(), strict=True))
+    sides = []
+    for language in ("en", "de"):
+        with lzma.open(data / "multi30k" / f"train.{language}.xz", "rt", encoding="utf-8") as file:
+            sides.append([len(re.findall(r"\w+|[^\w\s]", line)) + 1 for line in file])
+    pairs = list(zip(*sides, strict=True))
+    return [pairs[i] for i in random.choice(len(pairs), count, replace=False)]
+
+
+def sentences(data: Path | None, count: int) -> Sentences:
+    random = np.random.default_rng(1)
+    return [tuple(random.integers(3, VOCABULARY, n).tolist() for n in pair) for pair in lengths(data, count)]  # type: ignore[misc]
+
+
+def at_random(corpus: Sentences) -> Iterator[Sentences]:
+    for start in range(0, len(corpus), BATCH):
+        yield corpus[start : start + BATCH]
+
+
+def grouped(corpus: Sentences) -> Iterator[Sentences]:
+    """As transformers' group_by_length does: megabatches of 50 batches at random, each sorted by source length."""
+    for start in range(0, len(corpus), 50 * BATCH):
+        yield from at_random(sorted(corpus[start : start + 50 * BATCH], key=lambda pair: -len(pair[0])))
+
+
+def perfectly_sorted(corpus: Sentences) -> Iterator[Sentences]:
+    yield from at_random(sorted(corpus, key=lambda pair: (len(pair[1]), len(pair[0]))))
+
+
+def packed(corpus: Sentences) -> Iterator[Sentences]:
+    """Batches of like length filled to a budget of target tokens, the mean of a padded batch's."""
+    budget = BATCH * statistics.mean(len(target) for _, target in corpus)
+    batch: Sentences = []
+    size = 0
+    for pair in sorted(corpus, key=lambda pair: (len(pair[1]), len(pair[0]))):
+        if size + len(pair[1]) > budget:
+            yield batch
+            batch, size = [], 0
+        batch.append(pair)
+        size += len(pair[1])
+    yield batch
+
+
+def shifted(target: list[int]) -> list[int]:
+    return [1, *target[:-1]]
+
+
+def ours(config: ModelConfig) -> tuple[nn.Module, Step]:
+    model = Transformer(config)
+
+    def step(batch: Sentences) -> Tensor:
+        source = Packed.of([s for s, _ in batch])
+        target = Packed.of([shifted(t) for _, t in batch])
+        labels = torch.tensor([token for _, t in batch for token in t])
+        return F.cross_entropy(model(source, target), labels, reduction="sum")
+
+    return model, step
+
+
+def padded(side: list[list[int]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(tokens) for tokens in side], batch_first=True)
+
+
+def padded_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
+
+
+class TorchTransformer(nn.Module):
+    """torch.nn.Transformer with the embeddings and positions that it leaves to its users."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.register_buffer("waves", sinusoids(config.longest, config.width))
+        self.dropout = nn.Dropout(config.dropout)
+        self.body = nn.Transformer(
+            config.width, config.heads, config.encoder_layers, config.decoder_layers, config.feed_forward,
+            config.dropout, batch_first=True,
+        )  # fmt: skip
+
+    waves: Tensor
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim) + self.waves[: tokens.shape[1]]
+        return self.dropout(x)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], dtype=torch.bool)
+        hidden = source == 0
+        x = self.body(
+            self.embed(source), self.embed(target), tgt_mask=mask, tgt_is_causal=True,
+            src_key_padding_mask=hidden, memory_key_padding_mask=hidden,
+        )  # fmt: skip
+        return F.linear(x, self.embedding.weight)
+
+
+def torch_transformer(config: ModelConfig) -> tuple[nn.Module, Step]:
+    model = TorchTransformer(config)
+
+    def step(batch: Sentences) -> Tensor:
+        source, target = padded([s for s, _ in batch]), padded([shifted(t) for _, t in batch])
+        return padded_loss(model(source, target), padded([t for _, t in batch]))
+
+    return model, step
+
+
+def marian(config: ModelConfig) -> tuple[nn.Module, Step]:
+    model = transformers.MarianMTModel(
+        transformers.MarianConfig(
+            vocab_size=config.vocabulary, d_model=config.width, encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers, encoder_attention_heads=config.heads,
+            decoder_attention_heads=config.heads, encoder_ffn_dim=config.feed_forward,
+            decoder_ffn_dim=config.feed_forward, activation_function="relu", dropout=config.dropout,
+            scale_embedding=True, pad_token_id=0, decoder_start_token_id=1, attn_implementation="sdpa",
+        )
+    )  # fmt: skip
+
+    def step(batch: Sentences) -> Tensor:
+        source, target = padded([s for s, _ in batch]), padded([shifted(t) for _, t in batch])
+        out = model(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=target, use_cache=False)
+        return padded_loss(out.logits, padded([t for _, t in batch]))
+
+    return model, step
+
+
+@dataclass
+class Contender:
+    name: str
+    model: nn.Module
+    step: Step
+    batches: list[Sentences]
+    seconds: dict[str, list[float]]
+
+    def run(self, backward: bool) -> float:
+        self.model.train(backward)
+        start = time.perf_counter()
+        with torch.set_grad_enabled(backward):
+            for batch in self.batches:
+                loss = self.step(batch)
+                if backward:
+                    self.model.zero_grad()
+                    loss.backward()  # type: ignore[no-untyped-call]
+        return time.perf_counter() - start
+
+
+def measure(name: str, config: ModelConfig, corpus: Sentences, rounds: int) -> list[dict[str, object]]:
+    tokens = sum(len(source) + len(target) for source, target in corpus)
+    batchings = {"random": at_random, "grouped": grouped, "sorted": perfectly_sorted}
+    model, step = ours(config)
+    contenders = [Contender("seq2see", model, step, list(packed(corpus)), {"forward": [], "training": []})]
+    for peer, build in (("torch.nn.Transformer", torch_transformer), ("Marian", marian)):
+        model, step = build(config)
+        for batching, cut in batchings.items():
+            times: dict[str, list[float]] = {"forward": [], "training": []}
+            contenders.append(Contender(f"{peer}, {batching}", model, step, list(cut(corpus)), times))
+    for turn in range(rounds + 1):  # the first one warms up
+        for contender in contenders:
+            for what in ("forward", "training"):
+                seconds = contender.run(backward=what == "training")
+                if turn:
+                    contender.seconds[what].append(seconds)
+    rows: list[dict[str, object]] = []
+    print(f"\n{name}: {len(corpus):,} sentences, {tokens:,} real tokens", flush=True)
+    print(f"{'':32}{'forward':>12}{'ratio':>8}{'forward+backward':>20}{'ratio':>8}")
+    for contender in contenders:
+        row: dict[str, object] = {"size": name, "contender": contender.name}
+        line = f"{contender.name:32}"
+        for what, width in (("forward", 12), ("training", 20)):
+            # Within a round both met the same machine; the median over rounds forgets the odd one out.
+            ratios = [theirs / mine for theirs, mine in zip(contender.seconds[what], contenders[0].seconds[what], strict=True)]
+            rate = tokens / statistics.median(contender.seconds[what])
+            row[f"{what}_tokens_per_second"], row[f"{what}_ratio"] = round(rate), round(statistics.median(ratios), 2)
+            line += f"{rate:{width},.0f}{statistics.median(ratios):8.2f}"
+        rows.append(row)
+        print(line, flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder with multi30k/train.{en,de}.xz in it")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sentences", type=int, default=BATCH * 8)
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    corpus = sentences(options.data, options.sentences)
+    small = ModelConfig(
+        vocabulary=VOCABULARY, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
+    )
+    base = ModelConfig(vocabulary=VOCABULARY)
+    rows = measure("3+3 layers, width 256", small, corpus, options.rounds)
+    rows += measure("6+6 layers, width 512", base, corpus[: len(corpus) // 2], max(2, options.rounds // 2))
+    about = {"threads": torch.get_num_threads(), "torch": torch.__version__, "transformers": transformers.__version__}
+    print(json.dumps({"benchmark": "model_cpu", **about, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

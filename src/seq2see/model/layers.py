@@ -1,0 +1,189 @@
+"""The parts of a block: norm, attention with many heads, feed-forward, and the add & norm around each.
+
+All work on packed rows [T, width]; only attention knows that there are sequences. Where somebody listens, attention and
+norm are computed openly, step by step, and otherwise by the fast path: a test holds the two equal.
+
+Shapes: T tokens in the batch, U tokens of the memory that a decoder looks at, H heads, G heads of keys and values,
+d the width of a head.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seq2see.config import ModelConfig
+from seq2see.model.attention import attend, attend_openly
+from seq2see.model.layout import Layout
+from seq2see.model.positions import rotate
+from seq2see.model.taps import Taps
+
+Turn = tuple[Tensor, Tensor]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": F.silu,  # of the gate
+}
+
+
+class LayerNorm(nn.LayerNorm):
+    """(x − mean) / √(variance + ε) · γ + β over the width of each token."""
+
+    def forward(self, x: Tensor, taps: Taps) -> Tensor:  # type: ignore[override]
+        x = taps("input", x)
+        if not taps.listening:
+            return super().forward(x)
+        mean = taps("mean", x.mean(-1, keepdim=True))
+        variance = taps("variance", x.var(-1, correction=0, keepdim=True))
+        x = (x - mean) / (variance + self.eps).sqrt() * self.weight
+        return taps("output", x + self.bias if self.bias is not None else x)
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / √(mean of x² + ε) · γ: layer norm without the centring."""
+
+    def forward(self, x: Tensor, taps: Taps) -> Tensor:  # type: ignore[override]
+        x = taps("input", x)
+        if not taps.listening:
+            return super().forward(x)
+        mean_square = taps("mean_square", x.square().mean(-1, keepdim=True))
+        return taps("output", x / (mean_square + self.eps).sqrt() * self.weight)  # type: ignore[operator]
+
+
+def norm(config: ModelConfig) -> LayerNorm | RMSNorm:
+    if config.norm == "rms":
+        return RMSNorm(config.width, eps=config.norm_epsilon)
+    return LayerNorm(config.width, eps=config.norm_epsilon, bias=config.bias == "everywhere")
+
+
+class StackedLinear(nn.Linear):
+    """Several linear maps of the same input, computed as one: [T, width] → [T, n, d] each, n heads of width d."""
+
+    def __init__(self, config: ModelConfig, heads: tuple[int, ...]) -> None:
+        self.heads, self.head_width = heads, config.width_of_head
+        self.sizes = [n * self.head_width for n in heads]
+        super().__init__(config.width, sum(self.sizes), bias=config.attention_bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return super().forward(x).unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
+
+
+class Attention(nn.Module):
+    """What self- and cross-attention share: the heads look, and their findings are projected back to the width."""
+
+    def __init__(self, config: ModelConfig, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.dropout = config.attention_dropout
+        self.project = nn.Linear(config.heads * config.width_of_head, config.width, bias=config.attention_bias)
+
+    def look(
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, turn: Turn | None, taps: Taps
+    ) -> Tensor:
+        q, k, v = taps("queries", q), taps("keys", k), taps("values", v)
+        if turn is not None:
+            q, k = taps("rotated_queries", rotate(q, turn)), taps("rotated_keys", rotate(k, turn))
+        dropout = self.dropout if self.training else 0.0
+        if taps.listening:
+            heads = attend_openly(q, k, v, queries, keys, self.causal, dropout, taps)
+        else:
+            heads = attend(q, k, v, queries, keys, self.causal, dropout)  # [T, H, d]
+        # All heads' outputs side by side, then mixed by W_O.
+        return taps("projected", self.project(taps("concatenated", heads.flatten(1))))
+
+
+class SelfAttention(Attention):
+    """Each token asks all tokens of its own sequence or, if causal ("masked"), itself and those before it.
+
+    One stacked map makes queries, keys and values, its rows in the order of the heads, d rows each:
+
+        H = 4, G = 2:   q0 q1 q2 q3 k0 k1 v0 v1       heads 0 and 1 look with k0, v0; heads 2 and 3 with k1, v1
+    """
+
+    def __init__(self, config: ModelConfig, causal: bool) -> None:
+        super().__init__(config, causal)
+        self.queries_keys_values = StackedLinear(config, (config.heads, config.groups, config.groups))
+
+    def forward(self, x: Tensor, layout: Layout, turn: Turn | None, taps: Taps) -> Tensor:
+        q, k, v = self.queries_keys_values(x)  # [T, H, d], [T, G, d], [T, G, d]
+        return self.look(q, k, v, layout, layout, turn, taps)
+
+
+class CrossAttention(Attention):
+    """Each token of the output asks the tokens of the input: queries from one sequence, keys and values from another."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, causal=False)
+        self.queries = StackedLinear(config, (config.heads,))
+        self.keys_values = StackedLinear(config, (config.groups, config.groups))
+
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, taps: Taps) -> Tensor:
+        (q,) = self.queries(x)  # [T, H, d]
+        k, v = self.keys_values(memory)  # [U, G, d] each
+        return self.look(q, k, v, layout, memory_layout, None, taps)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between, the same for every token: attention looks around, this thinks alone."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = nn.Dropout(config.activation_dropout)
+        bias = config.feed_forward_bias
+        gated = config.activation == "swiglu"
+        self.expand = nn.Linear(config.width, config.feed_forward, bias=bias)
+        self.gate = nn.Linear(config.width, config.feed_forward, bias=bias) if gated else None
+        self.contract = nn.Linear(config.feed_forward, config.width, bias=bias)
+
+    def forward(self, x: Tensor, taps: Taps) -> Tensor:
+        before = taps("before", self.expand(x))
+        if self.gate is None:
+            after = self.activation(before)
+        else:
+            after = self.activation(taps("gate", self.gate(x))) * before
+        after = taps("after", after)
+        return taps("output", self.contract(self.dropout(after)))
+
+
+class AddAndNorm(nn.Module):
+    """The residual around a sub-layer: norm(x + f(x)) as in the paper, or x + f(norm(x)) as later models have it."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.first = config.norm_first
+        self.norm = norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], taps: Taps) -> Tensor:
+        if self.first:
+            return taps("sum", x + self.dropout(sublayer(self.norm(x, taps.at("norm")))))
+        return self.norm(taps("sum", x + self.dropout(sublayer(x))), taps.at("norm"))
+
+
+class Block(nn.Module):
+    """One layer of a stack: self-attention, in a translating decoder cross-attention, then feed-forward."""
+
+    def __init__(self, config: ModelConfig, causal: bool, cross: bool) -> None:
+        super().__init__()
+        self.name = "masked" if causal else "self"
+        self.attention = SelfAttention(config, causal)
+        self.attention_norm = AddAndNorm(config)
+        self.cross = CrossAttention(config) if cross else None
+        self.cross_norm = AddAndNorm(config) if cross else None
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = AddAndNorm(config)
+
+    def forward(
+        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, turn: Turn | None, taps: Taps
+    ) -> Tensor:
+        here = taps.at(self.name, rows=layout, keys=layout)
+        x = self.attention_norm(x, lambda x: self.attention(x, layout, turn, here), here)
+        if self.cross is not None:
+            there = taps.at("cross", rows=layout, keys=memory_layout)
+            x = self.cross_norm(x, lambda x: self.cross(x, layout, memory, memory_layout, there), there)
+        alone = taps.at("feed_forward")
+        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, alone), alone)

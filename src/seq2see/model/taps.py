@@ -1,0 +1,156 @@
+"""Taps: where one can look into the model, and reach in.
+
+Every quantity that the lecture notes name passes through a tap on its way: `q = taps("queries", q)`. By default a tap
+does nothing and compiles to nothing. With listeners, each tap hands its value on under a full name such as
+`decoder.3.cross.queries`; a trace keeps it, an intervention may give another one back. Intervening is thus the same
+mechanism as looking, and since taps are an argument of the forward pass, two requests never share one.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from seq2see.model.layout import Layout
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a tap shows: its formula in words, its axes, and whether a trace can work it out from others."""
+
+    formula: str
+    axes: tuple[str, ...]
+    derived: bool = False
+
+
+_QUERY = ("token", "head", "head width")
+_KEY = ("key token", "head", "head width")
+_TABLE = ("sentence", "head", "query", "key")
+_VECTOR = ("token", "width")
+
+QUANTITIES: dict[str, Quantity] = {
+    "tokens": Quantity("the token ids that enter", ("token",)),
+    "embedded": Quantity("each token's row of the embedding table, times √width where the model scales", _VECTOR),
+    "segments": Quantity("the vector of each token's segment", _VECTOR),
+    "positions": Quantity("the vector of each token's place in its sentence", _VECTOR),
+    "input": Quantity("what enters: embedded + positions for a stack, the sum for a norm after it", _VECTOR),
+    "queries": Quantity("x · W_Q: what each token looks for", _QUERY),
+    "keys": Quantity("x · W_K: what each token offers to be found by", _KEY),
+    "values": Quantity("x · W_V: what each token gives when it is found", _KEY),
+    "rotated_queries": Quantity("queries, each pair of numbers turned by an angle that grows with the position", _QUERY),
+    "rotated_keys": Quantity("keys, turned likewise, so that a score depends on the distance", _KEY),
+    "scores": Quantity("Q · Kᵀ: how well each query fits each key", _TABLE, derived=True),
+    "scaled": Quantity("scores / √head width", _TABLE, derived=True),
+    "masked": Quantity("scaled, with −∞ wherever a query may not look", _TABLE, derived=True),
+    "weights": Quantity("softmax of masked over the keys: every row adds to 1", _TABLE, derived=True),
+    "heads": Quantity("weights · V: each head's own output", _QUERY, derived=True),
+    "concatenated": Quantity("the heads' outputs side by side", ("token", "heads × head width"), derived=True),
+    "projected": Quantity("concatenated · W_O", _VECTOR),
+    "sum": Quantity("residual: what entered the sub-layer + what it computed", _VECTOR),
+    "mean": Quantity("the mean of the norm's input over the width", ("token", "1"), derived=True),
+    "variance": Quantity("the variance of the norm's input over the width", ("token", "1"), derived=True),
+    "mean_square": Quantity("the mean of the squares of the norm's input over the width", ("token", "1"), derived=True),
+    "before": Quantity("x · W₁ + b₁: the feed-forward layer before its activation", ("token", "inner width")),
+    "gate": Quantity("x · W_gate: what SwiGLU's activation acts on, to be multiplied with before", ("token", "inner width")),
+    "after": Quantity("the activation of before (for SwiGLU: silu(gate) · before)", ("token", "inner width"), derived=True),
+    "output": Quantity("what leaves: after · W₂ + b₂ for a feed-forward layer, (x − mean) / √(variance + ε) · γ + β for a norm", _VECTOR),
+    "vectors": Quantity("the final vector of each token", _VECTOR),
+    "logits": Quantity("vectors · Eᵀ: how well each token of the vocabulary fits next", ("token", "vocabulary")),
+    "probabilities": Quantity("softmax of logits over the vocabulary", ("token", "vocabulary"), derived=True),
+}  # fmt: skip
+
+
+def quantity(name: str) -> Quantity:
+    """What a full name such as `decoder.3.cross.weights` stands for."""
+    return QUANTITIES[name.rpartition(".")[2]]
+
+
+@dataclass(frozen=True)
+class Site:
+    """The place of one value in the model and in the batch."""
+
+    name: str
+    rows: Layout | None  # whose tokens the rows are
+    keys: Layout | None  # whose tokens the keys are, in an attention
+    touched: bool  # an intervention has already changed something in this part of the model
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout of the first axis where that axis is tokens."""
+        return self.keys if quantity(self.name).axes[0] == "key token" else self.rows
+
+
+class Listener(Protocol):
+    records: bool  # listeners that record come after those that intervene, so that they see what the model used
+
+    def hear(self, site: Site, value: Tensor) -> Tensor: ...
+
+
+class Taps:
+    """The default: hands every value on untouched, and knows that nobody listens."""
+
+    listening = False
+
+    def at(self, place: str, rows: Layout | None = None, keys: Layout | None = None) -> "Taps":
+        """The taps of a part of the model."""
+        return self
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        return value
+
+
+NO_TAPS = Taps()
+
+
+class OpenTaps(Taps):
+    """Taps with listeners: knows the full name of each place."""
+
+    listening = True
+
+    def __init__(
+        self, *listeners: Listener, place: str = "", rows: Layout | None = None, keys: Layout | None = None
+    ) -> None:
+        self.listeners = sorted(listeners, key=lambda listener: listener.records)
+        self.place, self.rows, self.keys = place, rows, keys
+        self.touched = False
+
+    def at(self, place: str, rows: Layout | None = None, keys: Layout | None = None) -> "OpenTaps":
+        place = f"{self.place}.{place}" if self.place and place else self.place or place
+        return OpenTaps(*self.listeners, place=place, rows=rows or self.rows, keys=keys or self.keys)
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        full = f"{self.place}.{name}" if self.place else name
+        for listener in self.listeners:
+            heard = listener.hear(Site(full, self.rows, self.keys, self.touched), value)
+            self.touched |= heard is not value
+            value = heard
+        return value
+
+
+@contextmanager
+def listening(model: nn.Module, *listeners: Listener) -> Iterator[None]:
+    """Inside the block, and in this thread only, every forward pass of the model goes through these listeners.
+
+    The model's `forward` is shadowed rather than switched, so that outside a block there is nothing to check and nothing
+    to compile. Blocks nest; leaving one, also by an exception, restores what was there.
+    """
+    outer, owner = model.forward, threading.get_ident()
+
+    def forward(*inputs: Any, taps: Taps = NO_TAPS) -> Any:
+        if threading.get_ident() != owner:
+            return outer(*inputs, taps=taps)
+        inner = taps.listeners if isinstance(taps, OpenTaps) else []
+        return outer(*inputs, taps=OpenTaps(*listeners, *inner))
+
+    shadowed = model.__dict__.get("forward")
+    model.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if shadowed is None:
+            del model.__dict__["forward"]
+        else:
+            model.__dict__["forward"] = shadowed
