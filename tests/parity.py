@@ -5,13 +5,15 @@ sentences of unequal lengths. The biases and norms of a fresh model are all 0 an
 shaken first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers.models.llama import modeling_llama
 
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.look.trace import trace
@@ -50,7 +52,8 @@ class Case:
             fast = ours(*inputs)
         outputs = relative = weights = 0.0
         for s in range(len(SOURCES)):
-            their_output, their_weights = run_theirs(theirs, ours, s)
+            with torch.no_grad(), as_precise_as(dtype):
+                their_output, their_weights = run_theirs(theirs, ours, s)
             rows = inputs[-1].layout.slice(s)
             for output in (traced, fast):
                 difference = float((output[rows] - their_output).abs().max())
@@ -60,6 +63,26 @@ class Case:
             for name, expected in their_weights.items():
                 weights = max(weights, float((t[name, s] - expected).abs().max()))
         return Difference(outputs, relative, weights)
+
+
+class _Lifted:
+    """torch, but its float32 is float64."""
+
+    float32 = torch.float64
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@contextmanager
+def as_precise_as(dtype: torch.dtype) -> Iterator[None]:
+    """Their Llama computes norms and softmax in float32 even where its weights are float64: lift that for the comparison."""
+    if dtype == torch.float64:
+        modeling_llama.torch = _Lifted()
+    try:
+        yield
+    finally:
+        modeling_llama.torch = torch
 
 
 def shaken(model: nn.Module) -> nn.Module:

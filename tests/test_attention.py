@@ -18,9 +18,7 @@ grouping = st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1), (3, 3)])
 def vectors(seed: int, queries: Layout, keys: Layout, heads: tuple[int, int], width: int = 8) -> list[Tensor]:
     random = torch.Generator().manual_seed(seed)
     shapes = [(len(queries.positions), heads[0]), (len(keys.positions), heads[1]), (len(keys.positions), heads[1])]
-    return [
-        torch.randn(*shape, width, generator=random, dtype=torch.float64, requires_grad=True) for shape in shapes
-    ]
+    return [torch.randn(*shape, width, generator=random, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
 def outcome(how: Attend, qkv: list[Tensor], queries: Layout, keys: Layout, causal: bool) -> list[Tensor]:

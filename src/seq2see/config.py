@@ -5,13 +5,14 @@ overrides such as `model.width=256`, always through the same checks: an unknown 
 combination is one line that names the key, the value and the remedy. Nothing here imports torch.
 """
 
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
-from seq2see.errors import UserError, nearest
+from seq2see.errors import UsageError, UserError, nearest
 
 T = TypeVar("T")
 
@@ -73,7 +74,8 @@ class ModelConfig:
         for name in ("norm_epsilon", "rotary_base"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")
         if not self.head_width:
-            down, up = self.width // self.heads * self.heads, -(-self.width // self.heads) * self.heads
+            step = math.lcm(self.heads, 2)  # sinusoids come in pairs
+            down, up = self.width // step * step, -(-self.width // step) * step
             choice = " or ".join(str(width) for width in (down, up) if width)
             self._require(
                 self.width % self.heads == 0,
@@ -173,17 +175,18 @@ class Config:
         for assignment in assignments:
             key, equals, text = assignment.partition("=")
             if not equals:
-                raise UserError(f'"{assignment}" is no setting: write KEY=VALUE, such as model.width=256')
+                raise UsageError(f'"{assignment}" is no setting: write KEY=VALUE, such as model.width=256')
             *sections, last = key.strip().split(".")
             place = table
             for section in sections:
                 place = place.setdefault(section, {})
                 if not isinstance(place, dict):
-                    raise UserError(
-                        f'"{assignment}" sets a key inside "{section}", which another setting makes a value'
-                    )
+                    raise UsageError(f'"{assignment}" sets a key inside "{section}", which is a value')
             place[last] = _parse_value(text.strip())
-        return build(type(self), table, base=self)
+        try:
+            return build(type(self), table, base=self)
+        except UserError as error:
+            raise UsageError(str(error)) from error
 
 
 def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, where: str = "") -> T:

@@ -11,6 +11,14 @@ from difflib import get_close_matches
 class UserError(Exception):
     """One line: what is wrong, where, and what to do about it."""
 
+    exit_code = 1
+
+
+class UsageError(UserError):
+    """The command was called in a way that cannot be meant."""
+
+    exit_code = 2
+
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of an error message that names the known word nearest to a wrong one, or else lists them all."""

@@ -6,7 +6,7 @@ Each preset says why it is as it is. The parameter counts are held to the publis
 from dataclasses import dataclass, replace
 
 from seq2see.config import ModelConfig
-from seq2see.errors import UserError, nearest
+from seq2see.errors import UsageError, nearest
 
 
 @dataclass(frozen=True)
@@ -72,5 +72,5 @@ PRESETS: dict[str, Preset] = {
 
 def preset(name: str) -> ModelConfig:
     if name not in PRESETS:
-        raise UserError(f'no preset is called "{name}": {nearest(name, PRESETS)}')
+        raise UsageError(f'no preset is called "{name}": {nearest(name, PRESETS)}')
     return PRESETS[name].model

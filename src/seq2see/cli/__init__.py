@@ -1,7 +1,7 @@
 """The `seq2see` command: one file a subcommand.
 
 Subcommands import torch and other heavy things inside their functions, so that `--help` answers at once. A `UserError`
-ends the command with its one line and exit code 1; wrong usage exits with 2, as typer does.
+ends the command with its one line and its exit code: 1, or 2 where the usage was wrong.
 """
 
 import sys
@@ -45,4 +45,4 @@ def main() -> None:
         app()
     except UserError as error:
         typer.echo(f"seq2see: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)

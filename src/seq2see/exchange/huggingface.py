@@ -66,7 +66,9 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise UserError(f"{folder} is no model folder: cannot read its config.json ({error})") from error
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise UserError(f"{folder} has no .safetensors file: save the model with save_pretrained() of a recent transformers")
+        raise UserError(
+            f"{folder} has no .safetensors file: save the model with save_pretrained() of a recent transformers"
+        )
     weights: dict[str, Tensor] = {}
     for file in files:
         try:
@@ -99,7 +101,9 @@ class Fields:
 
     def same(self, first: str, second: str) -> Any:
         if self[first] != self[second]:
-            raise UserError(f"their {first} = {self[first]} and {second} = {self[second]} differ; here they are one number")
+            raise UserError(
+                f"their {first} = {self[first]} and {second} = {self[second]} differ; here they are one number"
+            )
         return self[first]
 
     def activation(self, name: str) -> Activation:
@@ -143,7 +147,9 @@ class Tensors:
     def require_all_used(self) -> None:
         left = sorted(set(self.weights) - self.used)
         if left:
-            raise UserError(f"their tensor {left[0]} has no place here ({len(left)} such): load the bare or the language model")
+            raise UserError(
+                f"their tensor {left[0]} has no place here ({len(left)} such): load the bare or the language model"
+            )
 
 
 def _marian_config(their: Fields) -> ModelConfig:
@@ -175,7 +181,9 @@ def _marian_config(their: Fields) -> ModelConfig:
 def _marian_tensors(config: ModelConfig, their: Tensors) -> Iterator[tuple[str, Tensor]]:
     table = their.first("decoder.embed_tokens.weight", "shared.weight", "lm_head.weight")
     yield "embedding.weight", table
-    source = their.first("encoder.embed_tokens.weight", "shared.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    source = their.first(
+        "encoder.embed_tokens.weight", "shared.weight", "decoder.embed_tokens.weight", "lm_head.weight"
+    )
     if config.tie != "all":
         yield "source_embedding.weight", source
     if config.tie == "none":

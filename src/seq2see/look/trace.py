@@ -109,7 +109,9 @@ class Trace:
         return x.square().mean(-1, keepdim=True)  # mean_square
 
     def _attend_again(self, place: str) -> dict[str, Tensor]:
-        q, k = (self._kept.get(f"{place}.rotated_{name}", self._kept[f"{place}.{name}"]) for name in ("queries", "keys"))
+        q, k = (
+            self._kept.get(f"{place}.rotated_{name}", self._kept[f"{place}.{name}"]) for name in ("queries", "keys")
+        )
         rows, keys = self._rows(place), self._keys(place)
         again = Trace(self.activation, only=[f"{place}.*"])
         taps = OpenTaps(again, place=place, rows=rows, keys=keys)
@@ -143,7 +145,9 @@ class Trace:
             "only": json.dumps(self.only),
             "names": json.dumps(self._names),
             "aliases": json.dumps({name: other for name, other in aliases.items() if name != other}),
-            "layouts": json.dumps({s: [*layout.lengths.tolist(), layout.longest] for s, layout in self.layouts.items()}),
+            "layouts": json.dumps(
+                {s: [*layout.lengths.tolist(), layout.longest] for s, layout in self.layouts.items()}
+            ),
         }
         tensors = {name: self._kept[name].contiguous() for name in first.values()}
         with written_whole(path) as temporary:

@@ -1,7 +1,8 @@
 """The weights before any training, in one place, with the reasons.
 
 The aim is that at the start the numbers in every vector are of about unit size, in every layer, so that no softmax is
-saturated and no gradient dies: the first loss is then near ln(vocabulary), the loss of knowing nothing.
+saturated and no gradient dies. The first loss is then near ln(vocabulary), the loss of knowing nothing; only where norms
+come first and the tables are tied does the input token shine through to the output, until some steps have unlearned it.
 """
 
 import math

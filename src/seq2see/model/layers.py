@@ -71,14 +71,20 @@ class StackedLinear(nn.Linear):
         return super().forward(x).unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
 
 
+def projection(config: ModelConfig) -> nn.Linear:
+    """W_O, which mixes what the heads found."""
+    return nn.Linear(config.heads * config.width_of_head, config.width, bias=config.attention_bias)
+
+
 class Attention(nn.Module):
     """What self- and cross-attention share: the heads look, and their findings are projected back to the width."""
+
+    project: nn.Linear
 
     def __init__(self, config: ModelConfig, causal: bool) -> None:
         super().__init__()
         self.causal = causal
         self.dropout = config.attention_dropout
-        self.project = nn.Linear(config.heads * config.width_of_head, config.width, bias=config.attention_bias)
 
     def look(
         self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, turn: Turn | None, taps: Taps
@@ -106,6 +112,7 @@ class SelfAttention(Attention):
     def __init__(self, config: ModelConfig, causal: bool) -> None:
         super().__init__(config, causal)
         self.queries_keys_values = StackedLinear(config, (config.heads, config.groups, config.groups))
+        self.project = projection(config)
 
     def forward(self, x: Tensor, layout: Layout, turn: Turn | None, taps: Taps) -> Tensor:
         q, k, v = self.queries_keys_values(x)  # [T, H, d], [T, G, d], [T, G, d]
@@ -119,6 +126,7 @@ class CrossAttention(Attention):
         super().__init__(config, causal=False)
         self.queries = StackedLinear(config, (config.heads,))
         self.keys_values = StackedLinear(config, (config.groups, config.groups))
+        self.project = projection(config)
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, taps: Taps) -> Tensor:
         (q,) = self.queries(x)  # [T, H, d]
@@ -178,7 +186,13 @@ class Block(nn.Module):
         self.feed_forward_norm = AddAndNorm(config)
 
     def forward(
-        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, turn: Turn | None, taps: Taps
+        self,
+        x: Tensor,
+        layout: Layout,
+        memory: Tensor | None,
+        memory_layout: Layout | None,
+        turn: Turn | None,
+        taps: Taps,
     ) -> Tensor:
         here = taps.at(self.name, rows=layout, keys=layout)
         x = self.attention_norm(x, lambda x: self.attention(x, layout, turn, here), here)

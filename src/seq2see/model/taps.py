@@ -33,39 +33,42 @@ _VECTOR = ("token", "width")
 
 QUANTITIES: dict[str, Quantity] = {
     "tokens": Quantity("the token ids that enter", ("token",)),
-    "embedded": Quantity("each token's row of the embedding table, times √width where the model scales", _VECTOR),
+    "embedded": Quantity("E[token], × √width where the model scales", _VECTOR),
     "segments": Quantity("the vector of each token's segment", _VECTOR),
-    "positions": Quantity("the vector of each token's place in its sentence", _VECTOR),
-    "input": Quantity("what enters: embedded + positions for a stack, the sum for a norm after it", _VECTOR),
-    "queries": Quantity("x · W_Q: what each token looks for", _QUERY),
-    "keys": Quantity("x · W_K: what each token offers to be found by", _KEY),
-    "values": Quantity("x · W_V: what each token gives when it is found", _KEY),
-    "rotated_queries": Quantity("queries, each pair of numbers turned by an angle that grows with the position", _QUERY),
-    "rotated_keys": Quantity("keys, turned likewise, so that a score depends on the distance", _KEY),
-    "scores": Quantity("Q · Kᵀ: how well each query fits each key", _TABLE, derived=True),
+    "positions": Quantity("the vector of each token's place", _VECTOR),
+    "input": Quantity("embedded + positions", _VECTOR),
+    "queries": Quantity("x · W_Q: what a token looks for", _QUERY),
+    "keys": Quantity("x · W_K: what it can be found by", _KEY),
+    "values": Quantity("x · W_V: what it gives when found", _KEY),
+    "rotated_queries": Quantity("queries, turned by an angle that grows with the position", _QUERY),
+    "rotated_keys": Quantity("keys, turned likewise: scores then depend on distances", _KEY),
+    "scores": Quantity("Q · Kᵀ: how well query and key fit", _TABLE, derived=True),
     "scaled": Quantity("scores / √head width", _TABLE, derived=True),
-    "masked": Quantity("scaled, with −∞ wherever a query may not look", _TABLE, derived=True),
-    "weights": Quantity("softmax of masked over the keys: every row adds to 1", _TABLE, derived=True),
-    "heads": Quantity("weights · V: each head's own output", _QUERY, derived=True),
-    "concatenated": Quantity("the heads' outputs side by side", ("token", "heads × head width"), derived=True),
+    "masked": Quantity("scaled, −∞ where none may look", _TABLE, derived=True),
+    "weights": Quantity("softmax over the keys: rows add to 1", _TABLE, derived=True),
+    "heads": Quantity("weights · V: each head's finding", _QUERY, derived=True),
+    "concatenated": Quantity("the heads side by side", ("token", "heads × head width"), derived=True),
     "projected": Quantity("concatenated · W_O", _VECTOR),
-    "sum": Quantity("residual: what entered the sub-layer + what it computed", _VECTOR),
-    "mean": Quantity("the mean of the norm's input over the width", ("token", "1"), derived=True),
-    "variance": Quantity("the variance of the norm's input over the width", ("token", "1"), derived=True),
-    "mean_square": Quantity("the mean of the squares of the norm's input over the width", ("token", "1"), derived=True),
-    "before": Quantity("x · W₁ + b₁: the feed-forward layer before its activation", ("token", "inner width")),
-    "gate": Quantity("x · W_gate: what SwiGLU's activation acts on, to be multiplied with before", ("token", "inner width")),
-    "after": Quantity("the activation of before (for SwiGLU: silu(gate) · before)", ("token", "inner width"), derived=True),
-    "output": Quantity("what leaves: after · W₂ + b₂ for a feed-forward layer, (x − mean) / √(variance + ε) · γ + β for a norm", _VECTOR),
+    "sum": Quantity("x + what the sub-layer made of it", _VECTOR),
+    "norm.input": Quantity("what is to be normed", _VECTOR),
+    "norm.mean": Quantity("mean over the width", ("token", "1"), derived=True),
+    "norm.variance": Quantity("variance over the width", ("token", "1"), derived=True),
+    "norm.mean_square": Quantity("mean of the squares over the width", ("token", "1"), derived=True),
+    "norm.output": Quantity("(x − mean) / √(variance + ε) · γ + β", _VECTOR),
+    "before": Quantity("x · W₁ + b₁", ("token", "inner width")),
+    "gate": Quantity("x · W_gate: SwiGLU's second half", ("token", "inner width")),
+    "after": Quantity("activation(before); SwiGLU: silu(gate) · before", ("token", "inner width"), derived=True),
+    "output": Quantity("after · W₂ + b₂", _VECTOR),
     "vectors": Quantity("the final vector of each token", _VECTOR),
-    "logits": Quantity("vectors · Eᵀ: how well each token of the vocabulary fits next", ("token", "vocabulary")),
+    "logits": Quantity("vectors · Eᵀ: what fits next, and how well", ("token", "vocabulary")),
     "probabilities": Quantity("softmax of logits over the vocabulary", ("token", "vocabulary"), derived=True),
-}  # fmt: skip
+}
 
 
 def quantity(name: str) -> Quantity:
-    """What a full name such as `decoder.3.cross.weights` stands for."""
-    return QUANTITIES[name.rpartition(".")[2]]
+    """What a full name such as `decoder.3.cross.weights` or `decoder.final_norm.mean` stands for."""
+    place, _, what = name.rpartition(".")
+    return QUANTITIES[f"norm.{what}" if place.endswith("norm") else what]
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,9 @@ class Transformer(nn.Module):
             else None
         )
         self.encoder = Stack(config, config.encoder_layers, causal=False, cross=False) if config.has_encoder else None
-        self.decoder = Stack(config, config.decoder_layers, causal=True, cross=translates) if config.has_decoder else None
+        self.decoder = (
+            Stack(config, config.decoder_layers, causal=True, cross=translates) if config.has_decoder else None
+        )
         untied = config.has_decoder and config.tie == "none"
         self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False) if untied else None
         biased = config.has_decoder and config.output_bias
