@@ -51,7 +51,7 @@ def lengths(data: Path | None, count: int) -> list[tuple[int, int]]:
 
 def sentences(data: Path | None, count: int) -> Sentences:
     random = np.random.default_rng(1)
-    return [tuple(random.integers(3, VOCABULARY, n).tolist() for n in pair) for pair in lengths(data, count)]  # type: ignore[misc]
+    return [tuple(random.integers(3, VOCABULARY, n).tolist() for n in pair) for pair in lengths(data, count)]
 
 
 def at_random(corpus: Sentences) -> Iterator[Sentences]:
@@ -181,7 +181,7 @@ class Contender:
                 loss = self.step(batch)
                 if backward:
                     self.model.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    loss.backward()
         return time.perf_counter() - start
 
 
@@ -209,7 +209,9 @@ def measure(name: str, config: ModelConfig, corpus: Sentences, rounds: int) -> l
         line = f"{contender.name:32}"
         for what, width in (("forward", 12), ("training", 20)):
             # Within a round both met the same machine; the median over rounds forgets the odd one out.
-            ratios = [theirs / mine for theirs, mine in zip(contender.seconds[what], contenders[0].seconds[what], strict=True)]
+            ratios = [
+                theirs / mine for theirs, mine in zip(contender.seconds[what], contenders[0].seconds[what], strict=True)
+            ]
             rate = tokens / statistics.median(contender.seconds[what])
             row[f"{what}_tokens_per_second"], row[f"{what}_ratio"] = round(rate), round(statistics.median(ratios), 2)
             line += f"{rate:{width},.0f}{statistics.median(ratios):8.2f}"

@@ -55,7 +55,7 @@ def run_ours(all_batches: list[Lengths], budget: int) -> Callable[[int], Tensor]
     model = Transformer(preset("paper-base")).to(DEVICE)
     vocabulary = model.config.vocabulary
     sequences = max(map(len, all_batches)) + 64
-    inputs = []
+    inputs: list[tuple[Packed, Packed, Tensor]] = []
     for batch in all_batches:
         sides = []
         for side in (0, 1):
@@ -63,7 +63,7 @@ def run_ours(all_batches: list[Lengths], budget: int) -> Callable[[int], Tensor]
             sides.append(Packed(torch.randint(vocabulary, (budget,), device=DEVICE), layout))
         labels = torch.randint(vocabulary, (budget,), device=DEVICE)
         labels[sum(pair[1] for pair in batch) :] = -100
-        inputs.append((*sides, labels))
+        inputs.append((sides[0], sides[1], labels))
 
     @torch.compile(fullgraph=True, dynamic=False)
     def loss(source: Packed, target: Packed, labels: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def training(model: nn.Module, loss: Callable[[int], Tensor]) -> Callable[[int],
 
     def step(number: int) -> Tensor:
         value = loss(number)
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         optimizer.step()
         optimizer.zero_grad()
         return value.detach()
@@ -127,7 +127,9 @@ def seconds(step: Callable[[int], Tensor], count: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=int, default=25_000, help="tokens a side and step")
-    parser.add_argument("--batches", type=int, default=8, help="different batches, each compiled for where theirs differ")
+    parser.add_argument(
+        "--batches", type=int, default=8, help="different batches, each compiled for where theirs differ"
+    )
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Attention: the fast, the open and the column form are the same numbers, and do what the notes say."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2see.model.attention import Attend, attend, attend_in_columns, attend_openly, visible
+from seq2see.model.attention import attend, attend_in_columns, attend_openly, visible
 from seq2see.model.layout import Layout, Packed
 
+Attend = Callable[..., Tensor]
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 grouping = st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1), (3, 3)])
 
@@ -73,11 +75,12 @@ def test_a_query_in_the_middle_of_a_cache_sees_all_keys_up_to_itself() -> None:
     """SDPA's own causal flag would show it only the first key."""
     keys = Layout.of([5])
     whole = [x.detach() for x in vectors(0, keys, keys, (2, 2))]
-    expected = attend(*whole, keys, keys, causal=True)[3:]
+    q, k, v = whole
+    expected = attend(q, k, v, keys, keys, causal=True)[3:]
     last = Layout.of([2])
     queries = Layout(last.starts, last.positions + 3, last.slots, last.real, last.longest)
     for how in (attend, attend_openly, attend_in_columns):
-        got = how(whole[0][3:], whole[1], whole[2], queries, keys, causal=True)
+        got = how(q[3:], k, v, queries, keys, causal=True)
         torch.testing.assert_close(got, expected)
 
 
@@ -93,7 +96,8 @@ def test_the_mask_is_that_of_the_notes() -> None:
 def test_cross_attention_is_as_long_as_the_target_whatever_the_source(source: list[int], target: list[int]) -> None:
     count = min(len(source), len(target))
     queries, keys = Layout.of(target[:count]), Layout.of(source[:count])
-    assert attend(*vectors(0, queries, keys, (2, 2)), queries, keys).shape == (sum(target[:count]), 2, 8)
+    q, k, v = vectors(0, queries, keys, (2, 2))
+    assert attend(q, k, v, queries, keys).shape == (sum(target[:count]), 2, 8)
 
 
 def test_dropout_drops_weights_and_keeps_their_mean() -> None:

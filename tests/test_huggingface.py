@@ -27,7 +27,9 @@ def test_a_folder_reads_as_the_model_itself(build: Any, tmp_path: Path) -> None:
     theirs = shaken(build())
     theirs.save_pretrained(tmp_path)  # type: ignore[operator]
     one, other = from_huggingface(theirs), from_huggingface(tmp_path)
-    inputs = (Packed.of(SOURCES), Packed.of(TARGETS)) if one.config.shape == "encoder-decoder" else (Packed.of(SOURCES),)
+    inputs = (
+        (Packed.of(SOURCES), Packed.of(TARGETS)) if one.config.shape == "encoder-decoder" else (Packed.of(SOURCES),)
+    )
     assert one.config == other.config
     assert torch.equal(one(*inputs), other(*inputs))
 
@@ -88,7 +90,7 @@ def test_broken_folders_are_refused_in_one_line(tmp_path: Path) -> None:
         from_huggingface(tmp_path)
 
     weights.unlink()
-    with pytest.raises(UserError, match="no .safetensors file"):
+    with pytest.raises(UserError, match=r"no \.safetensors file"):
         from_huggingface(tmp_path)
 
     weights.write_bytes(whole)

@@ -26,7 +26,7 @@ Tie = Literal["all", "target", "none"]
 
 def option(default: T, help: str) -> T:
     """A field with its default and its sentence of help."""
-    return field(default=default, metadata={"help": help})  # type: ignore[no-any-return, call-overload]
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, where: 
             if not isinstance(value, Mapping):
                 raise UserError(f'"{where}{key}" is a section, so it takes keys of its own, not {_show(value)}')
             inner = getattr(base, key) if base is not None else None
-            values[key] = build(known[key], value, base=inner, where=f"{where}{key}.")  # type: ignore[arg-type]
+            values[key] = build(known[key], value, base=inner, where=f"{where}{key}.")
         else:
             values[key] = _checked(known[key], value, where + key)
     return cls(**values) if base is None else replace(base, **values)  # type: ignore[type-var]

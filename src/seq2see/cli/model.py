@@ -30,16 +30,19 @@ def describe(
     Example: seq2see model paper-base --set model.width=256 --set model.heads=4
     """
     if name is None:
-        return _list_presets(as_json)
+        _list_presets(as_json)
+        return
     config = Config(model=preset(name)).override(settings or [])
     if as_toml:
-        return typer.echo(config.to_toml(), nl=False)
+        typer.echo(config.to_toml(), nl=False)
+        return
 
     from seq2see.model.structure import structure
 
     part = structure(config.model, name)
     if as_json:
-        return typer.echo(json.dumps(asdict(part)))
+        typer.echo(json.dumps(asdict(part)))
+        return
 
     from rich.console import Console
 
@@ -48,9 +51,8 @@ def describe(
 
 def _list_presets(as_json: bool) -> None:
     if as_json:
-        return typer.echo(
-            json.dumps({name: {"reason": p.reason, "model": asdict(p.model)} for name, p in PRESETS.items()})
-        )
+        typer.echo(json.dumps({name: {"reason": p.reason, "model": asdict(p.model)} for name, p in PRESETS.items()}))
+        return
 
     from rich.console import Console
     from rich.padding import Padding

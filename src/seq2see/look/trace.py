@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -149,7 +150,8 @@ class Trace:
                 {s: [*layout.lengths.tolist(), layout.longest] for s, layout in self.layouts.items()}
             ),
         }
-        tensors = {name: self._kept[name].contiguous() for name in first.values()}
+        # Queries, keys and values are views of one stacked tensor; a file wants each by itself.
+        tensors = {name: self._kept[name].clone(memory_format=torch.contiguous_format) for name in first.values()}
         with written_whole(path) as temporary:
             save_file(tensors, temporary, metadata=about)
 

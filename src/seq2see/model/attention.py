@@ -5,11 +5,11 @@ the notes' other notation, one column a word. Tests hold all three equal, gradie
 is the only place where the model looks at a device.
 
 Shapes: T query tokens and U key tokens in the batch, S sequences, L and M tokens in the longest of each; H heads, G heads
-that keys and values have (each serves H / G query heads), d the width of a head.
+that keys and values have (each serves H / G query heads), d the width of a head. q is [T, H, d], k and v are [U, G, d], and
+the output is [T, H, d].
 """
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,19 +18,6 @@ from torch.nn.attention.varlen import varlen_attn
 
 from seq2see.model.layout import Layout
 from seq2see.model.taps import NO_TAPS, Taps
-
-
-class Attend(Protocol):
-    def __call__(
-        self,
-        q: Tensor,  # [T, H, d]
-        k: Tensor,  # [U, G, d]
-        v: Tensor,  # [U, G, d]
-        queries: Layout,
-        keys: Layout,
-        causal: bool = False,
-        dropout: float = 0.0,
-    ) -> Tensor: ...  # [T, H, d]
 
 
 def visible(queries: Layout, keys: Layout, causal: bool) -> Tensor:
@@ -114,7 +101,9 @@ def _attend_packed(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layou
     group = q.shape[1] // k.shape[1]
     if group > 1:
         k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-    return varlen_attn(
+    heads = varlen_attn(
         q, k, v, queries.starts, keys.starts, queries.longest, keys.longest,
         window_size=(-1, 0) if causal else (-1, -1),
     )  # fmt: skip
+    assert isinstance(heads, Tensor)
+    return heads

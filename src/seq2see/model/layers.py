@@ -196,7 +196,7 @@ class Block(nn.Module):
     ) -> Tensor:
         here = taps.at(self.name, rows=layout, keys=layout)
         x = self.attention_norm(x, lambda x: self.attention(x, layout, turn, here), here)
-        if self.cross is not None:
+        if self.cross is not None and self.cross_norm is not None:
             there = taps.at("cross", rows=layout, keys=memory_layout)
             x = self.cross_norm(x, lambda x: self.cross(x, layout, memory, memory_layout, there), there)
         alone = taps.at("feed_forward")

@@ -74,7 +74,7 @@ class Layout:
         """[S, L, ...] → [T, ...]: the inverse of `pad`."""
         if self.is_even:
             return x.flatten(0, 1)
-        return _TakeOnce.apply(x.flatten(0, 1), self.slots)  # type: ignore[no-untyped-call]
+        return _TakeOnce.apply(x.flatten(0, 1), self.slots)
 
 
 class _TakeOnce(torch.autograd.Function):
@@ -91,7 +91,7 @@ class _TakeOnce(torch.autograd.Function):
         ctx.shape = x.shape
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
         return gradient.new_zeros(ctx.shape).index_copy(0, rows, gradient), None
 

@@ -87,7 +87,9 @@ class Site:
 
 
 class Listener(Protocol):
-    records: bool  # listeners that record come after those that intervene, so that they see what the model used
+    @property
+    def records(self) -> bool:
+        """Listeners that record come after those that intervene, so that they see what the model used."""
 
     def hear(self, site: Site, value: Tensor) -> Tensor: ...
 
