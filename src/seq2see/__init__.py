@@ -1,3 +1,47 @@
-"""seq2see: train a Transformer on your own text, run it fast, and see every number it computed."""
+"""seq2see: train a Transformer on your own text, run it fast, and see every number it computed.
+
+What a notebook needs, in one import. Names load their modules when they are first used, so that importing seq2see does
+not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from seq2see.config import Config as Config
+    from seq2see.config import ModelConfig as ModelConfig
+    from seq2see.exchange.huggingface import from_huggingface as from_huggingface
+    from seq2see.look.intervene import Where as Where
+    from seq2see.look.intervene import attending as attending
+    from seq2see.look.intervene import attending_uniformly as attending_uniformly
+    from seq2see.look.intervene import intervene as intervene
+    from seq2see.look.intervene import patching as patching
+    from seq2see.look.intervene import scaling as scaling
+    from seq2see.look.intervene import without as without
+    from seq2see.look.trace import Trace as Trace
+    from seq2see.look.trace import trace as trace
+    from seq2see.model.layout import Packed as Packed
+    from seq2see.model.transformer import Transformer as Transformer
+    from seq2see.presets import preset as preset
+
+_HOMES = {
+    "config": ["Config", "ModelConfig"],
+    "presets": ["preset"],
+    "model.layout": ["Packed"],
+    "model.transformer": ["Transformer"],
+    "look.trace": ["Trace", "trace"],
+    "look.intervene": [
+        "Where", "attending", "attending_uniformly", "intervene", "patching", "scaling", "without",
+    ],
+    "exchange.huggingface": ["from_huggingface"],
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'seq2see' has no attribute {name!r}")
+    return getattr(import_module(f"seq2see.{_HOME[name]}"), name)
