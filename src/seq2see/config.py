@@ -22,6 +22,13 @@ Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
 Norm = Literal["layer", "rms"]
 Bias = Literal["everywhere", "attention", "feed-forward", "nowhere"]
 Tie = Literal["all", "target", "none"]
+Kind = Literal["bpe", "character", "word"]
+Normalise = Literal["none", "NFC"]
+Boundaries = Literal["blank-line", "file"]
+Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "constant"]
+Averaged = Literal["best", "last"]
+Metric = Literal["bleu", "chrf", "loss"]
+Precision = Literal["auto", "float32", "bf16"]
 
 
 def option(default: T, help: str) -> T:
@@ -132,13 +139,100 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The files that a run reads. Paths are as they were given."""
+
+    src: tuple[str, ...] = option((), "source sentences, one a line")
+    tgt: tuple[str, ...] = option((), "their translations, line by line")
+    pairs: tuple[str, ...] = option((), "instead: .tsv, .jsonl, .tmx or .po")
+    columns: str = option("", "columns of a TSV: numbers from 1, or names in its first line")
+    fields: str = option("", "fields of JSON lines")
+    languages: str = option("", "languages of a TMX, or the endings of the files in a directory")
+    text: tuple[str, ...] = option((), "plain text, for a language model")
+    boundaries: Boundaries = option("blank-line", "where documents of plain text end")
+    valid_src: tuple[str, ...] = option((), "the validation set; without one, pairs are held out of the training set")
+    valid_tgt: tuple[str, ...] = option((), "its translations")
+    valid_pairs: tuple[str, ...] = option((), "instead: a file of pairs")
+    valid_text: tuple[str, ...] = option((), "the validation text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """How text becomes tokens."""
+
+    tokenizer: Kind = option("bpe", "byte-level BPE; or one token a character, or one a word, for teaching")
+    vocabulary: int = option(0, "tokens at most; 0: chosen by the size of the corpus")
+    shared: bool = option(True, "one vocabulary for source and target")
+    normalise: Normalise = option("NFC", "canonical composition before tokenizing, in training and in use; or none")
+    dropout: float = option(0.0, "BPE-dropout: share of merges left out, drawn anew each epoch")
+    documents: bool = option(False, "a language model's attention stops where a document does")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"text.dropout = {self.dropout} must be at least 0 and less than 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained. The defaults are the paper's, but for what the size of the corpus decides."""
+
+    steps: int = option(0, "stop after so many steps; 0: no such limit")
+    epochs: float = option(0.0, "stop after so many rounds through the corpus; 0: no such limit")
+    minutes: float = option(0.0, "stop after so much time; 0: no such limit")
+    tokens: int = option(4096, "target tokens in a step, over all processes and micro-batches; 0: as many as fit")
+    accumulate: int = option(1, "micro-batches that a step is cut into; processes share them")
+    schedule: Schedule = option("inverse-sqrt", "how the learning rate goes on after the warm-up")
+    lr: float = option(1e-3, "the highest learning rate; for the paper's schedule, a factor")
+    warmup: int = option(1000, "steps in which the learning rate rises")
+    beta1: float = option(0.9, "Adam's memory of the gradient")
+    beta2: float = option(0.98, "Adam's memory of its square")
+    epsilon: float = option(1e-9, "added to Adam's denominator")
+    weight_decay: float = option(0.0, "share of each weight matrix that decays per unit of learning rate")
+    clip: float = option(1.0, "longest gradient; a longer one is scaled down; 0: any")
+    label_smoothing: float = option(0.1, "share of the target's probability spread over all tokens")
+    r_drop: float = option(0.0, "weight of the divergence between two dropped-out passes (R-Drop); 0: one pass")
+    ema: float = option(0.0, "decay of a running mean of the weights, which is then what is scored; 0: none")
+    average: int = option(5, "checkpoints whose weights are averaged in the end; 1: none")
+    average_of: Averaged = option("best", "the best checkpoints on the validation set, or the last")
+    validate_every: int = option(0, "steps between validations; 0: about an epoch")
+    validate_on: int = option(500, "sentences that are translated at each validation, at most; all at the end")
+    metric: Metric = option("bleu", "what counts on the validation set; a language model has only loss")
+    patience: int = option(0, "stop after so many validations without a better score; 0: never")
+    save_minutes: float = option(5.0, "minutes between checkpoints; one is also written at each validation")
+    save_every: int = option(0, "steps between checkpoints, if minutes are not what counts")
+    snapshots: bool = option(True, "keep small copies of the weights at steps 1, 2, 4, … to replay the training")
+    precision: Precision = option("auto", "auto is bf16 on a GPU, and float32 on a CPU below width 512")
+    compile: bool = option(True, "compile the step, on CUDA")
+    shard: bool = option(False, "shard the model over the processes (FSDP) rather than copy it (DDP)")
+    seed: int = option(1, "where all random numbers come from")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "epochs", "minutes", "tokens", "weight_decay", "clip", "r_drop", "validate_every",
+                     "patience", "save_every"):  # fmt: skip
+            self._require(getattr(self, name) >= 0, name, "must not be negative")
+        for name in ("accumulate", "average", "warmup", "validate_on"):
+            self._require(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("lr", "epsilon", "save_minutes"):
+            self._require(getattr(self, name) > 0, name, "must be greater than 0")
+        for name in ("beta1", "beta2", "label_smoothing", "ema"):
+            self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
+
+    def _require(self, holds: bool, name: str, complaint: str) -> None:
+        if not holds:
+            raise UserError(f"train.{name} = {getattr(self, name)} {complaint}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """Everything that a run or a model directory states in its config.toml."""
 
     FORMAT: ClassVar[int] = 1
 
     format: int = option(FORMAT, "version of this file's format")
+    data: DataConfig = DataConfig()
+    text: TextConfig = TextConfig()
     model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
 
     def __post_init__(self) -> None:
         if self.format != self.FORMAT:
@@ -214,6 +308,9 @@ def _checked(kind: Any, value: Any, key: str) -> Any:
         return value
     if kind is float and type(value) is int:
         return float(value)
+    if get_origin(kind) is tuple:
+        values = value if isinstance(value, list) else [value]  # one file needs no brackets
+        return tuple(_checked(get_args(kind)[0], each, key) for each in values)
     if type(value) is not kind:
         raise UserError(f"{key} = {_show(value)} must be {_KINDS[kind]}")
     return value

@@ -5,14 +5,18 @@ Each preset says why it is as it is. The parameter counts are held to the publis
 
 from dataclasses import dataclass, replace
 
-from seq2see.config import ModelConfig
+from seq2see.config import Config, ModelConfig, TextConfig, TrainConfig
 from seq2see.errors import UsageError, nearest
 
 
 @dataclass(frozen=True)
 class Preset:
+    """A model, why it is as it is, and how one of its kind is best trained."""
+
     reason: str
     model: ModelConfig
+    train: TrainConfig = TrainConfig(schedule="paper", lr=1.0, warmup=4000, tokens=25_000, steps=100_000)
+    vocabulary: int = 32000
 
 
 _MARIAN = ModelConfig(
@@ -34,11 +38,15 @@ PRESETS: dict[str, Preset] = {
         "For up to some 50,000 sentence pairs: small and strongly regularised wins there (Multi30k: 41 BLEU at this size, "
         "26 at 55 million parameters).",
         ModelConfig(width=128, heads=4, encoder_layers=4, decoder_layers=4, feed_forward=256, dropout=0.3),
+        TrainConfig(tokens=8192, lr=5e-3, warmup=2000, steps=8000, average=10, patience=20),
+        vocabulary=8000,
     ),
     "small": Preset(
         "For some 50,000 to a million pairs, and for a CPU: wide enough to translate well, small enough to train in an "
         "hour or so.",
         ModelConfig(width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024, dropout=0.2),
+        TrainConfig(tokens=8192, lr=2e-3, warmup=4000, steps=40_000, average=10, patience=10),
+        vocabulary=12000,
     ),
     "paper-base": Preset(
         "The base model of Attention Is All You Need, table 3: 65 million parameters with 37,000 shared tokens.",
@@ -47,6 +55,30 @@ PRESETS: dict[str, Preset] = {
     "paper-big": Preset(
         "The big model of the same table: 213 million parameters, dropout 0.3 as for English-German.",
         ModelConfig(vocabulary=37000, width=1024, heads=16, feed_forward=4096, dropout=0.3),
+    ),
+    "baby-gpt": Preset(
+        "A language model for up to some 20 MB of text: nanoGPT's character-level one, which learns Shakespeare in minutes.",
+        ModelConfig(
+            shape="decoder", width=384, heads=6, decoder_layers=6, feed_forward=1536, activation="gelu", norm_first=True,
+            positions="learned", longest=256, scale_embeddings=False, bias="nowhere", dropout=0.2, attention_dropout=0.2,
+        ),
+        TrainConfig(
+            tokens=16384, lr=1e-3, schedule="cosine", warmup=100, beta2=0.99, epsilon=1e-8, weight_decay=0.1, steps=5000,
+            label_smoothing=0.0, average=1, metric="loss", validate_every=250,
+        ),
+        vocabulary=4000,
+    ),
+    "small-gpt": Preset(
+        "A language model for more text than that: eight layers, 512 wide, half a page of context.",
+        ModelConfig(
+            shape="decoder", heads=8, decoder_layers=8, activation="gelu", norm_first=True, positions="learned", longest=512,
+            scale_embeddings=False, bias="nowhere", dropout=0.1,
+        ),
+        TrainConfig(
+            tokens=32768, lr=6e-4, schedule="cosine", warmup=500, beta2=0.95, epsilon=1e-8, weight_decay=0.1, steps=10_000,
+            label_smoothing=0.0, average=1, metric="loss", validate_every=500,
+        ),
+        vocabulary=16000,
     ),
     "marian": Preset("opus-mt-en-de, the shape of a thousand published Marian translators.", _MARIAN),
     "gpt2": Preset("GPT-2 small: the decoder that everyone measures against.", _GPT2),
@@ -74,3 +106,17 @@ def preset(name: str) -> ModelConfig:
     if name not in PRESETS:
         raise UsageError(f'no preset is called "{name}": {nearest(name, PRESETS)}')
     return PRESETS[name].model
+
+
+def by_size(pairs: int = 0, text_bytes: int = 0) -> str:
+    """The preset for a corpus of so many sentence pairs, or of so much text: small data want small models."""
+    if text_bytes:
+        return "baby-gpt" if text_bytes < 20_000_000 else "small-gpt"
+    return "tiny" if pairs < 50_000 else "small" if pairs < 1_000_000 else "paper-base"
+
+
+def configuration(name: str) -> Config:
+    """A preset with the training that suits it. Its vocabulary is what a tokenizer will have at most."""
+    preset(name)
+    chosen = PRESETS[name]
+    return Config(model=chosen.model, train=chosen.train, text=TextConfig(vocabulary=chosen.vocabulary))

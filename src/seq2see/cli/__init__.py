@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from seq2see import __version__
+from seq2see.cli.corpora import Spread
 from seq2see.cli.model import describe
+from seq2see.cli.train import train
 from seq2see.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("train", cls=Spread)(train)
 app.command("model")(describe)
 
 

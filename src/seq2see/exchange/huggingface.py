@@ -42,21 +42,13 @@ def from_huggingface(source: nn.Module | Path | str) -> Transformer:
     family = FAMILIES[kind]
     theirs = Tensors(weights, family.prefix)
     ours = family.config(Fields(config))
-    with torch.device("meta"):
-        model = Transformer(ours)
     tensors = dict(family.tensors(ours, theirs))
     theirs.require_all_used()
-    missing = set(model.state_dict()) - set(tensors)
-    if missing:
-        raise UserError(f"the weights lack what makes {sorted(missing)[0]} here: is this a model's whole checkpoint?")
     try:
-        model.load_state_dict(tensors, assign=True)
+        return Transformer.from_weights(ours, tensors).eval()
     except RuntimeError as error:
-        raise UserError(f"the weights do not fit their config.json: {error}") from error
-    for stack in (model.encoder, model.decoder):  # what is no weight was left on the meta device
-        if stack is not None and stack.waves is not None:
-            stack.waves = sinusoids(ours.longest, ours.width, ours.positions == "sinusoidal-halves")
-    return model.requires_grad_().eval()
+        reason = " ".join(str(error).split())
+        raise UserError(f"the weights do not fit their config.json: {reason}") from error
 
 
 def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -7,6 +7,8 @@ Shapes: T tokens of the target in the batch, U of the source.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +31,7 @@ class Stack(nn.Module):
         self.config = config
         self.positions = nn.Embedding(config.longest, config.width) if config.positions == "learned" else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
-        self.register_buffer("waves", None, persistent=False)
-        if config.positions in ("sinusoidal", "sinusoidal-halves"):
-            self.waves = sinusoids(config.longest, config.width, halves=config.positions == "sinusoidal-halves")
+        self.register_buffer("waves", self._sinusoids(config.longest), persistent=False)
         self.embedding_norm = norm(config) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, causal, cross) for _ in range(layers))
@@ -77,9 +77,13 @@ class Stack(nn.Module):
             return None
         waves = self.waves
         if layout.longest > len(waves):  # waves go on for ever, only the table ends
-            halves = self.config.positions == "sinusoidal-halves"
-            waves = sinusoids(layout.longest, self.config.width, halves).to(waves.device)
+            waves = self._sinusoids(layout.longest).to(waves.device)  # type: ignore[union-attr]
         return waves[layout.positions].to(dtype)
+
+    def _sinusoids(self, length: int) -> Tensor | None:
+        if self.config.positions not in ("sinusoidal", "sinusoidal-halves"):
+            return None
+        return sinusoids(length, self.config.width, halves=self.config.positions == "sinusoidal-halves")
 
 
 class Transformer(nn.Module):
@@ -102,6 +106,18 @@ class Transformer(nn.Module):
         biased = config.has_decoder and config.output_bias
         self.unembedding_bias = nn.Parameter(torch.zeros(config.vocabulary)) if biased else None
         initialise(self)
+
+    @classmethod
+    def from_weights(cls, config: ModelConfig, weights: Mapping[str, Tensor]) -> Self:
+        """A model with these weights, as they are: no memory is taken twice and nothing is drawn at random."""
+        with torch.device("meta"):
+            model = cls(config)
+        model.load_state_dict(dict(weights), assign=True)
+        for stack in (model.encoder, model.decoder):
+            if stack is not None:  # what is no weight was left on the meta device
+                stack.waves = stack._sinusoids(config.longest)
+        device = next(iter(weights.values())).device
+        return model.requires_grad_().to(device)
 
     def forward(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
         """The logits of every token's successor, [T, vocabulary]; for an encoder alone, its vectors, [U, width].
