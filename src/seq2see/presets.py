@@ -38,7 +38,7 @@ PRESETS: dict[str, Preset] = {
         "For up to some 50,000 sentence pairs: small and strongly regularised wins there (Multi30k: 41 BLEU at this size, "
         "26 at 55 million parameters).",
         ModelConfig(width=128, heads=4, encoder_layers=4, decoder_layers=4, feed_forward=256, dropout=0.3),
-        TrainConfig(tokens=8192, lr=5e-3, warmup=2000, steps=8000, average=10, patience=20),
+        TrainConfig(tokens=8192, lr=5e-3, warmup=2000, steps=8000, average=10, patience=10, validate_every=400),
         vocabulary=8000,
     ),
     "small": Preset(

@@ -5,11 +5,12 @@ which is exactly what training computes.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from seq2see.model.layout import Packed
+from seq2see.model.layout import Layout, Packed
 from seq2see.model.transformer import Transformer
 
 LONGER = 1.5  # a translation is given so many times the tokens of its source, and some more
@@ -21,27 +22,33 @@ def translate(
     model: Transformer, sources: Sequence[Sequence[int]], start: int, end: int, tokens: int = 4000
 ) -> list[list[int]]:
     """The translation of each source, without `<end>`, in the order given."""
-    device = model.embedding.weight.device
     outputs: list[list[int]] = [[] for _ in sources]
     for group in _groups(sources, tokens):
-        source = Packed.of([sources[i] for i in group], device)
-        memory = model.encode(source)
-        room = {i: int(len(sources[i]) * LONGER) + MORE for i in group}
-        alive = list(group)
+        source = Packed.of([sources[i] for i in group], model.embedding.weight.device)
+        memory, layout = model.encode(source), source.layout
+        alive = group
         while alive:
-            prefixes = Packed.of([[start, *outputs[i]] for i in alive], device)
-            rows = [group.index(i) for i in alive]
-            kept = torch.cat([memory[source.layout.slice(row)] for row in rows])
-            seen = Packed.of([sources[i] for i in alive], device).layout
-            vectors = model.decode(prefixes, kept, seen)
+            prefixes = Packed.of([[start, *outputs[i]] for i in alive], memory.device)
+            vectors = model.decode(prefixes, memory, layout)
             last = vectors[prefixes.layout.starts[1:].long() - 1]  # [S, width]: the last token of each
-            best: Tensor = model.logits(last, prefixes.layout).argmax(-1)
-            for i, token in zip(alive, best.tolist(), strict=True):
+            best = model.logits(last, prefixes.layout).argmax(-1).tolist()
+            going = []
+            for place, (i, token) in enumerate(zip(alive, best, strict=True)):
                 if token != end:
                     outputs[i].append(token)
-            done = {i for i, token in zip(alive, best.tolist(), strict=True) if token == end}
-            alive = [i for i in alive if i not in done and len(outputs[i]) < room[i]]
+                    if len(outputs[i]) < len(sources[i]) * LONGER + MORE:
+                        going.append(place)
+            if len(going) < len(alive):
+                memory, layout = _only(memory, [len(sources[i]) for i in alive], going)
+                alive = [alive[place] for place in going]
     return outputs
+
+
+def _only(memory: Tensor, lengths: Sequence[int], places: Sequence[int]) -> tuple[Tensor, Layout]:
+    """The vectors of some of the sequences. Lengths are known to the host, so that nobody waits for the device."""
+    starts = [0, *accumulate(lengths)]
+    rows = torch.tensor([row for place in places for row in range(starts[place], starts[place + 1])], dtype=torch.int64)
+    return memory[rows.to(memory.device)], Layout.of([lengths[place] for place in places]).to(memory.device)
 
 
 def _groups(sources: Sequence[Sequence[int]], tokens: int) -> Iterator[list[int]]:

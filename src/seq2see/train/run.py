@@ -6,6 +6,7 @@ A run can be killed at any moment and resumed: everything that it decided stands
 everything that changes in the newest checkpoint.
 """
 
+import errno
 import json
 import math
 import platform
@@ -31,7 +32,7 @@ from seq2see.presets import by_size, configuration
 from seq2see.text.check.pairs import Settings, check_pairs
 from seq2see.text.check.report import summary
 from seq2see.train.card import card
-from seq2see.train.checkpoint import Checkpoints, read
+from seq2see.train.checkpoint import Checkpoints, Found, read
 from seq2see.train.display import Display
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, join_world
@@ -58,10 +59,10 @@ def train(
     whose weights and tokenizer are the beginning.
     """
     out = Path(out)
-    if (out / "config.toml").exists():
-        raise UserError(f"{out} holds a run already: go on with --resume {out}, or choose another --out")
-    with join_world(device) as world, Display(out, world.leads) as display:
-        chosen = _choose(data, preset, settings, init, config, display)
+    with join_world(device) as world, _writing_to(out), Display(out, world.leads) as display:
+        if world.leads:
+            _claim(out)
+        chosen = world.told(lambda: _choose(data, preset, settings, init, config, display))
         if world.size > chosen.train.accumulate:
             chosen = replace(chosen, train=replace(chosen.train, accumulate=world.size))
             display.say(f"a step's {chosen.train.tokens:,} target tokens are shared by {world.size} processes")
@@ -72,22 +73,38 @@ def train(
 def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> Model:
     """Goes on where the newest sound checkpoint stands, as if nothing had happened."""
     out = Path(out)
+    with join_world(device) as world, _writing_to(out), Display(out, world.leads) as display:
+        config = world.told(lambda: _changed(out, settings, display))
+        if world.size > config.train.accumulate:
+            display.say(
+                f"a step of this run has {config.train.accumulate} micro-batches, so only as many of {world.size} "
+                f"processes have work: give each one with --set train.accumulate={world.size}"
+            )
+        return _run(config, out, world, display, None, resumed=True)
+
+
+def _claim(out: Path) -> None:
+    if (out / "config.toml").exists():
+        raise UserError(f"{out} holds a run already: go on with --resume {out}, or choose another --out")
+    out.mkdir(parents=True, exist_ok=True)  # better now than after an hour of tokenizing
+
+
+def _changed(out: Path, settings: Sequence[str], display: Display) -> Config:
+    """The run's configuration with some settings changed, where they may be."""
     before = Config.load(out / "config.toml")
     config = before.override(settings)
-    for section in ("data", "text", "model"):
+    for section in ("data", "text", "model", "train"):
         for name, value in vars(getattr(before, section)).items():
             new = getattr(getattr(config, section), name)
-            if new != value and name not in ("dropout", "attention_dropout", "activation_dropout"):
+            if new == value:
+                continue
+            if section != "train" and name not in ("dropout", "attention_dropout", "activation_dropout"):
                 raise UsageError(
                     f"{section}.{name} = {new} contradicts the run in {out}, which has {value}: start a new one, "
                     f"perhaps from its weights with --init {out}"
                 )
-    with join_world(device) as world, Display(out, world.leads) as display:
-        for section in ("model", "train"):
-            for name, value in vars(getattr(before, section)).items():
-                if getattr(getattr(config, section), name) != value:
-                    display.say(f"{section}.{name} is now {getattr(getattr(config, section), name)}, it was {value}")
-        return _run(config, out, world, display, None, resumed=True)
+            display.say(f"{section}.{name} is now {new}, it was {value}")
+    return config
 
 
 def _choose(
@@ -128,8 +145,11 @@ def _preset_by_size(data: DataConfig, display: Display) -> str:
 
 
 def _run(config: Config, out: Path, world: World, display: Display, begun: Model | None, resumed: bool) -> Model:
-    tokenizers = load_tokenizers(out) if resumed else begun.tokenizers if begun else None
-    count = _look_at(config, display, quiet=resumed)
+    count = world.told(lambda: _look_at(config, display, quiet=resumed))
+    # The leading process tokenizes, the others find its work.
+    if not world.leads:
+        world.wait()
+    tokenizers = load_tokenizers(out) if resumed or not world.leads else begun.tokenizers if begun else None
     static = world.device.type == "cuda"
     if is_translation(config.data):
         data = prepare_translation(config, out / "tokens", tokenizers, count, static)
@@ -141,7 +161,7 @@ def _run(config: Config, out: Path, world: World, display: Display, begun: Model
     if world.leads:
         save_tokenizers(out, data.tokenizers)
         save_config(out, config)
-    world.wait()
+        world.wait()
 
     torch.manual_seed(config.train.seed)
     model = Transformer(config.model).to(world.device)
@@ -185,16 +205,12 @@ class _Run:
         return self.trainer.state
 
     def restore(self) -> None:
-        found = self.checkpoints.newest()
+        found = self._found()
         if found is None:
             self.display.say("no checkpoint yet: the run starts from the beginning")
-            self.display.rewind(0)
             return
-        tensors, about, damaged = found
-        for path in damaged:
-            self.display.say(f"[yellow]{path.name} is damaged and passed over[/]")
-        self.trainer.restore(tensors, about)
-        self.display.rewind(self.state.step)
+        about = found.about
+        self.trainer.restore(found.tensors, about)
         if about["threads"] != torch.get_num_threads():
             self.display.say(
                 f"the run had {about['threads']} threads and now has {torch.get_num_threads()}: "
@@ -202,25 +218,54 @@ class _Run:
             )
         self.display.say(f"resumed at step {self.state.step:,}")
 
+    def _found(self) -> Found | None:
+        """The checkpoint to go on from, chosen by the leading process."""
+        found = self._newest() if self.world.leads else None
+        checkpoint = self.world.told(lambda: found.checkpoint if found else None)
+        if checkpoint is None or self.world.leads:
+            return found
+        return Found(checkpoint, *read(checkpoint))
+
+    def _newest(self) -> Found | None:
+        """The newest sound checkpoint; what comes after it, or was left half done, is cleared away."""
+        found, unusable = self.checkpoints.newest(self._is_own)
+        for checkpoint in unusable:
+            self.display.say(f"[yellow]{checkpoint.path.name} is damaged or of another run, and passed over[/]")
+        step = found.checkpoint.step if found else 0
+        self.checkpoints.clear(step, unusable)
+        self.display.rewind(step)
+        for part in self.out.rglob(".*.part"):
+            part.unlink(missing_ok=True)
+        return found
+
+    def _is_own(self, found: Found) -> bool:
+        return found.about.get("words") == self._words() and self.trainer.fits(found.tensors)
+
+    def _words(self) -> list[str]:
+        """What tells the checkpoints of models with other words, which may be of the same sizes."""
+        return [tokenizer.fingerprint for tokenizer in self.data.tokenizers]
+
     def go(self) -> Model:
         every = self.config.train.validate_every or self._about_an_epoch()
         self.began = time.perf_counter() - self.state.seconds
-        with _interruptible() as interrupted:
+        with _interruptible(self.world) as interrupted:
             while not self._is_over():
                 self.trainer.step()
                 state = self.state
-                state.seconds = time.perf_counter() - self.began
+                state.seconds, stop, save = self.world.most(
+                    time.perf_counter() - self.began, interrupted(), self._save_is_due()
+                )
                 if self.config.train.snapshots and state.step & (state.step - 1) == 0:
                     self._snapshot()
                 if state.step % REPORT_EVERY == 0 or state.step == 1:
                     self.display.step(self.trainer.report(), state.seconds)
                 if state.step % every == 0:
                     self._validate()
-                elif self._save_is_due():
+                elif save or stop:
                     self._save()
-                if self.world.agree(interrupted()):
-                    self._save()
+                if stop:
                     self.checkpoints.finish()
+                    self.world.wait()  # torchrun ends the others as soon as one has left
                     raise UserError(f"stopped at step {state.step:,}; go on with: seq2see train --resume {self.out}")
         if not self.state.scores or self.state.scores[-1][0] != self.state.step:
             self._validate()
@@ -240,41 +285,35 @@ class _Run:
         limited = bool(train.steps or train.epochs or train.minutes or train.patience)
         if not limited:
             raise UsageError("say when to stop: --steps, --epochs, --minutes, or --set train.patience=10")
-        return self.world.agree(tired or self.trainer.share >= 1)
+        return tired or self.trainer.share >= 1
 
     def _save_is_due(self) -> bool:
         train = self.config.train
         if train.save_every:
             return bool(self.state.step % train.save_every == 0)
-        return self.world.agree(time.perf_counter() - self.saved > train.save_minutes * 60)
+        return time.perf_counter() - self.saved > train.save_minutes * 60
 
     def _save(self) -> None:
         self.saved = time.perf_counter()
         tensors = self.trainer.tensors()
         if self.world.leads:
-            self.checkpoints.save("step", self.state.step, tensors, self.trainer.about())
+            about = self.trainer.about() | {"words": self._words()}
+            self.checkpoints.save("step", self.state.step, tensors, about)
 
     def _snapshot(self) -> None:
-        tensors = self._weights()
+        tensors = self.trainer.weights()
         if self.world.leads:
             save_weights(self.out / "snapshots" / f"step-{self.state.step:08d}.safetensors", tensors, torch.bfloat16)
 
-    def _weights(self) -> dict[str, Tensor]:
-        """The model's weights, or their running mean where one is kept."""
-        kind = "ema" if self.trainer.ema else "model"
-        found = self.trainer.tensors()
-        return {name.removeprefix(f"{kind}."): value for name, value in found.items() if name.startswith(f"{kind}.")}
-
     def _measure(self, values: Mapping[str, Tensor], most: int) -> Scores:
-        """All processes hold the weights, the leading one scores them."""
-        model = Transformer.from_weights(self.config.model, dict(values)).eval()
+        model = Transformer.from_weights(self.config.model, dict(values)).to(self.world.device).eval()
         return validate(
             model, self.data.valid_batches, self.data.valid, self.data.tokenizers, self.trainer.precision, most
         )
 
     def _validate(self) -> None:
         state, train = self.state, self.config.train
-        values = self._weights()
+        values = self.trainer.weights()
         if self.world.leads:
             scores = self._measure(values, train.validate_on)
             value = scores.value(train.metric)
@@ -283,7 +322,7 @@ class _Run:
             self.display.validation(state.step, scores, best, self.data.valid)
             if train.average > 1 or best:
                 self._keep(values)
-        state.scores = _told(state.scores, self.world)
+        state.scores = self.world.told(lambda: state.scores)
         self._save()
 
     def _keep(self, values: Mapping[str, Tensor]) -> None:
@@ -298,11 +337,12 @@ class _Run:
 
     def _finish(self) -> Model:
         """Averages, takes what is better on the whole validation set, and leaves a model."""
+        last = self.trainer.weights()
         if not self.world.leads:
             self.world.wait()
             return load(self.out)
         by_step = dict(self.state.scores)
-        kept = {c.step: read(c)[0] for c in self.checkpoints.of_kind("weights") if c.step in by_step}
+        kept = self._kept(by_step) or {self.state.step: last}
         candidates = {
             f"step {max(kept, key=lambda step: by_step[step]):,}": kept[max(kept, key=lambda step: by_step[step])]
         }
@@ -323,6 +363,18 @@ class _Run:
         self.display.say(f"[bold]{self.out}[/] is ready: {chosen}; validation loss {scores.loss:.3f}{points}")
         self.world.wait()
         return load(self.out)
+
+    def _kept(self, by_step: Mapping[int, float]) -> dict[int, dict[str, Tensor]]:
+        """The weights to average, but for those that a disk has damaged."""
+        kept = {}
+        for checkpoint in self.checkpoints.of_kind("weights"):
+            if checkpoint.step not in by_step:
+                continue
+            try:
+                kept[checkpoint.step] = read(checkpoint)[0]
+            except UserError:
+                self.display.say(f"[yellow]{checkpoint.path.name} is damaged and passed over[/]")
+        return kept
 
     def _about(self, chosen: str, scores: Scores) -> dict[str, Any]:
         state = self.state
@@ -351,31 +403,42 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([tensor.double() for tensor in tensors]).mean(0).to(tensors[0].dtype)
 
 
-def _told(scores: list[tuple[int, float]], world: World) -> list[tuple[int, float]]:
-    """What the leading process knows, in all of them."""
-    if world.size == 1:
-        return scores
-    told: list[Any] = [scores]
-    torch.distributed.broadcast_object_list(told, src=0)
-    return [tuple(score) for score in told[0]]
+@contextmanager
+def _writing_to(out: Path) -> Iterator[None]:
+    """A disk that is full or may not be written to stops the run with one line; what was written before is intact."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        begun = (out / "config.toml").is_file()
+        remedy = f"free some space, then seq2see train --resume {out}" if begun else "choose another --out"
+        raise UserError(f"cannot write {error.filename or f'to {out}'}: {error.strerror}; {remedy}") from error
+
+
+_UNWRITABLE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST,
+    errno.EIO,
+}  # fmt: skip
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def _interruptible(world: World) -> Iterator[Callable[[], bool]]:
     """Ctrl-C asks the run to save and stop; a second one stops it at once."""
-    asked = False
+    asked = 0.0
+    again = 2.0 if world.size > 1 else 0.0  # seconds: before that, it is torchrun passing on the first
 
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        if asked and time.monotonic() - asked > again:
             raise KeyboardInterrupt
-        asked = True
+        asked = asked or time.monotonic()
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     before = signal.signal(signal.SIGINT, ask)
     try:
-        yield lambda: asked
+        yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
