@@ -1,6 +1,7 @@
 """Batches: every sentence once an epoch, in full batches of like length, the same for one process and for many."""
 
 import itertools
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.model.layout import Layout
 from seq2see.model.transformer import Transformer
-from seq2see.text.batches import IGNORED, Batch, PairBatches, Sequences, Shape, TextBatches, _filled_up
+from seq2see.text.batches import IGNORED, Batch, PairBatches, Sequences, Shape, TensorBatch, TextBatches, _filled_up
 from seq2see.text.packing import Budget, plan
 from seq2see.text.store import Side, Store, store_pairs, store_texts
 from seq2see.text.tokenizer import Tokenizer
@@ -314,3 +315,11 @@ def test_from_text_to_the_model(tmp_path: Path) -> None:
     text = store_texts(tmp_path, ((source, True) for source, _ in pairs), "key", tokenizer)
     (batch,) = TextBatches(text, 100, tokenizer, context=100).share(0)
     assert batch.to().inputs.tokens.dtype == torch.int64
+
+
+def test_the_document_runs() -> None:
+    document = (Path(__file__).parent.parent / "docs" / "text.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", document, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert isinstance(names["tensors"], TensorBatch)

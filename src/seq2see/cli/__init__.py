@@ -10,8 +10,11 @@ from typing import Annotated
 import typer
 
 from seq2see import __version__
+from seq2see.cli.check import check
 from seq2see.cli.corpora import Spread
+from seq2see.cli.data import data_app
 from seq2see.cli.model import describe
+from seq2see.cli.runs import runs
 from seq2see.cli.train import train
 from seq2see.errors import UserError
 
@@ -25,6 +28,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", cls=Spread)(train)
+app.command("runs")(runs)
+app.add_typer(data_app, name="data")
+data_app.command("check", cls=Spread)(check)
 app.command("model")(describe)
 
 

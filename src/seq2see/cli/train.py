@@ -1,5 +1,8 @@
 """`seq2see train`: from text files to a scored model in a directory."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +65,8 @@ def train(
     from seq2see.train import run
 
     if resume is not None:
-        run.resume(resume, chosen, device)
+        with _leaving_at_once():
+            run.resume(resume, chosen, device)
         return
     if out is None:
         raise UsageError("say where the model is to be: --out DIRECTORY")
@@ -72,7 +76,18 @@ def train(
         valid_tgt=_paths(valid_tgt), valid_pairs=_paths(valid_pairs), valid_text=_paths(valid_text),
     )  # fmt: skip
     again = Config.load(config) if config is not None else None
-    run.train(data, out, preset=preset, settings=chosen, init=init, config=again, device=device)
+    with _leaving_at_once():
+        run.train(data, out, preset=preset, settings=chosen, init=init, config=again, device=device)
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """A Ctrl-C that ends the run: in an orderly end, Python would wait for the threads that write and read ahead."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("seq2see: left at once; the last checkpoint is intact", err=True)
+        os._exit(130)
 
 
 def _paths(files: c.Files) -> tuple[str, ...]:

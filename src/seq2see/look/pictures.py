@@ -1,4 +1,6 @@
-"""Traces made visible."""
+"""Traces made visible, in the terminal."""
+
+from collections.abc import Sequence
 
 import torch
 from rich.markup import escape
@@ -29,3 +31,19 @@ def _statistics(value: Tensor) -> tuple[str, str]:
         return "", ""
     finite = value[torch.isfinite(value)]
     return f"{finite.mean():.3f}", f"{finite.std(correction=0):.3f}"
+
+
+def attention_table(weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> Table:
+    """Attention weights as percent, the stronger the brighter; a row looks, a column is looked at."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("")
+    for column in columns:
+        table.add_column(escape(column), justify="right", no_wrap=True)
+    for word, row in zip(rows, weights.tolist(), strict=True):
+        table.add_row(f"[bold]{escape(word)}[/]", *(_shaded(value) for value in row))
+    return table
+
+
+def _shaded(value: float) -> str:
+    style = "bold white on blue" if value >= 0.5 else "cyan" if value >= 0.15 else "dim"
+    return f"[{style}]{value:4.0%}[/]"

@@ -83,7 +83,7 @@ class Batch:
         source = None if self.source is None else self.source.part(first, end)
         bounds = np.concatenate([[0], np.cumsum(self.inputs.lengths)])
         targets = self.targets[bounds[first] : bounds[end]]
-        return Batch(source, self.inputs.part(first, end), targets, self.sentences[first:end])
+        return Batch(source, self.inputs.part(first, end), targets, self.sentences)
 
     def to(self, device: "torch.device | str" = "cpu") -> "TensorBatch":
         """The batch as tensors; to a GPU they travel from pinned memory, without anybody waiting."""

@@ -28,7 +28,8 @@ def seeded(count: int, *parts: int) -> Hashes:
 
 def draws(count: int, *parts: int) -> Hashes:
     """Number i of these depends on the parts and on i alone."""
-    return mix(seeded(count, *parts) + np.arange(count, dtype=np.uint64))
+    numbers: Hashes = np.arange(count, dtype=np.uint64)
+    return mix(seeded(count, *parts) + numbers)
 
 
 def uniform(hashes: Hashes) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ into the budget of either side; then the batches are shuffled. A plan is compute
 alone, in a few array operations, and not from the number of processes or from what was trained before.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,10 @@ from seq2see.text.draws import draws, uniform
 Lengths = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
-# How far a sentence may stray from its place by length, as a part of its length. More makes epochs more different and,
-# since sentences long on one side meet others long on the other, batches fuller (97.5% at 0.1, 98% at 0.15); less makes
-# their sentences more alike (the mean length is 0.90 of the longest at 0.1).
+# How far a sentence may stray from its place by length, as a part of its length. More makes epochs more different and
+# batches fuller, since sentences long on one side meet others long on the other; less makes their sentences more alike.
+# Multi30k at 4,000 tokens: 94.8% full at 0.02, 97.3% at 0.05, 97.7% at 0.15, 98.1% at 0.3; the mean length is 0.94, 0.93,
+# 0.89, 0.82 of the longest in its batch.
 _NOISE = 0.15
 
 
@@ -84,7 +86,9 @@ def fitted(source: Lengths, target: Lengths, budget: Budget) -> Budget:
     trial = plan(source, target, budget, seed=0, epoch=0)
     last = trial.order[trial.starts[-2] :]
     fill = max(int(source[last].sum()) / budget.source, int(target[last].sum()) / budget.target)
-    share = (len(trial) - 1 + fill) / len(trial) * 1.003  # the cuts fall elsewhere then, and a bit more is lost
+    # Other epochs are cut elsewhere; with this much to spare, none of them spills over into one more batch.
+    needed = (len(trial) - 1 + fill) * 1.003
+    share = needed / math.ceil(needed)
     sides = ((budget.source, source), (budget.target, target))
     return Budget(*(max(min(whole, -(-round(whole * share) // 8) * 8), int(side.max())) for whole, side in sides))
 

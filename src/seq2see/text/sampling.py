@@ -92,7 +92,7 @@ def merge(symbols: Ints, words: Longs, seeds: Hashes, merges: Merges, probabilit
         alive[best] = merges.results[ranks[best]]
         kept[best + 1] = False
         best = np.cumsum(kept)[best] - 1  # the same places among those kept
-        alive, owners, ranks, origins, keys = (x[kept] for x in (alive, owners, ranks, origins, keys))
+        alive, owners, ranks, origins, keys = alive[kept], owners[kept], ranks[kept], origins[kept], keys[kept]
         for changed in (best, best[best > 0] - 1):
             _refresh(ranks, changed, alive, owners, merges)
         step += 1
