@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Pictures of Hindi want a font for Devanagari; who is not root on a Debian installs one by hand, if at all.
+FONT := test "$$(id -u)" != 0 || ! command -v apt-get || fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 
 .PHONY: setup demo test lint format types parity bench clean
 
@@ -10,6 +12,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(FONT) || true
 	touch $@
 
 demo: setup
@@ -33,9 +36,13 @@ format: setup
 parity: setup
 	$(BIN)/python -m tests.parity
 
-# Slow; DATA is a folder with a multi30k/ in it, or empty for made-up sentence lengths.
+# Slow, and wants a quiet machine. DATA is a folder with multi30k/, en-hi/ and lm/ in it; the README tells what each needs.
 bench: setup
+	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
+	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
+	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
+	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist

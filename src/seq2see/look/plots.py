@@ -1,5 +1,7 @@
 """Pictures as files, by matplotlib: the `plot` extra."""
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from seq2see.errors import UserError
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
-# A font for each script that we meet; matplotlib takes the next one for what the first has not.
-FONTS = ["DejaVu Sans", "Noto Sans Devanagari", "Lohit Devanagari", "Nirmala UI", "Kohinoor Devanagari", "Mangal"]
+# matplotlib takes the next font for what the first has not.
+LATIN = "DejaVu Sans"  # comes with matplotlib
+DEVANAGARI = ["Noto Sans Devanagari", "Lohit Devanagari", "Nirmala UI", "Kohinoor Devanagari", "Mangal"]
 
 
 def pyplot() -> Any:
@@ -23,8 +26,16 @@ def pyplot() -> Any:
     matplotlib.use("Agg")
     from matplotlib import font_manager, pyplot
 
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    pyplot.rcParams["font.family"] = [font for font in FONTS if font in known] or ["sans-serif"]
+    manager = font_manager.fontManager
+    for path in font_manager.findSystemFonts():  # its own list is cached, and does not know a font installed since
+        if any(name.replace(" ", "").lower() in path.replace("-", "").lower() for name in DEVANAGARI):
+            manager.addfont(path)
+    known = {font.name for font in manager.ttflist}
+    found = [font for font in DEVANAGARI if font in known]
+    pyplot.rcParams["font.family"] = [LATIN, *found]
+    if not found:
+        print('no font for Devanagari was found: install one, such as Debian\'s "fonts-lohit-deva"', file=sys.stderr)
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
     return pyplot
 
 
@@ -74,4 +85,4 @@ def _save(figure: Any, path: Path) -> None:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot draw {path}: {error}") from error
     finally:
-        pyplot().close(figure)
+        figure.clear()
