@@ -1,0 +1,56 @@
+"""Other meanings that English puts in the same words, whose translations are right as well.
+
+"We cut the cake" may be today's habit or yesterday's deed; "what do you play?" may ask for a game (खेलते) or an instrument
+(बजाते). A meaning is varied in these ways, and kept if its English does not change.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+from seq2see.text.sample import english
+from seq2see.text.sample.lexicon import Verb, verbs
+from seq2see.text.sample.meaning import Clause, Joined, Meaning, Phrase, Pronoun, Tense
+
+EITHER_WAY: dict[Tense, Tense] = {"present": "past", "past": "present"}
+
+
+def alike(meaning: Meaning) -> Iterator[Meaning]:
+    """The meaning itself, and every other one with its words."""
+    yield meaning
+    words = [word.text for word in english.sentence(meaning)]
+    for other in _variants(meaning):
+        if [word.text for word in english.sentence(other)] == words:
+            yield other
+
+
+def _variants(meaning: Meaning) -> Iterator[Meaning]:
+    if isinstance(meaning, Joined):
+        yield from (replace(meaning, first=first) for first in _variants(meaning.first))
+        yield from (replace(meaning, second=second) for second in _variants(meaning.second))
+        return
+    if meaning.verb.english[0] == english.past(meaning.verb) and meaning.tense in EITHER_WAY:
+        yield replace(meaning, tense=EITHER_WAY[meaning.tense])
+    if meaning.object is None or _asks_what(meaning.object):
+        for verb in homonyms(meaning.verb):
+            if _could(verb, meaning):
+                yield replace(meaning, verb=verb)
+
+
+def _asks_what(phrase: Phrase) -> bool:
+    return isinstance(phrase.head, Pronoun) and phrase.head.subject == "what"
+
+
+def _could(verb: Verb, meaning: Clause) -> bool:
+    """Whether the subject can do the other thing too, with as many others involved."""
+    doer = meaning.subject.kinds or frozenset({"person"})
+    said = meaning.mood != "statement" or meaning.tense in verb.lists.get("only", (meaning.tense,))
+    return bool(doer & verb.subjects) and bool(verb.objects) == bool(meaning.verb.objects) and said
+
+
+@cache
+def homonyms(verb: Verb) -> tuple[Verb, ...]:
+    """Other rows with the same English and another Hindi."""
+    own = (verb.host, verb.root, verb.subject_case)
+    same = (other for other in verbs() if other.lemma == verb.lemma)
+    return tuple(other for other in same if (other.host, other.root, other.subject_case) != own)
