@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from seq2see.config import Config
@@ -65,7 +65,8 @@ def load(path: Path | str | None = None, device: str = "cpu") -> Model:
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
     with written_whole(path) as part:
-        save_file({name: w.detach().to("cpu", dtype).contiguous() for name, w in weights.items()}, part)
+        # Not save_file, whose error on a full disk is none of the system's.
+        part.write_bytes(save({name: w.detach().to("cpu", dtype).contiguous() for name, w in weights.items()}))
 
 
 def save_tokenizers(folder: Path, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:

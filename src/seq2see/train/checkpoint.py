@@ -8,7 +8,7 @@ somebody else has put there, does not fit its name and is passed over for the ne
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,12 @@ class Checkpoint(NamedTuple):
     kind: str  # "step" has everything, "weights" only what is to be averaged
     step: int
     digest: str
+
+
+class Found(NamedTuple):
+    checkpoint: Checkpoint
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
 
 
 class Checkpoints:
@@ -77,20 +83,32 @@ class Checkpoints:
                 if match and match[1] == kind:
                     yield Checkpoint(path, kind, int(match[2]), match[3])
 
-    def newest(self) -> tuple[dict[str, Tensor], dict[str, Any], list[Path]] | None:
-        """The newest sound checkpoint's tensors and what it says of itself, and the damaged ones passed over."""
-        damaged: list[Path] = []
+    def newest(self, fits: Callable[[Found], bool]) -> tuple[Found | None, list[Checkpoint]]:
+        """The newest sound checkpoint that is of this run, and those passed over."""
+        unusable: list[Checkpoint] = []
         for checkpoint in self.of_kind("step"):
             try:
-                return *read(checkpoint), damaged
+                found = Found(checkpoint, *read(checkpoint))
             except UserError:
-                damaged.append(checkpoint.path)
-        if damaged:
+                unusable.append(checkpoint)
+                continue
+            if fits(found):
+                return found, unusable
+            unusable.append(checkpoint)
+        if unusable:
             raise UserError(
-                f"{self.folder} has {len(damaged)} checkpoints and all are damaged, the newest {damaged[0].name}: "
-                "start again with another --out"
+                f"{self.folder} has {len(unusable)} checkpoints, and all are damaged or of another run, the newest "
+                f"{unusable[0].path.name}: start again with another --out"
             )
-        return None
+        return None, unusable
+
+    def clear(self, step: int, unusable: Sequence[Checkpoint]) -> None:
+        """Leaves nothing that a run which goes on from this step could take for its own."""
+        for checkpoint in unusable:
+            checkpoint.path.rename(checkpoint.path.with_suffix(".damaged"))
+        for checkpoint in self.of_kind("step") + self.of_kind("weights"):
+            if checkpoint.step > step:
+                checkpoint.path.unlink(missing_ok=True)
 
 
 def read(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from seq2see.files import written_whole
 from seq2see.train.loop import Progress as Step
 from seq2see.train.validate import Scores
 
@@ -46,7 +47,7 @@ class Display:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(text)
+        self.console.print(text, soft_wrap=True)  # a path cut in two could not be copied
 
     def step(self, at: Step, seconds: float) -> None:
         self._log({"kind": "step", **asdict(at), "seconds": round(seconds, 3)})
@@ -88,7 +89,8 @@ class Display:
         path = self.folder / "log.jsonl"
         if self.leads and path.is_file():
             rows = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-            path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+            with written_whole(path) as part:
+                part.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 
 def _step_of(line: str) -> float:

@@ -7,7 +7,7 @@ it: a run that was killed and resumed makes the very same steps.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -64,7 +64,7 @@ class Trainer:
         self.module = spread(model, world, config.train.shard)
         self.precision = precision_of(config, world.device)
         # Only matrices decay: biases and norms have no size to keep small.
-        parameters = list(model.parameters())
+        parameters = list(model.parameters())  # from here on shards, if they are sharded
         groups = [
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.train.weight_decay},
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
@@ -93,7 +93,9 @@ class Trainer:
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(train, self.config.model.width, state.step, self.share)
-        total = self.world.sum(torch.tensor(float(sum(b.count for b in planned.batches)), device=self.world.device))
+        # Filled on the device, since copying a number there would make the host wait for it.
+        count = float(sum(batch.count for batch in planned.batches))
+        total = self.world.sum(torch.full((), count, device=self.world.device))
         plain = self._backward(planned.batches, total)
         length, bad = self._update()
         self._sums += torch.stack([self.world.sum(plain).nan_to_num(), total, length])
@@ -123,7 +125,7 @@ class Trainer:
         torch.manual_seed(mixed(self.config.train.seed, self.state.step, self.world.rank))
         plain = torch.zeros((), device=self.world.device)
         for number, batch in enumerate(batches):
-            with without_sync(self.module, last=number == len(batches) - 1):  # type: ignore[attr-defined]
+            with without_sync(self.module, last=number == len(batches) - 1):
                 losses = self._losses(batch.to(self.world.device))
                 # Averaging over processes will divide by their number.
                 (losses.objective * (self.world.size / total)).backward()
@@ -191,8 +193,11 @@ class Trainer:
     @property
     def epochs(self) -> float:
         """Rounds through the corpus so far."""
-        state = self.state
-        return state.epoch + state.batch / self.batches(state.epoch).count(state.epoch)
+        return self.state.epoch + self.state.batch / self._batches_now()
+
+    def _batches_now(self) -> int:
+        """Micro-batches of the epoch in which the run is."""
+        return self.batches(self.state.epoch).count(self.state.epoch)
 
     @property
     def share(self) -> float:
@@ -217,22 +222,36 @@ class Trainer:
 
     def _plan(self, epoch: int, first: int) -> "_Step":
         """The micro-batches first, first + 1, … of a step, shared out among the processes."""
-        batches, micro = self.batches(epoch), self.config.train.accumulate
-        # Beyond the last batch of an epoch there are idle ones, in which nothing counts: one of them keeps a process in
-        # step with the others, more would be idle work.
-        own = [batches.batch(epoch, first + i) for i in range(self.world.rank, micro, self.world.size)]
-        own = [batch for batch in own if batch.count] or own[:1]
-        return _Step(own, (epoch, first + micro) if first + micro < batches.count(epoch) else (epoch + 1, 0))
+        batches, world = self.batches(epoch), self.world
+        count = batches.count(epoch)
+        end = min(first + self.config.train.accumulate, count)
+        # All make the same number of passes, as shards are exchanged in each: who has no batch gets an idle one, which
+        # is what there is beyond the last.
+        numbers = [number + world.rank for number in range(first, end, world.size)]
+        own = [batches.batch(epoch, number if number < end else count) for number in numbers]
+        return _Step(own, (epoch, end) if end < count else (epoch + 1, 0))
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's weights, or their running mean where one is kept; whole, in the leading process."""
+        return self._gathered(self.ema or dict(self.model.named_parameters()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that changes in training, in one piece each, by name."""
-        found = {f"model.{name}": whole(p.detach()) for name, p in self.model.named_parameters()}
+        """Everything that changes in training, by name; whole, in the leading process."""
+        found = {f"model.{name}": p for name, p in self.model.named_parameters()}
         for name, p in self.model.named_parameters():
-            for key, value in self.optimizer.state[p].items():
-                found[f"{key}.{name}"] = whole(value)
-        return found | {f"ema.{name}": whole(value) for name, value in self.ema.items()}
+            found |= {f"{key}.{name}": value for key, value in self.optimizer.state[p].items()}
+        return self._gathered(found | {f"ema.{name}": value for name, value in self.ema.items()})
 
-    def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    def _gathered(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """One after the other, and what was in shards to the CPU: all at once may not fit on a device."""
+        found = {}
+        for name, tensor in named.items():
+            piece = whole(tensor.detach())
+            if self.world.leads:
+                found[name] = piece.cpu() if self.config.train.shard else piece
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         known = dict(self.model.named_parameters())
         fill(known, {name: tensors[f"model.{name}"] for name in known})
         for name, p in known.items():
@@ -245,11 +264,25 @@ class Trainer:
             self.optimizer.state[p] = state
         fill(self.ema, {name: tensors[f"ema.{name}"] for name in self.ema if f"ema.{name}" in tensors} or self.ema)
         self.state = State(**{**about["state"], "scores": [tuple(score) for score in about["state"]["scores"]]})
-        self._since = (self.state.step, time.perf_counter())
+        # With other settings an epoch may have other batches: then about where the run stood.
+        self.state.batch = self.state.batch * self._batches_now() // about["batches"]
+        self._sums.copy_(torch.tensor(about["unreported"]["sums"]))
+        self._since = (about["unreported"]["step"], time.perf_counter() - about["unreported"]["seconds"])
+
+    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether these can be this model's, by their names and shapes."""
+        prefix = "model."
+        found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(prefix)}
+        return found == {prefix + name: p.shape for name, p in self.model.named_parameters()}
 
     def about(self) -> dict[str, Any]:
         self._count()
-        return {"state": asdict(self.state), "threads": torch.get_num_threads()}
+        step, moment = self._since
+        unreported = {"sums": self._sums.tolist(), "step": step, "seconds": time.perf_counter() - moment}
+        return {
+            "state": asdict(self.state), "batches": self._batches_now(), "unreported": unreported,
+            "threads": torch.get_num_threads(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

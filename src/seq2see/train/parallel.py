@@ -4,21 +4,31 @@ Started by torchrun, every process runs the same program. The plan of batches do
 step has a fixed number of micro-batches, and each process takes its share of them. Gradients are summed over processes
 and divided by the number of targets of all, so N processes make the same steps as one. The model files know nothing of
 all this.
+
+Hosts talk to each other in a group of their own (gloo): what a host must know, such as that somebody pressed Ctrl-C,
+does not make it wait for its device.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2see.model.transformer import Transformer
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(hours=6)  # in which the leading process may check, tokenize or validate while the others wait
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class World:
     device: torch.device
     rank: int = 0
     size: int = 1
+    hosts: distributed.ProcessGroup | None = None
 
     @property
     def leads(self) -> bool:
@@ -40,19 +51,34 @@ class World:
         return tensor
 
     def wait(self) -> None:
+        """Until all processes are here."""
         if self.size > 1:
-            distributed.barrier()
+            distributed.barrier(self.hosts)
 
-    def agree(self, flag: bool) -> bool:
-        """Whether any process says so: all must stop, validate or save together."""
+    def most(self, *values: float) -> list[float]:
+        """The greatest of each value over the processes: clocks and signals differ, and all must do the same."""
         if self.size == 1:
-            return flag
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)))
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(tensor, distributed.ReduceOp.MAX, self.hosts)
+        return tensor.tolist()
+
+    def told(self, find: Callable[[], T]) -> T:
+        """What the leading process finds, in all of them."""
+        if self.size == 1:
+            return find()
+        found = [find() if self.leads else None]
+        distributed.broadcast_object_list(found, src=0, group=self.hosts)
+        return found[0]  # type: ignore[return-value]
 
 
 @contextmanager
 def join_world(device: str = "") -> Iterator[World]:
-    """The processes that torchrun has started, or this one alone."""
+    """The processes that torchrun has started, or this one alone.
+
+    Where one fails the others soon do too, since they wait for it in vain: the first to fail says why, the others leave
+    without a word.
+    """
     chosen = device or best_device()
     if "RANK" not in os.environ:
         yield World(torch.device(chosen))
@@ -61,11 +87,28 @@ def join_world(device: str = "") -> Iterator[World]:
     place = torch.device(chosen, local) if chosen == "cuda" else torch.device(chosen)
     if chosen == "cuda":
         torch.cuda.set_device(place)
-    distributed.init_process_group("nccl" if chosen == "cuda" else "gloo")
+        distributed.init_process_group("nccl", device_id=place)
+    else:
+        distributed.init_process_group("gloo", timeout=PATIENCE)
+    hosts = distributed.new_group(backend="gloo", timeout=PATIENCE)
     try:
-        yield World(place, distributed.get_rank(), distributed.get_world_size())
-    finally:
-        distributed.destroy_process_group()
+        yield World(place, distributed.get_rank(), distributed.get_world_size(), hosts)
+    except Exception as error:
+        if _fails_first():
+            raise
+        raise SystemExit(getattr(error, "exit_code", 1)) from None
+    distributed.destroy_process_group()
+
+
+def _fails_first() -> bool:
+    """Asks the store through which the processes found each other; torchrun itself keeps it, so it outlives them."""
+    place, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        store = TCPStore(place, port, is_master=False, timeout=timedelta(seconds=5))
+        return store.add(f"seq2see failed in attempt {attempt}", 1) == 1
+    except RuntimeError:  # torch's own errors, all of them
+        return True
 
 
 def best_device() -> str:
@@ -88,7 +131,7 @@ def spread(model: Transformer, world: World, shard: bool) -> nn.Module:
     return model
 
 
-def without_sync(module: nn.Module, last: bool) -> object:
+def without_sync(module: nn.Module, last: bool) -> AbstractContextManager[object]:
     """Gradients travel once a step, with the last micro-batch."""
     if isinstance(module, DistributedDataParallel):
         return nullcontext() if last else module.no_sync()

@@ -426,7 +426,7 @@ _UNWRITABLE = {
 def _interruptible(world: World) -> Iterator[Callable[[], bool]]:
     """Ctrl-C asks the run to save and stop; a second one stops it at once."""
     asked = 0.0
-    again = 2.0 if world.size > 1 else 0.0  # seconds: before that, it is torchrun passing on the first
+    again = 2.0 if world.size > 1 else 0.0  # seconds: before that, it is torchrun passing on what Slurm sent to all
 
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked

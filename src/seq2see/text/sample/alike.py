@@ -1,7 +1,7 @@
 """Other meanings that English puts in the same words, whose translations are right as well.
 
 "We cut the cake" may be today's habit or yesterday's deed; "what do you play?" may ask for a game (खेलते) or an instrument
-(बजाते). A meaning is varied in these ways, and kept if its English does not change.
+(बजाते); who is hungry is भूखा or has भूख. A meaning is varied in these ways, and kept if its English does not change.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import cache
 
 from seq2see.text.sample import english
-from seq2see.text.sample.lexicon import Verb, verbs
-from seq2see.text.sample.meaning import Clause, Joined, Meaning, Phrase, Pronoun, Tense
+from seq2see.text.sample.being import BE
+from seq2see.text.sample.lexicon import Verb, adjectives, verbs
+from seq2see.text.sample.meaning import Clause, Joined, Meaning, Phrase, Pronoun, Quality, Tense
 
 EITHER_WAY: dict[Tense, Tense] = {"present": "past", "past": "present"}
 
@@ -31,10 +32,20 @@ def _variants(meaning: Meaning) -> Iterator[Meaning]:
         return
     if meaning.verb.english[0] == english.past(meaning.verb) and meaning.tense in EITHER_WAY:
         yield replace(meaning, tense=EITHER_WAY[meaning.tense])
+    yield from _felt_or_being(meaning)
     if meaning.object is None or _asks_what(meaning.object):
         for verb in homonyms(meaning.verb):
             if _could(verb, meaning):
                 yield replace(meaning, verb=verb)
+
+
+def _felt_or_being(meaning: Clause) -> Iterator[Clause]:
+    if isinstance(meaning.complement, Quality):
+        felt = (verb for verb in verbs() if verb.particle == meaning.complement.adjective.english and verb.host)
+        yield from (replace(meaning, verb=verb, complement=None) for verb in felt if verb.subject_case == "को")
+    elif meaning.verb.english == ("be",) and meaning.verb.subject_case == "को":
+        fitting = (a for a in adjectives() if a.english == meaning.verb.particle)
+        yield from (replace(meaning, verb=BE, complement=Quality(adjective)) for adjective in fitting)
 
 
 def _asks_what(phrase: Phrase) -> bool:

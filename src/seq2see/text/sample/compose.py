@@ -185,7 +185,7 @@ class Composer:
             return True
         if entry.kinds & {"mass", "unique"}:
             return False
-        return self.chance(0.06 if entry.kinds & {"in", "on", "at", "furniture", "machine"} else 0.25)
+        return self.chance(0.06 if entry.kinds & {"in", "on", "at", "furniture", "machine"} else 0.18)
 
     def indefinite(self, entry: Noun) -> Phrase:
         """Something new: a book, two books, some milk, a cup of tea."""
@@ -198,7 +198,7 @@ class Composer:
         if "plural" in kinds:
             return Phrase(entry, True, adjective=described)
         single = "uncounted" not in kinds
-        how = self.draw({"a": 5 * single, "number": 2 * single, "some": 1, "many": 1})
+        how = self.draw({"a": 6 * single, "number": 2 * single, "some": 0.7, "many": 0.7})
         if "illness" in kinds or how == "a":
             return Phrase(entry, False, "a", adjective=described)
         if how == "number":

@@ -135,9 +135,8 @@ def _noun_phrase(phrase: Phrase, path: str, case: str) -> list[Word]:
     words = _determiner(phrase, path)
     if phrase.count:
         words += [Word(part, (f"{path}.count",)) for part in phrase.count.english]
-    for number, adjective in enumerate((phrase.second, phrase.adjective)):
-        if adjective:
-            words.append(Word(adjective.english, (f"{path}.a{number}.0",)))
+    if phrase.adjective:
+        words.append(Word(phrase.adjective.english, (f"{path}.a.0",)))
     if phrase.possessor and phrase.link == "compound":
         words += noun_phrase(phrase.possessor, f"{path}.p")
     counted = phrase.plural and "mass" not in head.kinds

@@ -156,12 +156,11 @@ def _keeps_host(meaning: Clause) -> bool:
 
 def _middle(parts: Parts) -> list[Word]:
     """Between the subject and what stands at the verb."""
-    return [
-        *_adjuncts(parts, ("when", "often", "place", "company", "source", "for", "tool")),
-        *_recipient(parts),
-        *_object(parts),
-        *_adjuncts(parts, ("into",)),
-    ]
+    into, what = _adjuncts(parts, ("into",)), _object(parts)
+    if bool(into) and parts.context.reading.choose("where to first", (False, True)):  # मेज़ पर किताब रखी
+        into, what = what, into
+    around = _adjuncts(parts, ("when", "often", "place", "company", "source", "for", "tool"))
+    return [*around, *_recipient(parts), *what, *into]
 
 
 def _subject(parts: Parts) -> list[Word]:
@@ -212,7 +211,8 @@ def _adjuncts(parts: Parts, kinds: tuple[str, ...]) -> list[Word]:
 
 def adjunct(part: Adjunct, path: str, context: Context) -> list[Word]:
     if part.adverb:
-        return [Word(text, tuple(f"{path}.{i}" for i in numbers)) for text, numbers in part.adverb.hindi]
+        said = context.reading.choose(f"adverb {path}", (part.adverb.hindi, *part.adverb.others))
+        return [Word(text, tuple(f"{path}.{i}" for i in numbers)) for text, numbers in said]
     assert part.phrase
     if not part.preposition:
         return noun_phrase(part.phrase, path, context)
@@ -332,7 +332,9 @@ def _modal(parts: Parts, root: str, no: list[Word]) -> list[Word]:
         return [*no, Word(root, (v,)), *_conjugated(parts, "सक", m)]
     if meaning.modal == "want":  # पढ़ना चाहता है, चाहता था
         wanting = replace(parts, participle="habitual", auxiliary="past" if meaning.tense == "past" else "present")
-        return [Word(infinitive(root), (v,)), *no, *_conjugated(wanting, "चाह", m)]
+        to_do = Word(infinitive(root), (v,))
+        before = bool(no) and parts.context.reading.choose("not before", (False, True))  # नहीं पढ़ना चाहता is right too
+        return [*([*no, to_do] if before else [to_do, *no]), *_conjugated(wanting, "चाह", m)]
     if meaning.modal == "start":  # पढ़ने लगा
         return [*no, Word(infinitive(root, oblique=True), (v,)), Word(perfective("लग", *agrees.key), (m, t))]
     if meaning.modal == "like":  # पढ़ना पसंद है

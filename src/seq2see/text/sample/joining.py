@@ -102,14 +102,15 @@ def reason(c: Composer) -> Meaning:
     verb = c.pick(with_reasons())
     tense = c.draw({tense: weight for tense, weight in REASONED.items() if takes(verb, tense)})
     made = c.until_admitted(lambda: stated(action(c, verb, tense, much=0.25), ("often", "when")))
-    subject, back = refer(made.subject, c.chance(0.4))
-    made = replace(made, subject=subject)
+    settled, back = refer(made.subject, c.chance(0.4))
     cause = _own_reason(c, made, back) or _object_reason(c, made)
     if cause is None:
         return made
-    if cause.subject is back and c.chance(0.25):
-        return Joined(replace(cause, subject=subject), "so", replace(made, subject=back))
-    return Joined(made, "because", cause)
+    if cause.subject is not back:
+        return Joined(made, "because", cause)
+    if c.chance(0.25):
+        return Joined(replace(cause, subject=settled), "so", replace(made, subject=back))
+    return Joined(replace(made, subject=settled), "because", cause)
 
 
 def _own_reason(c: Composer, made: Clause, back: Phrase) -> Clause | None:

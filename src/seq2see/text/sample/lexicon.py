@@ -66,6 +66,7 @@ class Small:
     english: tuple[str, ...]
     hindi: Linked
     groups: frozenset[str]
+    others: tuple[Linked, ...] = ()  # as right as the first
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ def small(section: str) -> tuple[Small, ...]:
 
 def _small(row: Row) -> Small:
     english = tuple(row.cell(0).split("_"))
-    return Small(english, linked(row, english, row.cell(1)), frozenset(row.cell(2).split()))
+    first, *others = (linked(row, english, said) for said in row.cell(1).split("~"))
+    return Small(english, first, frozenset(row.cell(2).split()), tuple(others))
 
 
 @cache

@@ -42,7 +42,6 @@ class Phrase:
     determiner: Small | None = None
     count: Small | None = None
     adjective: Adjective | None = None
-    second: Adjective | None = None  # a second one, before the first: "a fluffy blue creature"
     possessor: "Phrase | None" = None
     link: Literal["'s", "of", "compound"] = "'s"  # how English joins the possessor
     gender: Gender | None = None  # fixed by a pronoun elsewhere ("the doctor … she"), else open

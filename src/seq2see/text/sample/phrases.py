@@ -145,9 +145,8 @@ def _noun(phrase: Phrase, path: str, context: Context, oblique: bool) -> list[Wo
         words = words + whose if phrase.determiner else whose + words  # यह सेब का रस, but केक का एक टुकड़ा
     if phrase.count:
         words += [Word(text, (f"{path}.count",)) for text, _ in phrase.count.hindi]
-    for number, adjective in enumerate((phrase.second, phrase.adjective)):
-        if adjective:
-            words += adjective_words(adjective, f"{path}.a{number}", agrees, oblique)
+    if phrase.adjective:
+        words += adjective_words(phrase.adjective, f"{path}.a", agrees, oblique)
     lemma = context.reading.choose(f"word for {head.english}", head.hindi)
     declined: Gender = agrees.gender if len(head.genders) == 1 else "m"  # two women are दो डॉक्टर too
     if agrees.gender == "f" and head.feminine:
