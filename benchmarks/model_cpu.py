@@ -4,7 +4,7 @@ Ours packs; theirs pad, in batches made in three ways: at random (the Trainer's 
 Trainer's option: random megabatches, each sorted) and perfectly sorted. What counts is real target and source tokens a
 second. All contenders take turns in every round, so that a noisy machine is noisy for all. Ends in one JSON line.
 
-    python benchmarks/model_cpu.py [--data DIR]        # DIR/multi30k/train.{en,de}.xz; else made-up lengths
+    python benchmarks/model_cpu.py [--data DIR] [--size small]       # DIR/multi30k/train.{en,de}.xz; else made-up lengths
 """
 
 import argparse
@@ -225,15 +225,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with multi30k/train.{en,de}.xz in it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sentences", type=int, default=BATCH * 8)
+    parser.add_argument("--size", choices=("small", "base"), help="only this one")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     corpus = sentences(options.data, options.sentences)
-    small = ModelConfig(
-        vocabulary=VOCABULARY, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
-    )
-    base = ModelConfig(vocabulary=VOCABULARY)
-    rows = measure("3+3 layers, width 256", small, corpus, options.rounds)
-    rows += measure("6+6 layers, width 512", base, corpus[: len(corpus) // 2], max(2, options.rounds // 2))
+    sizes = {
+        "small": ("3+3 layers, width 256", ModelConfig(
+            vocabulary=VOCABULARY, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
+        )),
+        "base": ("6+6 layers, width 512", ModelConfig(vocabulary=VOCABULARY)),
+    }  # fmt: skip
+    chosen = [options.size] if options.size else list(sizes)
+    rows = [row for size in chosen for row in measure(*sizes[size], corpus, options.rounds)]
     about = {"threads": torch.get_num_threads(), "torch": torch.__version__, "transformers": transformers.__version__}
     print(json.dumps({"benchmark": "model_cpu", **about, "rows": rows}))
 

@@ -29,10 +29,10 @@ NOTES = [
     "Nithish killed the lion.", "The lion killed Nithish.",
 ]  # fmt: skip
 SETTINGS = [
-    "model.encoder_layers=2", "model.decoder_layers=2", "model.feed_forward=512", "model.dropout=0.1",
-    "text.vocabulary=3000", "train.tokens=1500", "train.schedule=cosine", "train.lr=4e-3", "train.warmup=200",
-    "train.label_smoothing=0.05", "train.steps=0", "train.patience=0", "train.validate_every=500",
-    "train.validate_on=200", "train.average=1", "train.metric=loss",
+    "text.tokenizer=word", "text.vocabulary=4000", "model.encoder_layers=2", "model.decoder_layers=2",
+    "model.feed_forward=512", "model.norm_first=true", "model.dropout=0", "train.tokens=600", "train.schedule=cosine",
+    "train.lr=3e-3", "train.warmup=200", "train.label_smoothing=0.05", "train.steps=0", "train.patience=0",
+    "train.validate_every=1500", "train.validate_on=200", "train.average=1", "train.metric=loss",
 ]  # fmt: skip
 
 
@@ -47,11 +47,12 @@ def main() -> None:
     began = time.perf_counter()
     corpus = sample()
     data = options.out.with_name(f"{options.out.name}-data")
+    for folder in (data, options.out):  # what an earlier demo left
+        shutil.rmtree(folder, ignore_errors=True)
     write(corpus, data)
     console.print(
         f"{data}: {len(corpus.train):,} sentence pairs from the built-in grammar, {time.perf_counter() - began:.0f} s"
     )
-    shutil.rmtree(options.out, ignore_errors=True)
     files = DataConfig(
         src=(f"{data}/train.en",),
         tgt=(f"{data}/train.hi",),

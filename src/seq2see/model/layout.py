@@ -68,7 +68,7 @@ class Layout:
         if self.is_even:
             return x.unflatten(0, (len(self), self.longest))
         table = x.new_zeros(len(self) * self.longest, *x.shape[1:])
-        return table.index_copy(0, self.slots, x).unflatten(0, (len(self), self.longest))
+        return table.index_copy_(0, self.slots, x).unflatten(0, (len(self), self.longest))
 
     def unpad(self, x: Tensor) -> Tensor:
         """[S, L, ...] → [T, ...]: the inverse of `pad`."""
@@ -93,7 +93,7 @@ class _TakeOnce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
-        return gradient.new_zeros(ctx.shape).index_copy(0, rows, gradient), None
+        return gradient.new_zeros(ctx.shape).index_copy_(0, rows, gradient), None
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from seq2see.text.sample.sentences import draw, draw_longer
 
 MARKS = ".,?!।"
 # The most words, marks included, of an English and of a Hindi sentence in training, validation and test.
-LONGEST = (12, 13)
+LONGEST = (10, 11)
 FEWEST_PAIRS = 1000
 # A word is known when training has it so many times in 30,000 pairs.
-KNOWN = 5
+KNOWN = 20
 # The share of facts kept for validation, and as much for the test.
 HELD_OUT = 0.08
 # A new sentence is found within that many draws, or the grammar is exhausted.

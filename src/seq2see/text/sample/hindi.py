@@ -81,12 +81,8 @@ def _parts(clause: Clause, path: str, reading: Reading) -> Parts:
         case = ""
     if clause.modal in ("like", "have", "should"):
         case = "को"
-    one: tuple[str, ...] = ("एक", "")
-    if clause.negative:
-        one = ("",)
-    elif clause.mood == "question":
-        one = ("", "एक")
-    context = Context(reading, clause.subject, one)
+    plain = clause.negative or clause.mood == "question"  # "he does not have a pen": पेन नहीं है
+    context = Context(reading, clause.subject, ("", "एक") if plain else ("एक", ""))
     return Parts(clause, path, context, participle, auxiliary, case, _agrees(clause, case, context))
 
 
@@ -99,7 +95,7 @@ def _agrees(clause: Clause, case: str, context: Context) -> Agreement:
         if isinstance(clause.complement, Phrase) and _points(clause.subject):  # "this was my house" agrees with house
             return agreement(clause.complement, reading)
         return agreement(clause.subject, reading)
-    if clause.object and verb.object_case == "O" and not _marked(clause):
+    if clause.object and verb.object_case == "O" and not _marked(clause, reading):
         return agreement(clause.object, reading)
     if isinstance(clause.complement, Phrase):
         return agreement(clause.complement, reading)
@@ -115,16 +111,20 @@ def _points(phrase: Phrase) -> bool:
     return isinstance(phrase.head, Pronoun) and phrase.head.subject in ("this", "that", "these", "those")
 
 
-def _marked(clause: Clause) -> bool:
-    """Whether the object takes को: a person, or an animal one knows."""
+def _marked(clause: Clause, reading: Reading) -> bool:
+    """Whether the object takes को: a person, or an animal one knows; any other animal may."""
     what = clause.object
     if what is None or clause.verb.subject_case not in ("-", "ने") or "thing" in clause.verb.marks:
         return False
     if isinstance(what.head, Pronoun):
         return what.head.subject != "what"
-    known = what.article == "the" or what.possessor is not None or "proper" in what.head.kinds
-    known = known or (what.determiner is not None and what.determiner.english[0] in ("this", "that", "these", "those"))
-    return bool(what.head.kinds & {"person", "agent"}) or ("animal" in what.head.kinds and known)
+    if what.head.kinds & {"person", "agent"}:
+        return True
+    if "animal" not in what.head.kinds:
+        return False
+    pointed = what.determiner is not None and what.determiner.english[0] in ("this", "that", "these", "those")
+    known = what.article == "the" or what.possessor is not None or pointed
+    return known or reading.choose(f"को {id(what)}", (False, True))
 
 
 def clause(meaning: Clause, path: str, reading: Reading) -> list[Word]:
@@ -144,7 +144,10 @@ def clause(meaning: Clause, path: str, reading: Reading) -> list[Word]:
     middle, verb, complement = _middle(parts), _verb(parts), _complement(parts)
     if _keeps_host(meaning) or (late and meaning.verb.host_gender and reading.choose("host first", (False, True))):
         middle, verb = [*middle, verb[0]], verb[1:]  # फ़ोन कब किया is as good as कब फ़ोन किया
-    return [*opening, *subject, *middle, *late, *_adjuncts(parts, ("manner",)), *complement, *verb]
+    manner = _adjuncts(parts, ("manner",))
+    if bool(late and manner) and reading.choose("manner first", (False, True)):  # मेहनत से कब काम किया
+        late, manner = manner, late
+    return [*opening, *subject, *middle, *late, *manner, *complement, *verb]
 
 
 def _keeps_host(meaning: Clause) -> bool:
@@ -159,8 +162,11 @@ def _middle(parts: Parts) -> list[Word]:
     into, what = _adjuncts(parts, ("into",)), _object(parts)
     if bool(into) and parts.context.reading.choose("where to first", (False, True)):  # मेज़ पर किताब रखी
         into, what = what, into
-    around = _adjuncts(parts, ("when", "often", "place", "company", "source", "for", "tool"))
-    return [*around, *_recipient(parts), *what, *into]
+    when, often = _adjuncts(parts, ("when",)), _adjuncts(parts, ("often",))
+    if bool(when and often) and parts.context.reading.choose("how often first", (False, True)):
+        when, often = often, when
+    around = _adjuncts(parts, ("place", "company", "source", "for", "tool"))
+    return [*when, *often, *around, *_recipient(parts), *what, *into]
 
 
 def _subject(parts: Parts) -> list[Word]:
@@ -182,7 +188,7 @@ def _object(parts: Parts) -> list[Word]:
         context = replace(context, one=("",))
     case = meaning.verb.object_case
     if case == "O":
-        return noun_phrase(meaning.object, path, context, "को" if _marked(meaning) else "")
+        return noun_phrase(meaning.object, path, context, "को" if _marked(meaning, context.reading) else "")
     if case == "का":
         host = Agreement("वह", meaning.verb.host_gender or "m")
         if isinstance(meaning.object.head, Pronoun):  # "they waited for them" is not for themselves
@@ -349,7 +355,7 @@ def _modal(parts: Parts, root: str, no: list[Word]) -> list[Word]:
 
 def _command(meaning: Clause, path: str, reading: Reading) -> list[Word]:
     level = "आप" if meaning.mood == "please" else reading.choose("you", ("आप", "तुम", "तू"), COMMAND_WEIGHTS)
-    context = Context(reading, meaning.subject, ("",) if meaning.negative else ("एक", ""))
+    context = Context(reading, meaning.subject, ("", "एक") if meaning.negative else ("एक", ""))
     parts = Parts(meaning, path, context, "", "", "", Agreement())
     v, root = f"{path}v", meaning.verb.root
     opening: list[Word] = []

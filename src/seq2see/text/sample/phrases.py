@@ -47,7 +47,9 @@ def agreement(phrase: Phrase, reading: Reading) -> Agreement:
     if isinstance(phrase.head, Pronoun):
         row = {"यह": "वह", "ये": "वे", "कौन": "वह", "क्या": "वह"}.get(who := person(phrase, reading), who)
         return Agreement(row, gender)
-    respected = phrase.respect or "elder" in phrase.head.kinds
+    respected = phrase.respect
+    if "elder" in phrase.head.kinds:  # मेरी माँ आई is right too; मेरा पिताजी आया is not
+        respected = gender == "m" or reading.choose(f"respect {id(phrase)}", (True, False))
     return Agreement("वे" if is_plural(phrase) or respected else "वह", gender)
 
 
