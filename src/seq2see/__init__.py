@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
+    from seq2see.directory import Model as Model
+    from seq2see.directory import load as load
     from seq2see.exchange.huggingface import from_huggingface as from_huggingface
     from seq2see.look.intervene import Where as Where
     from seq2see.look.intervene import attending as attending
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "config": ["Config", "ModelConfig"],
     "presets": ["preset"],
+    "directory": ["Model", "load"],
     "model.layout": ["Packed"],
     "model.transformer": ["Transformer"],
     "look.trace": ["Trace", "trace"],

@@ -24,8 +24,6 @@ from seq2see.files import written_whole
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
-BUNDLED = Path(__file__).parent / "bundled"
-
 
 @dataclass(frozen=True)
 class Model:
@@ -46,9 +44,9 @@ class Model:
         return [target.decode(ids) for ids in found]
 
 
-def load(path: Path | str | None = None, device: str = "cpu") -> Model:
-    """The model in a directory; without one, the small English–Hindi translator that comes with seq2see."""
-    folder = BUNDLED if path is None else Path(path)
+def load(path: Path | str, device: str = "cpu") -> Model:
+    """The model in a directory."""
+    folder = Path(path)
     if not (folder / "config.toml").is_file():
         raise UserError(f"{folder} is no model directory: it has no config.toml")
     config = Config.load(folder / "config.toml")

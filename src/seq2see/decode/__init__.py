@@ -1,0 +1,1 @@
+"""From vectors to text: how a model writes."""

@@ -1,0 +1,1 @@
+"""Weights from other libraries' formats."""

@@ -1,0 +1,1 @@
+"""The Transformer: packed rows, attention in three writings, taps at every step."""

@@ -1,0 +1,1 @@
+"""Raw text to packed batches of tokens."""

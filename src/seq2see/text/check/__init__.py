@@ -1,0 +1,1 @@
+"""The data report: what is broken, misaligned, doubled or leaked, before training on it."""

@@ -1,0 +1,1 @@
+"""The file formats that corpora come in."""
