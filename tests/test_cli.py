@@ -49,6 +49,21 @@ def test_a_program_can_read_the_parts_and_they_add_up() -> None:
     )
 
 
+def test_one_pass_is_told_step_by_step() -> None:
+    told = run("model", "tiny", "--trace", "--set", "model.decoder_layers=1").stdout
+    for fact in (
+        "cross.weights",
+        "2 × 4 × 6 × 4",
+        "masked.scaled",
+        "feed_forward.after",
+        "decoder.vectors",
+        "logits",
+        "spread",
+    ):
+        assert fact in told
+    assert "encoder.final_norm.output" in run("model", "tiny", "--trace", "--set", "model.norm_first=true").stdout
+
+
 def test_presets_are_listed() -> None:
     assert "paper-base" in run("model").stdout
     assert set(json.loads(run("model", "--json").stdout)) >= {"tiny", "small", "paper-base", "paper-big", "gpt2"}

@@ -17,7 +17,7 @@ from rich.table import Table
 from seq2see.config import DataConfig
 from seq2see.directory import Model
 from seq2see.errors import UserError
-from seq2see.look.pictures import attention_table
+from seq2see.look.pictures import attention_table, summary
 from seq2see.look.trace import trace
 from seq2see.model.layout import Packed
 from seq2see.text.sample import Pair, sample, write
@@ -96,7 +96,7 @@ def _show_attention(model: Model, text: str, picture: Path, console: Console) ->
     made = target.encode(model.translate([text])[0])
     inputs = Packed.of([[*(word.id for word in words), source.end]]), Packed.of([[target.start, *made]])
     place = f"decoder.{model.config.model.decoder_layers - 1}.cross.weights"
-    with torch.no_grad(), trace(model.transformer, only=place) as t:
+    with torch.no_grad(), trace(model.transformer) as t:
         model.transformer(*inputs)
     weights = t[place, 0].mean(0)  # [target tokens, source tokens]
     columns = [*(word.text.strip() for word in words), "<end>"]
@@ -105,6 +105,9 @@ def _show_attention(model: Model, text: str, picture: Path, console: Console) ->
         "\n[bold]Where the decoder looked[/] when it was about to write each word (its last layer, mean of its heads)"
     )
     console.print(attention_table(weights, rows, columns))
+    console.print()
+    layer = place.removesuffix("cross.weights")
+    console.print(summary(t, f"{layer}*", f"Every step of its last block ({len(t.names())} steps have a name)"))
     try:
         from seq2see.look.plots import attention
 

@@ -24,6 +24,9 @@ def describe(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tree for a program to read.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print the settings as a config.toml.")] = False,
+    traced: Annotated[
+        bool, typer.Option("--trace", help="Show every step of one pass through it, untrained: shape, mean, spread.")
+    ] = False,
 ) -> None:
     """Show what a model is made of: every part, its shape and its number of parameters.
 
@@ -35,6 +38,13 @@ def describe(
     config = Config(model=preset(name)).override(settings or [])
     if as_toml:
         typer.echo(config.to_toml(), nl=False)
+        return
+    if traced:
+        from rich.console import Console
+
+        from seq2see.look.first_pass import tell
+
+        tell(config.model, name, Console(highlight=False))
         return
 
     from seq2see.model.structure import structure
