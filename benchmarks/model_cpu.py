@@ -185,12 +185,16 @@ class Contender:
         return time.perf_counter() - start
 
 
-def measure(name: str, config: ModelConfig, corpus: Sentences, rounds: int) -> list[dict[str, object]]:
+def measure(
+    name: str, config: ModelConfig, corpus: Sentences, rounds: int, peer_only: str = ""
+) -> list[dict[str, object]]:
     tokens = sum(len(source) + len(target) for source, target in corpus)
     batchings = {"random": at_random, "grouped": grouped, "sorted": perfectly_sorted}
     model, step = ours(config)
     contenders = [Contender("seq2see", model, step, list(packed(corpus)), {"forward": [], "training": []})]
     for peer, build in (("torch.nn.Transformer", torch_transformer), ("Marian", marian)):
+        if peer_only not in ("", peer):
+            continue
         model, step = build(config)
         for batching, cut in batchings.items():
             times: dict[str, list[float]] = {"forward": [], "training": []}
@@ -225,6 +229,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with multi30k/train.{en,de}.xz in it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sentences", type=int, default=BATCH * 8)
+    parser.add_argument("--peer", choices=("torch.nn.Transformer", "Marian"), default="", help="only this one")
     parser.add_argument("--size", choices=("small", "base"), help="only this one")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -236,7 +241,7 @@ def main() -> None:
         "base": ("6+6 layers, width 512", ModelConfig(vocabulary=VOCABULARY)),
     }  # fmt: skip
     chosen = [options.size] if options.size else list(sizes)
-    rows = [row for size in chosen for row in measure(*sizes[size], corpus, options.rounds)]
+    rows = [row for size in chosen for row in measure(*sizes[size], corpus, options.rounds, options.peer)]
     about = {"threads": torch.get_num_threads(), "torch": torch.__version__, "transformers": transformers.__version__}
     print(json.dumps({"benchmark": "model_cpu", **about, "rows": rows}))
 
