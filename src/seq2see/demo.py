@@ -39,7 +39,7 @@ SETTINGS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--minutes", type=float, default=1.5, help="of training")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of training")
     options = parser.parse_args()
     console = Console(highlight=False)
     torch.manual_seed(1)
