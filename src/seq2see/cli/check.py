@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli import corpora as c
-from seq2see.config import ModelConfig
+from seq2see.config import Boundaries, ModelConfig
 from seq2see.errors import UserError
-from seq2see.text.corpus import Boundaries, Documents, PairOptions, open_pairs, plain
 
 if TYPE_CHECKING:
     from seq2see.text.check.fix import Cleaned
     from seq2see.text.check.measure import Watch
     from seq2see.text.check.pairs import Settings
     from seq2see.text.check.report import Report
+    from seq2see.text.corpus import Documents, PairOptions
     from seq2see.text.tokenizer import Tokenizer
 
 
@@ -60,6 +60,7 @@ def check(
     The exit code is 1 where training would be impossible, and 0 otherwise.
     """
     from seq2see.text.check.pairs import Settings
+    from seq2see.text.corpus import PairOptions, plain
 
     train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
     if text and train.given:
@@ -90,10 +91,11 @@ class _Outcome:
 
 
 def _check_pairs(
-    train: PairOptions, held_out: Sequence[PairOptions], settings: "Settings", fix: Path | None
+    train: "PairOptions", held_out: Sequence["PairOptions"], settings: "Settings", fix: Path | None
 ) -> _Outcome:
     from seq2see.text.check.fix import write_clean_pairs
     from seq2see.text.check.pairs import check_pairs
+    from seq2see.text.corpus import open_pairs
 
     pairs = open_pairs(train)
     checked = check_pairs(pairs, settings, *(open_pairs(other) if other.given else None for other in held_out))
@@ -101,7 +103,7 @@ def _check_pairs(
 
 
 def _check_text(
-    text: Documents, held_out: Sequence[Documents | None], settings: "Settings", fix: Path | None
+    text: "Documents", held_out: Sequence["Documents | None"], settings: "Settings", fix: Path | None
 ) -> _Outcome:
     from seq2see.text.check.fix import write_clean_text
     from seq2see.text.check.plain import check_documents

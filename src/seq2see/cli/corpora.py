@@ -5,12 +5,13 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from seq2see.text.corpus import PairOptions
+if TYPE_CHECKING:
+    from seq2see.text.corpus import PairOptions
 
 Files = list[Path] | None
 
@@ -43,8 +44,12 @@ TestPairs = Annotated[Files, _files("--test-pairs", "Instead: a file of pairs.")
 TestText = Annotated[Files, _files("--test-text", "The test text.")]
 
 
-def pair_options(src: Files, tgt: Files, pairs: Files, like: PairOptions | None = None, role: str = "") -> PairOptions:
+def pair_options(
+    src: Files, tgt: Files, pairs: Files, like: "PairOptions | None" = None, role: str = ""
+) -> "PairOptions":
     """The options of one set; `like` lends a validation or test set the columns, fields and languages of training."""
+    from seq2see.text.corpus import PairOptions
+
     like = PairOptions() if like is None else like
     return PairOptions(src or (), tgt or (), pairs or (), like.columns, like.fields, like.languages, role)
 
