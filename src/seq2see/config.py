@@ -179,7 +179,7 @@ class TrainConfig:
     steps: int = option(0, "stop after so many steps; 0: no such limit")
     epochs: float = option(0.0, "stop after so many rounds through the corpus; 0: no such limit")
     minutes: float = option(0.0, "stop after so much time; 0: no such limit")
-    tokens: int = option(4096, "target tokens in a step, over all processes and micro-batches; 0: as many as fit")
+    tokens: int = option(4096, "target tokens in a step, over all processes and micro-batches")
     accumulate: int = option(1, "micro-batches that a step is cut into; processes share them")
     schedule: Schedule = option("inverse-sqrt", "how the learning rate goes on after the warm-up")
     lr: float = option(1e-3, "the highest learning rate; for the paper's schedule, a factor")
@@ -207,10 +207,10 @@ class TrainConfig:
     seed: int = option(1, "where all random numbers come from")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "epochs", "minutes", "tokens", "weight_decay", "clip", "r_drop", "validate_every",
+        for name in ("steps", "epochs", "minutes", "weight_decay", "clip", "r_drop", "validate_every",
                      "patience", "save_every"):  # fmt: skip
             self._require(getattr(self, name) >= 0, name, "must not be negative")
-        for name in ("accumulate", "average", "warmup", "validate_on"):
+        for name in ("tokens", "accumulate", "average", "warmup", "validate_on"):
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("lr", "epsilon", "save_minutes"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")

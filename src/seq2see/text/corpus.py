@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
+from seq2see.config import Boundaries
 from seq2see.errors import UserError, nearest
 from seq2see.text.formats.lines import STRICT, Listener, lines, regular
 from seq2see.text.formats.po import Po
 from seq2see.text.formats.tables import JsonLines, Part, Table, TwoFiles, bare
 from seq2see.text.formats.tmx import Tmx
 
-Boundaries = Literal["blank-line", "file"]
 # Characters of a long document that are handed on at a time.
 _PASSAGE = 1 << 20
 

@@ -13,20 +13,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from seq2see.config import Kind, Normalise
 from seq2see.errors import UserError, nearest
 from seq2see.files import written_whole
 from seq2see.text.pieces import Piece, close_gaps, make_pieces, spans_of
 from seq2see.text.sampling import Dropout, Merges, merge, word_seeds
-
-Kind = Literal["bpe", "character", "word"]
-Normalise = Literal["none", "NFC"]
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 

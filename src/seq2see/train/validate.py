@@ -1,13 +1,11 @@
 """How good a model is on its validation set: the loss, and for a translator BLEU and chrF on real decoding."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from torch import Tensor
 
 from seq2see.decode.greedy import translate
 from seq2see.model.transformer import Transformer
@@ -70,16 +68,3 @@ def scored(translations: Sequence[str], references: Sequence[Sequence[str]], pla
     points = [metric.corpus_score(list(translations), [list(r) for r in references]).score for metric in (bleu, chrf)]
     signatures = tuple(str(metric.get_signature()) for metric in (bleu, chrf))
     return Scores(plain, points[0], points[1], len(translations), signatures, tuple(translations))
-
-
-@contextmanager
-def weights(model: Transformer, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Inside the block the model has these weights; after it, its own again."""
-    own = {name: p.detach().clone() for name, p in model.named_parameters()} if values else {}
-    if values:
-        model.load_state_dict(dict(values), strict=True)
-    try:
-        yield
-    finally:
-        if own:
-            model.load_state_dict(own, strict=True)
