@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2see.config import Config, DataConfig, TrainConfig
+from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
 from seq2see.directory import load
 from seq2see.errors import UsageError, UserError
 from seq2see.text.batches import IGNORED
@@ -21,6 +21,7 @@ from seq2see.train import run
 from seq2see.train.loop import Trainer
 from seq2see.train.loss import divergence, loss
 from seq2see.train.parallel import World
+from seq2see.train.prepare import TextSplit, documents
 from seq2see.train.schedule import learning_rate
 from tests.corpora import SMALL, THREAD, phrases, same, weights
 
@@ -135,19 +136,42 @@ def test_another_models_weights_and_words_can_be_the_beginning(corpus: DataConfi
         torch.testing.assert_close(value, near[name], rtol=0, atol=1e-3)
 
 
-def test_a_language_model_learns_a_text(tmp_path: Path) -> None:
+def test_a_language_model_learns_a_text_and_is_validated_on_its_end(tmp_path: Path) -> None:
     text = "".join(f"The cat number {i % 7} sat on the mat number {i % 7}.\n\n" for i in range(300))
     (tmp_path / "train.txt").write_text(text)
-    (tmp_path / "valid.txt").write_text(text[-600:])
-    data = DataConfig(text=(str(tmp_path / "train.txt"),), valid_text=(str(tmp_path / "valid.txt"),))
+    data = DataConfig(text=(str(tmp_path / "train.txt"),))
     settings = [
         "model.width=32", "model.heads=2", "model.decoder_layers=2", "model.feed_forward=64", "model.longest=32",
         "model.dropout=0", "model.attention_dropout=0", "text.tokenizer=character", "text.documents=true",
         "train.tokens=512", "train.steps=150", "train.lr=0.01", "train.warmup=10", "train.validate_every=75",
+        "train.accumulate=0", "train.tensorboard=true",
     ]  # fmt: skip
     run.train(data, tmp_path / "lm", settings=settings)
     # Within a document only the number is uncertain, one of seven: ln 7 of some 35 characters.
     assert json.loads((tmp_path / "lm/scores.json").read_text())["validation"]["loss"] < 0.2
+    assert Config.load(tmp_path / "lm/config.toml").train.accumulate == 1  # all fits
+    assert _logged_to_tensorboard(tmp_path / "lm") == [75, 150]
+
+
+def _logged_to_tensorboard(folder: Path) -> list[int]:
+    """The steps at which there was a validation."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return [event.step for event in events.Scalars("validation/loss")]
+
+
+@pytest.mark.parametrize("boundaries", ["blank-line", "file"])
+def test_the_end_of_a_text_is_held_out_and_nothing_is_lost(boundaries: Boundaries, tmp_path: Path) -> None:
+    text = "\n\n".join(f"Document {i} of many." for i in range(200)) + "\n"
+    (tmp_path / "text").write_text(text)
+    whole = documents(DataConfig(text=(str(tmp_path / "text"),), boundaries=boundaries))
+    split = TextSplit(whole, None)
+    train, valid = ("".join(passage for passage, _ in side) for side in (split.train(), split.valid()))
+    assert train + valid == "".join(p.text for p in whole.passages())
+    assert len(valid) == pytest.approx(len(text) / 10, rel=0.1)
+    assert list(split.train())[-1][1]  # the last document of the training text ends there
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(corpus: DataConfig, tmp_path: Path) -> None:

@@ -180,7 +180,9 @@ class TrainConfig:
     epochs: float = option(0.0, "stop after so many rounds through the corpus; 0: no such limit")
     minutes: float = option(0.0, "stop after so much time; 0: no such limit")
     tokens: int = option(4096, "target tokens in a step, over all processes and micro-batches")
-    accumulate: int = option(1, "micro-batches that a step is cut into; processes share them")
+    accumulate: int = option(
+        1, "micro-batches that a step is cut into; processes share them; 0: as few as fit in memory"
+    )
     schedule: Schedule = option("inverse-sqrt", "how the learning rate goes on after the warm-up")
     lr: float = option(1e-3, "the highest learning rate; for the paper's schedule, a factor")
     warmup: int = option(1000, "steps in which the learning rate rises")
@@ -200,6 +202,7 @@ class TrainConfig:
     patience: int = option(0, "stop after so many validations without a better score; 0: never")
     save_minutes: float = option(5.0, "minutes between checkpoints; one is also written at each validation")
     save_every: int = option(0, "steps between checkpoints, if minutes are not what counts")
+    tensorboard: bool = option(False, "also write event files for TensorBoard (needs seq2see[tensorboard])")
     snapshots: bool = option(True, "keep small copies of the weights at steps 1, 2, 4, … to replay the training")
     precision: Precision = option("auto", "auto is bf16 on a GPU, and float32 on a CPU below width 512")
     compile: bool = option(True, "compile the step, on CUDA")
@@ -208,9 +211,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "epochs", "minutes", "weight_decay", "clip", "r_drop", "validate_every",
-                     "patience", "save_every"):  # fmt: skip
+                     "patience", "save_every", "accumulate"):  # fmt: skip
             self._require(getattr(self, name) >= 0, name, "must not be negative")
-        for name in ("tokens", "accumulate", "average", "warmup", "validate_on"):
+        for name in ("tokens", "average", "warmup", "validate_on"):
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("lr", "epsilon", "save_minutes"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")

@@ -35,6 +35,9 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Stop after so many steps.", rich_help_panel=_HOW)] = None,
     epochs: Annotated[float | None, typer.Option(help="Stop after so many rounds.", rich_help_panel=_HOW)] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after so much time.", rich_help_panel=_HOW)] = None,
+    tokens: Annotated[
+        str, typer.Option(help="Target tokens a step; auto: the preset's, cut into as few pieces as fit in memory.")
+    ] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as train.lr=3e-4.")
     ] = None,
@@ -49,7 +52,7 @@ def train(
 
     seq2see train --src a.en --tgt a.hi --out runs/en-hi
 
-    seq2see train --text book.txt --valid-text end.txt --out runs/book --minutes 20
+    seq2see train --text book.txt --out runs/book --minutes 20
 
     seq2see train --resume runs/en-hi --set train.lr=1e-4
 
@@ -62,6 +65,8 @@ def train(
     if any(value is not None for value in given.values()):
         # Naming one limit means that one: the preset's own no longer counts, unless named too.
         chosen = [f"train.{name}={value or 0}" for name, value in given.items()] + chosen
+    if tokens:
+        chosen.insert(0, "train.accumulate=0" if tokens == "auto" else f"train.tokens={tokens}")
     from seq2see.train import run
 
     if resume is not None:

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.train.loop import Progress as Step
 from seq2see.train.validate import Scores
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 EVERY = 20.0  # seconds between the lines of a pipe
 
@@ -32,6 +36,7 @@ class Display:
         )  # fmt: skip
         self._task = self._bar.add_task("", total=1.0)
         self._spoke = 0.0
+        self._events: SummaryWriter | None = None
 
     @property
     def live(self) -> bool:
@@ -45,6 +50,8 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        if self._events is not None:
+            self._events.close()
 
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)  # a path cut in two could not be copied
@@ -55,6 +62,7 @@ class Display:
             f"step {at.step:,}  epoch {at.epoch:.1f}  loss {at.loss:.3f}  lr {at.lr:.1e}  "
             f"{at.tokens_per_second:,.0f} tokens/s"
         )
+        line += "" if at.peak is None else f"  {at.peak:.0%} of peak"
         if self.live:
             self._bar.update(self._task, completed=min(at.share, 1.0), description=line)
         elif time.monotonic() - self._spoke > EVERY:
@@ -79,10 +87,24 @@ class Display:
         if table.row_count:
             self.console.print(table)
 
+    def also_to_tensorboard(self, step: int) -> None:
+        """What is logged after a step goes into event files, too; what is there already of later ones is taken back."""
+        if not self.leads:
+            return
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UserError("train.tensorboard needs TensorBoard: pip install 'seq2see[tensorboard]'") from error
+        self._events = SummaryWriter(str(self.folder / "tensorboard"), purge_step=step + 1)
+
     def _log(self, row: dict[str, Any]) -> None:
         if self.leads:
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+        if self._events is not None:
+            values = {name: row[name] for name in row.keys() - {"kind", "step"} if row[name] is not None}
+            for name, value in values.items():
+                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
 
     def rewind(self, step: int) -> None:
         """Takes back what was logged after a step that the run goes on from."""

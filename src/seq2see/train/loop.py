@@ -19,6 +19,7 @@ from seq2see.config import Config
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import Batch, Batches, TensorBatch
+from seq2see.train.cost import operations, peak
 from seq2see.train.loss import Losses, divergence, loss
 from seq2see.train.parallel import World, fill, spread, whole, without_sync
 from seq2see.train.precision import precision_of
@@ -54,6 +55,7 @@ class Progress:
     lr: float
     gradient: float  # its length before clipping
     tokens_per_second: float
+    peak: float | None  # the share that was used of what the device can do at most, where that is known
     share: float  # of the training that is over
 
 
@@ -83,6 +85,8 @@ class Trainer:
         self._uncounted = torch.zeros(2, device=world.device)  # targets and skipped steps that the state lacks
         self._bad_in_a_row = torch.zeros((), device=world.device)
         self._since = (0, time.perf_counter())
+        self._peak = peak(world.device, self.precision.dtype)
+        self._operations = 0.0  # of this process, since the last report
 
     def step(self) -> None:
         """One step of the optimizer, made of as many micro-batches as there are."""
@@ -101,6 +105,8 @@ class Trainer:
         self._sums += torch.stack([self.world.sum(plain).nan_to_num(), total, length])
         self._uncounted += torch.stack([total, bad])
         state.epoch, state.batch = planned.after
+        if self._peak:
+            self._operations += sum(operations(self.config.model, batch) for batch in planned.batches)
         if train.ema:
             for name, p in self.model.named_parameters():
                 self.ema[name].lerp_(p.detach(), 1 - min(train.ema, state.step / (state.step + 10)))
@@ -173,15 +179,16 @@ class Trainer:
         now = time.perf_counter()
         self._since = (self.state.step, now)
         steps = max(self.state.step - step, 1)
-        lr = self.optimizer.param_groups[0]["lr"]
+        used, self._operations = self._operations * (2 if self.config.train.r_drop else 1), 0.0
         return Progress(
-            self.state.step,
-            self.epochs,
-            plain / max(targets, 1),
-            lr,
-            length / steps,
-            targets / (now - moment),
-            self.share,
+            step=self.state.step,
+            epoch=self.epochs,
+            loss=plain / max(targets, 1),
+            lr=self.optimizer.param_groups[0]["lr"],
+            gradient=length / steps,
+            tokens_per_second=targets / (now - moment),
+            peak=used / (now - moment) / self._peak if self._peak else None,
+            share=self.share,
         )
 
     def _count(self) -> None:

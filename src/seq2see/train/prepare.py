@@ -21,6 +21,8 @@ from seq2see.text.tokenizer import Tokenizer
 
 HELD_OUT = 1000  # pairs, at most, and
 HELD_OUT_SHARE = 0.02  # of the corpus, at most, that validate a run without a validation set of its own
+HELD_OUT_TEXT = 0.1  # of a text, at most, and
+HELD_OUT_CHARACTERS = 1_000_000  # at most, that validate a language model without a validation text
 LEARN_FROM = 2_000_000  # lines that a tokenizer is trained on, at most: more teaches it nothing
 
 Pair = tuple[str, str]
@@ -84,6 +86,38 @@ class Split:
         return [pair for pair in _sound(self._train) if self._is_held_out(pair[0])]
 
 
+class TextSplit:
+    """Passages, each with whether its document ends there, for training and for validation: a text of its own, or else the
+    end of the training text.
+    """
+
+    def __init__(self, train: Documents, valid: Documents | None) -> None:
+        self._train, self._valid = train, valid
+        size = 0 if valid is not None else sum(len(p.text) for p in train.passages())
+        self._first = size - min(HELD_OUT_CHARACTERS, int(size * HELD_OUT_TEXT))  # characters that train; 0: all
+        self.key = f"{train.key} {self._first}"
+        self.valid_key = valid.key if valid is not None else f"{train.key} from {self._first}"
+
+    def train(self) -> Iterator[tuple[str, bool]]:
+        if not self._first:
+            yield from ((p.text, p.ends) for p in self._train.passages())
+            return
+        left = self._first
+        for passage in self._train.passages():
+            if len(passage.text) >= left:
+                yield passage.text[:left], True
+                return
+            left -= len(passage.text)
+            yield passage.text, passage.ends
+
+    def valid(self) -> Iterator[tuple[str, bool]]:
+        left = self._first
+        for passage in (self._train if self._valid is None else self._valid).passages():
+            if len(passage.text) > left:
+                yield passage.text[left:], passage.ends
+            left = max(0, left - len(passage.text))
+
+
 def _sound(pairs: Iterable[Pair]) -> Iterator[Pair]:
     return (pair for pair in pairs if pair[0].strip() and pair[1].strip())
 
@@ -119,11 +153,11 @@ def prepare_translation(
 
 
 def prepare_text(config: Config, folder: Path, tokenizer: Tokenizer | None, static: bool) -> Prepared:
-    train = documents(config.data)
+    split = TextSplit(documents(config.data), documents(config.data, "valid_") if config.data.valid_text else None)
     if tokenizer is None:
         vocabulary, kind = config.text.vocabulary, config.text.tokenizer
         tokenizer = Tokenizer.train(
-            (p.text for p in train.passages()), kind, vocabulary, normalise=config.text.normalise
+            (text for text, _ in split.train()), kind, vocabulary, normalise=config.text.normalise
         )
 
     def batches_of(store: Store) -> TextBatches:
@@ -132,16 +166,12 @@ def prepare_text(config: Config, folder: Path, tokenizer: Tokenizer | None, stat
             within_documents=config.text.documents, static=static,
         )  # fmt: skip
 
-    def stored(source: Documents, epoch: int | None = None) -> Store:
-        passages = ((p.text, p.ends) for p in source.passages())
-        return store_texts(folder, passages, source.key, tokenizer, None if epoch is None else _drawn(config, epoch))
+    def stored(epoch: int) -> Store:
+        return store_texts(folder, split.train(), split.key, tokenizer, _drawn(config, epoch))
 
-    whole = batches_of(stored(train, 0))
-    if config.data.valid_text:
-        valid = batches_of(stored(documents(config.data, "valid_")))
-    else:
-        raise UserError("name a validation text with --valid-text FILE: the last tenth of your text will do")
-    sampled = lru_cache(2)(lambda epoch: batches_of(stored(train, epoch)))
+    whole = batches_of(stored(0))
+    valid = batches_of(store_texts(folder, split.valid(), split.valid_key, tokenizer))
+    sampled = lru_cache(2)(lambda epoch: batches_of(stored(epoch)))
     return Prepared(
         (tokenizer, tokenizer), sampled if config.text.dropout else lambda epoch: whole, valid, [],
         len(whole.text), 0,

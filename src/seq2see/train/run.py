@@ -33,6 +33,7 @@ from seq2see.text.check.pairs import Settings, check_pairs
 from seq2see.text.check.report import summary
 from seq2see.train.card import card
 from seq2see.train.checkpoint import Checkpoints, Found, read
+from seq2see.train.cost import fewest_micro_batches
 from seq2see.train.display import Display
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, join_world
@@ -63,11 +64,21 @@ def train(
         if world.leads:
             _claim(out)
         chosen = world.told(lambda: _choose(data, preset, settings, init, config, display))
-        if world.size > chosen.train.accumulate:
-            chosen = replace(chosen, train=replace(chosen.train, accumulate=world.size))
-            display.say(f"a step's {chosen.train.tokens:,} target tokens are shared by {world.size} processes")
+        chosen = _cut(chosen, world, display)
         begun = load(init, "cpu") if init else None
         return _run(chosen, out, world, display, begun, resumed=False)
+
+
+def _cut(config: Config, world: World, display: Display) -> Config:
+    """The configuration with a step in as many micro-batches as the memory or the processes want."""
+    pieces = config.train.accumulate
+    if not pieces:
+        pieces = world.told(lambda: fewest_micro_batches(config, world.device))
+        display.say(f"a step's {config.train.tokens:,} target tokens fit in memory in {pieces} micro-batches")
+    if world.size > pieces:
+        pieces = world.size
+        display.say(f"a step's {config.train.tokens:,} target tokens are shared by {world.size} processes")
+    return replace(config, train=replace(config.train, accumulate=pieces))
 
 
 def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> Model:
@@ -246,6 +257,8 @@ class _Run:
         return [tokenizer.fingerprint for tokenizer in self.data.tokenizers]
 
     def go(self) -> Model:
+        if self.config.train.tensorboard:
+            self.display.also_to_tensorboard(self.state.step)
         every = self.config.train.validate_every or self._about_an_epoch()
         self.began = time.perf_counter() - self.state.seconds
         with _interruptible(self.world) as interrupted:
