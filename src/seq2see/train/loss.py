@@ -21,7 +21,7 @@ class Losses(NamedTuple):
 
 def loss(logits: Tensor, targets: Tensor, smoothing: float) -> Losses:
     """Cross-entropy against a target with 1 − smoothing on the right token and the rest spread over all, [T, V] and [T]."""
-    objective, plain = _CrossEntropy.apply(logits, targets, smoothing)
+    objective, plain, _ = _CrossEntropy.apply(logits, targets, smoothing)
     return Losses(objective, plain)
 
 
@@ -31,30 +31,31 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        logits = logits.float()
+    def forward(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
         counts = targets != IGNORED
-        total = logits.logsumexp(-1)  # [T]
-        right = logits.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
-        plain = (total - right).where(counts, 0).sum()
+        log_p = logits.log_softmax(-1, dtype=torch.float32)
+        plain = -log_p.gather(-1, targets.clamp(min=0)[:, None])[:, 0].where(counts, 0).sum()
         if not smoothing:
-            return plain, plain.clone()
-        spread = (total - logits.mean(-1)).where(counts, 0).sum()
-        return (1 - smoothing) * plain + smoothing * spread, plain
+            return plain, plain.clone(), log_p
+        spread = -log_p.mean(-1).where(counts, 0).sum()
+        return (1 - smoothing) * plain + smoothing * spread, plain, log_p
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor, Tensor]) -> None:
         logits, targets, ctx.smoothing = inputs
-        ctx.save_for_backward(logits, targets)
-        ctx.mark_non_differentiable(output[1])
+        _, plain, log_p = output
+        ctx.save_for_backward(log_p, targets)
+        ctx.dtype = logits.dtype
+        ctx.mark_non_differentiable(plain, log_p)
+        ctx.set_materialize_grads(False)  # or a table of zeros would come in for log_p
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        logits, targets = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, None, None]:
+        log_p, targets = ctx.saved_tensors
         scale = torch.where(targets != IGNORED, gradient, 0.0)[:, None]  # [T, 1]
-        table = logits.float().softmax(-1).sub_(ctx.smoothing / logits.shape[-1]).mul_(scale)
+        table = log_p.exp().sub_(ctx.smoothing / log_p.shape[-1]).mul_(scale)
         right = (ctx.smoothing - 1) * scale
-        return table.scatter_add_(-1, targets.clamp(min=0)[:, None], right).to(logits.dtype), None, None
+        return table.scatter_add_(-1, targets.clamp(min=0)[:, None], right).to(ctx.dtype), None, None
 
 
 def divergence(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
