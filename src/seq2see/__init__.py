@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from seq2see.config import ModelConfig as ModelConfig
     from seq2see.directory import Model as Model
     from seq2see.directory import load as load
+    from seq2see.directory import snapshots as snapshots
     from seq2see.exchange.huggingface import from_huggingface as from_huggingface
     from seq2see.look.intervene import Where as Where
     from seq2see.look.intervene import attending as attending
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "config": ["Config", "ModelConfig"],
     "presets": ["preset"],
-    "directory": ["Model", "load"],
+    "directory": ["Model", "load", "snapshots"],
     "model.layout": ["Packed"],
     "model.transformer": ["Transformer"],
     "look.trace": ["Trace", "trace"],

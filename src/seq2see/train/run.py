@@ -24,7 +24,15 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config, DataConfig
-from seq2see.directory import Model, load, load_tokenizers, save_config, save_tokenizers, save_weights
+from seq2see.directory import (
+    Model,
+    load,
+    load_tokenizers,
+    save_config,
+    save_tokenizers,
+    save_weights,
+    snapshot_file,
+)
 from seq2see.errors import UsageError, UserError
 from seq2see.files import written_whole
 from seq2see.model.transformer import Transformer
@@ -316,7 +324,7 @@ class _Run:
     def _snapshot(self) -> None:
         tensors = self.trainer.weights()
         if self.world.leads:
-            save_weights(self.out / "snapshots" / f"step-{self.state.step:08d}.safetensors", tensors, torch.bfloat16)
+            save_weights(snapshot_file(self.out, self.state.step), tensors, torch.bfloat16)
 
     def _measure(self, values: Mapping[str, Tensor], most: int) -> Scores:
         model = Transformer.from_weights(self.config.model, dict(values)).to(self.world.device).eval()

@@ -19,7 +19,7 @@ from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.text.sample import english, hindi
 from seq2see.text.sample.alike import alike
-from seq2see.text.sample.lexicon import linked, rows
+from seq2see.text.sample.lexicon import linked, of_kind, rows
 from seq2see.text.sample.meaning import Fact, Meaning, Word, facts, links
 from seq2see.text.sample.readings import Reading, every_reading
 from seq2see.text.sample.sentences import draw, draw_longer
@@ -32,6 +32,8 @@ FEWEST_PAIRS = 1000
 KNOWN = 20
 # The share of facts kept for validation, and as much for the test.
 HELD_OUT = 0.08
+# A greeting has so many words at most.
+GREETING = 3
 # A new sentence is found within that many draws, or the grammar is exhausted.
 PATIENCE = 20000
 
@@ -169,7 +171,9 @@ def join(parts: list[Word]) -> str:
 
 
 def _fixed_pairs() -> Iterator[Pair]:
-    """The sentences of the notes and the greetings, with and without their final mark."""
+    """The sentences of the notes and the greetings, with and without their final mark; and greetings to somebody, since
+    no model learns a sentence from seeing it twice.
+    """
     for row in rows("notes.txt", width=2):
         source = tuple(words(row.cell(0)))
         target = linked(row, source, row.cell(1))
@@ -185,6 +189,12 @@ def _fixed_pairs() -> Iterator[Pair]:
             end = ((len(source), len(target)),) if mark else ()
             right = tuple(text + danda for text in (hindi_text, *others))
             yield Pair(row.cell(0) + mark, hindi_text + danda, right, alignment + end, stated)
+        if stated or len(source) > GREETING or not row.cell(2):
+            continue
+        for name in of_kind("first-name"):
+            called = tuple((len(source) + i, len(target) + i) for i in range(3))  # comma, name, mark
+            right = tuple(f"{text}, {name.hindi[0]}{danda}" for text in (hindi_text, *others))
+            yield Pair(f"{row.cell(0)}, {name.english}{mark}", right[0], right, alignment + called)
 
 
 def write(sample: Sample, folder: Path) -> None:
