@@ -85,7 +85,7 @@ def _score(model: Model, pairs: Sequence[Pair]) -> tuple[str, str, str, str]:
     """Exact match with any right translation; BLEU and chrF against the first."""
     made = model.translate([pair.source for pair in pairs])
     exact = sum(text in pair.references for text, pair in zip(made, pairs, strict=True)) / len(pairs)
-    points = scored(made, [[pair.target for pair in pairs]], plain=0.0)
+    points = scored(made, [[pair.target] for pair in pairs], plain=0.0)
     return f"{len(pairs):,}", f"{exact:.1%}", f"{points.bleu:.1f}", f"{points.chrf:.1f}"
 
 

@@ -4,8 +4,8 @@ One open forward pass over a source and a given target shows where each target t
 a source word add up, the pieces of a target word are averaged, and each target word is linked to the source word that
 it looked at most.
 
-Which row of the weights belongs to a token? The row that READS token t computes token t + 1. When it has read a token, the
-decoder knows the word, and looks at what that word stands for; the row before it had to look without knowing.
+Which row of the weights belongs to a token? The row that reads token t is the one that predicts token t + 1, and where it
+looks is mostly what it is about to write. PLACEHOLDER
 
 Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
 """
@@ -48,7 +48,7 @@ def align(
 @torch.no_grad()
 def align_by(
     model: Model, pairs: Sequence[tuple[str, str]], views: Sequence[View], split: Split = marks_apart,
-    row: Row = "reading",
+    row: Row = "predicting",
 ) -> list[list[Links]]:  # fmt: skip
     """Alignments by several views from the same pass: one list a view."""
     views = [_checked(view, model) for view in views]

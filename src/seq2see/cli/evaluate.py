@@ -1,0 +1,197 @@
+"""`seq2see evaluate`: how good a translator, a file of translations or a language model is, and where it is weak."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from seq2see.cli import corpora as c
+from seq2see.config import Boundaries
+from seq2see.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from seq2see.directory import Model
+    from seq2see.evaluate.sets import TestSet
+    from seq2see.evaluate.translation import AlignedBy
+
+Words = Literal["marks", "spaces"]
+_SET, _LANGUAGE, _HOW = "Test set", "Language model", "How"
+
+
+def evaluate(
+    model: Annotated[Path | None, typer.Option(help="The model's directory; else the bundled one.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Sentences to translate.", rich_help_panel=_SET)] = None,
+    ref: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Right translations, line by line; several files, or a .jsonl with several in a row.",
+            metavar="FILE...", rich_help_panel=_SET,
+        ),
+    ] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Instead: .tsv, .jsonl, .tmx or .po.", metavar="FILE...", rich_help_panel=_SET),
+    ] = None,
+    columns: c.Columns = None,
+    fields: c.Fields = None,
+    languages: c.Languages = None,
+    hyp: Annotated[
+        Path | None, typer.Option(help="Score this file of translations, and no model.", rich_help_panel=_SET)
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another model's directory, or its translations: is the difference chance?")
+    ] = None,
+    align: Annotated[
+        Path | None, typer.Option(help="Gold word alignments: also score the cross-attention.", rich_help_panel=_SET)
+    ] = None,
+    words: Annotated[
+        Words, typer.Option(help="What the gold alignments count: marks apart, or all between spaces.")
+    ] = "marks",
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text for a language model.", metavar="FILE...", rich_help_panel=_LANGUAGE),
+    ] = None,
+    boundaries: Annotated[
+        Boundaries | None,
+        typer.Option(help="Where a document ends; else as in training.", rich_help_panel=_LANGUAGE),
+    ] = None,
+    stride: Annotated[
+        int, typer.Option(help="Tokens by which the context moves on; 0: half of it.", min=0, rich_help_panel=_LANGUAGE)
+    ] = 0,
+    beam: Annotated[int, typer.Option(help="Hypotheses that the search keeps.", min=1, rich_help_panel=_HOW)] = 1,
+    tokenize: Annotated[
+        str, typer.Option(help="BLEU's tokenizer; the default splits the danda too.", rich_help_panel=_HOW)
+    ] = "intl",
+    worst: Annotated[int, typer.Option(help="Worst sentences to show.", min=0, rich_help_panel=_HOW)] = 5,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.", rich_help_panel=_HOW)] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Draw it into a .png or .svg (needs seq2see[plot]).")] = None,
+) -> None:  # fmt: skip
+    """Score a translator (BLEU, chrF++, TER), a file of translations, or a language model, and see where it is weak.
+
+    Examples:
+
+    seq2see evaluate --model runs/en-hi --src test.en --ref test.hi
+
+    seq2see evaluate --model runs/en-hi --against runs/old --src test.en --ref test.hi
+
+    seq2see evaluate --hyp mine.hi --ref test.hi --ref other.hi --json
+
+    seq2see evaluate --model runs/books --text held-out.txt
+    """
+    if text:
+        if src or ref or pairs or hyp or against or align:
+            raise UsageError(
+                "--text is for a language model: it goes without --src, --ref, --pairs, --hyp and the like"
+            )
+        _evaluate_text(model, device, text, boundaries, stride, as_json, out)
+        return
+    from seq2see.cli.evaluation import draw_translation, show_translation
+    from seq2see.evaluate.sets import read_lines, require_in_step
+    from seq2see.evaluate.translation import evaluate as evaluated
+    from seq2see.text.corpus import PairOptions
+
+    test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
+    references = [row[0] for row in test.references]
+
+    def lines_of(path: Path) -> list[str]:
+        made = read_lines(path)
+        require_in_step(path, made, (ref or pairs or [path])[0], references)
+        return made
+
+    if hyp is not None and (model or align):
+        raise UsageError("--hyp scores a file of translations, which goes without --model and --align")
+    if hyp is not None:
+        translator, made, name = None, lines_of(hyp), str(hyp)
+    else:
+        translator = _translator(model, device, test)
+        made, name = _translated(translator, test, beam), str(model or "the bundled model")
+    theirs = None
+    if against is not None:
+        other = _translator(against, device, test) if against.is_dir() else None
+        theirs = lines_of(against) if other is None else _translated(other, test, beam)
+    aligned = [] if align is None or translator is None else _aligned(translator, test, align, words)
+    found = evaluated(
+        made, test, data=translator.config.data if translator else None, theirs=theirs, alignment=aligned,
+        tokenize=tokenize, worst=worst,
+    )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({"system": name, "test": test.name, **asdict(found)}, ensure_ascii=False, indent=2))
+    else:
+        show_translation(found, name, test.name, str(against or ""))
+    if out is not None:
+        draw_translation(found, name, out)
+
+
+def _test_set(src: Path | None, ref: list[Path] | None, options: Any) -> "TestSet":
+    from seq2see.evaluate.sets import read_pairs, read_set
+
+    if options.pairs and (src or ref):
+        raise UsageError("give either --pairs, or --src and --ref, not both")
+    if options.pairs:
+        return read_pairs(options)
+    if not ref:
+        raise UsageError(
+            "name the test set: --src FILE and --ref FILE, or --pairs FILE; a language model's is --text FILE"
+        )
+    return read_set(src, ref)
+
+
+def _load(path: Path | None, device: str) -> "Model":
+    from seq2see import load
+
+    return load(device=device) if path is None else load(path, device=device)  # type: ignore[call-arg]
+
+
+def _translator(path: Path | None, device: str, test: "TestSet") -> "Model":
+    model = _load(path, device)
+    if model.config.model.shape != "encoder-decoder":
+        raise UserError(
+            f"{path} is a {model.config.model.shape} and does not translate: a language model takes --text FILE"
+        )
+    if not test.sources:
+        raise UsageError("name the sentences to translate: --src FILE")
+    return model
+
+
+def _translated(model: "Model", test: "TestSet", beam: int) -> list[str]:
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"translating {len(test):,} sentences"):
+        return model.translate(test.sources) if beam == 1 else model.translate(test.sources, beam=beam)  # type: ignore[call-arg]
+
+
+def _aligned(model: "Model", test: "TestSet", path: Path, words: Words) -> "list[AlignedBy]":
+    from seq2see.evaluate.alignments import read_gold
+    from seq2see.evaluate.translation import alignment_by_view
+    from seq2see.text.words import marks_apart, spaced
+
+    split = marks_apart if words == "marks" else spaced
+    pairs = [(source, row[0]) for source, row in zip(test.sources, test.references, strict=True)]
+    golds = read_gold(path, [(len(split(source)), len(split(target))) for source, target in pairs])
+    return alignment_by_view(model, pairs, golds, split)
+
+
+def _evaluate_text(
+    path: Path | None, device: str, text: list[Path], boundaries: Boundaries | None, stride: int, as_json: bool,
+    out: Path | None,
+) -> None:  # fmt: skip
+    from seq2see.cli.evaluation import draw_language, show_language
+    from seq2see.evaluate.language import evaluate_text
+    from seq2see.text.corpus import named, plain
+
+    model = _load(path, device)
+    if model.config.model.shape != "decoder":
+        raise UserError(
+            f"{path or 'the bundled model'} is no language model: a translator takes --src FILE and --ref FILE"
+        )
+    found = evaluate_text(model, plain(text, boundaries or model.config.data.boundaries), stride)
+    name = str(path)
+    if as_json:
+        typer.echo(json.dumps({"system": name, "test": named(text), **asdict(found)}, ensure_ascii=False, indent=2))
+    else:
+        show_language(found, name, named(text))
+    if out is not None:
+        draw_language(found, name, out)
