@@ -1,7 +1,7 @@
 """`seq2see evaluate`: how good a translator, a file of translations or a language model is, and where it is weak."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,8 +13,8 @@ from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2see.directory import Model
+    from seq2see.evaluate.alignments import GoldPairs
     from seq2see.evaluate.sets import TestSet
-    from seq2see.evaluate.translation import AlignedBy
 
 Words = Literal["marks", "spaces"]
 _SET, _LANGUAGE, _HOW = "Test set", "Language model", "How"
@@ -88,41 +88,37 @@ def evaluate(
             )
         _evaluate_text(model, device, text, boundaries, stride, as_json, out)
         return
+    if hyp is not None and (model or align):
+        raise UsageError("--hyp scores a file of translations, which goes without --model and --align")
     from seq2see.cli.evaluation import draw_translation, show_translation
-    from seq2see.evaluate.sets import read_lines, require_in_step
+    from seq2see.evaluate.bands import words_by
+    from seq2see.evaluate.translation import alignment_by_view
     from seq2see.evaluate.translation import evaluate as evaluated
     from seq2see.text.corpus import PairOptions
 
     test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
-    references = [row[0] for row in test.references]
-
-    def lines_of(path: Path) -> list[str]:
-        made = read_lines(path)
-        require_in_step(path, made, (ref or pairs or [path])[0], references)
-        return made
-
-    if hyp is not None and (model or align):
-        raise UsageError("--hyp scores a file of translations, which goes without --model and --align")
-    if hyp is not None:
-        translator, made, name = None, lines_of(hyp), str(hyp)
-    else:
-        translator = _translator(model, device, test)
-        made, name = _translated(translator, test, beam), str(model or "the bundled model")
-    theirs = None
+    # All that may be wrong is found before anything is translated.
+    words_by(tokenize)
+    gold = None if align is None else _gold(align, test, words)
+    system = _written(hyp, test) if hyp else _translator(model, device, test)
+    other = None
     if against is not None:
-        other = _translator(against, device, test) if against.is_dir() else None
-        theirs = lines_of(against) if other is None else _translated(other, test, beam)
-    aligned = [] if align is None or translator is None else _aligned(translator, test, align, words)
+        other = _written(against, test) if against.is_file() else _translator(against, device, test)
+    made = system.translations(test, beam)
     found = evaluated(
-        made, test, data=translator.config.data if translator else None, theirs=theirs, alignment=aligned,
+        made, test, data=system.model.config.data if system.model else None,
+        theirs=other.translations(test, beam) if other else None,
+        alignment=[] if gold is None or system.model is None else alignment_by_view(system.model, gold),
         tokenize=tokenize, worst=worst,
     )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps({"system": name, "test": test.name, **asdict(found)}, ensure_ascii=False, indent=2))
+        typer.echo(
+            json.dumps({"system": system.name, "test": test.name, **asdict(found)}, ensure_ascii=False, indent=2)
+        )
     else:
-        show_translation(found, name, test.name, str(against or ""))
+        show_translation(found, system.name, test.name, str(against or ""))
     if out is not None:
-        draw_translation(found, name, out)
+        draw_translation(found, system.name, out)
 
 
 def _test_set(src: Path | None, ref: list[Path] | None, options: Any) -> "TestSet":
@@ -145,7 +141,34 @@ def _load(path: Path | None, device: str) -> "Model":
     return load(device=device) if path is None else load(path, device=device)  # type: ignore[call-arg]
 
 
-def _translator(path: Path | None, device: str, test: "TestSet") -> "Model":
+@dataclass(frozen=True)
+class _System:
+    """A model, or the file of what one has written."""
+
+    name: str
+    model: "Model | None"
+    written: tuple[str, ...] = ()
+
+    def translations(self, test: "TestSet", beam: int) -> list[str]:
+        if self.model is None:
+            return list(self.written)
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{self.name} translates {len(test):,} sentences"):
+            if beam == 1:
+                return self.model.translate(test.sources)
+            return self.model.translate(test.sources, beam=beam)  # type: ignore[call-arg]
+
+
+def _written(path: Path, test: "TestSet") -> _System:
+    from seq2see.evaluate.sets import read_lines, require_in_step
+
+    written = read_lines(path)
+    require_in_step(path, written, Path(test.name), [row[0] for row in test.references])
+    return _System(str(path), None, tuple(written))
+
+
+def _translator(path: Path | None, device: str, test: "TestSet") -> _System:
     model = _load(path, device)
     if model.config.model.shape != "encoder-decoder":
         raise UserError(
@@ -153,25 +176,17 @@ def _translator(path: Path | None, device: str, test: "TestSet") -> "Model":
         )
     if not test.sources:
         raise UsageError("name the sentences to translate: --src FILE")
-    return model
+    return _System(str(path or "the bundled model"), model)
 
 
-def _translated(model: "Model", test: "TestSet", beam: int) -> list[str]:
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"translating {len(test):,} sentences"):
-        return model.translate(test.sources) if beam == 1 else model.translate(test.sources, beam=beam)  # type: ignore[call-arg]
-
-
-def _aligned(model: "Model", test: "TestSet", path: Path, words: Words) -> "list[AlignedBy]":
-    from seq2see.evaluate.alignments import read_gold
-    from seq2see.evaluate.translation import alignment_by_view
+def _gold(path: Path, test: "TestSet", words: Words) -> "GoldPairs":
+    from seq2see.evaluate.alignments import GoldPairs
     from seq2see.text.words import marks_apart, spaced
 
-    split = marks_apart if words == "marks" else spaced
+    if not test.sources:
+        raise UsageError("alignments are between sentences and translations: name the sentences by --src FILE")
     pairs = [(source, row[0]) for source, row in zip(test.sources, test.references, strict=True)]
-    golds = read_gold(path, [(len(split(source)), len(split(target))) for source, target in pairs])
-    return alignment_by_view(model, pairs, golds, split)
+    return GoldPairs.read(path, pairs, marks_apart if words == "marks" else spaced)
 
 
 def _evaluate_text(

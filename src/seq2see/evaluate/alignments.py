@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from seq2see.errors import UserError
 from seq2see.text.formats.lines import lines
+from seq2see.text.words import Split, marks_apart
 
 Link = tuple[int, int]
 
@@ -46,6 +48,20 @@ def alignment_scores(found: Iterable[Iterable[Link]], golds: Iterable[Gold]) -> 
     return AlignmentScores(
         1 - (in_sure + in_possible) / max(links + sure, 1), in_possible / max(links, 1), in_sure / max(sure, 1), links
     )
+
+
+@dataclass(frozen=True)
+class GoldPairs:
+    """Sentence pairs with their gold alignments, and how words are counted in them."""
+
+    pairs: tuple[tuple[str, str], ...]
+    golds: tuple[Gold, ...]
+    split: Split
+
+    @classmethod
+    def read(cls, path: Path, pairs: Sequence[tuple[str, str]], split: Split = marks_apart) -> Self:
+        sizes = [(len(split(source)), len(split(target))) for source, target in pairs]
+        return cls(tuple(pairs), tuple(read_gold(path, sizes)), split)
 
 
 def read_gold(path: Path, sizes: Sequence[tuple[int, int]]) -> list[Gold]:

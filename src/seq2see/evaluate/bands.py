@@ -14,7 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from seq2see.evaluate.scores import BLEU_TOKENIZER, References, bleu_and_chrf, score
 
-LENGTHS = (0, 5, 8, 11, 16, 21, 31, 51)  # where bands begin, in words of the reference
+LENGTHS = (1, 5, 8, 11, 16, 21, 31, 51)  # where bands begin, in words of the reference
 FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)  # where bands begin, in times that training has a word
 
 Words = Callable[[str], list[str]]
@@ -36,10 +36,7 @@ class FrequencyBand:
     high: int | None
     words: int  # of the references
     right: int  # of these, found in the translation too
-
-    @property
-    def recall(self) -> float:
-        return self.right / self.words
+    recall: float  # right / words
 
 
 def words_by(tokenize: str = BLEU_TOKENIZER) -> Words:
@@ -56,7 +53,7 @@ def by_length(
     lengths = [len(split(right[0])) for right in references]
     members: dict[int, list[int]] = {}
     for i, length in enumerate(lengths):
-        members.setdefault(bisect_right(LENGTHS, length) - 1, []).append(i)
+        members.setdefault(max(bisect_right(LENGTHS, length) - 1, 0), []).append(i)
     bands = []
     for band, chosen in sorted(members.items()):
         made, right = [translations[i] for i in chosen], [references[i] for i in chosen]
@@ -83,7 +80,10 @@ def by_frequency(
             band = bisect_right(FREQUENCIES, times.get(word, 0)) - 1
             words[band] += count
             right[band] += min(count, written[word])
-    return tuple(FrequencyBand(*_bounds(FREQUENCIES, band), words[band], right[band]) for band in sorted(words))
+    return tuple(
+        FrequencyBand(*_bounds(FREQUENCIES, band), count, right[band], right[band] / count)
+        for band, count in sorted(words.items())
+    )
 
 
 def frequencies(texts: Iterable[str], split: Words) -> Counter[str]:

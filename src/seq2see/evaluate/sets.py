@@ -63,7 +63,7 @@ def require_in_step(path: Path, left: Sequence[str], other: Path, right: Sequenc
     drift = first_drift(Signatures.of(left), Signatures.of(right))
     shorter = path if len(left) < len(right) else other
     where = (
-        f"its end seems to be missing from {shorter}" if drift is None else f"they seem to part at line {drift.line:,}"
+        f"the end of {shorter} seems to be missing" if drift is None else f"they seem to part at line {drift.line:,}"
     )
     raise UserError(f"{path} has {len(left):,} lines but {other} {len(right):,}: {where}")
 

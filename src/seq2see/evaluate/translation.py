@@ -8,7 +8,7 @@ from itertools import islice
 from seq2see.config import DataConfig
 from seq2see.directory import Model
 from seq2see.errors import UserError
-from seq2see.evaluate.alignments import AlignmentScores, Gold, alignment_scores
+from seq2see.evaluate.alignments import AlignmentScores, GoldPairs, alignment_scores
 from seq2see.evaluate.bands import FrequencyBand, LengthBand, by_frequency, by_length, frequencies, words_by
 from seq2see.evaluate.scores import (
     BLEU_TOKENIZER,
@@ -24,7 +24,6 @@ from seq2see.evaluate.scores import (
 )
 from seq2see.evaluate.sets import TestSet
 from seq2see.look.alignment import View, align_by, all_views
-from seq2see.text.words import Split, marks_apart
 from seq2see.train.prepare import training_pairs
 
 COUNTED = 1_000_000  # training sentences whose words are counted, at most
@@ -95,13 +94,11 @@ def exact_match(translations: Sequence[str], references: Sequence[Sequence[str]]
     return right / len(references)
 
 
-def alignment_by_view(
-    model: Model, pairs: Sequence[tuple[str, str]], golds: Sequence[Gold], split: Split = marks_apart
-) -> list[AlignedBy]:
+def alignment_by_view(model: Model, gold: GoldPairs) -> list[AlignedBy]:
     """How well each layer's cross-attention aligns the given pairs, the mean over its heads and each alone."""
     views = all_views(model)
-    found = align_by(model, pairs, views, split)
-    return [AlignedBy(view, alignment_scores(links, golds)) for view, links in zip(views, found, strict=True)]
+    found = align_by(model, gold.pairs, views, gold.split)
+    return [AlignedBy(view, alignment_scores(links, gold.golds)) for view, links in zip(views, found, strict=True)]
 
 
 def _counted(data: DataConfig | None, references: Sequence[Sequence[str]], tokenize: str) -> tuple[str, dict[str, int]]:

@@ -4,15 +4,18 @@ One open forward pass over a source and a given target shows where each target t
 a source word add up, the pieces of a target word are averaged, and each target word is linked to the source word that
 it looked at most.
 
-Which row of the weights belongs to a token? The row that reads token t is the one that predicts token t + 1, and where it
-looks is mostly what it is about to write. PLACEHOLDER
+Which row of the weights belongs to a token? The row that reads token t predicts token t + 1. Measured on the test set of the
+built-in corpus, by the mean over the heads, AER of the rows that predict a token against those that read it: last of two
+layers 22% against 92%, last of four 21% against 74%, and more in the layers below; only the first of four knows better what
+it has read (73% against 61%). So a word is aligned by the rows that predict it, in the last layer, whose mean beats
+each of its heads (25% and 27% the best). Leaving a word without a link where `<end>` is looked at most raises the error.
 
 Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -30,7 +33,8 @@ Row = Literal["reading", "predicting"]
 TOKENS = 2000  # of a side that go through the model at a time
 
 
-class View(NamedTuple):
+@dataclass(frozen=True)
+class View:
     """One head of a layer, or the mean over its heads."""
 
     layer: int
