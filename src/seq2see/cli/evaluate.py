@@ -112,11 +112,10 @@ def evaluate(
         tokenize=tokenize, worst=worst,
     )  # fmt: skip
     if as_json:
-        typer.echo(
-            json.dumps({"system": system.name, "test": test.name, **asdict(found)}, ensure_ascii=False, indent=2)
-        )
+        names = {"system": system.name, "other": other.name if other else None, "test": test.name}
+        typer.echo(json.dumps({**names, **asdict(found)}, ensure_ascii=False, indent=2))
     else:
-        show_translation(found, system.name, test.name, str(against or ""))
+        show_translation(found, system.name, test.name, other.name if other else "")
     if out is not None:
         draw_translation(found, system.name, out)
 

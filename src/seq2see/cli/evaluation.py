@@ -62,7 +62,8 @@ def _scores(found: Evaluation) -> Table:
 def _against(found: Evaluation) -> Table:
     table = _table("", "this", "that", "difference", "p, bootstrap", "p, randomised", "")
     for row in found.against:
-        chance = max(row.p_bootstrap, row.p_randomised) >= _CHANCE
+        # sacreBLEU finds no chance in a difference of nothing, and gives it the smallest p.
+        chance = row.ours == row.theirs or max(row.p_bootstrap, row.p_randomised) >= _CHANCE
         table.add_row(
             row.name, f"{row.ours:.1f}", f"{row.theirs:.1f}", f"{row.ours - row.theirs:+.1f}", f"{row.p_bootstrap:.4f}",
             f"{row.p_randomised:.4f}", "[yellow]may be chance[/]" if chance else "[green]significant[/]",
