@@ -224,7 +224,18 @@ def test_perplexity_is_that_of_each_token_after_its_context(tmp_path: Path, with
     size = sum(len(text.encode()) for text in DOCUMENTS)
     assert found.bits_per_byte == pytest.approx(sum(losses) / math.log(2) / size, rel=1e-5)
     assert found.bits_per_character == pytest.approx(found.bits_per_byte * size / sum(map(len, DOCUMENTS)))
-    assert sum(band.tokens for band in found.by_context) == found.tokens
+    assert [(band.low, band.high) for band in found.by_context] == [(1, 1), (2, 2), (3, 4), (5, 8)]
+    if stride == 1:  # every token of a long sequence is once the first of a window, but for the last
+        first = [
+            _alone(model, read, said, i) for read, said in zip(inputs, ids, strict=True) for i in range(len(said) - 7)
+        ]
+        assert found.by_context[0].loss == pytest.approx(sum(first) / len(first), rel=1e-5)
+
+
+@torch.no_grad()
+def _alone(model: Model, inputs: Sequence[int], targets: Sequence[int], i: int) -> float:
+    """−ln p of token i after nothing but the token before it."""
+    return -float(model.transformer(Packed.of([[inputs[i]]]))[0].log_softmax(-1)[targets[i]])
 
 
 @torch.no_grad()

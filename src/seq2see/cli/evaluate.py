@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from seq2see.evaluate.sets import TestSet
 
 Words = Literal["marks", "spaces"]
-_SET, _LANGUAGE, _HOW = "Test set", "Language model", "How"
+_SET, _LANGUAGE, _HOW = "Text", "Language model", "How"
 
 
 def evaluate(
@@ -41,13 +41,17 @@ def evaluate(
         Path | None, typer.Option(help="Score this file of translations, and no model.", rich_help_panel=_SET)
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Another model's directory, or its translations: is the difference chance?")
+        Path | None, typer.Option(
+            help="Another model's directory, or its translations: is the difference chance?", rich_help_panel=_SET
+        )
     ] = None,
     align: Annotated[
         Path | None, typer.Option(help="Gold word alignments: also score the cross-attention.", rich_help_panel=_SET)
     ] = None,
     words: Annotated[
-        Words, typer.Option(help="What the gold alignments count: marks apart, or all between spaces.")
+        Words, typer.Option(
+            help="Words of gold alignments: with marks apart, or all between spaces.", rich_help_panel=_SET
+        )
     ] = "marks",
     text: Annotated[
         list[Path] | None,
@@ -67,7 +71,7 @@ def evaluate(
     worst: Annotated[int, typer.Option(help="Worst sentences to show.", min=0, rich_help_panel=_HOW)] = 5,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.", rich_help_panel=_HOW)] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Draw it into a .png or .svg (needs seq2see[plot]).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw it into a .png or .svg (needs seq2see\\[plot]).")] = None,
 ) -> None:  # fmt: skip
     """Score a translator (BLEU, chrF++, TER), a file of translations, or a language model, and see where it is weak.
 

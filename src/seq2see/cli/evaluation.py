@@ -140,7 +140,7 @@ def show_language(found: LanguageEvaluation, name: str, test: str) -> None:
         f"\nThe context is of {found.window:,} tokens, moves on by {found.stride:,} {apart}: but for the first tokens, each "
         f"has {found.window - found.stride + 1:,} to {found.window:,} before it, on average {found.context:.1f}.\n",
     )
-    table = _table("tokens before", "tokens", "loss")
+    table = _table("tokens of context", "tokens", "loss")
     for band in found.by_context:
         table.add_row(_band(band.low, band.high), f"{band.tokens:,}", f"{band.loss:.3f}")
     console.print(table)
@@ -184,7 +184,14 @@ def _counts(axis: Any, labels: Sequence[str], counts: Sequence[int], what: str, 
 
 
 def draw_language(found: LanguageEvaluation, name: str, path: Path) -> None:
-    from seq2see.look.plots import curves
+    """What context is worth: the loss with more and more of it."""
+    from seq2see.look.plots import pyplot, save
 
-    points = [(float(band.high), band.loss) for band in found.by_context]
-    curves({"loss by tokens of context": {name: points}}, path)
+    figure, axis = pyplot().subplots(figsize=(6, 3.6))
+    bands = [_band(band.low, band.high) for band in found.by_context]
+    axis.plot(bands, [band.loss for band in found.by_context], marker="o")
+    axis.set(
+        title=f"{name}: perplexity {found.perplexity:.2f}", xlabel="tokens of context", ylabel="loss, nats a token"
+    )
+    axis.grid(alpha=0.3)
+    save(figure, path)

@@ -28,11 +28,12 @@ LOGITS = 1 << 25  # numbers that a batch of windows may give, at most: 128 MB
 _PART = 1 << 14  # characters that are tokenized as one
 
 Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class ContextBand:
-    """The loss of the tokens with so many tokens before them."""
+    """The loss with so many tokens of context: here every token counts in every window that it is in."""
 
     low: int
     high: int
@@ -66,6 +67,14 @@ class _Text:
     bytes: int
 
 
+@dataclass(frozen=True)
+class _Losses:
+    losses: Floats  # [tokens] −ln p of every token
+    contexts: Longs  # [tokens] how many tokens were before it, <start> among them
+    totals: Floats  # [window] of the losses at each place of a window, whether they count or not
+    counts: Longs  # [window] how many there were
+
+
 def evaluate_text(model: Model, documents: Documents, stride: int = 0) -> LanguageEvaluation:
     """The whole text; windows move on by `stride` tokens, half a window if it is 0."""
     config, tokenizer = model.config, model.tokenizers[1]
@@ -79,15 +88,15 @@ def evaluate_text(model: Model, documents: Documents, stride: int = 0) -> Langua
     inputs = np.roll(text.targets, 1)
     inputs[text.starts] = tokenizer.start
     bounds = [*text.starts.tolist(), len(text.targets)] if config.text.documents else [0, len(text.targets)]
-    losses, contexts = _losses(model, inputs, text.targets, bounds, window, stride)
-    loss = float(losses.mean())
-    bits = float(losses.sum()) / math.log(2)
+    found = _losses(model, inputs, text.targets, bounds, window, stride)
+    loss = float(found.losses.mean())
+    bits = float(found.losses.sum()) / math.log(2)
     return LanguageEvaluation(
-        documents=len(text.starts), tokens=len(losses), characters=text.characters, bytes=text.bytes,
+        documents=len(text.starts), tokens=len(found.losses), characters=text.characters, bytes=text.bytes,
         unknown=0 if tokenizer.unknown is None else int((text.targets == tokenizer.unknown).sum()),
         loss=loss, perplexity=math.exp(loss), bits_per_byte=bits / text.bytes,
-        bits_per_character=bits / text.characters, window=window, stride=stride, context=float(contexts.mean()),
-        within_documents=config.text.documents, by_context=tuple(_bands(losses, contexts)),
+        bits_per_character=bits / text.characters, window=window, stride=stride, context=float(found.contexts.mean()),
+        within_documents=config.text.documents, by_context=tuple(_bands(found)),
     )  # fmt: skip
 
 
@@ -120,24 +129,31 @@ def _read(documents: Documents, tokenizer: Tokenizer) -> _Text:
 
 
 @torch.no_grad()
-def _losses(
-    model: Model, inputs: Longs, targets: Longs, bounds: Sequence[int], window: int, stride: int
-) -> tuple[NDArray[np.float64], Longs]:
-    """−ln p of every token, and how many tokens were before it, `<start>` among them."""
+def _losses(model: Model, inputs: Longs, targets: Longs, bounds: Sequence[int], window: int, stride: int) -> _Losses:
     transformer = model.transformer
     device = transformer.embedding.weight.device
     losses, contexts = np.zeros(len(targets)), np.zeros(len(targets), dtype=np.int64)
+    totals, counts = np.zeros(window), np.zeros(window, dtype=np.int64)
     for batch in _batches(bounds, window, stride, max(window, LOGITS // model.config.model.vocabulary)):
         packed = Packed.of([inputs[begin:end].tolist() for begin, end, _ in batch], device)
         wanted = np.concatenate([targets[begin:end] for begin, end, _ in batch])
         logits = transformer(packed)  # [T, vocabulary]
-        found = F.cross_entropy(logits.float(), torch.from_numpy(wanted).to(device), reduction="none")
+        found = (
+            F.cross_entropy(logits.float(), torch.from_numpy(wanted).to(device), reduction="none")
+            .double()
+            .cpu()
+            .numpy()
+        )
         place = 0
         for begin, end, first in batch:
-            losses[first:end] = found[place + first - begin : place + end - begin].double().cpu().numpy()
-            contexts[first:end] = np.arange(first - begin, end - begin) + 1
-            place += end - begin
-    return losses, contexts
+            size = end - begin
+            in_window = found[place : place + size]
+            losses[first:end] = in_window[first - begin :]
+            contexts[first:end] = np.arange(first - begin, size) + 1
+            totals[:size] += in_window
+            counts[:size] += 1
+            place += size
+    return _Losses(losses, contexts, totals, counts)
 
 
 def _batches(bounds: Sequence[int], window: int, stride: int, tokens: int) -> Iterator[list[tuple[int, int, int]]]:
@@ -153,11 +169,11 @@ def _batches(bounds: Sequence[int], window: int, stride: int, tokens: int) -> It
     yield batch
 
 
-def _bands(losses: NDArray[np.float64], contexts: Longs) -> Iterator[ContextBand]:
+def _bands(found: _Losses) -> Iterator[ContextBand]:
     """By contexts of 1, 2, 3–4, 5–8, … tokens."""
     low, high = 1, 1
-    while low <= contexts.max():
-        chosen = losses[(contexts >= low) & (contexts <= high)]
-        if len(chosen):
-            yield ContextBand(low, high, len(chosen), float(chosen.mean()))
+    while low <= len(found.counts) and found.counts[low - 1]:
+        high = min(high, len(found.counts))
+        tokens = int(found.counts[low - 1 : high].sum())
+        yield ContextBand(low, high, tokens, float(found.totals[low - 1 : high].sum()) / tokens)
         low, high = high + 1, high * 2
