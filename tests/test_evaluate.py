@@ -108,7 +108,19 @@ def test_systems_are_compared_by_sacrebleus_paired_tests(files: Path) -> None:
 def test_a_difference_may_be_chance_and_no_difference_is(files: Path) -> None:
     given = "--hyp", files / "good.hi", "--ref", files / "t.hi", "--against"
     assert run(*given, files / "good.hi").count("may be chance") == 3
-    assert run(*given, files / "bad.hi").count("significant") == 3
+    assert run(*given, files / "bad.hi").count("better") == 3
+    assert run("--hyp", files / "bad.hi", *given[2:], files / "good.hi").count("worse") == 3
+
+
+def test_sets_too_large_to_resample_have_scores_without_intervals(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("scores", "translation"):
+        monkeypatch.setattr(f"seq2see.evaluate.{module}.MOST_RESAMPLED", 39)
+    given = "--hyp", files / "good.hi", "--ref", files / "t.hi"
+    found = told(*given)
+    assert found["scores"][0]["value"] > 0 and found["scores"][0]["mean"] is None
+    assert found["notes"] == ["no intervals: 40 sentences are more than 39"]
+    with pytest.raises(UserError, match="39 sentences at most, not 40"):
+        run(*given, "--against", files / "bad.hi")
 
 
 def test_sentences_may_have_different_numbers_of_references(files: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from seq2see.directory import Model
     from seq2see.evaluate.alignments import GoldPairs
     from seq2see.evaluate.sets import TestSet
+    from seq2see.text.corpus import PairOptions
 
 Words = Literal["marks", "spaces"]
 _SET, _LANGUAGE, _HOW = "Text", "Language model", "How"
@@ -124,7 +125,7 @@ def evaluate(
         draw_translation(found, system.name, out)
 
 
-def _test_set(src: Path | None, ref: list[Path] | None, options: Any) -> "TestSet":
+def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") -> "TestSet":
     from seq2see.evaluate.sets import read_pairs, read_set
 
     if options.pairs and (src or ref):

@@ -64,9 +64,11 @@ def _against(found: Evaluation) -> Table:
     for row in found.against:
         # sacreBLEU finds no chance in a difference of nothing, and gives it the smallest p.
         chance = row.ours == row.theirs or max(row.p_bootstrap, row.p_randomised) >= _CHANCE
+        better = (row.ours < row.theirs) == (row.name == "TER")  # which counts errors
+        verdict = "may be chance" if chance else f"[{'green]better' if better else 'red]worse'}[/]"
         table.add_row(
             row.name, f"{row.ours:.1f}", f"{row.theirs:.1f}", f"{row.ours - row.theirs:+.1f}", f"{row.p_bootstrap:.4f}",
-            f"{row.p_randomised:.4f}", "[yellow]may be chance[/]" if chance else "[green]significant[/]",
+            f"{row.p_randomised:.4f}", verdict,
         )  # fmt: skip
     return table
 

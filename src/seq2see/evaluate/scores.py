@@ -15,12 +15,12 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
-from seq2see.errors import UsageError, nearest
+from seq2see.errors import UsageError, UserError, nearest
 
 BLEU_TOKENIZER = "intl"  # sacreBLEU's default one does not split the danda
 RESAMPLES = 1000
 # sacreBLEU holds all resampled statistics at once: 100 kB a sentence.
-MOST_RESAMPLED = 20_000
+MOST_RESAMPLED = 10_000
 
 References = Sequence[Sequence[str]]  # for each sentence, its right translations
 
@@ -77,6 +77,10 @@ def compare(
     ours: Sequence[str], theirs: Sequence[str], references: References, metrics: dict[str, Metric]
 ) -> list[Compared]:
     """Both systems' scores with two paired significance tests: the bootstrap and approximate randomisation."""
+    if len(ours) > MOST_RESAMPLED:
+        raise UserError(
+            f"significance tests take {MOST_RESAMPLED:,} sentences at most, not {len(ours):,}: compare on a part of them"
+        )
     systems: list[tuple[str, Sequence[str]]] = [("theirs", list(theirs)), ("ours", list(ours))]
     found = []
     for test in ("bs", "ar"):

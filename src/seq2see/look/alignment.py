@@ -6,7 +6,7 @@ it looked at most.
 
 Which row of the weights belongs to a token? The row that reads token t predicts token t + 1. Measured on the test set of the
 built-in corpus, by the mean over the heads, AER of the rows that predict a token against those that read it: last of two
-layers 22% against 92%, last of four 21% against 74%, and more in the layers below; only the first of four knows better what
+layers 22% against 92%, last of four 21% against 74%, higher in the layers below; only the first of four knows better what
 it has read (73% against 61%). So a word is aligned by the rows that predict it, in the last layer, whose mean beats
 each of its heads (25% and 27% the best). Leaving a word without a link where `<end>` is looked at most raises the error.
 
