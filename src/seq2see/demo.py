@@ -17,6 +17,7 @@ from rich.table import Table
 from seq2see.config import DataConfig
 from seq2see.directory import Model
 from seq2see.errors import UserError
+from seq2see.evaluate.translation import exact_match
 from seq2see.look.pictures import attention_table, summary
 from seq2see.look.trace import trace
 from seq2see.model.layout import Packed
@@ -87,8 +88,8 @@ def main() -> None:
 def judged(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:
     """The share that is exactly one of the right translations, in percent; BLEU and chrF++ against the first."""
     made = model.translate([pair.source for pair in pairs])
-    exact = sum(text in pair.references for text, pair in zip(made, pairs, strict=True)) / len(pairs)
-    points = scored(made, [[pair.target for pair in pairs]], plain=0.0)
+    exact = exact_match(made, [pair.references for pair in pairs])
+    points = scored(made, [[pair.target] for pair in pairs], plain=0.0)
     rounded = {"exact": 100 * exact, "bleu": points.bleu or 0.0, "chrf": points.chrf or 0.0}
     return {"sentences": len(pairs), **{name: round(value, 1) for name, value in rounded.items()}}
 

@@ -50,7 +50,7 @@ def curves(panels: Mapping[str, Curves], path: Path) -> None:
         axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
-    _save(figure, path)
+    save(figure, path)
 
 
 def attention(weights: Tensor, rows: Sequence[str], columns: Sequence[str], path: Path, title: str = "") -> None:
@@ -75,10 +75,10 @@ def attention(weights: Tensor, rows: Sequence[str], columns: Sequence[str], path
                 )
     if title:
         axis.set_title(title, fontsize=10, pad=24)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         figure.savefig(path, dpi=160, bbox_inches="tight")

@@ -4,17 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
 from seq2see.decode.greedy import translate
+from seq2see.evaluate.scores import bleu_and_chrf, score
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import Batches
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.loss import loss
 from seq2see.train.precision import ComputeIn
-
-BLEU_TOKENIZER = "intl"  # the default one does not split the danda
 
 
 @dataclass(frozen=True)
@@ -60,11 +57,11 @@ def validate(
     with compute.autocast():
         found = translate(model, sources, target.start, target.end)
     translations = [target.decode(tokens) for tokens in found]
-    return scored(translations, [[right for _, right in chosen]], plain)
+    return scored(translations, [[right] for _, right in chosen], plain)
 
 
 def scored(translations: Sequence[str], references: Sequence[Sequence[str]], plain: float) -> Scores:
-    bleu, chrf = BLEU(tokenize=BLEU_TOKENIZER), CHRF(word_order=2)
-    points = [metric.corpus_score(list(translations), [list(r) for r in references]).score for metric in (bleu, chrf)]
-    signatures = tuple(str(metric.get_signature()) for metric in (bleu, chrf))
-    return Scores(plain, points[0], points[1], len(translations), signatures, tuple(translations))
+    """With one or several references for each translation."""
+    bleu, chrf = score(translations, references, bleu_and_chrf())
+    signatures = (bleu.signature, chrf.signature)
+    return Scores(plain, bleu.value, chrf.value, len(translations), signatures, tuple(translations))

@@ -6,6 +6,7 @@
 four sets and their files).
 """
 
-from seq2see.text.sample.corpus import Pair, Sample, sample, words, write
+from seq2see.text.sample.corpus import Pair, Sample, sample, write
+from seq2see.text.words import words
 
 __all__ = ["Pair", "Sample", "sample", "words", "write"]

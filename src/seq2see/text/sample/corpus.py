@@ -6,7 +6,6 @@ than any training sentence.
 """
 
 import json
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from seq2see.text.sample.lexicon import linked, of_kind, rows
 from seq2see.text.sample.meaning import Fact, Meaning, Word, facts, links
 from seq2see.text.sample.readings import Reading, every_reading
 from seq2see.text.sample.sentences import draw, draw_longer
+from seq2see.text.words import MARKS, words
 
-MARKS = ".,?!।"
 # The most words, marks included, of an English and of a Hindi sentence in training, validation and test.
 LONGEST = (10, 11)
 FEWEST_PAIRS = 1000
@@ -53,11 +52,6 @@ class Sample:
     valid: list[Pair]
     test: list[Pair]
     longer: list[Pair]
-
-
-def words(text: str) -> list[str]:
-    """What alignments count: words between spaces, with commas and final marks as words of their own."""
-    return re.findall(rf"[^\s{MARKS}]+|[{MARKS}]", text)
 
 
 def sample(pairs: int = 30000, seed: int = 1) -> Sample:
