@@ -82,7 +82,8 @@ def _cut(config: Config, world: World, display: Display) -> Config:
     pieces = config.train.accumulate
     if not pieces:
         pieces = world.told(lambda: fewest_micro_batches(config, world.device))
-        display.say(f"a step's {config.train.tokens:,} target tokens fit in memory in {pieces} micro-batches")
+        how = "as they are" if pieces == 1 else f"in {pieces} micro-batches"
+        display.say(f"a step's {config.train.tokens:,} target tokens fit in memory {how}")
     if world.size > pieces:
         pieces = world.size
         display.say(f"a step's {config.train.tokens:,} target tokens are shared by {world.size} processes")
