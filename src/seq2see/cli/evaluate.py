@@ -159,9 +159,7 @@ class _System:
         from rich.console import Console
 
         with Console(stderr=True).status(f"{self.name} translates {len(test):,} sentences"):
-            if beam == 1:
-                return self.model.translate(test.sources)
-            return self.model.translate(test.sources, beam=beam)  # type: ignore[call-arg]
+            return self.model.translate(test.sources, beam=beam)
 
 
 def _written(path: Path, test: "TestSet") -> _System:
