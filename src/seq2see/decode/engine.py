@@ -23,7 +23,7 @@ from seq2see.text.tokenizer import Tokenizer
 
 LONGER, MORE = 1.5, 10  # a translation is given so many times the tokens of its source, and some more
 CONTINUATION = 200
-SPARE = 256
+SPARE = 64  # places beyond the need, so that they need not be closed up at every step
 GREEDY = Search()
 BUDGET = 4096  # tokens, of source and output, that are worked on at a time
 ROWS = {"cpu": 64, "cuda": 512}  # hypotheses at a time: more would bring nothing
@@ -69,19 +69,17 @@ class Session:
         self.window = model.config.longest if model.encoder is None else 0
         device = model.embedding.weight.device
         longest = max(request.limit for request in requests)
-        self.prompt = max(len(request.prompt) for request in requests)
-        slots = self.prompt + (2 * longest if len(requests) > rows else longest)
-        if self.window:  # then no row is longer than that, and now and then all move to the front
-            slots = min(slots, self.prompt + self.window + SPARE)
+        prompt = max(len(request.prompt) for request in requests)
+        reach = min(prompt + longest, self.window) if self.window else prompt + longest  # positions that a row may have
+        assert model.decoder is not None
+        model.decoder.reach(reach)
         source = max(len(request.source) for request in requests)
-        self.cache = Cache(model, rows, search.beam, slots, source)
+        self.cache = Cache(model, rows, search.beam, (reach + SPARE) * search.beam, source)
         chooser = Beam if search.beam > 1 else Picker
         banned = torch.tensor(words.banned, dtype=torch.int64, device=device)
         self.chooser: Chooser = chooser(search, rows, longest, words.end, banned)
         self.tokens = torch.zeros(rows, search.beam, dtype=torch.int64, device=device)  # that are to be fed next
         self.requests: list[Request] = []  # of each row
-        self.cache.slot = self.prompt
-        self.cache.place += self.prompt * search.beam
 
     def admit(self, requests: Sequence[Request]) -> None:
         """New sentences, in the rows after the others: their prompts pass through the model as a whole."""
@@ -118,10 +116,10 @@ class Session:
     def step(self) -> None:
         """Every hypothesis is one token longer."""
         cache, size = self.cache, self.cache.size
-        if self.window and cache.slot - min(cache.began[:size]) >= self.window:
-            self._slide([row for row in range(size) if cache.slot - cache.began[row] >= self.window])
-        if cache.slot == cache.slots:
-            cache.shift(min(min(cache.began[:size]), cache.slot - self.prompt))
+        if self.window:
+            full = [row for row in range(size) if cache.length(row) >= self.window]
+            if full:
+                self._slide(full)
         layout = cache.step()
         tokens = self.tokens[:size].view(-1)
         vectors = self.model.decode(Packed(tokens, layout), None, None, self.taps, cache.pasts)
@@ -129,7 +127,7 @@ class Session:
         chosen, parents = self.chooser.choose(logits, slice(0, size))
         cache.advance(parents)
         self.tokens[:size] = chosen.view(size, -1)
-        cache.slot += 1
+        cache.count()
 
     def _slide(self, rows: Sequence[int]) -> None:
         """The window of these rows is full: they go on from its newer half, read afresh as if it were the beginning."""
