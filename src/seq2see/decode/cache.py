@@ -111,35 +111,40 @@ class Cache:
             self.source_mask[filling.source_rows, filling.source_places] = 0.0
         self.now = filling
 
+    def make_room(self) -> None:
+        """Before a step: closes up where the places come to an end, or too many of them are dead."""
+        if self.next + self.beam > self.places or (self.beam > 1 and self.next - self.closed >= CLOSE_UP * self.beam):
+            self.close_up()
+
+    @property
+    def window(self) -> int:
+        """Places that the next step looks at; on CUDA rounded up."""
+        places = self.next + self.beam
+        return min(-(-places // BUCKET) * BUCKET, self.places) if self.device.type == "cuda" else places
+
     def step(self) -> Layout:
         """The next pass takes one token of each hypothesis: their layout, every hypothesis a sequence by itself."""
-        size, k = self.size, self.beam
-        if self.next + k > self.places or (k > 1 and self.next - self.closed >= CLOSE_UP * k):
-            self.close_up()
-        cuda, places = self.device.type == "cuda", self.next + k
-        if cuda:
-            places = min(-(-places // BUCKET) * BUCKET, self.places)
+        size, k, cuda = self.size, self.beam, self.device.type == "cuda"
         self.mask[:size].index_copy_(2, self.place, self.own[:size])
         even = k == 1 and not cuda and max(self.began[:size]) == self.steps - self.next
-        mask = None if even else self.mask[:size, None, :, :places].to(self.dtype)
+        mask = None if even else self.mask[:size, None, :, : self.window].to(self.dtype)
         if mask is not None and k > 1 and self.group > 1:
             mask = mask.repeat(1, 1, self.group, 1)
         source = self.source if cuda else max(self.source_sizes[:size])
-        same = min(self.source_sizes[:size]) == source and not cuda
-        source_mask = None if same or not source else self.source_mask[:size, None, None, :source].to(self.dtype)
-        self.now = Window(size, places, mask, source, source_mask)
-        return replace(
-            _ones(size * k, self.device), positions=self.positions[:size].view(-1), numbers=self.numbers[:size].view(-1)
-        )
+        same = not source or (not cuda and min(self.source_sizes[:size]) == source)
+        source_mask = None if same else self.source_mask[:size, None, None, :source].to(self.dtype)
+        self.now = Window(size, self.window, mask, source, source_mask)
+        positions, numbers = self.positions[:size].view(-1), self.numbers[:size].view(-1)
+        return replace(ones(size * k, self.device), positions=positions, numbers=numbers)
 
-    def advance(self, parents: Tensor | None) -> None:
+    def advance(self, parents: Tensor | None, going: Tensor) -> None:
         """A token of each hypothesis is chosen. Hypothesis j of a sentence goes on from its hypothesis parents[s, j].
 
-        What is counted by the host is in `count`: a captured graph repeats only what is done here, on the device.
+        What the host counts is in `count`: a captured graph repeats only what is done here, on the device.
         """
         assert isinstance(self.now, Window)
         self.place += self.beam
-        self.positions[: self.size] += 1
+        self.positions[: self.size] += going[:, None]
         if parents is not None:
             mask = self.mask[: self.size, :, : self.now.places]
             mask.copy_(mask.gather(1, parents[:, :, None].expand_as(mask)))
@@ -166,6 +171,11 @@ class Cache:
     def _write_from(self, place: int) -> None:
         self.place += place - self.next
         self.next = self.closed = place
+
+    def vacate(self, row: int) -> None:
+        self.mask[row] = HIDDEN
+        if row == 0:  # nobody is left
+            self._write_from(0)
 
     def move(self, origin: int, row: int) -> None:
         """The sentence of one row goes to another, whose own is done."""
@@ -257,7 +267,7 @@ class Kept:
 
 
 @lru_cache(maxsize=64)
-def _ones(count: int, device: torch.device) -> Layout:
+def ones(count: int, device: torch.device) -> Layout:
     """The layout of so many sequences of one token."""
     return Layout.of([1] * count).to(device)
 

@@ -5,19 +5,22 @@ last row takes its place, and new sentences are let in at the end, so that the r
 back in the order of the requests.
 """
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from seq2see.decode.cache import Cache, packed
+from seq2see.decode.cache import BUCKET, Cache, ones, packed
 from seq2see.decode.sampling import uniforms
 from seq2see.decode.search import Beam, Chooser, Hypothesis, Picker, Search
 from seq2see.errors import UsageError, UserError
 from seq2see.model.layout import Packed
-from seq2see.model.taps import Taps
+from seq2see.model.taps import NO_TAPS, Taps
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
@@ -41,6 +44,10 @@ class Request:
     seed: int = 0
 
     @property
+    def given(self) -> tuple[Sequence[int], Sequence[int]]:
+        return self.source, self.prompt
+
+    @property
     def size(self) -> int:
         return len(self.source) + len(self.prompt) + self.limit
 
@@ -59,41 +66,76 @@ class Vocabulary:
         return cls(tokenizer.start, tokenizer.end, (tokenizer.pad, tokenizer.start, *roles))
 
 
+@dataclass(frozen=True)
+class Room:
+    """What a session has place for."""
+
+    rows: int
+    longest: int  # new tokens
+    reach: int  # positions that a row may have
+    source: int  # tokens of a source
+
+    @classmethod
+    def of(cls, model: Transformer, requests: Sequence[Request], rows: int) -> Self:
+        longest = max(request.limit for request in requests)
+        reach = longest + max(len(request.prompt) for request in requests)
+        source = max(len(request.source) for request in requests)
+        if model.encoder is None:
+            reach = min(reach, model.config.longest)
+        if not model.embedding.weight.is_cuda:
+            return cls(rows, longest, reach, source)
+        # A few sizes serve for all, so that what was captured for one call serves the next.
+        return cls(_power_of_two(rows), *(-(-size // BUCKET) * BUCKET for size in (longest, reach, source)))
+
+
 class Session:
     """One batch that sentences join and leave."""
 
-    def __init__(
-        self, model: Transformer, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int, taps: Taps
-    ) -> None:
-        self.model, self.search, self.taps = model, search, taps
+    def __init__(self, model: Transformer, search: Search, words: Vocabulary, room: Room) -> None:
+        assert model.decoder is not None
+        model.decoder.reach(room.reach)
+        self.model, self.search = model, search
+        self.taps = NO_TAPS
         self.window = model.config.longest if model.encoder is None else 0
         device = model.embedding.weight.device
-        longest = max(request.limit for request in requests)
-        prompt = max(len(request.prompt) for request in requests)
-        reach = min(prompt + longest, self.window) if self.window else prompt + longest  # positions that a row may have
-        assert model.decoder is not None
-        model.decoder.reach(reach)
-        source = max(len(request.source) for request in requests)
-        self.cache = Cache(model, rows, search.beam, (reach + SPARE) * search.beam, source)
+        places = (room.reach + SPARE) * search.beam
+        self.cache = Cache(model, room.rows, search.beam, places, room.source)
         chooser = Beam if search.beam > 1 else Picker
         banned = torch.tensor(words.banned, dtype=torch.int64, device=device)
-        self.chooser: Chooser = chooser(search, rows, longest, words.end, banned)
-        self.tokens = torch.zeros(rows, search.beam, dtype=torch.int64, device=device)  # that are to be fed next
+        self.chooser: Chooser = chooser(search, room.rows, room.longest, words.end, banned)
+        self.tokens = torch.zeros(room.rows, search.beam, dtype=torch.int64, device=device)  # that are to be fed next
         self.requests: list[Request] = []  # of each row
+        self.born = [0] * room.rows  # the step at which each came
+        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
 
     def admit(self, requests: Sequence[Request]) -> None:
         """New sentences, in the rows after the others: their prompts pass through the model as a whole."""
-        rows = slice(self.cache.size, self.cache.size + len(requests))
+        rows = slice(len(self.requests), len(self.requests) + len(requests))
         limits = torch.tensor([request.limit for request in requests], device=self.tokens.device)
         drawn = None
         if self.search.temperature > 0:
             drawn = uniforms([request.seed for request in requests], max(request.limit for request in requests))
         self.chooser.admit(rows, limits, drawn)
+        self.born[rows] = [self.cache.steps] * len(requests)
         self.requests += requests
-        logits = self._fill(range(rows.start, rows.stop), requests, [request.prompt for request in requests])
-        self.cache.size = rows.stop
+        # The samples of one prompt come one after the other: it passes once.
+        first = [i for i, one in enumerate(requests) if i == 0 or one.given != requests[i - 1].given]
+        some = [requests[i] for i in first]
+        logits = self._fill([rows.start + i for i in first], some, [one.prompt for one in some])
+        if len(first) < len(requests):
+            which = [bisect(first, i) - 1 for i in range(len(requests))]
+            for i, one in enumerate(which):
+                if first[one] != i:
+                    self.cache.move(rows.start + first[one], rows.start + i)
+            logits = logits[torch.tensor(which, device=logits.device)]
+        self._resize()
         chosen, _ = self.chooser.choose(logits, rows)
         self.tokens[rows] = chosen.view(-1, self.search.beam)
+
+    def _resize(self) -> None:
+        alive = len(self.requests)
+        # A captured graph is for one number of rows; those beyond the living compute idly.
+        self.cache.size = min(_power_of_two(alive), self.cache.rows) if self.tokens.is_cuda else alive
 
     def _fill(self, rows: Sequence[int], requests: Sequence[Request], prompts: Sequence[Sequence[int]]) -> Tensor:
         """The logits after each prompt, [prompts, V]."""
@@ -106,49 +148,103 @@ class Session:
         self.cache.fill(rows, numbers, target.layout, layout)
         vectors = self.model.decode(target, memory, layout, self.taps, self.cache.pasts)
         last = target.layout.starts[1:].long() - 1  # the last token of each
-        ends = replace(
-            target.layout, starts=torch.arange(len(last) + 1, device=device, dtype=torch.int32), longest=1,
-            positions=target.layout.positions[last], slots=torch.arange(len(last), device=device),
-            real=torch.ones(len(last), 1, dtype=torch.bool, device=device),
-        )  # fmt: skip
+        ends = replace(ones(len(last), device), positions=target.layout.positions[last], numbers=target.layout.numbers)
         return self.model.logits(vectors[last], ends, self.taps)
+
+    def run(self, look: int) -> None:
+        """So many steps, or fewer where a row reaches its limit."""
+        left = min(
+            one.limit - 1 - (self.cache.steps - born) for one, born in zip(self.requests, self.born, strict=False)
+        )
+        for _ in range(max(1, min(look, left))):
+            self.step()
 
     def step(self) -> None:
         """Every hypothesis is one token longer."""
-        cache, size = self.cache, self.cache.size
+        cache = self.cache
         if self.window:
-            full = [row for row in range(size) if cache.length(row) >= self.window]
+            full = [row for row in range(len(self.requests)) if cache.length(row) >= self.window]
             if full:
                 self._slide(full)
-        layout = cache.step()
-        tokens = self.tokens[:size].view(-1)
-        vectors = self.model.decode(Packed(tokens, layout), None, None, self.taps, cache.pasts)
-        logits = self.model.logits(vectors, layout, self.taps)
-        chosen, parents = self.chooser.choose(logits, slice(0, size))
-        cache.advance(parents)
-        self.tokens[:size] = chosen.view(size, -1)
+        cache.make_room()
+        if self.tokens.is_cuda and not self.taps.listening:
+            self._replay()
+        else:
+            self._pass()
         cache.count()
+
+    def _pass(self) -> None:
+        """What happens on the device in one step: nothing here asks it for an answer."""
+        size = self.cache.size
+        layout = self.cache.step()
+        tokens = Packed(self.tokens[:size].view(-1), layout)
+        logits = self.model.logits(
+            self.model.decode(tokens, None, None, self.taps, self.cache.pasts), layout, self.taps
+        )
+        chosen, parents = self.chooser.choose(logits, slice(0, size))
+        self.cache.advance(parents, ~self.chooser.done[:size])
+        self.tokens[:size] = chosen.view(size, -1)
+
+    def _replay(self) -> None:
+        """A step of the same shape is run once as it is, captured the second time, and from then on replayed."""
+        key = (self.cache.size, self.cache.window)
+        if key not in self.graphs:
+            self.graphs[key] = None
+            self._pass()
+            return
+        graph = self.graphs[key]
+        if graph is None:
+            self.graphs[key] = graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._pass()
+        graph.replay()
 
     def _slide(self, rows: Sequence[int]) -> None:
         """The window of these rows is full: they go on from its newer half, read afresh as if it were the beginning."""
         kept = max(self.window // 2, 2)
-        tails = []
-        for row in rows:
-            tails.append(
-                [*self.requests[row].prompt, *self.chooser.written(row)][-kept:-1]
-            )  # the last is yet to be fed
-        self._fill(rows, [self.requests[row] for row in rows], tails)
+        whole = [[*self.requests[row].prompt, *self.chooser.written(row)] for row in rows]
+        # The last token is yet to be fed.
+        self._fill(rows, [self.requests[row] for row in rows], [tokens[-kept:-1] for tokens in whole])
 
     def leave(self, row: int) -> None:
         """This row is done: the last one takes its place."""
-        last = self.cache.size - 1
+        last = len(self.requests) - 1
         if row != last:
             self.cache.move(last, row)
             self.chooser.move(last, row)
             self.tokens[row] = self.tokens[last]
-            self.requests[row] = self.requests[last]
+            self.requests[row], self.born[row] = self.requests[last], self.born[last]
+        self.cache.vacate(last)
+        self.chooser.done[last] = True
         self.requests.pop()
-        self.cache.size -= 1
+        self._resize()
+
+
+_IDLE: WeakKeyDictionary[Transformer, dict[object, Session]] = WeakKeyDictionary()
+
+
+@contextmanager
+def session(
+    model: Transformer, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int
+) -> Iterator[Session]:
+    """A session with room for these requests. On CUDA the last one is kept with its graphs, for the next call."""
+    room = Room.of(model, requests, rows)
+    # Graphs remember where the weights lie.
+    where = tuple(weight.data_ptr() for weight in model.parameters()) if model.embedding.weight.is_cuda else ()
+    key = (room, search, words, where)
+    idle = _IDLE.setdefault(model, {})
+    found = idle.pop(key, None) or Session(model, search, words, room)  # two threads never get the same one
+    found.taps = model.taps()
+    try:
+        yield found
+    finally:
+        idle.clear()
+        if where and not found.requests:
+            idle[key] = found
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
 
 
 @torch.inference_mode()
@@ -172,15 +268,16 @@ def search(
         order = order[len(near) :]
         most = max(1, ROWS.get(device, 64) // options.beam)
         rows = max(1, min(budget // (size * options.beam), most, len(near)))
-        session = Session(model, [requests[i] for i in near], options, words, rows, model.taps())
-        for i, hypotheses in _run(session, near, requests, rows, enough, LOOK.get(device, 1)):
-            found[i] = hypotheses
+        with session(model, [requests[i] for i in near], options, words, rows) as one:
+            for i, hypotheses in _run(one, near, requests, rows, enough):
+                found[i] = hypotheses
     return found
 
 
 def _run(
-    session: Session, waiting: list[int], requests: Sequence[Request], rows: int, enough: Enough | None, look: int
+    session: Session, waiting: list[int], requests: Sequence[Request], rows: int, enough: Enough | None
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
+    look = LOOK.get(session.tokens.device.type, 1)
     running: list[int] = []  # the request of each row
     while waiting or running:
         free = rows - len(running)
@@ -189,8 +286,7 @@ def _run(
             session.admit([requests[i] for i in waiting[:free]])
             waiting = waiting[free:]
         else:
-            for _ in range(look):
-                session.step()
+            session.run(look)
         done = session.chooser.done[: len(running)].tolist()
         for row in reversed(range(len(running))):  # from the end, since the last row takes the place of one that leaves
             hypotheses = session.chooser.hypotheses(row) if done[row] or enough is not None else []
@@ -219,7 +315,7 @@ def _cut(hypothesis: Hypothesis, count: int) -> Hypothesis:
 
 
 def stream(model: Transformer, request: Request, options: Search, words: Vocabulary) -> Iterator[int]:
-    """The tokens of one request as they are chosen."""
+    """The tokens of one request as they are chosen, under the interventions that hold now."""
     if options.beam > 1:
         raise UsageError(
             f"a beam of {options.beam} cannot be streamed: what it will have said is settled only at its end"
@@ -229,15 +325,17 @@ def stream(model: Transformer, request: Request, options: Search, words: Vocabul
 
 @torch.inference_mode()
 def _stream(model: Transformer, request: Request, options: Search, words: Vocabulary, taps: Taps) -> Iterator[int]:
-    session = Session(model, [request], options, words, 1, taps)
-    session.admit([request])
-    while True:
-        token = int(session.tokens[0, 0])
-        if token != words.end:
-            yield token
-        if bool(session.chooser.done[0]):
-            return
-        session.step()
+    with session(model, [request], options, words, 1) as one:
+        one.taps = taps
+        one.admit([request])
+        while True:
+            token = int(one.tokens[0, 0])
+            if token != words.end:
+                yield token
+            if bool(one.chooser.done[0]):
+                break
+            one.step()
+        one.leave(0)
 
 
 def translations(
