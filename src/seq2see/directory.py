@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from safetensors import SafetensorError
@@ -29,6 +29,9 @@ from seq2see.files import written_whole
 from seq2see.look.intervene import intervene, without
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.precision import bf16_works
+
+Compute = Literal["float32", "bf16", "int8"]
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,8 @@ class Model:
             raise UserError(f"this model is a {self.config.model.shape}, and only a model of shape {shape} {does}")
 
 
-def load(path: Path | str, device: str = "cpu", *, int8: bool = False) -> Model:
-    """The model in a directory; on a CPU it may compute with whole numbers of 8 bits, several times as fast."""
+def load(path: Path | str, device: str = "cpu", *, precision: Compute = "float32") -> Model:
+    """The model in a directory, ready to compute in this precision; int8 is for decoding on a CPU."""
     folder = Path(path)
     if not (folder / "config.toml").is_file():
         raise UserError(f"{folder} is no model directory: it has no config.toml")
@@ -125,9 +128,22 @@ def load(path: Path | str, device: str = "cpu", *, int8: bool = False) -> Model:
         raise UserError(f"cannot read {folder / 'model.safetensors'}: {reason}; is the training finished?") from error
     scores = folder / "scores.json"
     return Model(
-        config, quantised(model.eval()) if int8 else model.eval(), tokenizers,
+        config, _computing_in(precision, model.eval()), tokenizers,
         json.loads(scores.read_text()) if scores.is_file() else {}, Chat.load(folder / "chat.toml"),
     )  # fmt: skip
+
+
+def _computing_in(precision: Compute, model: Transformer) -> Transformer:
+    if precision == "int8":
+        return quantised(model)
+    if precision == "float32":
+        return model
+    if not model.embedding.weight.is_cuda and not bf16_works():
+        raise UserError(
+            "this CPU does not compute in bf16 (or says that it can, and fails: then ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 "
+            'in the environment may help): take precision "int8", which is faster still'
+        )
+    return model.to(torch.bfloat16)
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
