@@ -13,7 +13,8 @@ import transformers
 from torch import Tensor
 
 from seq2see.config import Config, ModelConfig
-from seq2see.decode.engine import Request, Vocabulary, continuations, search, translations
+from seq2see.decode import engine
+from seq2see.decode.engine import Manner, Request, Vocabulary, continuations, search, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.sampling import candidates
 from seq2see.decode.search import Hypothesis, Search, SearchOptions, largest
@@ -135,6 +136,21 @@ def test_a_row_that_others_pass_through_many_times_stays_right() -> None:
     sources = sentences(60, seed=3)
     found = translations(m, sources, WORDS, Search(longest=12), budget=100)
     assert [list(best.tokens) for best, *_ in found] == [greedily(m, source, 12) for source in sources]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_static_shapes_as_on_a_gpu_give_the_same(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle rows, windows rounded up, a look at who is done every eighth step: all but the graphs, on a CPU."""
+    m, sources = model(TRANSLATORS["learned, norm first"]), sentences(40)
+    writer, prompts = model(WRITER), [[5, 6], [7], [8, 9, 10]]
+    options = Search(beam=beam, nbest=beam)
+    expected = translations(m, sources, WORDS, options), continuations(writer, prompts, WORDS, Search(longest=70))
+    monkeypatch.setattr(engine, "manner_on", lambda device: Manner(static=True, captured=False, rows=64, look=8))
+    for budget in (10_000, 500):
+        found = translations(m, sources, WORDS, options, budget=budget)
+        assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected[0]]
+    found = continuations(writer, prompts, WORDS, Search(longest=70))
+    assert [one[0].tokens for one in found] == [one[0].tokens for one in expected[1]]
 
 
 def test_beam_1_equals_greedy_and_its_score_is_the_mean() -> None:

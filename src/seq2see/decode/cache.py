@@ -31,7 +31,7 @@ from seq2see.model.taps import Taps
 from seq2see.model.transformer import Transformer
 
 HIDDEN = float("-inf")
-BUCKET = 64  # on CUDA the window grows by so many places at a time, so that few graphs are made
+BUCKET = 64  # where shapes are static, the window grows by so many places at a time
 CLOSE_UP = 12  # steps of a beam after which places that nobody looks at are closed up
 
 
@@ -57,8 +57,10 @@ class Window:
 
 
 class Cache:
-    def __init__(self, model: Transformer, rows: int, beam: int, places: int, source: int) -> None:
+    def __init__(self, model: Transformer, rows: int, beam: int, places: int, source: int, static: bool) -> None:
+        """Static: shapes are rounded up to a few, so that a step of one shape can be captured and replayed."""
         assert model.decoder is not None
+        self.static = static
         self.device = model.embedding.weight.device
         self.beam, self.places, self.source = beam, places, source
         self.group = model.config.heads // model.config.groups
@@ -118,20 +120,20 @@ class Cache:
 
     @property
     def window(self) -> int:
-        """Places that the next step looks at; on CUDA rounded up."""
+        """Places that the next step looks at."""
         places = self.next + self.beam
-        return min(-(-places // BUCKET) * BUCKET, self.places) if self.device.type == "cuda" else places
+        return min(-(-places // BUCKET) * BUCKET, self.places) if self.static else places
 
     def step(self) -> Layout:
         """The next pass takes one token of each hypothesis: their layout, every hypothesis a sequence by itself."""
-        size, k, cuda = self.size, self.beam, self.device.type == "cuda"
+        size, k = self.size, self.beam
         self.mask[:size].index_copy_(2, self.place, self.own[:size])
-        even = k == 1 and not cuda and max(self.began[:size]) == self.steps - self.next
+        even = k == 1 and not self.static and max(self.began[:size]) == self.steps - self.next
         mask = None if even else self.mask[:size, None, :, : self.window].to(self.dtype)
         if mask is not None and k > 1 and self.group > 1:
             mask = mask.repeat(1, 1, self.group, 1)
-        source = self.source if cuda else max(self.source_sizes[:size])
-        same = not source or (not cuda and min(self.source_sizes[:size]) == source)
+        source = self.source if self.static else max(self.source_sizes[:size])
+        same = not source or (not self.static and min(self.source_sizes[:size]) == source)
         source_mask = None if same else self.source_mask[:size, None, None, :source].to(self.dtype)
         self.now = Window(size, self.window, mask, source, source_mask)
         positions, numbers = self.positions[:size].view(-1), self.numbers[:size].view(-1)

@@ -29,10 +29,26 @@ CONTINUATION = 200
 SPARE = 64  # places beyond the need, so that they need not be closed up at every step
 GREEDY = Search()
 BUDGET = 4096  # tokens, of source and output, that are worked on at a time
-ROWS = {"cpu": 64, "cuda": 512}  # hypotheses at a time: more would bring nothing
-LOOK = {"cpu": 1, "cuda": 8}  # steps after which the host looks who is done
 
 Enough = Callable[[Sequence[int]], bool]  # whether these tokens are all that is wanted
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How steps are run on a device."""
+
+    static: bool  # few shapes, so that a step can be captured
+    captured: bool  # as a CUDA graph, which the host only starts
+    rows: int  # hypotheses at a time: more would bring nothing
+    look: int  # steps after which the host looks who is done: on a GPU that means waiting
+
+
+ON_CPU = Manner(static=False, captured=False, rows=64, look=1)
+ON_CUDA = Manner(static=True, captured=True, rows=512, look=8)
+
+
+def manner_on(device: torch.device) -> Manner:
+    return ON_CUDA if device.type == "cuda" else ON_CPU
 
 
 @dataclass(frozen=True)
@@ -76,13 +92,13 @@ class Room:
     source: int  # tokens of a source
 
     @classmethod
-    def of(cls, model: Transformer, requests: Sequence[Request], rows: int) -> Self:
+    def of(cls, model: Transformer, requests: Sequence[Request], rows: int, static: bool) -> Self:
         longest = max(request.limit for request in requests)
         reach = longest + max(len(request.prompt) for request in requests)
         source = max(len(request.source) for request in requests)
         if model.encoder is None:
             reach = min(reach, model.config.longest)
-        if not model.embedding.weight.is_cuda:
+        if not static:
             return cls(rows, longest, reach, source)
         # A few sizes serve for all, so that what was captured for one call serves the next.
         return cls(_power_of_two(rows), *(-(-size // BUCKET) * BUCKET for size in (longest, reach, source)))
@@ -95,11 +111,11 @@ class Session:
         assert model.decoder is not None
         model.decoder.reach(room.reach)
         self.model, self.search = model, search
-        self.taps = NO_TAPS
+        self.taps, self.manner = NO_TAPS, manner_on(model.embedding.weight.device)
         self.window = model.config.longest if model.encoder is None else 0
         device = model.embedding.weight.device
         places = (room.reach + SPARE) * search.beam
-        self.cache = Cache(model, room.rows, search.beam, places, room.source)
+        self.cache = Cache(model, room.rows, search.beam, places, room.source, self.manner.static)
         chooser = Beam if search.beam > 1 else Picker
         banned = torch.tensor(words.banned, dtype=torch.int64, device=device)
         self.chooser: Chooser = chooser(search, room.rows, room.longest, words.end, banned)
@@ -135,7 +151,7 @@ class Session:
     def _resize(self) -> None:
         alive = len(self.requests)
         # A captured graph is for one number of rows; those beyond the living compute idly.
-        self.cache.size = min(_power_of_two(alive), self.cache.rows) if self.tokens.is_cuda else alive
+        self.cache.size = min(_power_of_two(alive), self.cache.rows) if self.manner.static else alive
 
     def _fill(self, rows: Sequence[int], requests: Sequence[Request], prompts: Sequence[Sequence[int]]) -> Tensor:
         """The logits after each prompt, [prompts, V]."""
@@ -151,12 +167,12 @@ class Session:
         ends = replace(ones(len(last), device), positions=target.layout.positions[last], numbers=target.layout.numbers)
         return self.model.logits(vectors[last], ends, self.taps)
 
-    def run(self, look: int) -> None:
-        """So many steps, or fewer where a row reaches its limit."""
+    def run(self) -> None:
+        """Steps until it is time to look who is done."""
         left = min(
             one.limit - 1 - (self.cache.steps - born) for one, born in zip(self.requests, self.born, strict=False)
         )
-        for _ in range(max(1, min(look, left))):
+        for _ in range(max(1, min(self.manner.look, left))):
             self.step()
 
     def step(self) -> None:
@@ -167,7 +183,7 @@ class Session:
             if full:
                 self._slide(full)
         cache.make_room()
-        if self.tokens.is_cuda and not self.taps.listening:
+        if self.manner.captured and not self.taps.listening:
             self._replay()
         else:
             self._pass()
@@ -201,6 +217,7 @@ class Session:
 
     def _slide(self, rows: Sequence[int]) -> None:
         """The window of these rows is full: they go on from its newer half, read afresh as if it were the beginning."""
+        assert self.search.beam == 1  # the hypotheses of a beam have one prompt; requests_for gives them no more room
         kept = max(self.window // 2, 2)
         whole = [[*self.requests[row].prompt, *self.chooser.written(row)] for row in rows]
         # The last token is yet to be fed.
@@ -227,10 +244,11 @@ _IDLE: WeakKeyDictionary[Transformer, dict[object, Session]] = WeakKeyDictionary
 def session(
     model: Transformer, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int
 ) -> Iterator[Session]:
-    """A session with room for these requests. On CUDA the last one is kept with its graphs, for the next call."""
-    room = Room.of(model, requests, rows)
+    """A session with room for these requests; one with graphs is kept for the next call."""
+    manner = manner_on(model.embedding.weight.device)
+    room = Room.of(model, requests, rows, manner.static)
     # Graphs remember where the weights lie.
-    where = tuple(weight.data_ptr() for weight in model.parameters()) if model.embedding.weight.is_cuda else ()
+    where = tuple(weight.data_ptr() for weight in model.parameters()) if manner.captured else ()
     key = (room, search, words, where)
     idle = _IDLE.setdefault(model, {})
     found = idle.pop(key, None) or Session(model, search, words, room)  # two threads never get the same one
@@ -259,14 +277,14 @@ def search(
             f"{model.config.vocabulary}"
         )
     found: list[list[Hypothesis]] = [[] for _ in requests]
-    device = model.embedding.weight.device.type
+    manner = manner_on(model.embedding.weight.device)
     order = sorted(range(len(requests)), key=lambda i: -requests[i].size)
     while order:
         size = requests[order[0]].size
         # What is much shorter than the longest is better off in a batch of its own, of more rows.
         near = [i for i in order if requests[i].size * 2 > size]
         order = order[len(near) :]
-        most = max(1, ROWS.get(device, 64) // options.beam)
+        most = max(1, manner.rows // options.beam)
         rows = max(1, min(budget // (size * options.beam), most, len(near)))
         with session(model, [requests[i] for i in near], options, words, rows) as one:
             for i, hypotheses in _run(one, near, requests, rows, enough):
@@ -277,7 +295,6 @@ def search(
 def _run(
     session: Session, waiting: list[int], requests: Sequence[Request], rows: int, enough: Enough | None
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    look = LOOK.get(session.tokens.device.type, 1)
     running: list[int] = []  # the request of each row
     while waiting or running:
         free = rows - len(running)
@@ -286,7 +303,7 @@ def _run(
             session.admit([requests[i] for i in waiting[:free]])
             waiting = waiting[free:]
         else:
-            session.run(look)
+            session.run()
         done = session.chooser.done[: len(running)].tolist()
         for row in reversed(range(len(running))):  # from the end, since the last row takes the place of one that leaves
             hypotheses = session.chooser.hypotheses(row) if done[row] or enough is not None else []
