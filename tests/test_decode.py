@@ -145,7 +145,9 @@ def test_static_shapes_as_on_a_gpu_give_the_same(beam: int, monkeypatch: pytest.
     writer, prompts = model(WRITER), [[5, 6], [7], [8, 9, 10]]
     options = Search(beam=beam, nbest=beam)
     expected = translations(m, sources, WORDS, options), continuations(writer, prompts, WORDS, Search(longest=70))
-    monkeypatch.setattr(engine, "manner_on", lambda device: Manner(static=True, captured=False, rows=64, look=8))
+    monkeypatch.setattr(
+        engine, "manner_on", lambda device: Manner(static=True, captured=False, rows=64, tokens=8192, look=8)
+    )
     for budget in (10_000, 500):
         found = translations(m, sources, WORDS, options, budget=budget)
         assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected[0]]

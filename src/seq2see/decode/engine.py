@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
@@ -26,9 +26,9 @@ from seq2see.text.tokenizer import Tokenizer
 
 LONGER, MORE = 1.5, 10  # a translation is given so many times the tokens of its source, and some more
 CONTINUATION = 200
+IDLE = 4  # sessions of a model that are kept with their graphs
 SPARE = 64  # places beyond the need, so that they need not be closed up at every step
 GREEDY = Search()
-BUDGET = 4096  # tokens, of source and output, that are worked on at a time
 
 Enough = Callable[[Sequence[int]], bool]  # whether these tokens are all that is wanted
 
@@ -40,15 +40,19 @@ class Manner:
     static: bool  # few shapes, so that a step can be captured
     captured: bool  # as a CUDA graph, which the host only starts
     rows: int  # hypotheses at a time: more would bring nothing
+    tokens: int  # of source and output that are worked on at a time, unless the caller says otherwise
     look: int  # steps after which the host looks who is done: on a GPU that means waiting
 
 
-ON_CPU = Manner(static=False, captured=False, rows=64, look=1)
-ON_CUDA = Manner(static=True, captured=True, rows=512, look=8)
+ON_CPU = Manner(static=False, captured=False, rows=64, tokens=8192, look=1)
+ON_CUDA = Manner(static=True, captured=True, rows=512, tokens=1 << 17, look=8)
 
 
 def manner_on(device: torch.device) -> Manner:
-    return ON_CUDA if device.type == "cuda" else ON_CPU
+    if device.type != "cuda":
+        return ON_CPU
+    # Under autocast a graph would remember cast weights that are freed when the block is left.
+    return replace(ON_CUDA, captured=not torch.is_autocast_enabled("cuda"))
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,11 @@ class Room:
 class Session:
     """One batch that sentences join and leave."""
 
-    def __init__(self, model: Transformer, search: Search, words: Vocabulary, room: Room) -> None:
+    def __init__(self, model: Transformer, search: Search, words: Vocabulary, room: Room, manner: Manner) -> None:
         assert model.decoder is not None
         model.decoder.reach(room.reach)
-        self.model, self.search = model, search
-        self.taps, self.manner = NO_TAPS, manner_on(model.embedding.weight.device)
+        self._model = ref(model)  # an idle session does not keep its model alive
+        self.search, self.taps, self.manner = search, NO_TAPS, manner
         self.window = model.config.longest if model.encoder is None else 0
         device = model.embedding.weight.device
         places = (room.reach + SPARE) * search.beam
@@ -123,6 +127,12 @@ class Session:
         self.requests: list[Request] = []  # of each row
         self.born = [0] * room.rows  # the step at which each came
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
+
+    @property
+    def model(self) -> Transformer:
+        model = self._model()
+        assert model is not None
+        return model
 
     def admit(self, requests: Sequence[Request]) -> None:
         """New sentences, in the rows after the others: their prompts pass through the model as a whole."""
@@ -244,21 +254,22 @@ _IDLE: WeakKeyDictionary[Transformer, dict[object, Session]] = WeakKeyDictionary
 def session(
     model: Transformer, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int
 ) -> Iterator[Session]:
-    """A session with room for these requests; one with graphs is kept for the next call."""
+    """A session with room for these requests; those with graphs are kept for later calls."""
     manner = manner_on(model.embedding.weight.device)
     room = Room.of(model, requests, rows, manner.static)
     # Graphs remember where the weights lie.
     where = tuple(weight.data_ptr() for weight in model.parameters()) if manner.captured else ()
-    key = (room, search, words, where)
+    key = (room, search, words, manner, where)
     idle = _IDLE.setdefault(model, {})
-    found = idle.pop(key, None) or Session(model, search, words, room)  # two threads never get the same one
+    found = idle.pop(key, None) or Session(model, search, words, room, manner)  # two threads never get the same one
     found.taps = model.taps()
     try:
         yield found
     finally:
-        idle.clear()
         if where and not found.requests:
             idle[key] = found
+            for oldest in list(idle)[:-IDLE]:
+                idle.pop(oldest, None)
 
 
 def _power_of_two(n: int) -> int:
@@ -268,7 +279,7 @@ def _power_of_two(n: int) -> int:
 @torch.inference_mode()
 def search(
     model: Transformer, requests: Sequence[Request], options: Search, words: Vocabulary, enough: Enough | None = None,
-    budget: int = BUDGET,
+    budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """The hypotheses of each request, best first, in the order of the requests."""
     if options.beam * 2 > model.config.vocabulary:
@@ -285,7 +296,7 @@ def search(
         near = [i for i in order if requests[i].size * 2 > size]
         order = order[len(near) :]
         most = max(1, manner.rows // options.beam)
-        rows = max(1, min(budget // (size * options.beam), most, len(near)))
+        rows = max(1, min((budget or manner.tokens) // (size * options.beam), most, len(near)))
         with session(model, [requests[i] for i in near], options, words, rows) as one:
             for i, hypotheses in _run(one, near, requests, rows, enough):
                 found[i] = hypotheses
@@ -357,7 +368,7 @@ def _stream(model: Transformer, request: Request, options: Search, words: Vocabu
 
 def translations(
     model: Transformer, sources: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
-    prefixes: Sequence[Sequence[int]] = (), budget: int = BUDGET,
+    prefixes: Sequence[Sequence[int]] = (), budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """The translations of each source, best first; of each prefix, what comes after it."""
     requests = [
@@ -370,7 +381,7 @@ def translations(
 
 def continuations(
     model: Transformer, prompts: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
-    enough: Enough | None = None, budget: int = BUDGET,
+    enough: Enough | None = None, budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """What a language model writes after each prompt: the samples, or the n best."""
     requests = [
