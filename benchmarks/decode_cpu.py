@@ -23,9 +23,10 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 import torch
 import transformers
 
-from seq2see.decode.engine import Request, Vocabulary, search
+from seq2see.decode.engine import search
 from seq2see.decode.int8 import quantised
 from seq2see.decode.search import Search
+from seq2see.decode.session import Request, Vocabulary
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.transformer import Transformer
 

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 import transformers
 
-from seq2see.decode.engine import Request, Vocabulary, search
+from seq2see.decode.engine import search
 from seq2see.decode.search import Search
+from seq2see.decode.session import Request, Vocabulary
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.transformer import Transformer
 

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from seq2see.config import Config, ModelConfig
 from seq2see.decode import engine
-from seq2see.decode.engine import Manner, Request, Vocabulary, continuations, search, translations
+from seq2see.decode.engine import continuations, search, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.sampling import candidates
 from seq2see.decode.search import Hypothesis, Search, SearchOptions, largest
+from seq2see.decode.session import Manner, Request, Vocabulary
 from seq2see.decode.text import Chat, readable
 from seq2see.directory import Model, load, save_config, save_tokenizers, save_weights
 from seq2see.errors import UsageError, UserError
@@ -443,10 +444,13 @@ def test_decoding_under_an_intervention_is_what_a_forward_pass_under_it_says(
 def test_an_intervention_on_one_sentence_finds_it_in_any_batch() -> None:
     m, sources = model(), sentences(20)
     plain = translations(m, sources, WORDS)
+    with intervene(m, scaling("decoder.1.cross.heads", -3.0)):
+        expected = greedily(m, sources[11], limit_of(sources[11]))
     with intervene(m, scaling("decoder.1.cross.heads", -3.0, Where(sentence=11))):
         for budget in (10_000, 200):
             found = translations(m, sources, WORDS, budget=budget)
             assert [i for i in range(20) if found[i][0].tokens != plain[i][0].tokens] == [11]
+            assert list(found[11][0].tokens) == expected
 
 
 def test_a_language_model_is_decoded_under_an_intervention_too() -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from seq2see.config import ModelConfig, Shape
-from seq2see.decode.engine import Request, Vocabulary, search
+from seq2see.decode.engine import search
 from seq2see.decode.search import Search
+from seq2see.decode.session import Request, Vocabulary
 from seq2see.look.intervene import intervene, without
 from seq2see.model.attention import attend, attend_openly
 from seq2see.model.layout import Layout, Packed

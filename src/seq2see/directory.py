@@ -20,9 +20,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.decode.engine import Vocabulary, continuations, requests_for, stream, translations
+from seq2see.decode.engine import continuations, requests_for, stream, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.session import Vocabulary
 from seq2see.decode.text import Chat, Turn, end_of, readable
 from seq2see.errors import UserError
 from seq2see.files import written_whole

@@ -7,7 +7,8 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from seq2see.decode.engine import Vocabulary, translations
+from seq2see.decode.engine import translations
+from seq2see.decode.session import Vocabulary
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import Batches
 from seq2see.text.tokenizer import Tokenizer
