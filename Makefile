@@ -40,6 +40,7 @@ parity: setup
 bench: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
+	$(BIN)/python benchmarks/decode_cpu.py
 	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))

@@ -1,9 +1,13 @@
-"""On a CUDA device: the fast attention is the open one, and a training step compiles to one graph."""
+"""On a CUDA device: the fast attention is the open one, a training step compiles to one graph, and decoding agrees."""
 
 import pytest
 import torch
 
-from seq2see.config import ModelConfig
+from seq2see.config import ModelConfig, Shape
+from seq2see.decode.engine import search
+from seq2see.decode.search import Search
+from seq2see.decode.session import Request, Vocabulary
+from seq2see.look.intervene import intervene, without
 from seq2see.model.attention import attend, attend_openly
 from seq2see.model.layout import Layout, Packed
 from seq2see.model.transformer import Transformer
@@ -64,3 +68,36 @@ def test_a_compiled_step_is_one_graph_and_learns() -> None:
         optimizer.step()
         losses.append(float(value))
     assert losses[-1] < 0.1 * losses[0]
+
+
+@pytest.mark.parametrize("shape", ["encoder-decoder", "decoder"])
+@pytest.mark.parametrize("options", [Search(), Search(beam=4, nbest=4), Search(temperature=1.0, top_p=0.9)])
+def test_decoding_by_captured_graphs_gives_what_a_cpu_gives(shape: Shape, options: Search) -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        shape=shape, vocabulary=300, width=64, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=96,
+        dropout=0.0, longest=96, output_bias=True,
+    )  # fmt: skip
+    model = Transformer(config).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.15)
+        assert model.unembedding_bias is not None
+        model.unembedding_bias[2] += 2.0
+    lengths = torch.randint(1, 20, (50,)).tolist()
+    sources = [torch.randint(3, 300, (n,)).tolist() for n in lengths]
+    limit = 150 if options.beam == 1 else 70  # the window slides, or is not reached
+    requests = [
+        Request(
+            i, source if shape == "encoder-decoder" else (), [1] if shape == "encoder-decoder" else source, limit, i
+        )
+        for i, source in enumerate(sources)
+    ]
+    words = Vocabulary(1, 2)
+    expected = search(model, requests, options, words)
+    model.cuda()
+    for _ in range(3):  # as it is, captured, replayed
+        found = search(model, requests, options, words)
+        assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected]
+    with intervene(model, without("decoder.1.masked", head=0)):
+        assert search(model, requests, options, words) != found

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
+    from seq2see.decode.search import Hypothesis as Hypothesis
     from seq2see.directory import Model as Model
     from seq2see.directory import load as load
     from seq2see.directory import snapshots as snapshots
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "config": ["Config", "ModelConfig"],
     "presets": ["preset"],
+    "decode.search": ["Hypothesis"],
     "directory": ["Model", "load", "snapshots"],
     "model.layout": ["Packed"],
     "model.transformer": ["Transformer"],

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from safetensors import SafetensorError
@@ -22,15 +22,19 @@ from torch import Tensor
 
 from seq2see.compact import expand
 from seq2see.config import Config
-from seq2see.decode.engine import Vocabulary, continuations, requests_for, stream, translations
+from seq2see.decode.engine import continuations, requests_for, stream, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.session import Vocabulary
 from seq2see.decode.text import Chat, Turn, end_of, readable
 from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.look.intervene import intervene, without
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.precision import bf16_works
+
+Compute = Literal["float32", "bf16", "int8"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 
@@ -114,9 +118,11 @@ class Model:
             raise UserError(f"this model is a {self.config.model.shape}, and only a model of shape {shape} {does}")
 
 
-def load(path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, int8: bool = False) -> Model:
-    """The model in a directory, or the bundled one; with `step`, as it was at that step of its training. On a CPU it may
-    compute with whole numbers of 8 bits, several times as fast.
+def load(
+    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Compute = "float32"
+) -> Model:
+    """The model in a directory, or the bundled one; with `step`, as it was at that step of its training. It is ready to
+    compute in this precision; int8 is for decoding on a CPU.
     """
     folder = BUNDLED if path is None else Path(path)
     if not (folder / "config.toml").is_file():
@@ -131,7 +137,7 @@ def load(path: Path | str | None = None, device: str = "cpu", *, step: int | Non
         raise UserError(f"cannot read {file}: {reason}; is the training finished?") from error
     scores = folder / "scores.json"
     return Model(
-        config, quantised(model.eval()) if int8 else model.eval(), tokenizers,
+        config, _computing_in(precision, model.eval()), tokenizers,
         json.loads(scores.read_text()) if scores.is_file() else {}, Chat.load(folder / "chat.toml"),
     )  # fmt: skip
 
@@ -151,6 +157,19 @@ def _snapshot(folder: Path, step: int) -> Path:
     if step not in known:
         raise UserError(f"{folder} has no snapshot of step {step:,}, but of {', '.join(map(str, known)) or 'none'}")
     return snapshot_file(folder, step)
+
+
+def _computing_in(precision: Compute, model: Transformer) -> Transformer:
+    if precision == "int8":
+        return quantised(model)
+    if precision == "float32":
+        return model
+    if not model.embedding.weight.is_cuda and not bf16_works():
+        raise UserError(
+            "this CPU does not compute in bf16 (or says that it can, and fails: then ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 "
+            'in the environment may help): take precision "int8", which is faster still'
+        )
+    return model.to(torch.bfloat16)
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], dtype: torch.dtype | None = torch.float32) -> None:

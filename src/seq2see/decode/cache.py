@@ -1,16 +1,19 @@
 """What a decoder keeps of the tokens that it has written: their keys and values, and those of the source.
 
-Time runs along slots, and all sentences write into the same slot at the same moment, whenever they began:
+All hypotheses of all sentences write at the same moment, into places side by side: k hypotheses of a sentence take k
+places a step. Which places a hypothesis may look at, its own and its ancestors', is a mask:
 
-    slot            0   1   2   3   4   5   ← all write here next
-    sentence 0     <s>  A   big dog ran         began at slot 0
-    sentence 1              <s> Two cats        took the place of a finished one, at slot 2
+    place            0   1   2   3   4   5   6   7  ← all write here next, hypothesis 0 at 7 and 1 at 8
+    token           <s>  A   The dog man dog big
+    hypothesis 0     ×   ×       ×       ×          A dog dog
+    hypothesis 1     ×   ×           ×       ×      A man big
 
-The k hypotheses of a sentence write side by side, so a slot has k places. Which places a hypothesis may look at, its own
-and its ancestors', is a mask: when hypotheses part and merge, only its rows move, never a key or a value.
+When hypotheses part and merge, only rows of the mask move, never a key or a value. Places that nobody looks at any more
+(2, above) are closed up now and then. A sentence that comes later starts at place 0 of a row of its own, and what
+lies between its prompt and the place where all write stays hidden until then.
 
-Shapes: S sentences, k hypotheses of each, N slots, M source tokens, H heads, G heads that keys and values have, d the
-width of a head.
+Shapes: S sentences, k hypotheses of each, M source tokens, H heads, G heads that keys and values have, d the width of a
+head.
 """
 
 from collections.abc import Sequence
@@ -28,7 +31,8 @@ from seq2see.model.taps import Taps
 from seq2see.model.transformer import Transformer
 
 HIDDEN = float("-inf")
-BUCKET = 64  # on CUDA the window grows by so many slots at a time, so that few graphs are made
+BUCKET = 64  # where shapes are static, the window grows by so many places at a time
+CLOSE_UP = 12  # steps of a beam after which places that nobody looks at are closed up
 
 
 @dataclass(frozen=True)
@@ -46,32 +50,34 @@ class Window:
     """One token a hypothesis is passing through: what it may look at. The same for every block."""
 
     size: int  # S
-    first: int  # the first place that any of them may look at
-    last: int  # and the one after the last
+    places: int  # that any of them may look at
     mask: Tensor | None  # [S, 1, k or H / G · k, places], added to the scores; None: all is visible
     source: int  # M, now
     source_mask: Tensor | None  # [S, 1, 1, M]
 
 
 class Cache:
-    def __init__(self, model: Transformer, rows: int, beam: int, slots: int, source: int) -> None:
+    def __init__(self, model: Transformer, rows: int, beam: int, places: int, source: int, static: bool) -> None:
+        """Static: shapes are rounded up to a few, so that a step of one shape can be captured and replayed."""
         assert model.decoder is not None
-        model.decoder.reach(slots)
+        self.static = static
         self.device = model.embedding.weight.device
-        self.beam, self.slots, self.source = beam, slots, source
+        self.beam, self.places, self.source = beam, places, source
         self.group = model.config.heads // model.config.groups
-        self.written = [Kept(self, slots * beam) for _ in model.decoder.blocks]
+        self.written = [Kept(self, places) for _ in model.decoder.blocks]
         self.sources = [Kept(self, source, of_source=True) if source else None for _ in model.decoder.blocks]
         self.pasts: list[Pasts] = list(zip(self.written, self.sources, strict=True))
         self.now: Filling | Window | None = None
 
-        self.rows, self.size, self.slot = rows, 0, 0  # room; sentences; where all write next
-        self.began = [0] * rows  # the slot of each sentence's first token
+        self.rows, self.size = rows, 0  # room, and sentences
+        self.next, self.closed = 0, 0  # the place where all write next, and where that was after the last closing up
+        self.steps = 0
+        self.began = [0] * rows  # the step at which each sentence's first token was, or would have been, written
         self.source_sizes = [0] * rows
         self.place = torch.arange(beam, device=self.device)  # where the hypotheses write next
         self.positions = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)  # of the token that comes next
         self.numbers = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)
-        self.mask = torch.full((rows, beam, slots * beam), HIDDEN, device=self.device)
+        self.mask = torch.full((rows, beam, places), HIDDEN, device=self.device)
         self.source_mask = torch.full((rows, source), HIDDEN, device=self.device)
         own = torch.full((beam, beam), HIDDEN, device=self.device).fill_diagonal_(0.0)
         self.own = own.expand(rows, beam, beam)
@@ -81,20 +87,22 @@ class Cache:
         kept = self.written[0].keys
         return torch.float32 if kept is None else kept.dtype
 
+    def length(self, row: int) -> int:
+        """Tokens of a row that have passed through the model."""
+        return self.steps - self.began[row]
+
     def fill(self, rows: Sequence[int], numbers: Sequence[int], prompts: Layout, sources: Layout | None) -> None:
-        """The next pass takes these rows' prompts, which will end just before the slot where all write."""
+        """The next pass takes these rows' prompts."""
         lengths = prompts.lengths.tolist()
-        for row, length in zip(rows, lengths, strict=True):
-            self.began[row] = self.slot - length
-            assert self.began[row] >= 0
-        at = torch.tensor(rows, device=self.device)
-        began = torch.tensor([self.began[row] for row in rows], device=self.device)
-        which = prompts.slots // prompts.longest  # [T]
-        filling = Filling(at[which], (began[which] + prompts.positions) * self.beam, None, None)
-        self.positions[at] = (self.slot - began)[:, None]
+        at, which = torch.tensor(rows, device=self.device), prompts.slots // prompts.longest  # [rows], [T]
+        filling = Filling(at[which], prompts.positions, None, None)
+        self.positions[at] = prompts.lengths.long()[:, None]
         self.numbers[at] = torch.tensor(numbers, device=self.device)[:, None]
         self.mask[at] = HIDDEN
         self.mask[filling.rows, :, filling.places] = 0.0
+        for row, length in zip(rows, lengths, strict=True):
+            self.began[row] = self.steps - length
+        self._write_from(max(self.next, *lengths))
         if sources is not None:
             filling = replace(
                 filling, source_rows=at[sources.slots // sources.longest], source_places=sources.positions
@@ -105,39 +113,71 @@ class Cache:
             self.source_mask[filling.source_rows, filling.source_places] = 0.0
         self.now = filling
 
+    def make_room(self) -> None:
+        """Before a step: closes up where the places come to an end, or too many of them are dead."""
+        if self.next + self.beam > self.places or (self.beam > 1 and self.next - self.closed >= CLOSE_UP * self.beam):
+            self.close_up()
+
+    @property
+    def window(self) -> int:
+        """Places that the next step looks at."""
+        places = self.next + self.beam
+        return min(-(-places // BUCKET) * BUCKET, self.places) if self.static else places
+
     def step(self) -> Layout:
         """The next pass takes one token of each hypothesis: their layout, every hypothesis a sequence by itself."""
         size, k = self.size, self.beam
         self.mask[:size].index_copy_(2, self.place, self.own[:size])
-        first, last = min(self.began[:size]), self.slot + 1
-        if self.device.type == "cuda":
-            first, last = 0, min(-(-last // BUCKET) * BUCKET, self.slots)
-        even = k == 1 and last == self.slot + 1 and max(self.began[:size]) == first
-        mask = None if even else self.mask[:size, None, :, first * k : last * k].to(self.dtype)
+        even = k == 1 and not self.static and max(self.began[:size]) == self.steps - self.next
+        mask = None if even else self.mask[:size, None, :, : self.window].to(self.dtype)
         if mask is not None and k > 1 and self.group > 1:
             mask = mask.repeat(1, 1, self.group, 1)
-        source = self.source if self.device.type == "cuda" else max(self.source_sizes[:size])
-        same = min(self.source_sizes[:size]) == source
+        source = self.source if self.static else max(self.source_sizes[:size])
+        same = not source or (not self.static and min(self.source_sizes[:size]) == source)
         source_mask = None if same else self.source_mask[:size, None, None, :source].to(self.dtype)
-        self.now = Window(size, first * k, last * k, mask, source, source_mask)
-        return self.layout
+        self.now = Window(size, self.window, mask, source, source_mask)
+        positions, numbers = self.positions[:size].view(-1), self.numbers[:size].view(-1)
+        return replace(ones(size * k, self.device), positions=positions, numbers=numbers)
 
-    @property
-    def layout(self) -> Layout:
-        ones = _ones(self.size * self.beam, self.device)
-        return replace(ones, positions=self.positions[: self.size].view(-1), numbers=self.numbers[: self.size].view(-1))
-
-    def advance(self, parents: Tensor | None) -> None:
+    def advance(self, parents: Tensor | None, going: Tensor) -> None:
         """A token of each hypothesis is chosen. Hypothesis j of a sentence goes on from its hypothesis parents[s, j].
 
-        `slot` is left to the caller: a captured graph can repeat what is done here on the device, but not that.
+        What the host counts is in `count`: a captured graph repeats only what is done here, on the device.
         """
         assert isinstance(self.now, Window)
         self.place += self.beam
-        self.positions[: self.size] += 1
+        self.positions[: self.size] += going[:, None]
         if parents is not None:
-            mask = self.mask[: self.size, :, : self.now.last]
+            mask = self.mask[: self.size, :, : self.now.places]
             mask.copy_(mask.gather(1, parents[:, :, None].expand_as(mask)))
+
+    def count(self) -> None:
+        self.next += self.beam
+        self.steps += 1
+
+    def close_up(self) -> None:
+        """Moves what is still looked at to the front."""
+        alive = (self.mask[: self.size, :, : self.next] == 0).any(1)  # [S, places]
+        most = int(alive.sum(1).max())
+        first = int(alive.all(0).long().cumprod(0).sum())  # all before is in use
+        if most < self.next:
+            # In their order, and after them some that are hidden.
+            index = (~alive).to(torch.uint8).argsort(dim=1, stable=True)[:, first:most]  # [S, places]
+            for kept in self.written:
+                kept.rearrange(index, first, most)
+            mask = self.mask[: self.size]
+            mask[:, :, first:most] = mask.gather(2, index[:, None].expand(-1, self.beam, -1))
+            mask[:, :, most : self.next] = HIDDEN
+        self._write_from(most)
+
+    def _write_from(self, place: int) -> None:
+        self.place += place - self.next
+        self.next = self.closed = place
+
+    def vacate(self, row: int) -> None:
+        self.mask[row] = HIDDEN
+        if row == 0:  # nobody is left
+            self._write_from(0)
 
     def move(self, origin: int, row: int) -> None:
         """The sentence of one row goes to another, whose own is done."""
@@ -147,16 +187,6 @@ class Cache:
         for table in (self.positions, self.numbers, self.mask, self.source_mask):
             table[row] = table[origin]
         self.began[row], self.source_sizes[row] = self.began[origin], self.source_sizes[origin]
-
-    def shift(self, slots: int) -> None:
-        """Drops the first slots, which nobody looks at any more, so that there is room at the end."""
-        places = slots * self.beam
-        for table in (*(t for kept in self.written for t in (kept.keys, kept.values)), self.mask):
-            assert table is not None
-            table.copy_(table.roll(-places, dims=2))
-        self.slot -= slots
-        self.place -= places
-        self.began = [began - slots for began in self.began]
 
 
 class Kept:
@@ -171,6 +201,12 @@ class Kept:
         for table in (self.keys, self.values):
             if table is not None:
                 table[row] = table[origin]
+
+    def rearrange(self, index: Tensor, first: int, last: int) -> None:
+        assert self.keys is not None and self.values is not None
+        for table in (self.keys[: len(index)], self.values[: len(index)]):
+            deep = index[:, None, :, None].expand(-1, table.shape[1], -1, table.shape[3])
+            table[:, :, first:last] = table.gather(2, deep)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps
@@ -206,8 +242,8 @@ class Kept:
         assert isinstance(now, Window) and self.keys is not None and self.values is not None
         if taps.listening:
             return self._recall_openly(q, queries, taps)
-        first, last, mask = (0, now.source, now.source_mask) if self.of_source else (now.first, now.last, now.mask)
-        k, v = self.keys[: now.size, :, first:last], self.values[: now.size, :, first:last]  # [S, G, places, d]
+        places, mask = (now.source, now.source_mask) if self.of_source else (now.places, now.mask)
+        k, v = self.keys[: now.size, :, :places], self.values[: now.size, :, :places]  # [S, G, places, d]
         size, beam, group = now.size, self.cache.beam, self.cache.group
         if group == 1:
             q = q.view(size, beam, *q.shape[1:]).transpose(1, 2)  # [S, H, k, d]
@@ -233,7 +269,7 @@ class Kept:
 
 
 @lru_cache(maxsize=64)
-def _ones(count: int, device: torch.device) -> Layout:
+def ones(count: int, device: torch.device) -> Layout:
     """The layout of so many sequences of one token."""
     return Layout.of([1] * count).to(device)
 

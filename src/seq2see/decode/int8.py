@@ -30,11 +30,11 @@ class Int8Linear(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        # 0 / 0 of a row of zeros would be no number
-        scale = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).clamp_(min=1e-30).div_(127)
-        whole = torch._int_mm(x.div(scale).round_().to(torch.int8), self.rounded)
-        y = (whole * self.scale).mul_(scale)
-        return y if self.bias is None else y.add_(self.bias)
+        # At least so much, for 0 / 0 of a row of zeros would be no number. (vector_norm is ten times as slow.)
+        scale = x.abs().amax(-1, keepdim=True).clamp_(min=1e-30).div_(127)
+        whole = torch._int_mm((x / scale).round_().to(torch.int8), self.rounded)
+        y = whole * self.scale
+        return y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
 
 
 class Int8StackedLinear(Int8Linear):

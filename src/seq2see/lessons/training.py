@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, ModelConfig, TrainConfig
-from seq2see.decode.engine import Vocabulary
 from seq2see.decode.engine import translations as search
+from seq2see.decode.session import Vocabulary
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import PairBatches
 from seq2see.text.store import store_pairs

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from seq2see.decode.engine import Vocabulary, translations
+from seq2see.decode.engine import translations
+from seq2see.decode.session import Vocabulary
 from seq2see.evaluate.scores import bleu_and_chrf, score
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import Batches

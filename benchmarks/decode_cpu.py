@@ -1,0 +1,171 @@
+"""Decoding on a CPU: ours in float32, bf16 and int8 against Hugging Face's generate and CTranslate2, the same weights.
+
+A transformer of 6+6 layers, width 512, 16,000 entries; 24 tokens in, 64 out (the end token is kept from coming, so that
+all do the same work). All contenders take turns in every round; what counts is the median over rounds of the ratio to
+ours in the same precision. Ends in one JSON line.
+
+    python benchmarks/decode_cpu.py [--rounds 5] [--threads 2] [--only seq2see]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+# Some virtual machines announce Intel's AMX and then refuse its instructions, which kills the process in bf16.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+import torch
+import transformers
+
+from seq2see.decode.engine import search
+from seq2see.decode.int8 import quantised
+from seq2see.decode.search import Search
+from seq2see.decode.session import Request, Vocabulary
+from seq2see.exchange.huggingface import from_huggingface
+from seq2see.model.transformer import Transformer
+
+VOCABULARY, START, END = 16_000, 1, 2
+IN, OUT = 24, 64
+CASES = [(batch, beam) for beam in (1, 4) for batch in (1, 8, 32)]
+
+Run = Callable[[list[list[int]], int], int]  # sources and beam, to the number of tokens written
+
+
+@dataclass
+class Contender:
+    name: str
+    run: Run
+    seconds: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+
+
+def marian() -> Any:
+    torch.manual_seed(0)
+    return transformers.MarianMTModel(
+        transformers.MarianConfig(
+            vocab_size=VOCABULARY, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+            decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
+            scale_embedding=True, pad_token_id=0, eos_token_id=END, decoder_start_token_id=START,
+            attn_implementation="sdpa", max_position_embeddings=512,
+        )
+    ).eval()  # fmt: skip
+
+
+def ours(model: Transformer) -> Run:
+    def run(sources: list[list[int]], beam: int) -> int:
+        requests = [Request(i, source, [START], OUT) for i, source in enumerate(sources)]
+        words = Vocabulary(START, END, banned=(0, END))
+        found = search(model, requests, Search(beam=beam), words, budget=10**6)
+        return sum(len(best.tokens) for best, *_ in found)
+
+    return run
+
+
+def hugging_face(theirs: Any) -> Run:
+    def run(sources: list[list[int]], beam: int) -> int:
+        with torch.inference_mode():
+            out = theirs.generate(
+                input_ids=torch.tensor(sources), min_new_tokens=OUT, max_new_tokens=OUT, num_beams=beam,
+                do_sample=False, forced_eos_token_id=None, bad_words_ids=[[0]],
+            )  # fmt: skip
+        return int(out[:, 1:].numel())
+
+    return run
+
+
+def ctranslate2(theirs: Any, quantization: str, threads: int) -> Run:
+    """Converted in memory: only the tokenizer that their command line wants is missing."""
+    import ctranslate2 as ct2
+    from ctranslate2.converters.transformers import BartLoader
+
+    theirs.config.normalize_before = theirs.config.normalize_embedding = False
+    words = [f"w{i}" for i in range(VOCABULARY)]
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        spec = BartLoader().get_model_spec(theirs)
+        spec.register_source_vocabulary(words)
+        spec.register_target_vocabulary(words)
+        spec.config.bos_token = spec.config.decoder_start_token = words[START]
+        spec.config.eos_token, spec.config.unk_token = words[END], words[0]
+        spec.validate()
+        spec.optimize(quantization=None if quantization == "float32" else quantization)
+        spec.save(folder)
+        translator = ct2.Translator(folder, compute_type=quantization, intra_threads=threads, inter_threads=1)
+
+    def run(sources: list[list[int]], beam: int) -> int:
+        out = translator.translate_batch(
+            [[words[token] for token in source] for source in sources], beam_size=beam, max_decoding_length=OUT,
+            min_decoding_length=OUT, max_batch_size=10**6, batch_type="tokens",
+        )  # fmt: skip
+        return sum(len(one.hypotheses[0]) for one in out)
+
+    return run
+
+
+def contenders(threads: int, only: str) -> list[Contender]:
+    theirs = marian()
+    model = from_huggingface(theirs)
+    found = [
+        Contender("seq2see float32", ours(model)),
+        Contender("seq2see bf16", ours(from_huggingface(theirs).to(torch.bfloat16))),
+        Contender("seq2see int8", ours(quantised(model))),
+        Contender("Hugging Face float32", hugging_face(theirs)),
+    ]
+    try:
+        found += [Contender(f"CTranslate2 {kind}", ctranslate2(theirs, kind, threads)) for kind in ("float32", "int8")]
+    except ImportError:
+        print("CTranslate2 is not installed: pip install ctranslate2", flush=True)
+    return [one for one in found if only in one.name]
+
+
+def measure(all_of_them: list[Contender], rounds: int, cases: list[tuple[int, int]]) -> list[dict[str, object]]:
+    random = torch.Generator().manual_seed(1)
+    rows: list[dict[str, object]] = []
+    for batch, beam in cases:
+        sources = torch.randint(3, VOCABULARY, (batch, IN), generator=random).tolist()
+        for turn in range(rounds + 1):  # the first one warms up
+            for one in all_of_them:
+                start = time.perf_counter()
+                written = one.run(sources, beam)
+                seconds = time.perf_counter() - start
+                assert written == batch * OUT, (one.name, written)
+                if turn:
+                    one.seconds.setdefault((batch, beam), []).append(seconds)
+        print(f"\nbatch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}", flush=True)
+        for one in all_of_them:
+            times = one.seconds[batch, beam]
+            row: dict[str, object] = {"contender": one.name, "batch": batch, "beam": beam}
+            row["tokens_per_second"] = round(batch * OUT / statistics.median(times))
+            line = f"{one.name:24}{row['tokens_per_second']:>8,}"
+            for mine in all_of_them[:3]:
+                if mine.name.startswith("seq2see") and mine is not one:
+                    ratios = [theirs / own for theirs, own in zip(times, mine.seconds[batch, beam], strict=True)]
+                    row[f"{mine.name} is faster"] = round(statistics.median(ratios), 2)
+                    line += f"   {mine.name.removeprefix('seq2see ')} × {statistics.median(ratios):.2f}"
+            rows.append(row)
+            print(line, flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", default="", help="only contenders with this in their name")
+    parser.add_argument("--batch", type=int, default=0, help="only this batch size")
+    parser.add_argument("--beam", type=int, default=0, help="only this beam")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(options.threads)
+    cases = [(n, k) for n, k in CASES if options.batch in (0, n) and options.beam in (0, k)]
+    rows = measure(contenders(options.threads, options.only), options.rounds, cases)
+    about = {"threads": options.threads, "torch": torch.__version__, "transformers": transformers.__version__}
+    print(json.dumps({"benchmark": "decode_cpu", **about, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

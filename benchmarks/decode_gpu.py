@@ -1,0 +1,176 @@
+"""Decoding on a GPU in bf16: ours against Hugging Face's generate, with its growing and with its static cache.
+
+The same weights: a transformer-base (30 tokens in, 64 out) and GPT-2 124M (32 in, 256 out), batch 1 and 128, greedy and
+beam 4. The end token is kept from coming, so that all do the same work. Each contender is warmed at full length; all
+take turns; what counts is the median ratio. The share of the memory's bandwidth counts the bytes that a step must read:
+the decoder's weights once, and the keys and values of all sequences. Ends in one JSON line.
+
+    python benchmarks/decode_gpu.py [--rounds 5] [--only gpt2] [--batch 1] [--beam 1]
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+
+from seq2see.decode.engine import search
+from seq2see.decode.search import Search
+from seq2see.decode.session import Request, Vocabulary
+from seq2see.exchange.huggingface import from_huggingface
+from seq2see.model.transformer import Transformer
+
+DEVICE = "cuda"
+BANDWIDTH = 4.24e12  # bytes a second, as measured on an H200
+START, END = 1, 2
+Run = Callable[[], int]  # to the number of tokens written
+
+
+@dataclass(frozen=True)
+class Work:
+    name: str
+    tokens_in: int
+    tokens_out: int
+    batch: int
+    beam: int
+
+
+@dataclass
+class Contender:
+    name: str
+    run: Run
+    seconds: list[float] = field(default_factory=list)
+
+
+def transformer_base() -> Any:
+    config = transformers.MarianConfig(
+        vocab_size=37000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
+        scale_embedding=True, pad_token_id=0, eos_token_id=END, decoder_start_token_id=START,
+        attn_implementation="sdpa", max_position_embeddings=512,
+    )  # fmt: skip
+    return transformers.MarianMTModel(config)
+
+
+def gpt2() -> Any:
+    config = transformers.GPT2Config(attn_implementation="sdpa", bos_token_id=START, eos_token_id=END, pad_token_id=0)
+    return transformers.GPT2LMHeadModel(config)
+
+
+MODELS = {"transformer-base": (transformer_base, 30, 64), "gpt2": (gpt2, 32, 256)}
+
+
+def ours(model: Transformer, work: Work, inputs: list[list[int]]) -> Run:
+    words = Vocabulary(START, END, banned=(0, END))
+    sides = [(tokens, [START]) if model.encoder is not None else ((), tokens) for tokens in inputs]
+    requests = [Request(i, source, prompt, work.tokens_out) for i, (source, prompt) in enumerate(sides)]
+
+    def run() -> int:
+        found = search(model, requests, Search(beam=work.beam), words, budget=10**9)
+        return sum(len(best.tokens) for best, *_ in found)
+
+    return run
+
+
+def hugging_face(theirs: Any, work: Work, inputs: list[list[int]], cache: str) -> Run:
+    ids = torch.tensor(inputs, device=DEVICE)
+    skipped = 1 if theirs.config.is_encoder_decoder else work.tokens_in
+    options: dict[str, Any] = {"cache_implementation": "static"} if cache == "static" else {}
+
+    def run() -> int:
+        with torch.inference_mode():
+            out = theirs.generate(
+                input_ids=ids, attention_mask=torch.ones_like(ids), min_new_tokens=work.tokens_out,
+                max_new_tokens=work.tokens_out, num_beams=work.beam, do_sample=False, forced_eos_token_id=None,
+                bad_words_ids=[[0]], **options,
+            )  # fmt: skip
+        return int(out[:, skipped:].numel())
+
+    return run
+
+
+def bytes_a_step(model: Transformer, work: Work) -> float:
+    """In bf16, at the mean length."""
+    config = model.config
+    assert model.decoder is not None
+    weights = sum(weight.numel() for weight in model.decoder.parameters()) + model.embedding.weight.numel()
+    if model.decoder.positions is not None:
+        weights -= model.decoder.positions.weight.numel()
+    kept = work.tokens_out / 2 + (0 if model.encoder is not None else work.tokens_in)
+    a_token = 2 * config.groups * config.width_of_head * config.decoder_layers  # keys and values
+    written = work.batch * work.beam * kept * a_token
+    source = work.batch * work.tokens_in * a_token if model.encoder is not None else 0
+    return 2.0 * (weights + written + source)
+
+
+def measure(theirs: Any, model: Transformer, work: Work, rounds: int) -> list[dict[str, object]]:
+    random = torch.Generator().manual_seed(1)
+    inputs = torch.randint(3, 1000, (work.batch, work.tokens_in), generator=random).tolist()
+    contenders = [
+        Contender("seq2see", ours(model, work, inputs)),
+        Contender("Hugging Face, dynamic", hugging_face(theirs, work, inputs, "dynamic")),
+        Contender("Hugging Face, static", hugging_face(theirs, work, inputs, "static")),
+    ]
+    print(f"\n{work.name}, batch {work.batch}, {'greedy' if work.beam == 1 else f'beam {work.beam}'}", flush=True)
+    for one in list(contenders):
+        try:
+            for _ in range(3):  # the first steps of a shape are compiled or captured
+                one.run()
+        except Exception as error:  # what they cannot do is a result, too
+            if one is contenders[0]:
+                raise
+            print(f"{one.name:24} fails: {' '.join(str(error).split())[:100]}", flush=True)
+            contenders.remove(one)
+    for _ in range(rounds):
+        for one in contenders:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            written = one.run()
+            torch.cuda.synchronize()
+            one.seconds.append(time.perf_counter() - start)
+            assert written == work.batch * work.tokens_out, (one.name, written)
+    rows: list[dict[str, object]] = []
+    for one in contenders:
+        seconds = statistics.median(one.seconds)
+        ratio = statistics.median(t / own for t, own in zip(one.seconds, contenders[0].seconds, strict=True))
+        share = bytes_a_step(model, work) * work.tokens_out / seconds / BANDWIDTH
+        rate = work.batch * work.tokens_out / seconds
+        rows.append({
+            "model": work.name, "batch": work.batch, "beam": work.beam, "contender": one.name,
+            "tokens_per_second": round(rate), "seq2see_is_faster": round(ratio, 2), "share_of_bandwidth": round(share, 4),
+        })  # fmt: skip
+        print(f"{one.name:24}{rate:12,.0f} tokens/s{ratio:8.2f} ×{share:8.1%} of the bandwidth", flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=list(MODELS), help="only this model")
+    parser.add_argument("--batch", type=int, default=0, help="only this batch size")
+    parser.add_argument("--beam", type=int, default=0, help="only this beam")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    rows: list[dict[str, object]] = []
+    for name, (build, tokens_in, tokens_out) in MODELS.items():
+        if options.only not in (None, name):
+            continue
+        torch.manual_seed(0)
+        theirs = build().eval().to(DEVICE, torch.bfloat16)
+        model = from_huggingface(theirs)
+        for batch in (1, 128):
+            for beam in (1, 4):
+                if options.batch in (0, batch) and options.beam in (0, beam):
+                    work = Work(name, tokens_in, tokens_out, batch, beam)
+                    rows += measure(theirs, model, work, options.rounds)
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    print(json.dumps({"benchmark": "decode_gpu", **about, "transformers": transformers.__version__, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
