@@ -1,0 +1,61 @@
+"""The model that a command works with, and a conversation with it in a terminal."""
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2see.config import Shape
+    from seq2see.directory import Model
+
+ModelPath = Annotated[
+    Path | None, typer.Option("--model", help="The model's directory; else the bundled one.", metavar="DIRECTORY")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps; else the best there is.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Compute in 8-bit integers: faster on a CPU, a little less exact.")]
+
+_COMMANDS = {"encoder-decoder": "translate", "decoder": "generate"}
+_KINDS = {"encoder-decoder": "a translator", "decoder": "a language model", "encoder": "an encoder"}
+
+
+def loaded(path: Path | None, shape: "Shape", device: str, int8: bool) -> "Model":
+    """The model in a directory, or the bundled one, if it is of the shape that the command wants."""
+    import seq2see
+    from seq2see.train.parallel import best_device
+
+    device = device or best_device()
+    model = seq2see.load(path, device=device) if path else seq2see.load(device=device)
+    found = model.config.model.shape
+    if found != shape:
+        name = path or "the bundled model"
+        remedy = f'use "seq2see {_COMMANDS[found]}"' if found in _COMMANDS else "it reads and does not write"
+        raise UserError(f"{name} is {_KINDS[found]} and cannot {_COMMANDS[shape]}: {remedy}")
+    return model
+
+
+def converse(prompt: str, answer: Callable[[str], None], hint: str) -> None:
+    """Asks for a line and answers it until Ctrl-D; the arrow keys bring back what was typed before."""
+    with suppress(ImportError):  # input() then edits and remembers, on systems that have it
+        import_module("readline")
+    typer.echo(f"{hint} Ctrl-D leaves.", err=True)
+    while True:
+        try:
+            text = input(prompt)
+            if text.strip():
+                answer(text.encode(errors="surrogateescape").decode(errors="replace"))
+        except KeyboardInterrupt:
+            typer.echo()
+        except EOFError:
+            typer.echo()
+            return
+
+
+def in_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()

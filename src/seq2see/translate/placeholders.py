@@ -1,0 +1,48 @@
+"""What must come out of a translation as it went in: `%s`, `{name}`, `<b>`, `&amp;`, an address, `` `code` ``.
+
+A model writes them like any other text, mostly right. What it wrote is checked against its source: the same ones, as
+often, and in the same order unless they say by name what they stand for.
+"""
+
+import re
+from collections import Counter
+
+_PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+0#]*+(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcrsaAp@%]"
+_BRACES = r"\$?\{\{[^{}\n]*+\}\}|\$?\{[^{}\n]*+\}"
+_TAG = r"<!--[^\n]*?-->|</?[A-Za-z0-9][^<>\n]*+>"
+_ENTITY = r"&(?:[A-Za-z]\w*+|#\d+|#[xX][0-9A-Fa-f]+);"
+_ADDRESS = r"(?:https?://|www\.|mailto:)[^\s<>()\"'`\]]*[^\s<>()\"'`\].,;:!?]"
+_COMMON = (_PRINTF, _BRACES, _TAG, _ENTITY, _ADDRESS)
+
+PLACEHOLDER = re.compile("|".join(_COMMON))
+MARKDOWN = re.compile(
+    "|".join(
+        (
+            r"\\[!-/:-@\[-`{-~]",  # an escaped sign
+            r"(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`)",  # code
+            r"\$(?=\S)[^$\n]++(?<=\S)\$(?!\d)",  # mathematics
+            r"\[[ xX]\]",  # the box of a task
+            r"\[[^\[\]\n]++\]\[\]",  # a link whose words are its name elsewhere
+            r"\[[^\[\]\n]++\](?![(\[])",
+            r"!?\[(?=[^\[\]\n]*+\][(\[])",  # the links that have words of their own: [words](target), [words][name]
+            r"\]\((?:[^()\n]|\([^()\n]*+\))*+\)|\]\[[^\]\n]*+\]",
+            *_COMMON,
+            r"\*+|~~|(?<!\w)_++(?=\S)|(?<=\S)_++(?!\w)",  # emphasis
+        )
+    )
+)
+_NAMED = re.compile(r"%\(|%\d+\$|\$?\{+\s*\w|&|`|\$|http|www|mailto")
+
+
+def spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    return [found.span() for found in pattern.finditer(text)]
+
+
+def harmed(source: str, translation: str, pattern: re.Pattern[str]) -> list[str]:
+    """The placeholders that a translation has lost, made up, or brought into an order that means something else."""
+    wanted, found = ([match[0] for match in pattern.finditer(text)] for text in (source, translation))
+    difference = (Counter(wanted) - Counter(found)) + (Counter(found) - Counter(wanted))
+    if difference:
+        return list(difference.elements())
+    in_order = ([holder for holder in holders if not _NAMED.match(holder)] for holders in (wanted, found))
+    return [one for one, other in zip(*in_order, strict=True) if one != other]
