@@ -36,21 +36,18 @@ def read(stream: Stream, name: str, notes: Notes) -> Iterator[list[Line]]:
     number = 0
     waiting: list[bytes] = []  # the beginning of a line whose end has not come
     path = Path(name)
-    while True:
-        with decompressed(path, lambda: number):
-            data = stream.read1(_CHUNK)
-        if not data:
-            break
-        if number == 0 and not waiting:
-            data = without_mark(path, data)
-        head, feed, tail = data.rpartition(b"\n")
-        if not feed:
-            waiting.append(data)
-            continue
-        lines = b"".join([*waiting, head]).split(b"\n")
-        waiting = [tail] if tail else []
-        yield [_line(line, "\n", f"{name}, line {number + i:,}", notes) for i, line in enumerate(lines, 1)]
-        number += len(lines)
+    with decompressed(path, lambda: number):
+        while data := stream.read1(_CHUNK):
+            if number == 0 and not waiting:
+                data = without_mark(path, data)
+            head, feed, tail = data.rpartition(b"\n")
+            if not feed:
+                waiting.append(data)
+                continue
+            lines = b"".join([*waiting, head]).split(b"\n")
+            waiting = [tail] if tail else []
+            yield [_line(line, "\n", f"{name}, line {number + i:,}", notes) for i, line in enumerate(lines, 1)]
+            number += len(lines)
     if waiting:
         yield [_line(b"".join(waiting), "", f"{name}, line {number + 1:,}", notes)]
     elif not number:

@@ -32,6 +32,7 @@ MARKDOWN = re.compile(
     )
 )
 _NAMED = re.compile(r"%\(|%\d+\$|\$?\{+\s*\w|&|`|\$|http|www|mailto")
+_MARKUP = re.compile(r"<.*|\*+|_+|~~|\[[ xX]\]|\[\^.*|!?\[|\][(\[].*")
 
 
 def spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
@@ -46,3 +47,18 @@ def harmed(source: str, translation: str, pattern: re.Pattern[str]) -> list[str]
         return list(difference.elements())
     in_order = ([holder for holder in holders if not _NAMED.match(holder)] for holders in (wanted, found))
     return [one for one, other in zip(*in_order, strict=True) if one != other]
+
+
+def unwrapped(text: str, start: int, end: int, pattern: re.Pattern[str]) -> tuple[int, int]:
+    """The span without the markup around it, if none is inside: what a model need not see, it cannot harm."""
+    first, last = start, end
+    marks = [(*found.span(), bool(_MARKUP.fullmatch(found[0]))) for found in pattern.finditer(text, start, end)]
+    while marks and marks[0][2] and not text[first : marks[0][0]].strip():
+        first = marks.pop(0)[1]
+    while marks and marks[-1][2] and not text[marks[-1][1] : last].strip():
+        last = marks.pop()[0]
+    inner = text[first:last].strip()
+    if not inner or any(is_markup for *_, is_markup in marks):
+        return start, end
+    first = text.index(inner, first)
+    return first, first + len(inner)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from seq2see.translate.notes import Notes
-from seq2see.translate.placeholders import harmed, spans
+from seq2see.translate.placeholders import harmed, spans, unwrapped
 from seq2see.translate.segments import Span, Split, cut, sentence_spans
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Translator:
         longest = max(1, self.model.config.model.longest - 1)  # <end> is read, too
         found: list[Span] = []
         for start, end in sentence_spans(text, whole):
+            if self.keep:
+                start, end = unwrapped(text, start, end, self.keep)
             sentence = text[start:end]
             tokens = 0 if len(sentence) * _BYTES <= longest else self._tokens(sentence)
             if tokens <= longest:
@@ -77,7 +79,7 @@ class Translator:
             if harmed(sentences[i], translations[i], self.keep):
                 translations[i], done = sentences[i], "left as it is"
             self.notes.add(
-                "sentences whose placeholders the model changed", places[i], f"{lost} changed or lost: {done}"
+                "sentences in which the model changed a placeholder", places[i], f"{lost} changed or lost: {done}"
             )
         return translations
 
