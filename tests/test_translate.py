@@ -189,7 +189,7 @@ def test_what_is_not_utf8_is_replaced_and_told_with_line_and_byte() -> None:
 
 def test_a_million_characters_in_one_line_are_no_trouble() -> None:
     text = "the boy, drinks tea " * 50_000
-    assert translator(same).translate([text, "x" * 1_000_000], ["a", "b"]) == [text, "x" * 1_000_000]
+    assert translator(same, longest=1024).translate([text, "x" * 1_000_000], ["a", "b"]) == [text, "x" * 1_000_000]
 
 
 # The command

@@ -26,6 +26,7 @@ _INITIALS = re.compile(r"(?!I$)[^\W\d_](?:\.[^\W\d_]+)*(?<![a-z]{3})")  # J, U.S
 _CLAUSE = re.compile(r"[,;:،、—–](?=\s)")
 _SPACE = re.compile(r"(?=\s)")
 _LONGEST_WORD = 32  # characters to look back for an abbreviation
+_LETTER = 32  # characters of what a reader takes for one letter, at most
 _CHARACTERS = 8  # of a token, at most, on average: so much is looked at to find where a part ends
 
 
@@ -136,13 +137,11 @@ def cut(text: str, count: Callable[[str], int], most: int, whole: Sequence[Span]
     spans = []
     start, stop = _trimmed(text, 0, len(text))
     while start < stop:
-        end = min(stop, start + most * _CHARACTERS)
-        while end < stop or count(text[start:end]) > most:
-            while end - start > 1 and (counted := count(text[start:end])) > most:
-                end = start + max(1, min(end - start - 1, (end - start) * most // counted))
-            end = _boundary(text, start, end, whole)
-            if end - start == 1 or count(text[start:end]) <= most:
-                break
+        end = start + most * _CHARACTERS
+        end = _boundary(text, start, end, whole) if end < stop else stop
+        while end - start > 1 and (counted := count(text[start:end])) > most:
+            shorter = min(end - start - 1, (end - start) * most // counted)
+            end = _boundary(text, start, start + max(1, shorter), whole)
         _, trimmed = _trimmed(text, start, end)
         spans.append((start, trimmed))
         start, _ = _trimmed(text, end, stop)
@@ -157,7 +156,10 @@ def _boundary(text: str, start: int, end: int, whole: Sequence[Span]) -> int:
         places = [place for place in places if place <= end and not _within(place, whole)]
         if places:
             return places[-1]
-    return start + max((place for place in cut_points(window) if 0 < place <= end - start), default=end - start)
+    tail = max(start, end - _LETTER)
+    return tail + max(
+        (place for place in cut_points(text[tail : end + 1]) if 0 < place <= end - tail), default=end - tail
+    )
 
 
 def fold(text: str, like: Sequence[str]) -> list[str]:
