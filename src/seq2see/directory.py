@@ -1,16 +1,18 @@
 """A model is a directory: what it is, its words, its weights, how good it is, and a card that tells a person.
 
     config.toml   tokenizer.json   (source.json, where the source has words of its own)   model.safetensors
-    scores.json   README.md
+    scores.json   README.md        (chat.toml, the form of a conversation, where a language model has one)
 
 No pickle anywhere. `load` gives the model with its tokenizers, ready for text.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from safetensors import SafetensorError
@@ -18,34 +20,98 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.decode.greedy import translate
+from seq2see.decode.engine import Vocabulary, continuations, requests_for, stream, translations
+from seq2see.decode.int8 import quantised
+from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.text import Chat, Turn, end_of, readable
 from seq2see.errors import UserError
 from seq2see.files import written_whole
+from seq2see.look.intervene import intervene, without
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trained model with its words."""
+    """A trained model with its words. `search` takes the fields of `Search`: beam=4, temperature=0.8, top_p=0.95 …"""
 
     config: Config
     transformer: Transformer
     tokenizers: tuple[Tokenizer, Tokenizer]
     scores: Mapping[str, Any]
+    form: Chat = field(default_factory=Chat)
 
-    def translate(self, texts: Sequence[str]) -> list[str]:
-        """The translation of each text."""
-        if self.config.model.shape != "encoder-decoder":
-            raise UserError(f"this model is a {self.config.model.shape}, and only an encoder-decoder translates")
+    def translate(
+        self, texts: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> list[str]:
+        """The translation of each text; with prefixes, one that begins so."""
+        found = self.hypotheses(texts, prefixes=prefixes, **search)
+        return [self.text(best, prefixes[i] if prefixes else "") for i, (best, *_) in enumerate(found)]
+
+    def hypotheses(
+        self, texts: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> list[list[Hypothesis]]:
+        """The n best translations of each text, best first, with their log-probabilities."""
+        self._require("encoder-decoder", "translates")
         source, target = self.tokenizers
         tokens = [[*source.encode(text), source.end] for text in texts]
-        found = translate(self.transformer, tokens, target.start, target.end)
-        return [target.decode(ids) for ids in found]
+        begun = [target.encode(prefix) for prefix in prefixes]
+        return translations(self.transformer, tokens, Vocabulary.of(target), Search(**search), begun)
+
+    def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
+        target = self.tokenizers[1]
+        return target.decode([*target.encode(prefix), *hypothesis.tokens])
+
+    def generate(
+        self, prompt: str, *, tokens: int = 200, stop: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> list[str]:
+        """What a language model writes after the prompt: one continuation, or as many as `samples` or `nbest` say."""
+        return self._continued(self.tokenizers[1].encode(prompt), tokens, stop, search)
+
+    def chat(
+        self, turns: Sequence[Turn], *, tokens: int = 200, stop: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> str:
+        """The model's next turn in a conversation of ("system" | "user" | "model", text)."""
+        prompt = self.form.prompt(self.tokenizers[1], turns)
+        return self._continued(prompt, tokens, [self.form.stop, *stop], search)[0].strip()
+
+    def _continued(self, prompt: list[int], tokens: int, stop: Sequence[str], search: SearchOptions) -> list[str]:
+        self._require("decoder", "writes on from a prompt")
+        target = self.tokenizers[1]
+        options = replace(Search(**search), longest=tokens)
+        enough = (lambda ids: end_of(target.decode(ids), stop) is not None) if stop else None
+        (found,) = continuations(self.transformer, [prompt], Vocabulary.of(target), options, enough)
+        texts = [target.decode(one.tokens) for one in found]
+        return [text[: end_of(text, stop)] for text in texts]
+
+    def stream(
+        self, prompt: str, *, tokens: int = 200, stop: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> Iterator[str]:
+        """`generate`, or for a translator `translate`, in readable pieces as they are written."""
+        source, target = self.tokenizers
+        words, options = Vocabulary.of(target), replace(Search(**search), longest=tokens)
+        if self.config.model.shape == "decoder":
+            request, *_ = requests_for(self.transformer, 0, (), [words.start, *target.encode(prompt)], options)
+        else:
+            self._require("encoder-decoder", "translates")
+            ids = [*source.encode(prompt), source.end]
+            request, *_ = requests_for(self.transformer, 0, ids, [words.start], options)
+        return readable(target, stream(self.transformer, request, options, words), stop)
+
+    @contextmanager
+    def without(self, attention: str, head: int) -> Iterator["Model"]:
+        """This model with one head of an attention such as `decoder.3.cross` switched off; the model itself stays."""
+        less = replace(self, transformer=copy(self.transformer))  # the same weights
+        with intervene(less.transformer, without(attention, head)):
+            yield less
+
+    def _require(self, shape: str, does: str) -> None:
+        if self.config.model.shape != shape:
+            raise UserError(f"this model is a {self.config.model.shape}, and only a model of shape {shape} {does}")
 
 
-def load(path: Path | str, device: str = "cpu") -> Model:
-    """The model in a directory."""
+def load(path: Path | str, device: str = "cpu", *, int8: bool = False) -> Model:
+    """The model in a directory; on a CPU it may compute with whole numbers of 8 bits, several times as fast."""
     folder = Path(path)
     if not (folder / "config.toml").is_file():
         raise UserError(f"{folder} is no model directory: it has no config.toml")
@@ -58,7 +124,10 @@ def load(path: Path | str, device: str = "cpu") -> Model:
         reason = " ".join(str(error).split())
         raise UserError(f"cannot read {folder / 'model.safetensors'}: {reason}; is the training finished?") from error
     scores = folder / "scores.json"
-    return Model(config, model.eval(), tokenizers, json.loads(scores.read_text()) if scores.is_file() else {})
+    return Model(
+        config, quantised(model.eval()) if int8 else model.eval(), tokenizers,
+        json.loads(scores.read_text()) if scores.is_file() else {}, Chat.load(folder / "chat.toml"),
+    )  # fmt: skip
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, ModelConfig, TrainConfig
-from seq2see.decode.greedy import translate
+from seq2see.decode.engine import Vocabulary
+from seq2see.decode.engine import translations as search
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import PairBatches
 from seq2see.text.store import store_pairs
@@ -102,4 +103,5 @@ def train(
 
 def translations(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     sources = [[*tokenizer.encode(text), tokenizer.end] for text in texts]
-    return [tokenizer.decode(found) for found in translate(model.eval(), sources, tokenizer.start, tokenizer.end)]
+    found = search(model.eval(), sources, Vocabulary.of(tokenizer))
+    return [tokenizer.decode(best.tokens) for best, *_ in found]

@@ -56,7 +56,22 @@ def without(attention: str, head: int, where: Where = EVERYWHERE) -> Interventio
 
 def attending(attention: str, weights: Tensor, where: Where = EVERYWHERE) -> Intervention:
     """These attention weights, or any that broadcast to [sentences, heads, queries, keys], instead of the model's own."""
-    return Intervention(f"{attention}.weights", lambda value, site: weights.expand_as(value), where)
+
+    def put(value: Tensor, site: Site) -> Tensor:
+        assert site.rows is not None
+        queries = site.rows
+        table = weights.view(*[1] * (4 - weights.dim()), *weights.shape).to(value)
+        sentences = queries.sentences.view(-1, 1, 1, 1)
+        places = queries.pad(queries.positions)[:, None, :, None]
+        heads, columns = torch.arange(value.shape[1]).view(1, -1, 1, 1), torch.arange(value.shape[3])
+        # A single entry on an axis serves for all; a whole axis is asked at the places that this pass computes.
+        asked = [
+            index.to(value.device) if size > 1 else index.new_zeros(()).to(value.device)
+            for size, index in zip(table.shape, (sentences, heads, places, columns), strict=True)
+        ]
+        return table[tuple(asked)].expand_as(value)
+
+    return Intervention(f"{attention}.weights", put, where)
 
 
 def attending_uniformly(attention: str, where: Where = EVERYWHERE) -> Intervention:
@@ -94,11 +109,9 @@ def _chosen(site: Site, value: Tensor, where: Where) -> Tensor:
     axes = quantity(site.name).axes
     layout = site.layout
     assert layout is not None
+    sentences, places = layout.sentences[layout.slots // layout.longest], layout.positions  # [T] each
     if axes[0] == "sentence":
-        sentences = torch.arange(value.shape[0], device=value.device)[:, None]
-        places = torch.arange(value.shape[2], device=value.device)[None, :]
-    else:
-        sentences, places = layout.slots // layout.longest, layout.positions  # [T] each
+        sentences, places = layout.pad(sentences), layout.pad(places)  # [S, L]
     chosen = torch.ones_like(sentences + places, dtype=torch.bool)
     if where.sentence is not None:
         chosen = chosen & (sentences == where.sentence)

@@ -1,13 +1,15 @@
 """The parts of a block: norm, attention with many heads, feed-forward, and the add & norm around each.
 
 All work on packed rows [T, width]; only attention knows that there are sequences. Where somebody listens, attention and
-norm are computed openly, step by step, and otherwise by the fast path: a test holds the two equal.
+norm are computed openly, step by step, and otherwise by the fast path: a test holds the two equal. A decoder that writes
+one token at a time hands in a `Past`, which keeps the keys and values and answers the queries from them.
 
 Shapes: T tokens in the batch, U tokens of the memory that a decoder looks at, H heads, G heads of keys and values,
 d the width of a head.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,6 +21,21 @@ from seq2see.model.positions import rotate
 from seq2see.model.taps import Taps
 
 Turn = tuple[Tensor, Tensor]
+
+
+class Past(Protocol):
+    """The keys and values that one attention has met, in the keeping of a decoder."""
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps
+    ) -> Tensor:
+        """Keeps these keys and values, and lets the queries look at them and at all that were kept before."""
+
+    def recall(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
+        """Lets the queries look at what is kept."""
+
+
+Pasts = tuple[Past | None, Past | None]  # of a block: of its self-attention and of its cross-attention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -87,17 +104,19 @@ class Attention(nn.Module):
         self.dropout = config.attention_dropout
 
     def look(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, turn: Turn | None, taps: Taps
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, taps: Taps, past: Past | None
     ) -> Tensor:
-        q, k, v = taps("queries", q), taps("keys", k), taps("values", v)
-        if turn is not None:
-            q, k = taps("rotated_queries", rotate(q, turn)), taps("rotated_keys", rotate(k, turn))
         dropout = self.dropout if self.training else 0.0
-        if taps.listening:
+        if past is not None:
+            heads = past.attend(q, k, v, queries, keys, self.causal, taps)
+        elif taps.listening:
             heads = attend_openly(q, k, v, queries, keys, self.causal, dropout, taps)
         else:
             heads = attend(q, k, v, queries, keys, self.causal, dropout)  # [T, H, d]
-        # All heads' outputs side by side, then mixed by W_O.
+        return self.mix(heads, taps)
+
+    def mix(self, heads: Tensor, taps: Taps) -> Tensor:
+        """All heads' outputs side by side, then mixed by W_O."""
         return taps("projected", self.project(taps("concatenated", heads.flatten(1))))
 
 
@@ -114,9 +133,12 @@ class SelfAttention(Attention):
         self.queries_keys_values = StackedLinear(config, (config.heads, config.groups, config.groups))
         self.project = projection(config)
 
-    def forward(self, x: Tensor, layout: Layout, turn: Turn | None, taps: Taps) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, turn: Turn | None, taps: Taps, past: Past | None = None) -> Tensor:
         q, k, v = self.queries_keys_values(x)  # [T, H, d], [T, G, d], [T, G, d]
-        return self.look(q, k, v, layout, layout, turn, taps)
+        q, k, v = taps("queries", q), taps("keys", k), taps("values", v)
+        if turn is not None:
+            q, k = taps("rotated_queries", rotate(q, turn)), taps("rotated_keys", rotate(k, turn))
+        return self.look(q, k, v, layout, layout, taps, past)
 
 
 class CrossAttention(Attention):
@@ -128,10 +150,18 @@ class CrossAttention(Attention):
         self.keys_values = StackedLinear(config, (config.groups, config.groups))
         self.project = projection(config)
 
-    def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout, taps: Taps) -> Tensor:
+    def forward(
+        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, taps: Taps,
+        past: Past | None = None,
+    ) -> Tensor:  # fmt: skip
         (q,) = self.queries(x)  # [T, H, d]
+        q = taps("queries", q)
+        if memory is None or memory_layout is None:  # its keys and values were made when the first token was written
+            assert past is not None
+            return self.mix(past.recall(q, layout, taps), taps)
         k, v = self.keys_values(memory)  # [U, G, d] each
-        return self.look(q, k, v, layout, memory_layout, None, taps)
+        k, v = taps("keys", k), taps("values", v)
+        return self.look(q, k, v, layout, memory_layout, taps, past)
 
 
 class FeedForward(nn.Module):
@@ -186,18 +216,14 @@ class Block(nn.Module):
         self.feed_forward_norm = AddAndNorm(config)
 
     def forward(
-        self,
-        x: Tensor,
-        layout: Layout,
-        memory: Tensor | None,
-        memory_layout: Layout | None,
-        turn: Turn | None,
-        taps: Taps,
-    ) -> Tensor:
+        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, turn: Turn | None,
+        taps: Taps, pasts: Pasts = (None, None),
+    ) -> Tensor:  # fmt: skip
+        past, past_source = pasts
         here = taps.at(self.name, rows=layout, keys=layout)
-        x = self.attention_norm(x, lambda x: self.attention(x, layout, turn, here), here)
+        x = self.attention_norm(x, lambda x: self.attention(x, layout, turn, here, past), here)
         if self.cross is not None and self.cross_norm is not None:
             there = taps.at("cross", rows=layout, keys=memory_layout)
-            x = self.cross_norm(x, lambda x: self.cross(x, layout, memory, memory_layout, there), there)
+            x = self.cross_norm(x, lambda x: self.cross(x, layout, memory, memory_layout, there, past_source), there)
         alone = taps.at("feed_forward")
         return self.feed_forward_norm(x, lambda x: self.feed_forward(x, alone), alone)

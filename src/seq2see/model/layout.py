@@ -24,6 +24,7 @@ class Layout:
     slots: Tensor  # [T] the place of each token in a padded [S · L] table
     real: Tensor  # [S, L] true where that padded table holds a token
     longest: int  # L; may be rounded up, so that compiled code meets few different ones
+    numbers: Tensor | None = None  # [S] which sentence of the caller's each one is; without it, they are in order
 
     @classmethod
     def of(cls, lengths: Sequence[int] | Tensor, longest: int = 0) -> Self:
@@ -49,6 +50,11 @@ class Layout:
         return self.starts.diff()  # [S]
 
     @property
+    def sentences(self) -> Tensor:
+        """The caller's number of each sequence, [S]."""
+        return torch.arange(len(self), device=self.starts.device) if self.numbers is None else self.numbers
+
+    @property
     def is_even(self) -> bool:
         """All sequences are of the same length, so that packed and padded are the same memory."""
         return len(self.positions) == len(self) * self.longest
@@ -61,7 +67,8 @@ class Layout:
         moved: dict[str, Any] = {
             f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)[:4]
         }
-        return type(self)(**moved, longest=self.longest)
+        numbers = None if self.numbers is None else self.numbers.to(device, non_blocking=non_blocking)
+        return type(self)(**moved, longest=self.longest, numbers=numbers)
 
     def pad(self, x: Tensor) -> Tensor:
         """[T, ...] → [S, L, ...], with zeros where there is no token."""

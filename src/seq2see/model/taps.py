@@ -7,7 +7,7 @@ mechanism as looking, and since taps are an argument of the forward pass, two re
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -139,10 +139,11 @@ class OpenTaps(Taps):
 def listening(model: nn.Module, *listeners: Listener) -> Iterator[None]:
     """Inside the block, and in this thread only, every forward pass of the model goes through these listeners.
 
-    The model's `forward` is shadowed rather than switched, so that outside a block there is nothing to check and nothing
-    to compile. Blocks nest; leaving one, also by an exception, restores what was there.
+    So does decoding, which asks for `model.taps()`. Both are shadowed rather than switched, so that outside a block there
+    is nothing to check and nothing to compile. Blocks nest; leaving one, also by an exception, restores what was there.
     """
     outer, owner = model.forward, threading.get_ident()
+    outer_taps: Callable[[], Taps] = getattr(model, "taps", lambda: NO_TAPS)
 
     def forward(*inputs: Any, taps: Taps = NO_TAPS) -> Any:
         if threading.get_ident() != owner:
@@ -150,12 +151,17 @@ def listening(model: nn.Module, *listeners: Listener) -> Iterator[None]:
         inner = taps.listeners if isinstance(taps, OpenTaps) else []
         return outer(*inputs, taps=OpenTaps(*listeners, *inner))
 
-    shadowed = model.__dict__.get("forward")
-    model.__dict__["forward"] = forward
+    def taps() -> Taps:
+        others = outer_taps()
+        if threading.get_ident() != owner:
+            return others
+        return OpenTaps(*(others.listeners if isinstance(others, OpenTaps) else []), *listeners)
+
+    own = model.__dict__
+    shadowed: dict[str, Any] = {name: own[name] for name in ("forward", "taps") if name in own}
+    own.update(forward=forward, taps=taps)
     try:
         yield
     finally:
-        if shadowed is None:
-            del model.__dict__["forward"]
-        else:
-            model.__dict__["forward"] = shadowed
+        del own["forward"], own["taps"]
+        own.update(shadowed)

@@ -7,7 +7,7 @@ Shapes: T tokens of the target in the batch, U of the source.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import torch
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.model.initial import initialise
-from seq2see.model.layers import Block, norm
+from seq2see.model.layers import Block, Pasts, norm
 from seq2see.model.layout import Layout, Packed
 from seq2see.model.positions import rotation, sinusoids
 from seq2see.model.taps import NO_TAPS, Taps
@@ -43,6 +43,7 @@ class Stack(nn.Module):
     def forward(
         self, embedded: Tensor, layout: Layout, taps: Taps,
         memory: Tensor | None = None, memory_layout: Layout | None = None, segments: Tensor | None = None,
+        pasts: Sequence[Pasts] | None = None,
     ) -> Tensor:  # fmt: skip
         x = taps("embedded", embedded)  # [T, width]
         if self.segments is not None:
@@ -60,7 +61,8 @@ class Stack(nn.Module):
         if self.config.positions == "rotary":
             turn = rotation(layout.positions, self.config.width_of_head, self.config.rotary_base)
         for number, block in enumerate(self.blocks):
-            x = block(x, layout, memory, memory_layout, turn, taps.at(str(number)))
+            past = (None, None) if pasts is None else pasts[number]
+            x = block(x, layout, memory, memory_layout, turn, taps.at(str(number)), past)
         if self.final_norm is not None:
             x = self.final_norm(x, taps.at("final_norm"))
         return taps("vectors", x)
@@ -79,6 +81,12 @@ class Stack(nn.Module):
         if layout.longest > len(waves):  # waves go on for ever, only the table ends
             waves = self._sinusoids(layout.longest).to(waves.device)  # type: ignore[union-attr]
         return waves[layout.positions].to(dtype)
+
+    def reach(self, length: int) -> None:
+        """Makes the table of waves long enough for tokens that will come one at a time."""
+        if self.waves is not None and len(self.waves) < length:
+            with torch.inference_mode(False):
+                self.waves = self._sinusoids(length).to(self.waves.device)  # type: ignore[union-attr]
 
     def _sinusoids(self, length: int) -> Tensor | None:
         if self.config.positions not in ("sinusoidal", "sinusoidal-halves"):
@@ -133,6 +141,10 @@ class Transformer(nn.Module):
         memory = self.encode(source, taps)
         return self.logits(self.decode(target, memory, source.layout, taps), target.layout, taps)
 
+    def taps(self) -> Taps:
+        """The taps for a caller that goes through encode, decode and logits by itself; `listening` puts others here."""
+        return NO_TAPS
+
     def encode(self, source: Packed, taps: Taps = NO_TAPS, segments: Tensor | None = None) -> Tensor:
         """The encoder's vectors, [U, width]: what a decoder uses as its memory."""
         assert self.encoder is not None
@@ -141,17 +153,24 @@ class Transformer(nn.Module):
         return self.encoder(embedded, source.layout, taps, segments=segments)
 
     def decode(
-        self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS
-    ) -> Tensor:
-        """The decoder's vectors, [T, width]."""
+        self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,
+        pasts: Sequence[Pasts] | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The decoder's vectors, [T, width]. With a past for each block, the tokens go on from those before them."""
         assert self.decoder is not None
         taps = taps.at("decoder", rows=target.layout, keys=target.layout)
-        return self.decoder(self._embed(self.embedding, target, taps), target.layout, taps, memory, memory_layout)
+        embedded = self._embed(self.embedding, target, taps)
+        return self.decoder(embedded, target.layout, taps, memory, memory_layout, pasts=pasts)
 
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
         """Each vector against every token's vector, [T, vocabulary]."""
-        table = self.embedding.weight if self.unembedding is None else self.unembedding.weight
-        return taps.at("", rows=layout)("logits", F.linear(vectors, table, self.unembedding_bias))
+        if self.unembedding is None:
+            logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)
+        else:
+            logits = self.unembedding(vectors)
+            if self.unembedding_bias is not None:
+                logits = logits + self.unembedding_bias
+        return taps.at("", rows=layout)("logits", logits)
 
     def _embed(self, table: nn.Embedding, tokens: Packed, taps: Taps) -> Tensor:
         ids = taps("tokens", tokens.tokens)

@@ -7,7 +7,7 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from seq2see.decode.greedy import translate
+from seq2see.decode.engine import Vocabulary, translations
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import Batches
 from seq2see.text.tokenizer import Tokenizer
@@ -58,9 +58,9 @@ def validate(
     source, target = tokenizers
     sources = [[*source.encode(text), source.end][: model.config.longest] for text, _ in chosen]
     with compute.autocast():
-        found = translate(model, sources, target.start, target.end)
-    translations = [target.decode(tokens) for tokens in found]
-    return scored(translations, [[right for _, right in chosen]], plain)
+        found = translations(model, sources, Vocabulary.of(target))
+    texts = [target.decode(best.tokens) for best, *_ in found]
+    return scored(texts, [[right for _, right in chosen]], plain)
 
 
 def scored(translations: Sequence[str], references: Sequence[Sequence[str]], plain: float) -> Scores:

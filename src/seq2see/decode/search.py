@@ -1,0 +1,327 @@
+"""How the next token is chosen: the likeliest, one drawn at random, or the best of several hypotheses (a beam).
+
+A chooser holds what has been written so far and decides on the device, without waiting for the host: it is handed the
+logits of all hypotheses and answers with their next tokens. Rows come and go: a sentence that is done makes room for
+another, and what one row computes never depends on the others.
+
+Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N new tokens at most.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
+
+import torch
+from torch import Tensor
+
+from seq2see.decode.sampling import candidates, draw
+from seq2see.errors import UsageError
+
+Stopping = bool | Literal["never"]
+Penalty = Literal["length", "gnmt"]
+
+IMPOSSIBLE = -1e9
+CHUNK = 128
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output of a search."""
+
+    tokens: tuple[int, ...]  # without <start> and <end>
+    logprobs: tuple[float, ...]  # of each token, and of <end> where it was reached, under the model alone
+    score: float  # sum of logprobs under the length penalty: what beams are ranked by
+    finished: bool  # it ended with <end>, not at the length limit
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()  # at each step the likeliest tokens, where asked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What can be chosen about a search. By default the likeliest token is taken at every step."""
+
+    beam: int = 1  # hypotheses that are followed side by side
+    nbest: int = 1  # of them, so many are returned
+    length_penalty: float = 1.0  # α; a beam's score is the sum of its log-probabilities over length^α; 0: none
+    penalty: Penalty = "length"  # length^α as Hugging Face has it, 1 is the plain mean; or gnmt: ((5 + length) / 6)^α
+    early_stopping: Stopping = False  # when a beam with k finished hypotheses ends: see `Beam`
+    longest: int = 0  # new tokens at most; 0: 1.5 times the source's and 10 more, or 200 without a source
+    temperature: float = 0.0  # of sampling; 0: the likeliest token
+    top_k: int = 0  # sample among so many of the likeliest; 0: all
+    top_p: float = 1.0  # among the fewest that have this probability together
+    min_p: float = 0.0  # among those with this share of the likeliest's probability
+    seed: int = 0  # of the first sequence; the others have the next ones
+    samples: int = 1  # for each prompt
+    alternatives: int = 0  # report so many of the likeliest tokens at each step
+    window: Literal["slide", "stop"] = "slide"  # what a language model does where its context window ends
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "nbest", "samples"):
+            self._require(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("longest", "top_k", "alternatives", "temperature"):
+            self._require(getattr(self, name) >= 0, name, "must not be negative")
+        self._require(0 < self.top_p <= 1, "top_p", "must be more than 0 and at most 1")
+        self._require(0 <= self.min_p <= 1, "min_p", "must be from 0 to 1")
+        self._require(self.nbest <= self.beam, "nbest", f"is more than beam = {self.beam}: take a beam as wide")
+        sampled = self.temperature > 0
+        self._require(self.beam == 1 or not sampled, "temperature", f"is for sampling, not for beam = {self.beam}")
+        self._require(self.samples == 1 or sampled, "samples", "would all be the same: set a temperature above 0")
+        self._require(self.beam == 1 or not self.alternatives, "alternatives", f"are not kept by a beam of {self.beam}")
+
+    def _require(self, holds: bool, name: str, complaint: str) -> None:
+        if not holds:
+            raise UsageError(f"{name} = {getattr(self, name)} {complaint}")
+
+    def penalised(self, score: Tensor, length: Tensor) -> Tensor:
+        """A sum of log-probabilities under the length penalty; the length counts `<end>`."""
+        if self.penalty == "gnmt":
+            length = (5 + length) / 6
+        return score / length**self.length_penalty
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of `Search`, for functions that take them one by one."""
+
+    beam: int
+    nbest: int
+    length_penalty: float
+    penalty: Penalty
+    early_stopping: Stopping
+    longest: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    samples: int
+    alternatives: int
+    window: Literal["slide", "stop"]
+
+
+class Chooser(Protocol):
+    done: Tensor  # [rows]
+
+    def admit(self, rows: slice, limits: Tensor, uniforms: Tensor | None) -> None:
+        """These rows start anew, with so many tokens at most."""
+
+    def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """The next token of each hypothesis, [rows · k], and whom it goes on from, [rows, k].
+
+        The logits are one row a hypothesis or, at the start, one row a sentence.
+        """
+
+    def move(self, origin: int, row: int) -> None: ...
+
+    def written(self, row: int) -> list[int]:
+        """The new tokens of a row's best hypothesis that goes on."""
+
+    def hypotheses(self, row: int) -> list[Hypothesis]:
+        """What a row has found, best first."""
+
+
+class Picker:
+    """One token at a time: the likeliest, or drawn at random."""
+
+    def __init__(self, search: Search, rows: int, longest: int, end: int, banned: Tensor) -> None:
+        self.search, self.end, self.banned = search, end, banned
+        longest += 1  # a row that is done writes idly into the last place until the host looks
+        self.tokens = banned.new_zeros(rows, longest)
+        self.logprobs = torch.zeros(rows, longest, device=banned.device)
+        self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
+        self.done = torch.ones(rows, dtype=torch.bool, device=banned.device)
+        sampled = search.temperature > 0
+        self.uniforms = torch.zeros(rows, longest if sampled else 0, dtype=torch.float64, device=banned.device)
+        self.others = banned.new_zeros(rows, longest, search.alternatives)
+        self.other_logprobs = torch.zeros(rows, longest, search.alternatives, device=banned.device)
+
+    def _tables(self) -> tuple[Tensor, ...]:
+        return (
+            self.tokens, self.logprobs, self.count, self.limit, self.done, self.uniforms, self.others, self.other_logprobs
+        )  # fmt: skip
+
+    def admit(self, rows: slice, limits: Tensor, uniforms: Tensor | None) -> None:
+        self.count[rows], self.limit[rows], self.done[rows] = 0, limits, False
+        if uniforms is not None:
+            self.uniforms[rows, : uniforms.shape[1]] = uniforms
+
+    def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        logits = logits.float()  # [S, V]
+        whole = logits.logsumexp(-1, keepdim=True)
+        if len(self.banned):
+            logits = logits.index_fill(1, self.banned, -torch.inf)
+        at = self.count[rows, None]  # [S, 1]
+        if self.search.temperature > 0:
+            tokens = draw(candidates(logits, self.search), self.uniforms[rows].gather(1, at))  # [S, 1]
+        else:
+            tokens = logits.argmax(-1, keepdim=True)
+        self.tokens[rows].scatter_(1, at, tokens)
+        self.logprobs[rows].scatter_(1, at, logits.gather(1, tokens) - whole)
+        if self.search.alternatives:
+            best, others = logits.topk(self.search.alternatives)
+            deep = at[:, :, None].expand(-1, -1, self.search.alternatives)
+            self.others[rows].scatter_(1, deep, others[:, None])
+            self.other_logprobs[rows].scatter_(1, deep, (best - whole)[:, None])
+        count, done = self.count[rows], self.done[rows]
+        count += ~done
+        done |= (tokens[:, 0] == self.end) | (count >= self.limit[rows])
+        return tokens[:, 0], None
+
+    def move(self, origin: int, row: int) -> None:
+        for table in self._tables():
+            table[row] = table[origin]
+
+    def written(self, row: int) -> list[int]:
+        return self.tokens[row, : int(self.count[row])].tolist()
+
+    def hypotheses(self, row: int) -> list[Hypothesis]:
+        count = int(self.count[row])
+        tokens, logprobs = self.tokens[row, :count].tolist(), self.logprobs[row, :count].tolist()
+        finished = bool(tokens) and tokens[-1] == self.end
+        length = torch.tensor(float(max(count, 1)))
+        score = float(self.search.penalised(torch.tensor(sum(logprobs)), length))
+        others = [
+            tuple(zip(ids, values, strict=True))
+            for ids, values in zip(
+                self.others[row, :count].tolist(), self.other_logprobs[row, :count].tolist(), strict=True
+            )
+        ]
+        return [
+            Hypothesis(
+                tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished,
+                tuple(others) if self.search.alternatives else (),
+            )
+        ]  # fmt: skip
+
+
+class Beam:
+    """The k best hypotheses of each sentence, followed side by side, as Hugging Face's generate does it.
+
+    Each step looks at the 2k best continuations. Those that end, if among the first k, join the k best finished ones,
+    ranked under the length penalty; the best k of the others go on. At the length limit all of the first k count as ended.
+    A sentence with k finished hypotheses ends
+
+        False    as soon as the best that goes on, at its present length, would not beat the worst finished one
+        True     at once
+        "never"  only when it could not at any length: at the limit where a long output is favoured (α > 0)
+    """
+
+    def __init__(self, search: Search, rows: int, longest: int, end: int, banned: Tensor) -> None:
+        k, device = search.beam, banned.device
+        self.search, self.k, self.end, self.banned = search, k, end, banned
+        longest += 1  # as in Picker
+        self.tokens, self.done_tokens = (banned.new_zeros(rows, k, longest) for _ in range(2))
+        self.logprobs, self.done_logprobs = (torch.zeros(rows, k, longest, device=device) for _ in range(2))
+        self.scores, self.done_scores = (torch.zeros(rows, k, device=device) for _ in range(2))
+        self.done_count = banned.new_zeros(rows, k)  # 0: there is none
+        self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
+        self.done = torch.ones(rows, dtype=torch.bool, device=device)
+
+    def _tables(self) -> tuple[Tensor, ...]:
+        return (
+            self.tokens, self.done_tokens, self.logprobs, self.done_logprobs, self.scores, self.done_scores,
+            self.done_count, self.count, self.limit, self.done,
+        )  # fmt: skip
+
+    def admit(self, rows: slice, limits: Tensor, uniforms: Tensor | None) -> None:
+        self.count[rows], self.limit[rows], self.done[rows] = 0, limits, False
+        self.scores[rows], self.done_scores[rows], self.done_count[rows] = 0.0, IMPOSSIBLE, 0
+
+    def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        k, size = self.k, rows.stop - rows.start
+        logits = logits.float()
+        each = len(logits) // size  # hypotheses that the logits are of: 1 at the start, then k
+        whole = logits.logsumexp(-1, keepdim=True)
+        if len(self.banned):
+            logits = logits.index_fill(1, self.banned, -torch.inf)
+        best, tokens = largest(logits, 2 * k)  # [S · each, 2k]: of all 2k that are wanted, none can be missing
+        logprobs = (best - whole).view(size, each * 2 * k)
+        total = logprobs + self.scores[rows, :each].repeat_interleave(2 * k, dim=1)
+        total, index = total.topk(2 * k)  # [S, 2k]
+        parents = index // (2 * k)
+        tokens, logprobs = tokens.view(size, -1).gather(1, index), logprobs.gather(1, index)
+
+        at = self.count[rows, None]  # [S, 1]
+        limit = self.limit[rows, None]
+        ends = (tokens == self.end) | (at + 1 >= limit)
+        if logits.is_cuda or bool(ends[:, :k].any()):  # on a GPU, asking costs more than doing
+            self._finish(total, tokens, logprobs, parents, ends, rows)
+
+        running, chosen = total.masked_fill(ends, IMPOSSIBLE).topk(k)
+        tokens, logprobs, parents = (x.gather(1, chosen) for x in (tokens, logprobs, parents))
+        deep = parents[:, :, None].expand(-1, -1, self.tokens.shape[2])
+        for table, new in ((self.tokens, tokens), (self.logprobs, logprobs)):
+            table[rows] = table[rows].gather(1, deep).scatter_(2, at[:, :, None].expand(-1, k, -1), new[:, :, None])
+        self.scores[rows] = running
+        count, done = self.count[rows], self.done[rows]
+        count += ~done
+        done |= self._over(running, rows)
+        return tokens.flatten(), parents
+
+    def _finish(
+        self, total: Tensor, tokens: Tensor, logprobs: Tensor, parents: Tensor, ends: Tensor, rows: slice
+    ) -> None:
+        """Hypotheses that just ended join the finished ones, if they are better."""
+        k, at = self.k, self.count[rows, None]
+        counts = (at + 1).expand(-1, k)
+        total, tokens, logprobs, parents = (x[:, :k] for x in (total, tokens, logprobs, parents))
+        counts_as_done = ends[:, :k] & ~self.done[rows, None]
+        score = self.search.penalised(total, counts.float()).masked_fill(~counts_as_done, IMPOSSIBLE)
+        best, index = torch.cat([self.done_scores[rows], score], dim=1).topk(k)
+        self.done_scores[rows] = best
+        merged = torch.cat([self.done_count[rows], counts * counts_as_done], dim=1)
+        self.done_count[rows] = merged.gather(1, index)
+        deep = parents[:, :, None].expand(-1, -1, self.tokens.shape[2])
+        here = at[:, :, None].expand(-1, k, -1)
+        for table, finished, new in (
+            (self.tokens, self.done_tokens, tokens), (self.logprobs, self.done_logprobs, logprobs),
+        ):  # fmt: skip
+            fresh = table[rows].gather(1, deep).scatter_(2, here, new[:, :, None])
+            both = torch.cat([finished[rows], fresh], dim=1)
+            finished[rows] = both.gather(1, index[:, :, None].expand(-1, -1, both.shape[2]))
+
+    def _over(self, running: Tensor, rows: slice) -> Tensor:
+        count, limit = self.count[rows], self.limit[rows]
+        full = (self.done_count[rows] > 0).all(1)
+        if self.search.early_stopping is True:
+            return full | (count >= limit)
+        hopeful = self.search.early_stopping == "never" and self.search.length_penalty > 0
+        best = self.search.penalised(running[:, 0], (limit if hopeful else count).float())
+        return (full & (best <= self.done_scores[rows].amin(1))) | (count >= limit)
+
+    def move(self, origin: int, row: int) -> None:
+        for table in self._tables():
+            table[row] = table[origin]
+
+    def written(self, row: int) -> list[int]:
+        return self.tokens[row, 0, : int(self.count[row])].tolist()
+
+    def hypotheses(self, row: int) -> list[Hypothesis]:
+        found = []
+        for place in range(self.search.nbest):
+            count = int(self.done_count[row, place])
+            if not count:
+                break
+            tokens = self.done_tokens[row, place, :count].tolist()
+            finished = tokens[-1] == self.end
+            logprobs = self.done_logprobs[row, place, :count].tolist()
+            score = float(self.done_scores[row, place])
+            found.append(Hypothesis(tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished))
+        return found
+
+
+def largest(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The n largest of each row, and where they are: x.topk(n), several times as fast on a CPU for long rows.
+
+    No row has more of them than n chunks, and those are the n chunks with the largest maxima.
+    """
+    rows, width = x.shape
+    whole = width // CHUNK
+    if x.is_cuda or whole <= 2 * n:
+        return x.topk(n)
+    chunks = x[:, : whole * CHUNK].view(rows, whole, CHUNK)
+    which = chunks.amax(-1).topk(n, sorted=False)[1]  # [rows, n]
+    some = chunks.gather(1, which[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    places = (which[:, :, None] * CHUNK + torch.arange(CHUNK)).flatten(1)
+    if width > whole * CHUNK:
+        some = torch.cat([some, x[:, whole * CHUNK :]], dim=1)
+        places = torch.cat([places, torch.arange(whole * CHUNK, width).expand(rows, -1)], dim=1)
+    values, index = some.topk(n)
+    return values, places.gather(1, index)
