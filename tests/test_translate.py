@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from seq2see.cli import app
-from seq2see.cli.generate import until
 from seq2see.config import Config, ModelConfig, Shape
 from seq2see.directory import save_config, save_tokenizers, save_weights
 from seq2see.errors import UserError
@@ -318,14 +317,17 @@ def test_json_tells_each_sentence_with_its_translations(monkeypatch: pytest.Monk
 # Generating
 
 
-@given(st.text(alphabet="abc"), st.lists(st.text(alphabet="ab", min_size=1, max_size=3)), st.integers(1, 4))
-def test_a_text_stops_before_the_first_stop_however_it_comes(text: str, stops: list[str], size: int) -> None:
-    pieces: Iterator[str] = (text[i : i + size] for i in range(0, len(text), size))
-    written = "".join(until(pieces, stops))
-    ends = [n for n in range(len(text) + 1) if any(text[:n].endswith(stop) for stop in stops)]
-    if not ends:
-        assert written == text
-    else:
-        assert text.startswith(written)
-        assert any(text[len(written) :].startswith(stop) for stop in stops)
-        assert not any(stop in written for stop in stops)
+def test_a_language_model_writes_on_from_a_prompt(models: Path) -> None:
+    generate = ("generate", "--model", models / "writer", "--tokens", "9", "--seed", "1")
+    text = run(*generate, "--prompt", "The boy").stdout
+    assert text.startswith("The boy") and len(text) > len("The boy\n")
+    assert run(*generate, given=b"The boy\n").stdout == text
+    assert run(*generate, "--prompt", "The boy", "--seed", "2").stdout != text
+    told = json.loads(run(*generate, "--prompt", "The boy", "--samples", "3", "--json").stdout)
+    assert told["prompt"] == "The boy"
+    assert len(set(told["samples"])) == 3
+    assert text == f"The boy{told['samples'][0]}\n"
+    assert run(*generate, "--prompt", "The boy", "--samples", "3").stdout.count("\n---\nThe boy") == 2
+    stopped = json.loads(run(*generate, "--prompt", "The boy", "--stop", told["samples"][0][2], "--json").stdout)
+    assert told["samples"][0].startswith(stopped["samples"][0]) and len(stopped["samples"][0]) <= 2
+    assert "would all be the same" in complaint(*generate, "--prompt", "x", "--samples", "2", "--temperature", "0")

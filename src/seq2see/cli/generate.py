@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from seq2see.cli.loading import Device, Int8, ModelPath, converse, in_terminal, 
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
+    from seq2see.decode.search import SearchOptions
     from seq2see.directory import Model
 
 _HOW = "How it is drawn"
@@ -83,7 +84,7 @@ class _Sampling:
     top_p: float
     min_p: float
     seed: int | None
-    stops: tuple[str, ...]
+    stop: tuple[str, ...]
 
 
 def _read_prompt() -> str:
@@ -106,37 +107,14 @@ def _write(prompt: str, model: "Model", chosen: _Sampling, samples: int) -> None
         typer.echo()
 
 
-def _continuations(prompt: str, model: "Model", chosen: _Sampling, samples: int) -> Iterator[Iterator[str]]:
-    """How the text goes on: one sample while it is written, or several together."""
-    seed = int.from_bytes(os.urandom(4)) if chosen.seed is None else chosen.seed
+def _continuations(prompt: str, model: "Model", chosen: _Sampling, samples: int) -> Iterator[Iterable[str]]:
+    """How the text goes on, in pieces: one sample while it is written, or several together."""
+    options: SearchOptions = {
+        "samples": samples, "temperature": chosen.temperature, "top_k": chosen.top_k, "top_p": chosen.top_p, "min_p": chosen.min_p,
+        "seed": int.from_bytes(os.urandom(4)) if chosen.seed is None else chosen.seed,
+    }  # fmt: skip
     if samples == 1:
-        pieces = model.stream(
-            prompt, tokens=chosen.tokens, temperature=chosen.temperature, top_k=chosen.top_k, top_p=chosen.top_p,
-            min_p=chosen.min_p, seed=seed,
-        )  # fmt: skip
-        yield until(pieces, chosen.stops)
+        yield model.stream(prompt, tokens=chosen.tokens, stop=chosen.stop, **options)
         return
-    found = model.generate(
-        prompt, tokens=chosen.tokens, temperature=chosen.temperature, top_k=chosen.top_k, top_p=chosen.top_p,
-        min_p=chosen.min_p, seed=seed, samples=samples,
-    )  # fmt: skip
-    for text in found:
-        yield until(iter([text]), chosen.stops)
-
-
-def until(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
-    """The pieces of a text up to the first stop. What may be the beginning of one waits until that is known."""
-    waiting = ""
-    for piece in pieces:
-        waiting += piece
-        found = [place for stop in stops if (place := waiting.find(stop)) >= 0]
-        if found:
-            yield waiting[: min(found)]
-            return
-        beginnings = (n for stop in stops for n in range(len(stop) - 1, 0, -1) if waiting.endswith(stop[:n]))
-        sure = len(waiting) - max(beginnings, default=0)
-        if sure:
-            yield waiting[:sure]
-        waiting = waiting[sure:]
-    if waiting:
-        yield waiting
+    for text in model.generate(prompt, tokens=chosen.tokens, stop=chosen.stop, **options):
+        yield [text]

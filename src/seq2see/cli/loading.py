@@ -31,7 +31,7 @@ def loaded(path: Path | None, shape: "Shape", device: str, int8: bool) -> "Model
     from seq2see.train.parallel import best_device
 
     device = device or best_device()
-    model = seq2see.load(path, device=device) if path else seq2see.load(device=device)
+    model = seq2see.load(path, device, int8=int8) if path else seq2see.load(device=device, int8=int8)
     found = model.config.model.shape
     if found != shape:
         name = path or "the bundled model"
