@@ -2,8 +2,9 @@
 
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ import torch
 import transformers
 from torch import Tensor
 
-from seq2see.config import ModelConfig
-from seq2see.decode.engine import Request, Vocabulary, continuations, search, translations
+from seq2see.config import Config, ModelConfig
+from seq2see.decode.engine import Request, Vocabulary, continuations, search, stream, translations
+from seq2see.decode.int8 import quantised
 from seq2see.decode.sampling import candidates
-from seq2see.decode.search import Hypothesis, Search, largest
-from seq2see.errors import UserError
+from seq2see.decode.search import Hypothesis, Search, SearchOptions, largest
+from seq2see.decode.text import Chat, readable
+from seq2see.directory import Model, load, save_config, save_tokenizers, save_weights
+from seq2see.errors import UsageError, UserError
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.look.intervene import (
     Intervention,
@@ -29,6 +33,7 @@ from seq2see.look.intervene import (
 )
 from seq2see.model.layout import Packed
 from seq2see.model.transformer import Transformer
+from seq2see.text.tokenizer import Tokenizer
 from tests.parity import gpt2, llama, marian, padded
 
 START, END = 1, 2

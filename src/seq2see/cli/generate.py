@@ -61,30 +61,49 @@ def generate(
     """
     if samples > 1 and temperature == 0:
         raise UsageError(f"--samples {samples} at --temperature 0 would all be the same: take one above 0")
-    chosen = _Sampling(tokens, temperature, top_k, top_p, min_p, seed, tuple(filter(None, stop or ())))
+    search: SearchOptions = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     language_model = loaded(model, "decoder", device, int8)
+    writer = _Writer(language_model, tokens, tuple(filter(None, stop or ())), samples, seed, search)
     if prompt is None and in_terminal() and not as_json:
-        hint = "Type a beginning to see how the model goes on; --help tells more."
-        converse("> ", lambda text: _write(text, language_model, chosen, samples), hint)
+        converse("> ", writer.show, "Type a beginning to see how the model goes on; --help tells more.")
         return
     if prompt is None:
         prompt = _read_prompt()
     if as_json:
-        found = ["".join(pieces) for pieces in _continuations(prompt, language_model, chosen, samples)]
+        found = ["".join(pieces) for pieces in writer.continuations(prompt)]
         typer.echo(json.dumps({"prompt": prompt, "samples": found}, ensure_ascii=False))
         return
-    _write(prompt, language_model, chosen, samples)
+    writer.show(prompt)
 
 
 @dataclass(frozen=True)
-class _Sampling:
+class _Writer:
+    """A language model, and how it is to write."""
+
+    model: "Model"
     tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    seed: int | None
     stop: tuple[str, ...]
+    samples: int
+    seed: int | None
+    search: "SearchOptions"
+
+    def show(self, prompt: str) -> None:
+        """Prints the prompt and how it goes on, piece by piece as they come."""
+        for number, pieces in enumerate(self.continuations(prompt)):
+            typer.echo("---\n" * (number > 0) + prompt, nl=False)
+            for piece in pieces:
+                typer.echo(piece, nl=False)
+            typer.echo()
+
+    def continuations(self, prompt: str) -> Iterator[Iterable[str]]:
+        """The pieces of each sample: of a single one as they are written, of several when all are done."""
+        seed = int.from_bytes(os.urandom(4)) if self.seed is None else self.seed
+        search: SearchOptions = {**self.search, "samples": self.samples, "seed": seed}
+        if self.samples == 1:
+            yield self.model.stream(prompt, tokens=self.tokens, stop=self.stop, **search)
+            return
+        for text in self.model.generate(prompt, tokens=self.tokens, stop=self.stop, **search):
+            yield [text]
 
 
 def _read_prompt() -> str:
@@ -95,26 +114,3 @@ def _read_prompt() -> str:
     if "\ufffd" in text and "\ufffd".encode() not in content:
         typer.echo("seq2see: the prompt has bytes that are not UTF-8: replaced by U+FFFD", err=True)
     return text.removesuffix("\n").removesuffix("\r")
-
-
-def _write(prompt: str, model: "Model", chosen: _Sampling, samples: int) -> None:
-    """The prompt and how it goes on, piece by piece as they come."""
-    for number, pieces in enumerate(_continuations(prompt, model, chosen, samples)):
-        typer.echo("---\n" * (number > 0) + prompt, nl=False)
-        for piece in pieces:
-            typer.echo(piece, nl=False)
-            sys.stdout.flush()
-        typer.echo()
-
-
-def _continuations(prompt: str, model: "Model", chosen: _Sampling, samples: int) -> Iterator[Iterable[str]]:
-    """How the text goes on, in pieces: one sample while it is written, or several together."""
-    options: SearchOptions = {
-        "samples": samples, "temperature": chosen.temperature, "top_k": chosen.top_k, "top_p": chosen.top_p, "min_p": chosen.min_p,
-        "seed": int.from_bytes(os.urandom(4)) if chosen.seed is None else chosen.seed,
-    }  # fmt: skip
-    if samples == 1:
-        yield model.stream(prompt, tokens=chosen.tokens, stop=chosen.stop, **options)
-        return
-    for text in model.generate(prompt, tokens=chosen.tokens, stop=chosen.stop, **options):
-        yield [text]
