@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.errors import UserError
+from seq2see.errors import UsageError, UserError, nearest
 
 if TYPE_CHECKING:
     from seq2see.config import Shape
@@ -31,6 +31,7 @@ def loaded(path: Path | None, shape: "Shape", device: str, int8: bool) -> "Model
     from seq2see.train.parallel import best_device
 
     device = device or best_device()
+    _check_device(device)
     model = seq2see.load(path, device, int8=int8) if path else seq2see.load(device=device, int8=int8)
     found = model.config.model.shape
     if found != shape:
@@ -38,6 +39,16 @@ def loaded(path: Path | None, shape: "Shape", device: str, int8: bool) -> "Model
         remedy = f'use "seq2see {_COMMANDS[found]}"' if found in _COMMANDS else "it reads and does not write"
         raise UserError(f"{name} is {_KINDS[found]} and cannot {_COMMANDS[shape]}: {remedy}")
     return model
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda", "mps"):
+        raise UsageError(f'--device cannot be "{device}": {nearest(kind, ["cpu", "cuda", "mps"])}')
+    if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
+        raise UserError(f'there is no "{kind}" device that torch can use here: leave out --device')
 
 
 def converse(prompt: str, answer: Callable[[str], None], hint: str) -> None:

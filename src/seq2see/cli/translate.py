@@ -29,7 +29,7 @@ _LIKE_A_PATH = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
 
 def translate(
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT | FILE...]", help="Text, or files; else standard input.")
+        list[str] | None, typer.Argument(metavar="TEXT|FILE", help="Text, or files; else standard input.")
     ] = None,
     model: ModelPath = None,
     out: Annotated[

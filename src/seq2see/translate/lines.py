@@ -16,7 +16,7 @@ from seq2see.translate.translator import Translator, one_line
 
 Render = Callable[[Sequence["Line"], Translator], str]
 
-_CHUNK = 1 << 15  # bytes
+_CHUNK = 1 << 16  # bytes
 
 
 class Stream(Protocol):
