@@ -107,7 +107,7 @@ class _Writer:
 
 
 def _read_prompt() -> str:
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():
         return ""
     content = sys.stdin.buffer.read()
     text = content.decode(errors="replace").removeprefix("\ufeff")

@@ -69,4 +69,4 @@ def converse(prompt: str, answer: Callable[[str], None], hint: str) -> None:
 
 
 def in_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

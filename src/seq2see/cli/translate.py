@@ -1,30 +1,24 @@
 """`seq2see translate`: text, lines or documents in another language."""
 
-import io
-import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from seq2see.cli.loading import Device, Int8, ModelPath, converse, in_terminal, loaded
 from seq2see.cli.progress import progress
+from seq2see.cli.streams import Source, sources, writing
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2see.text.check.measure import Watch
-    from seq2see.translate.lines import Render, Stream
+    from seq2see.translate.lines import Render
     from seq2see.translate.translator import Translator
 
 Format = Literal["text", "jsonl"]
-
-_STANDARD = Path("-")
-_LIKE_A_PATH = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
 
 
 def translate(
@@ -60,13 +54,10 @@ def translate(
 
     seq2see translate --model runs/en-hi guide.md README.md --out hi/
     """
-    from seq2see.translate.document import is_document
-
     if format == "text" and nbest > 1:
         raise UsageError(f"--nbest {nbest} gives several translations, and a line has room for one: add --format jsonl")
-    files, words = _told_apart(inputs or [])
-    documents = [file for file in files if is_document(file)]
-    _check(files, documents, format, out)
+    given = sources(inputs or [])
+    documents = _documents(given, format, out)
 
     from seq2see.translate.lines import as_json, translated
     from seq2see.translate.notes import Notes
@@ -77,44 +68,36 @@ def translate(
     if not (inputs or out) and in_terminal() and format == "text":
         converse("> ", lambda text: _answer(text, translator), "Type a sentence to see its translation.")
         return
-    with progress(bool(files) and (out is not None or not sys.stdout.isatty())) as watch:
+    # Where lines appear in the terminal, they are the progress.
+    with progress(given[0].size is not None and (out is not None or not sys.stdout.isatty())) as watch:
         if documents:
-            _translate_documents(files, out, translator, everything, watch)
+            _translate_documents(documents, out, translator, everything, watch)
         else:
             render: Render = translated if format == "text" else partial(as_json, nbest=nbest)
-            _translate_lines(files, words, out, render, translator, watch)
+            _translate_lines(given, out, render, translator, watch)
     notes.sum_up()
 
 
-def _told_apart(inputs: Sequence[str]) -> tuple[list[Path], str]:
-    """The files that the arguments name, or the text that they are."""
-    present = [name == "-" or os.path.exists(name) for name in inputs]
-    missing = [name for name, there in zip(inputs, present, strict=True) if not there]
-    if any(present) and missing:
-        raise UserError(f"{missing[0]}: no such file")
-    if missing and all(map(_LIKE_A_PATH.fullmatch, missing)):
-        raise UserError(f'{missing[0]}: no such file; if it is text, echo "{missing[0]}" | seq2see translate')
-    return ([], " ".join(missing)) if missing else (list(map(Path, inputs)), "")
+def _documents(given: Sequence[Source], format: Format, out: Path | None) -> list[Path]:
+    """The documents to translate, or none where there are lines; so many must fit where they should go."""
+    from seq2see.translate.document import is_document
 
-
-def _check(files: Sequence[Path], documents: Sequence[Path], format: Format, out: Path | None) -> None:
-    """Whether so many files, of these kinds, can be written where they should."""
-    for file in files:
-        if file.is_dir():
-            raise UserError(f"{file} is a directory where a file is wanted: name the files in it")
+    files = [source.path for source in given if source.path]
+    documents = [file for file in files if is_document(file)]
     if not documents:
         if out is not None and out.is_dir():
             raise UserError(f"{out} is a directory, and lines go into one file: name that")
-        return
+        return []
     if format == "jsonl":
         raise UsageError(f"{documents[0]} keeps its form, which is not jsonl: leave out --format")
-    if len(documents) < len(files):
-        other = next(file for file in files if file not in documents)
+    if len(documents) < len(given):
+        other = next(source.name for source in given if source.path not in documents)
         raise UsageError(f"{documents[0]} is a document and {other} is lines: translate them one after the other")
     if len(files) > 1 and (out is None or out.is_file()):
         raise UsageError(f"{len(files)} documents do not fit into one file: name a directory by --out")
     if len({file.name for file in files}) < len(files):
         raise UsageError(f"two of the {len(files)} documents have the same name: translate them one after the other")
+    return documents
 
 
 def _answer(text: str, translator: "Translator") -> None:
@@ -122,17 +105,16 @@ def _answer(text: str, translator: "Translator") -> None:
 
 
 def _translate_lines(
-    files: Sequence[Path], words: str, out: Path | None, render: "Render", translator: "Translator", watch: "Watch"
+    given: Sequence[Source], out: Path | None, render: "Render", translator: "Translator", watch: "Watch"
 ) -> None:
     from seq2see.translate.lines import ended, read
 
-    with _writing(out) as output:
-        for file in files or [_STANDARD]:
-            name = "standard input" if file == _STANDARD else str(file)
-            advance = watch(file.name, _size(file))
-            with _reading(file, words) as stream:
-                chunks = read(stream, "the text" if words else name, translator.notes)
-                for lines in ended(chunks) if len(files) > 1 else chunks:
+    with writing(out) as output:
+        for source in given:
+            advance = watch(Path(source.name).name, source.size)
+            with source.open() as stream:
+                chunks = read(stream, source.name, translator.notes)
+                for lines in ended(chunks) if len(given) > 1 else chunks:
                     output.write(render(lines, translator).encode())
                     output.flush()
                     advance(sum(line.size for line in lines))
@@ -145,42 +127,5 @@ def _translate_documents(
 
     for file in files:
         content = translate_document(file, translator, everything, watch)
-        with _writing(out / file.name if out is not None and (out.is_dir() or len(files) > 1) else out) as output:
+        with writing(out / file.name if out is not None and (out.is_dir() or len(files) > 1) else out) as output:
             output.write(content)
-
-
-@contextmanager
-def _reading(file: Path, words: str) -> Iterator["Stream"]:
-    """The bytes of a file, decompressed; of standard input; or of the text in the command itself."""
-    from seq2see.text.formats.lines import open_bytes
-
-    if words:
-        yield io.BytesIO(words.encode(errors="surrogateescape") + b"\n")
-    elif file == _STANDARD:
-        yield cast("Stream", sys.stdin.buffer)
-    else:
-        with open_bytes(file) if file.is_file() else file.open("rb") as stream:
-            yield cast("Stream", stream)
-
-
-@contextmanager
-def _writing(out: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there only when it is whole."""
-    from seq2see.files import written_whole
-
-    if out is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    try:
-        with written_whole(out) as part, part.open("wb") as output:
-            yield output
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}") from error
-
-
-def _size(file: Path) -> int | None:
-    """How many bytes there are to translate, if that can be known beforehand."""
-    from seq2see.text.formats.tables import PACKED
-
-    return file.stat().st_size if file.is_file() and file.suffix not in PACKED else None

@@ -3,15 +3,17 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from seq2see.text.check.measure import Watch
 from seq2see.text.formats.lines import open_bytes, without_mark
 from seq2see.translate import markdown, po, subtitles
 from seq2see.translate.notes import Notes
 from seq2see.translate.placeholders import MARKDOWN, PLACEHOLDER
 from seq2see.translate.slots import Part, Slot, rebuild
 from seq2see.translate.translator import Translator
+
+if TYPE_CHECKING:
+    from seq2see.text.check.measure import Watch
 
 DOCUMENTS: Final = (".po", ".pot", ".srt", ".vtt", ".md", ".markdown")
 _AT_ONCE = 200  # slots that are translated together
@@ -23,13 +25,15 @@ def is_document(path: Path) -> bool:
 
 
 def read(path: Path, text: str, everything: bool = False) -> list[Part]:
+    if text.startswith("\ufeff"):
+        return ["\ufeff", *read(path, text[1:], everything)]
     kind = path.suffix.lower()
     if kind in (".po", ".pot"):
         return po.read(text, path, everything)
     return subtitles.read(text) if kind in (".srt", ".vtt") else markdown.read(text)
 
 
-def translate(path: Path, translator: Translator, everything: bool, watch: Watch) -> bytes:
+def translate(path: Path, translator: Translator, everything: bool, watch: "Watch") -> bytes:
     """The file, translated. Every byte outside the translated text is as it was, were it no UTF-8."""
     with open_bytes(path) as file:
         content = file.read()

@@ -20,7 +20,7 @@ _FOOTNOTE = re.compile(r"[ \t]*\[\^[^\]]+\]:[ \t]*")
 _DEFINITION = re.compile(r"[ \t]*(?:\[[^\]]+\]:|:::)")
 _DELIMITERS = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _PIPE = re.compile(r"(?<!\\)\|")
-_FRONT = re.compile(r"\ufeff?(---|\+\+\+)[ \t]*$")
+_FRONT = re.compile(r"(---|\+\+\+)[ \t]*$")
 _HARD_BREAK = re.compile(r"(?:  |\\)$")
 _RAW = re.compile(r"[ \t]*<(script|pre|style|textarea)(?=[\s>]|$)", re.IGNORECASE)
 _HTML = re.compile(

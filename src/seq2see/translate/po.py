@@ -20,7 +20,7 @@ def read(text: str, path: Path, everything: bool) -> list[Part]:
     slots: dict[int, Slot] = {}
     replaced: set[int] = set()  # lines that the slots stand for
     singular = 0
-    for entry in entries((line.lstrip("\ufeff") for line in lines), path):
+    for entry in entries(lines, path):
         if entry.is_header:
             singular = form_for_one(entry)
             continue
