@@ -242,6 +242,25 @@ def test_markdown_is_translated_where_it_is_text(tmp_path: Path) -> None:
     assert translated_file(path, str.upper) == expected.replace("CODE", "code").replace("item ONE", "ITEM ONE")
 
 
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("a line\ngoes on\n", ["a line goes on"]),
+        ("a line  \nends\\\nhere\n", ["a line", "ends", "here"]),
+        ("- one\n  goes on\n- two\n\n  more\n", ["one goes on", "two", "more"]),
+        ("> a quote\n> goes on\n\nand text\n", ["a quote goes on", "and text"]),
+        ('a title\n===\ntext [words](http://x "t")\n', ["a title", 'text [words](http://x "t")']),
+        ("**all bold**\n\n[all link](x)\n\n- [ ] to do\n", ["all bold", "all link", "to do"]),
+        ("a `b. C` d. <b>E</b> f.\n", ["a `b. C` d.", "<b>E</b> f."]),
+    ],
+)
+def test_what_belongs_together_is_translated_together(tmp_path: Path, text: str, sentences: list[str]) -> None:
+    (tmp_path / "a.md").write_text(text)
+    seen: list[str] = []
+    assert translated_file(tmp_path / "a.md", lambda text: seen.append(text) or text) == text  # type: ignore[func-returns-value]
+    assert seen == sentences
+
+
 def test_a_translation_does_not_become_markup(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("aaa bbb\nccc ddd\n\n| x | y |\n|---|---|\n")
@@ -253,14 +272,14 @@ def test_a_sentence_over_two_lines_of_a_cue_is_one(tmp_path: Path) -> None:
     path = tmp_path / "a.srt"
     path.write_bytes(
         b"1\r\n00:00:01,000 --> 00:00:02,000\r\nThe boy drinks\r\nhot tea.\r\n\r\n"
-        b"2\r\n00:00:03,000 --> 00:00:04,000\r\n- Yes?\r\n- <i>No.</i>\r\n"
+        b"2\r\n00:00:03,000 --> 00:00:04,000\r\n- Yes\r\n- <i>No</i>\r\n"
     )
     seen: list[str] = []
     out = translated_file(path, lambda text: seen.append(text) or text[::-1])  # type: ignore[func-returns-value]
-    assert seen == ["The boy drinks hot tea.", "Yes?", "No."]
+    assert seen == ["The boy drinks hot tea.", "Yes", "No"]
     assert out.split("\r\n") == [
         "1", "00:00:01,000 --> 00:00:02,000", ".aet toh sknird", "yob ehT", "",
-        "2", "00:00:03,000 --> 00:00:04,000", "- ?seY", "- <i>.oN</i>", "",
+        "2", "00:00:03,000 --> 00:00:04,000", "- seY", "- <i>oN</i>", "",
     ]  # fmt: skip
 
 

@@ -56,9 +56,6 @@ def run(*arguments: str | Path, given: bytes = b"") -> Result:
     return CliRunner().invoke(app, list(map(str, arguments)), input=given)
 
 
-# Sentences
-
-
 @pytest.mark.parametrize(
     "sentences",
     [
@@ -75,7 +72,7 @@ def run(*arguments: str | Path, given: bytes = b"") -> Result:
         ["मैं घर जाता हूँ।", "तुम कहाँ हो?", "डॉ. शर्मा ए. पी. जे. के साथ आए।", "वह आई.", "फिर गई."],
         ["श्लोक यह है ॥ १ ॥", "दूसरा ॥ २ ॥"],
         ["1. First one.", "2. Second one.", "See Fig. 3 and No. 5.", "No.", "I won't."],
-        ["So did I.", "We live in the U.S.", "The U.S. Army came.", "George W. Bush has a Ph.D. in Art."],
+        ["So did I.", "We live in the U.S.", "The U.S. Army came.", "George W. Bush has a Ph.D. Kate has none."],
         ["Yahoo! is at example.com, e.g. Mail.", "What?!", "Version 2.0.1 is out."],
     ],
 )
@@ -141,9 +138,6 @@ def test_a_sentence_longer_than_the_model_takes_is_cut_and_that_is_told() -> Non
     assert re.match(r"a\.txt, line 3: a sentence of \d+ tokens, and the model takes 7: translated in \d+ parts", said)
 
 
-# Lines
-
-
 class Pieces:
     """A stream that comes in pieces of any size, as from a pipe."""
 
@@ -189,9 +183,6 @@ def test_what_is_not_utf8_is_replaced_and_told_with_line_and_byte() -> None:
 def test_a_million_characters_in_one_line_are_no_trouble() -> None:
     text = "the boy, drinks tea " * 50_000
     assert translator(same, longest=1024).translate([text, "x" * 1_000_000], ["a", "b"]) == [text, "x" * 1_000_000]
-
-
-# The command
 
 
 def test_lines_go_through_the_real_model(models: Path, tmp_path: Path) -> None:
@@ -312,9 +303,6 @@ def test_json_tells_each_sentence_with_its_translations(monkeypatch: pytest.Monk
         {"translation": "TEA?", "score": score, "alignment": [[0, 1]]} for score in (0.0, -1.0)
     ]
     assert blank == {"source": "", "translation": "", "sentences": []}
-
-
-# Generating
 
 
 def test_a_language_model_writes_on_from_a_prompt(models: Path) -> None:

@@ -22,7 +22,7 @@ _NEXT = re.compile(r"\s*[\"'“‘«(\[{*_¿¡-]*")
 _VERSE = re.compile(r"\s*\d+\s*॥")
 _WORD = re.compile(r"[^\s\"'“‘«(\[{*_—/-]*$")
 _CAPITALISED = re.compile(r"[A-Z]\w*+(?!\.)")
-_INITIALS = re.compile(r"(?!I$)[^\W\d_](?:\.[^\W\d_]+)*(?<![a-z]{3})")  # J, U.S, Ph.D; but "so did I." ends
+_INITIALS = re.compile(r"[A-HJ-Z]|[^\W\d_]{1,2}(?:\.[^\W\d_]{1,2})+")  # J, U.S, Ph.D; but "so did I." ends
 _CLAUSE = re.compile(r"[,;:،、—–](?=\s)")
 _SPACE = re.compile(r"(?=\s)")
 _LONGEST_WORD = 32  # characters to look back for an abbreviation

@@ -92,7 +92,7 @@ class Translator:
         return [next(found) if has else sentence for sentence, has in zip(sentences, wordy, strict=True)]
 
 
-_BYTES = 4  # tokens of one character, at most
+_BYTES = 9  # of one character in UTF-8, composed or not: no tokenizer makes more tokens of it
 
 
 def one_line(text: str) -> str:
