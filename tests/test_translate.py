@@ -72,7 +72,7 @@ def run(*arguments: str | Path, given: bytes = b"") -> Result:
         ["मैं घर जाता हूँ।", "तुम कहाँ हो?", "डॉ. शर्मा ए. पी. जे. के साथ आए।", "वह आई.", "फिर गई."],
         ["श्लोक यह है ॥ १ ॥", "दूसरा ॥ २ ॥"],
         ["1. First one.", "2. Second one.", "See Fig. 3 and No. 5.", "No.", "I won't."],
-        ["So did I.", "We live in the U.S.", "The U.S. Army came.", "George W. Bush has a Ph.D. Kate has none."],
+        ["So did I.", "We live in the U.S.", "The U.S. Army came.", "George W. Bush met the Ph.D. Committee."],
         ["Yahoo! is at example.com, e.g. Mail.", "What?!", "Version 2.0.1 is out."],
     ],
 )
@@ -303,6 +303,19 @@ def test_json_tells_each_sentence_with_its_translations(monkeypatch: pytest.Monk
         {"translation": "TEA?", "score": score, "alignment": [[0, 1]]} for score in (0.0, -1.0)
     ]
     assert blank == {"source": "", "translation": "", "sentences": []}
+
+
+def test_json_comes_from_the_real_search_and_attention(models: Path) -> None:
+    pytest.importorskip("seq2see.look.alignment")
+    arguments = ("translate", "--model", models / "translator", "--nbest", "2", "--format", "jsonl")
+    done = run(*arguments, given=b"The boy. Tea?\n\n")
+    assert done.exit_code == 0, done.output
+    first, blank = map(json.loads, done.stdout.splitlines())
+    for sentence in first["sentences"]:
+        best, second = sentence["translations"]
+        assert best["score"] >= second["score"]
+        assert all(len(link) == 2 for link in best["alignment"])
+    assert blank["sentences"] == []
 
 
 def test_a_language_model_writes_on_from_a_prompt(models: Path) -> None:
