@@ -32,7 +32,7 @@ MARKDOWN = re.compile(
     )
 )
 _NAMED = re.compile(r"%\(|%\d+\$|\$?\{+\s*\w|&|`|\$|http|www|mailto")
-_MARKUP = re.compile(r"<.*|\*+|_+|~~|\[[ xX]\]|\[\^.*|!?\[|\][(\[].*")
+_MARKUP = re.compile(r"<.*|\{\\.*|\*+|_+|~~|\[[ xX]\]|\[\^.*|!?\[|\][(\[].*")
 
 
 def spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
@@ -42,8 +42,7 @@ def spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
 def harmed(source: str, translation: str, pattern: re.Pattern[str]) -> list[str]:
     """The placeholders that a translation has lost, made up, or brought into an order that means something else."""
     wanted, found = ([match[0] for match in pattern.finditer(text)] for text in (source, translation))
-    difference = (Counter(wanted) - Counter(found)) + (Counter(found) - Counter(wanted))
-    if difference:
+    if difference := (Counter(wanted) - Counter(found)) or (Counter(found) - Counter(wanted)):
         return list(difference.elements())
     in_order = ([holder for holder in holders if not _NAMED.match(holder)] for holders in (wanted, found))
     return [one for one, other in zip(*in_order, strict=True) if one != other]
