@@ -270,7 +270,7 @@ def test_a_language_model_is_scored_from_the_command_line(tmp_path: Path) -> Non
     assert "<svg" in (tmp_path / "p.svg").read_text()
     shown = run("--model", folder, "--text", tmp_path / "text")
     assert "each has 5 to 8 before it" in " ".join(shown.split())
-    with pytest.raises(UserError, match="is a decoder and does not translate: a language model takes --text"):
+    with pytest.raises(UserError, match="is a language model, not a translator: it takes --text FILE"):
         run("--model", folder, "--src", tmp_path / "text", "--ref", _copy(tmp_path, "r", "x\n" * 6))
 
 
@@ -295,7 +295,7 @@ def test_bad_input_is_refused_with_both_numbers_and_the_place(files: Path, trans
         (("--hyp", rows, "--ref", rows), "rows.jsonl, line 2: wanted is"),
         ((*given, "--ref", files / "t.hi", "--tokenize", "intll"), 'did you mean "intl"'),
         ((*given, "--ref", files / "t.hi", "--align", short), '"[^"]+" is no link|aligns 30 pairs, but there are 40'),
-        (("--model", translator, "--text", files / "t.en"), "is no language model: a translator takes --src"),
+        (("--model", translator, "--text", files / "t.en"), "is a translator, not a language model: it takes --src"),
         (("--model", translator, "--ref", files / "t.hi"), "name the sentences to translate: --src FILE"),
         (given, "name the test set"),
     ):

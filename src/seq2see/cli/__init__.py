@@ -14,10 +14,12 @@ from seq2see.cli.check import check
 from seq2see.cli.corpora import Spread
 from seq2see.cli.data import data_app
 from seq2see.cli.evaluate import evaluate
+from seq2see.cli.generate import generate
 from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
 from seq2see.cli.runs import runs
 from seq2see.cli.train import train
+from seq2see.cli.translate import translate
 from seq2see.errors import UserError
 
 app = typer.Typer(
@@ -31,6 +33,8 @@ app = typer.Typer(
 )
 app.command("train", cls=Spread)(train)
 app.command("runs")(runs)
+app.command("translate")(translate)
+app.command("generate")(generate)
 app.command("evaluate", cls=Spread)(evaluate)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=Spread)(check)

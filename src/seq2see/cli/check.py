@@ -1,8 +1,7 @@
 """`seq2see data check`: the data report before training, as a table for a person or JSON for a program."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli import corpora as c
+from seq2see.cli.progress import progress
 from seq2see.config import Boundaries, ModelConfig
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.text.check.fix import Cleaned
-    from seq2see.text.check.measure import Watch
     from seq2see.text.check.pairs import Settings
     from seq2see.text.check.report import Report
     from seq2see.text.corpus import Documents, PairOptions
@@ -65,7 +64,7 @@ def check(
     train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
     if text and train.given:
         raise UserError("give either --text, or pairs (--src and --tgt, or --pairs), not both")
-    with _progress() as watch:
+    with progress() as watch:
         settings = Settings(longest, examples, _encoder(tokenizer), watch)
         if text:
             held_out = [plain(files, boundaries) if files else None for files in (valid_text, test_text)]
@@ -145,27 +144,3 @@ def _print(outcome: _Outcome, as_json: bool) -> None:
         files = [str(file) for file in outcome.cleaned.files]
         document["cleaned"] = {"files": files, "kept": outcome.cleaned.kept, "gone": dict(outcome.cleaned.gone)}
     typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
-
-
-@contextmanager
-def _progress() -> Iterator["Watch"]:
-    """A bar on stderr for each reading, gone when it is done; nothing where stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-
-        def watch(what: str, size: int) -> Callable[[int], None]:
-            for task in progress.task_ids:
-                progress.remove_task(task)
-            task = progress.add_task(what, total=size)
-            return lambda count: progress.advance(task, count)
-
-        yield watch

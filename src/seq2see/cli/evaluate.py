@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seq2see.cli import corpora as c
+from seq2see.cli.loading import Device, Int8, ModelPath, loaded
 from seq2see.config import Boundaries
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2see.directory import Model
@@ -22,7 +23,7 @@ _SET, _LANGUAGE, _HOW = "Text", "Language model", "How"
 
 
 def evaluate(
-    model: Annotated[Path | None, typer.Option(help="The model's directory; else the bundled one.")] = None,
+    model: ModelPath = None,
     src: Annotated[Path | None, typer.Option(help="Sentences to translate.", rich_help_panel=_SET)] = None,
     ref: Annotated[
         list[Path] | None,
@@ -70,7 +71,8 @@ def evaluate(
         str, typer.Option(help="BLEU's tokenizer; the default splits the danda too.", rich_help_panel=_HOW)
     ] = "intl",
     worst: Annotated[int, typer.Option(help="Worst sentences to show.", min=0, rich_help_panel=_HOW)] = 5,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.", rich_help_panel=_HOW)] = "cpu",
+    int8: Int8 = False,
+    device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Draw it into a .png or .svg (needs seq2see\\[plot]).")] = None,
 ) -> None:  # fmt: skip
@@ -105,10 +107,10 @@ def evaluate(
     # All that may be wrong is found before anything is translated.
     words_by(tokenize)
     gold = None if align is None else _gold(align, test, words)
-    system = _written(hyp, test) if hyp else _translator(model, device, test)
+    system = _written(hyp, test) if hyp else _translator(model, device, int8, test)
     other = None
     if against is not None:
-        other = _written(against, test) if against.is_file() else _translator(against, device, test)
+        other = _written(against, test) if against.is_file() else _translator(against, device, int8, test)
     made = system.translations(test, beam)
     found = evaluated(
         made, test, data=system.model.config.data if system.model else None,
@@ -139,12 +141,6 @@ def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") 
     return read_set(src, ref)
 
 
-def _load(path: Path | None, device: str) -> "Model":
-    from seq2see import load
-
-    return load(path, device)
-
-
 @dataclass(frozen=True)
 class _System:
     """A model, or the file of what one has written."""
@@ -170,15 +166,12 @@ def _written(path: Path, test: "TestSet") -> _System:
     return _System(str(path), None, tuple(written))
 
 
-def _translator(path: Path | None, device: str, test: "TestSet") -> _System:
-    model = _load(path, device)
-    if model.config.model.shape != "encoder-decoder":
-        raise UserError(
-            f"{path} is a {model.config.model.shape} and does not translate: a language model takes --text FILE"
-        )
+def _translator(path: Path | None, device: str, int8: bool, test: "TestSet") -> _System:
     if not test.sources:
         raise UsageError("name the sentences to translate: --src FILE")
-    return _System(str(path or "the bundled model"), model)
+    return _System(
+        str(path or "the bundled model"), loaded(path, "encoder-decoder", device, int8, "it takes --text FILE")
+    )
 
 
 def _gold(path: Path, test: "TestSet", words: Words) -> "GoldPairs":
@@ -199,11 +192,7 @@ def _evaluate_text(
     from seq2see.evaluate.language import evaluate_text
     from seq2see.text.corpus import named, plain
 
-    model = _load(path, device)
-    if model.config.model.shape != "decoder":
-        raise UserError(
-            f"{path or 'the bundled model'} is no language model: a translator takes --src FILE and --ref FILE"
-        )
+    model = loaded(path, "decoder", device, remedy="it takes --src FILE and --ref FILE")
     found = evaluate_text(model, plain(text, boundaries or model.config.data.boundaries), stride)
     name = str(path)
     if as_json:

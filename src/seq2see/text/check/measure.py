@@ -42,10 +42,10 @@ ROW = np.dtype(
 )
 Rows = NDArray[Any]  # of dtype ROW
 
-Watch = Callable[[str, int], Callable[[int], None]]
+Watch = Callable[[str, int | None], Callable[[int], None]]  # what is done, and how much of it there is, if known
 
 
-def unwatched(what: str, size: int) -> Callable[[int], None]:
+def unwatched(what: str, size: int | None) -> Callable[[int], None]:
     """The progress bar of one who does not look."""
     return ignore
 

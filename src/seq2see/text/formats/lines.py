@@ -134,7 +134,7 @@ def byte_lines(path: Path, listener: Listener = STRICT) -> Iterator[bytes]:
     with open_bytes(path, listener) as file, decompressed(path, lambda: number):
         for number, line in enumerate(file, 1):
             if number == 1:
-                line = _first(path, line)
+                line = without_mark(path, line)
             if line.endswith(b"\r\n"):
                 yield line[:-2]
             else:
@@ -143,7 +143,8 @@ def byte_lines(path: Path, listener: Listener = STRICT) -> Iterator[bytes]:
         raise UserError(f"{path} is empty")
 
 
-def _first(path: Path, line: bytes) -> bytes:
+def without_mark(path: Path, line: bytes) -> bytes:
+    """The first line of a file without its byte-order mark."""
     if line.startswith(_UTF16):
         raise UserError(f"{path} is UTF-16: convert it with iconv -f UTF-16 -t UTF-8")
     return line.removeprefix(_BOM)

@@ -6,17 +6,19 @@ plurals, the singular goes with the form for one thing and the plural with each 
 
 import gettext
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seq2see.text.formats.lines import Fault, Listener, lines
+from seq2see.text.formats.lines import STRICT, Fault, Listener, lines
 from seq2see.text.formats.tables import Part, Row, side_names
 
 _LINE = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?\s*"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"((?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{2}))+)|\\(.)")
 _BYTE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{2}))")
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"', "'": "'"}
+_WRITTEN = {character: f"\\{name}" for name, character in _NAMED.items() if name != "'"}
+_ESCAPED = re.compile(f"[{re.escape(''.join(_WRITTEN))}]")
 _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural\s*=\s*([^;\n]+)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -40,47 +42,51 @@ class Po(Part):
 
     def read(self, listener: Listener) -> Iterator[Row]:
         singular = 0  # the index of the form for one thing
-        for entry in self._entries(listener):
+        for entry in entries(lines(self.path, listener), self.path, listener):
             if entry.is_header:
-                singular = _form_for_one(entry.text("msgstr"))
+                singular = form_for_one(entry)
             elif not entry.fuzzy:
                 yield from entry.rows(singular)
 
-    def _entries(self, listener: Listener) -> Iterator["_Entry"]:
-        entry = _Entry()
-        for number, line in enumerate(lines(self.path, listener), 1):
-            if entry.finished_by(line):
-                yield from self._sound(entry, listener)
-                entry = _Entry()
-            if line is None:
-                entry.broken = True
-                continue
-            try:
-                entry.add(line.strip(), number)
-            except ValueError as error:
-                entry.broken = True
-                listener.fault(Fault("malformed", self.path, number, str(error)))
-        yield from self._sound(entry, listener)
 
-    def _sound(self, entry: "_Entry", listener: Listener) -> Iterator["_Entry"]:
-        if entry.broken or not entry.strings:
-            return
-        if "msgid" not in entry.strings or not entry.translated:
-            listener.fault(Fault("malformed", self.path, entry.line, "an entry needs both a msgid and a msgstr"))
-            return
-        yield entry
+def entries(lines: Iterable[str | None], path: Path, listener: Listener = STRICT) -> Iterator["Entry"]:
+    """The entries in the lines of a PO file; those that the listener was told of are left out."""
+    entry = Entry()
+    for number, line in enumerate(lines, 1):
+        if entry.finished_by(line):
+            yield from _sound(entry, path, listener)
+            entry = Entry()
+        if line is None:
+            entry.broken = True
+            continue
+        try:
+            entry.add(line.strip(), number)
+        except ValueError as error:
+            entry.broken = True
+            listener.fault(Fault("malformed", path, number, str(error)))
+    yield from _sound(entry, path, listener)
+
+
+def _sound(entry: "Entry", path: Path, listener: Listener) -> Iterator["Entry"]:
+    if entry.broken or not entry.strings:
+        return
+    if "msgid" not in entry.strings or not entry.translated:
+        listener.fault(Fault("malformed", path, entry.line, "an entry needs both a msgid and a msgstr"))
+        return
+    yield entry
 
 
 @dataclass
-class _Entry:
-    """The strings of one entry by their keyword, as far as they have been read."""
+class Entry:
+    """The strings of one entry by their keyword, and the lines they stand in, as far as they have been read."""
 
     line: int = 0
     fuzzy: bool = False
     broken: bool = False
     translated: bool = False
     strings: dict[str, list[str]] = field(default_factory=dict)
-    _open: list[str] | None = None
+    places: dict[str, list[int]] = field(default_factory=dict)
+    _open: str = ""
 
     @property
     def is_header(self) -> bool:
@@ -112,27 +118,33 @@ class _Entry:
         if keyword is not None:
             if keyword in self.strings:
                 raise ValueError(f"a second {keyword} in one entry")
-            self._open = self.strings[keyword] = []
+            self._open = keyword
+            self.strings[keyword], self.places[keyword] = [], []
             self.translated |= keyword.startswith("msgstr")
             if keyword in ("msgctxt", "msgid"):
                 self.line = number
-        if self._open is None:
+        if not self._open:
             raise ValueError("text before any keyword")
-        self._open.append(unescape(text))
+        self.strings[self._open].append(unescape(text))
+        self.places[self._open].append(number)
+
+    @property
+    def forms(self) -> list[str]:
+        """The keywords of the translation: msgstr, or one for each plural form."""
+        return [keyword for keyword in self.strings if keyword.startswith("msgstr")]
+
+    def source_of(self, form: str, singular: int) -> str:
+        """The keyword of the text that a form translates."""
+        plural = "msgid_plural" in self.strings and form != f"msgstr[{singular}]"
+        return "msgid_plural" if plural else "msgid"
 
     def rows(self, singular: int) -> Iterator[Row]:
-        if "msgid_plural" not in self.strings:
-            if translation := self.text("msgstr"):
-                yield Row(self.text("msgid"), translation, self.line)
-            return
-        forms = [keyword for keyword in self.strings if keyword.startswith("msgstr[")]
-        one = f"msgstr[{singular}]"
-        for form in forms:
+        for form in self.forms:
             if not (translation := self.text(form)):
                 continue
-            if form == one:
-                yield Row(self.text("msgid"), translation, self.line)
-            if form != one or len(forms) == 1:
+            source = self.source_of(form, singular)
+            yield Row(self.text(source), translation, self.line)
+            if source == "msgid" and len(self.forms) == 1 and "msgid_plural" in self.strings:
                 yield Row(self.text("msgid_plural"), translation, self.line)
 
 
@@ -156,8 +168,13 @@ def _unescape_one(match: re.Match[str]) -> str:
     return _NAMED[name]
 
 
-def _form_for_one(header: str) -> int:
-    match = _PLURAL.search(header)
+def escape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: _WRITTEN[match[0]], text)
+
+
+def form_for_one(header: Entry) -> int:
+    """The index of the plural form for one thing."""
+    match = _PLURAL.search(header.text("msgstr"))
     try:
         return gettext.c2py(match[1])(1) if match else 0
     except (ValueError, RecursionError, ArithmeticError):

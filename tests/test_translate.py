@@ -1,0 +1,334 @@
+"""Translating and generating: no line, sentence or placeholder is lost, and what is not text stays as it was."""
+
+import gzip
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from seq2see.cli import app
+from seq2see.config import Config, ModelConfig, Shape
+from seq2see.directory import save_config, save_tokenizers, save_weights
+from seq2see.errors import UserError
+from seq2see.model.transformer import Transformer
+from seq2see.translate.lines import as_json, read, translated
+from seq2see.translate.notes import Notes
+from seq2see.translate.segments import cut, fold, split
+from tests.corpora import THREAD
+from tests.standin import WORDS, same, told, translator
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told() -> None:
+    told.clear()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A translator, a language model and an encoder, untrained."""
+    shapes: dict[str, Shape] = {"translator": "encoder-decoder", "writer": "decoder", "reader": "encoder"}
+    folder = tmp_path_factory.mktemp("models")
+    for name, shape in shapes.items():
+        torch.manual_seed(3)
+        config = ModelConfig(
+            shape=shape, vocabulary=len(WORDS), width=32, heads=2, encoder_layers=1, decoder_layers=1,
+            feed_forward=32, longest=48,
+        )  # fmt: skip
+        (folder / name).mkdir()
+        save_config(folder / name, Config(model=config))
+        save_tokenizers(folder / name, (WORDS, WORDS))
+        save_weights(folder / name / "model.safetensors", Transformer(config).state_dict())
+    return folder
+
+
+def run(*arguments: str | Path, given: bytes = b"") -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)), input=given)
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Dr. Smith met J. R. R. Tolkien at 5 p.m. on Main St. in Leeds.", "It cost $3.50.", "OK."],
+        [
+            'He asked "Really?" and left.',
+            '"Yes!" she said.',
+            '"No."',
+            "Then... nothing.",
+            "Wait… what?",
+            "(Go.)",
+            "Now.",
+        ],
+        ["मैं घर जाता हूँ।", "तुम कहाँ हो?", "डॉ. शर्मा ए. पी. जे. के साथ आए।", "वह आई.", "फिर गई."],
+        ["श्लोक यह है ॥ १ ॥", "दूसरा ॥ २ ॥"],
+        ["1. First one.", "2. Second one.", "See Fig. 3 and No. 5.", "No.", "I won't."],
+        ["So did I.", "We live in the U.S.", "The U.S. Army came.", "George W. Bush met the Ph.D. Committee."],
+        ["Yahoo! is at example.com, e.g. Mail.", "What?!", "Version 2.0.1 is out."],
+    ],
+)
+def test_sentences_end_where_a_reader_says(sentences: list[str]) -> None:
+    assert list(split(" ".join(sentences)).sentences) == sentences
+
+
+def test_a_danda_needs_no_space_behind_it() -> None:
+    assert split("मैं हूँ।तुम हो।").sentences == ("मैं हूँ।", "तुम हो।")
+
+
+@given(st.text(alphabet=st.sampled_from('aB.?!…।॥ "\n\t\u2028\x0b1I(') | st.characters(exclude_categories=["Cs"])))
+def test_sentences_and_what_is_between_them_are_the_text(text: str) -> None:
+    parts = split(text)
+    assert parts.join(parts.sentences) == text
+    assert all(sentence == sentence.strip() != "" for sentence in parts.sentences)
+    assert not any(gap.strip() for gap in parts.gaps)
+
+
+@given(st.text(alphabet="ab, ।क्ष", max_size=80), st.integers(1, 7))
+def test_parts_of_a_sentence_are_short_enough_and_lose_nothing(text: str, most: int) -> None:
+    spans = cut(text, len, most)
+    assert all(len(text[start:end]) <= most for start, end in spans if end - start > 1)
+    assert "".join(text[start:end] for start, end in spans).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_long_sentence_is_cut_after_clauses_then_at_words_then_between_letters() -> None:
+    def parts(text: str, most: int, count: Callable[[str], int]) -> list[str]:
+        return [text[start:end] for start, end in cut(text, count, most)]
+
+    text = "one two three, four five six seven; eight nine ten eleven twelve"
+    count = len
+    assert parts(text, 24, count) == ["one two three,", "four five six seven;", "eight nine ten eleven", "twelve"]
+    assert parts("क्षत्रियक्षत्रिय", 9, count) == ["क्षत्रिय"] * 2
+
+
+@given(st.lists(st.text(alphabet="abक ", min_size=1).filter(lambda line: line == line.strip()), min_size=1, max_size=4))
+def test_folding_a_text_as_it_was_changes_nothing(lines: list[str]) -> None:
+    assert fold(" ".join(lines), lines) == lines
+
+
+@given(st.text(alphabet="ab  ", max_size=30), st.lists(st.text(alphabet="xy", min_size=1), min_size=1, max_size=4))
+def test_folding_keeps_every_word_and_makes_no_empty_line(text: str, like: list[str]) -> None:
+    lines = fold(text, like)
+    assert " ".join(lines).split() == text.split()
+    assert len(lines) <= len(like)
+    assert all(lines) or not text.strip()
+
+
+def test_a_paragraph_is_translated_sentence_by_sentence() -> None:
+    upper = translator(str.upper)
+    assert upper.translate(["  It is. Is it?\tYes "], ["x"]) == ["  IT IS. IS IT?\tYES "]
+    assert translator(lambda text: f"[{text}]").translate(["It is. Is it?"], ["x"]) == ["[It is.] [Is it?]"]
+
+
+def test_a_sentence_longer_than_the_model_takes_is_cut_and_that_is_told() -> None:
+    seen: list[str] = []
+    short = translator(lambda text: seen.append(text) or text, longest=8)  # type: ignore[func-returns-value]
+    text = "the boy drinks tea " * 20
+    assert short.translate([text], ["a.txt, line 3"]) == [text]
+    assert all(len(WORDS.encode(part)) <= 7 for part in seen)
+    (said,) = told
+    assert re.match(r"a\.txt, line 3: a sentence of \d+ tokens, and the model takes 7: translated in \d+ parts", said)
+
+
+class Pieces:
+    """A stream that comes in pieces of any size, as from a pipe."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self.pieces = [data[i : i + size] for i in range(0, len(data), size)]
+
+    def read1(self, size: int, /) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+@given(st.binary() | st.text().map(str.encode), st.integers(1, 9))
+def test_as_many_lines_come_out_as_go_in(data: bytes, size: int) -> None:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        data = b" " + data
+    broken = translator(lambda text: f"\n{text}\r\n\u2028")  # a model may write anything
+    chunks = list(read(Pieces(data, size), "in", broken.notes))
+    out = "".join(translated(chunk, broken) for chunk in chunks)
+    assert out.count("\n") == data.count(b"\n")
+    for before, after in zip(data.split(b"\n"), out.split("\n"), strict=True):
+        text = before.decode(errors="replace")
+        assert bool(text.strip()) == bool(after.strip())
+        assert before.endswith(b"\r") == after.endswith("\r") or not text.strip() or before is data.split(b"\n")[-1]
+
+
+def test_only_a_line_feed_ends_a_line_and_ends_stay_as_they_are() -> None:
+    data = "a\u2028b\x0bc\x0cd\x85e\r\n\r\n  \n\x00z".encode()
+    (first, second, third), (fourth,) = read(Pieces(data, 1000), "in", Notes(told.append))
+    assert (first.text, first.end) == ("a\u2028b\x0bc\x0cd\x85e", "\r\n")
+    assert (second.text, second.end, third.text, third.end) == ("", "\r\n", "  ", "\n")
+    assert (fourth.text, fourth.end) == ("\x00z", "")
+
+
+def test_what_is_not_utf8_is_replaced_and_told_with_line_and_byte() -> None:
+    notes = Notes(told.append)
+    chunks = list(read(Pieces(b"ok\nab\xffc\n" + b"\xe0\n" * 9, 99), "in", notes))
+    assert [line.text for line in chunks[0][:3]] == ["ok", "ab\ufffdc", "\ufffd"]
+    assert told[0] == "in, line 2: byte 3 (0xff) is not UTF-8: replaced by U+FFFD"
+    notes.sum_up()
+    assert told[-1] == "10 lines were not UTF-8, of which the first 5 are told above"
+    assert len(told) == 6
+
+
+def test_a_million_characters_in_one_line_are_no_trouble() -> None:
+    text = "the boy, drinks tea " * 50_000
+    assert translator(same, longest=1024).translate([text, "x" * 1_000_000], ["a", "b"]) == [text, "x" * 1_000_000]
+
+
+def test_lines_go_through_the_real_model(models: Path, tmp_path: Path) -> None:
+    model = models / "translator"
+    done = run("translate", "--model", model, given=b"The boy.\n\n  \nThe boy drinks. Tea.\r\nlast")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout_bytes.split(b"\n")
+    assert lines[1:3] == [b"", b"  "]
+    assert len(lines) == 5
+    assert lines[3].endswith(b"\r")
+    assert run("translate", "--model", model, "The boy.").stdout_bytes == lines[0] + b"\n"
+    assert run("translate", "--model", model, "The", "boy.").stdout_bytes == lines[0] + b"\n"
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfThe boy."))
+    (tmp_path / "b.txt").write_bytes(b"The boy.\n")
+    run("translate", "--model", model, tmp_path / "a.gz", tmp_path / "b.txt", "--out", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_bytes() == (lines[0] + b"\n") * 2
+
+
+def test_documents_go_into_a_directory_under_their_names(models: Path, tmp_path: Path) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("# 1\n\n`code`\n")
+    done = run(
+        "translate", "--model", models / "translator", tmp_path / "a.md", tmp_path / "b.md", "--out", tmp_path / "hi"
+    )
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "hi" / "b.md").read_text() == "# 1\n\n`code`\n"
+
+
+def complaint(*arguments: str | Path, given: bytes = b"") -> str:
+    """The one line of a command that fails."""
+    error = run(*arguments, given=given).exception
+    assert isinstance(error, UserError), error
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def test_bad_input_gets_one_clear_line(models: Path, tmp_path: Path) -> None:
+    model = models / "translator"
+    translate = ("translate", "--model", model)
+    assert "no such file" in complaint(*translate, "missing.txt")
+    assert "is a directory" in complaint(*translate, tmp_path)
+    assert "is no model directory" in complaint("translate", "--model", tmp_path, "x")
+    assert "UTF-16" in complaint(*translate, given="hello".encode("utf-16"))
+    assert "add --format jsonl" in complaint(*translate, "--nbest", "3", "x")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(os.urandom(1000))[:500])
+    assert "cut short or damaged" in complaint(*translate, tmp_path / "a.gz")
+    (tmp_path / "a.md").write_text("x")
+    assert "name a directory" in complaint(*translate, tmp_path / "a.md", tmp_path / "a.md")
+    assert "cannot write" in complaint(*translate, "x", "--out", "/proc/none/x")
+
+
+def test_the_wrong_kind_of_model_names_the_right_command(models: Path) -> None:
+    assert 'is a language model, not a translator: use "seq2see generate"' in complaint(
+        "translate", "--model", models / "writer", "x"
+    )
+    assert 'is a translator, not a language model: use "seq2see translate"' in complaint(
+        "generate", "--model", models / "translator", "--prompt", "x"
+    )
+    assert "it reads and does not write" in complaint("generate", "--model", models / "reader", "--prompt", "x")
+
+
+def test_an_empty_file_is_an_empty_translation(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    done = run("translate", "--model", models / "translator", tmp_path / "empty")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"seq2see: {tmp_path / 'empty'} is empty\n")
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "seq2see", *map(str, arguments)]
+
+
+def test_a_line_is_answered_before_the_next_one_comes_and_a_closed_pipe_is_quiet(models: Path) -> None:
+    arguments = command("translate", "--model", models / "translator")
+    with subprocess.Popen(arguments, stdin=-1, stdout=-1, stderr=-1, env=THREAD) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(b"The boy.\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"The boy.\n" * 1000)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+
+
+def test_in_a_terminal_one_types_and_sees(models: Path) -> None:
+    main, other = pty.openpty()
+    arguments = command("translate", "--model", models / "translator")
+    with subprocess.Popen(
+        arguments, stdin=other, stdout=other, stderr=other, env={**THREAD, "TERM": "dumb"}
+    ) as process:
+        os.close(other)
+        shown = _shown(main, b"> ")
+        assert b"Ctrl-D leaves" in shown
+        os.write(main, b"The boy.\n")
+        assert len(_shown(main, b"> ").splitlines()) == 3  # what was typed, its translation, the next prompt
+        os.write(main, b"\x04")
+        assert process.wait(20) == 0
+
+
+def _shown(terminal: int, until: bytes) -> bytes:
+    shown = b""
+    while not shown.endswith(until):
+        shown += os.read(terminal, 1000)
+    return shown
+
+
+def test_json_tells_each_sentence_with_its_translations(monkeypatch: pytest.MonkeyPatch) -> None:
+    alignment = ModuleType("seq2see.look.alignment")
+    alignment.align = lambda model, pairs: [[(0, 1)] for _ in pairs]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "seq2see.look.alignment", alignment)
+    data = b"The boy. Tea?\n\n"
+    (lines,) = read(Pieces(data, 99), "in", Notes(told.append))
+    first, blank = map(json.loads, as_json(lines, translator(str.upper), 2).splitlines())
+    assert first["translation"] == "THE BOY. TEA?"
+    boy, tea = first["sentences"]
+    assert boy["source"] == "The boy."
+    assert tea["translations"] == [
+        {"translation": "TEA?", "score": score, "alignment": [[0, 1]]} for score in (0.0, -1.0)
+    ]
+    assert blank == {"source": "", "translation": "", "sentences": []}
+
+
+def test_json_comes_from_the_real_search_and_attention(models: Path) -> None:
+    pytest.importorskip("seq2see.look.alignment")
+    arguments = ("translate", "--model", models / "translator", "--nbest", "2", "--format", "jsonl")
+    done = run(*arguments, given=b"The boy. Tea?\n\n")
+    assert done.exit_code == 0, done.output
+    first, blank = map(json.loads, done.stdout.splitlines())
+    for sentence in first["sentences"]:
+        best, second = sentence["translations"]
+        assert best["score"] >= second["score"]
+        assert all(len(link) == 2 for link in best["alignment"])
+    assert blank["sentences"] == []
+
+
+def test_a_language_model_writes_on_from_a_prompt(models: Path) -> None:
+    generate = ("generate", "--model", models / "writer", "--tokens", "9", "--seed", "1")
+    text = run(*generate, "--prompt", "The boy").stdout
+    assert text.startswith("The boy") and len(text) > len("The boy\n")
+    assert run(*generate, given=b"The boy\n").stdout == text
+    assert run(*generate, "--prompt", "The boy", "--seed", "2").stdout != text
+    told = json.loads(run(*generate, "--prompt", "The boy", "--samples", "3", "--json").stdout)
+    assert told["prompt"] == "The boy"
+    assert len(set(told["samples"])) == 3
+    assert text == f"The boy{told['samples'][0]}\n"
+    assert run(*generate, "--prompt", "The boy", "--samples", "3").stdout.count("\n---\nThe boy") == 2
+    stopped = json.loads(run(*generate, "--prompt", "The boy", "--stop", told["samples"][0][2], "--json").stdout)
+    assert told["samples"][0].startswith(stopped["samples"][0]) and len(stopped["samples"][0]) <= 2
+    assert "would all be the same" in complaint(*generate, "--prompt", "x", "--samples", "2", "--temperature", "0")
