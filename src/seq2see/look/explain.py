@@ -151,6 +151,17 @@ def _rows(own: Tokenizer, written: list[int], ends: bool) -> tuple[list[int], li
     return ([own.start, *written], [*written, own.end]) if ends else ([own.start, *written[:-1]], written)
 
 
+@torch.no_grad()
+def again(e: Explanation, *interventions: Intervention) -> Explanation:
+    """The very same tokens through the model once more, under these interventions: nothing is decoded."""
+    model = replace(e.model, transformer=copy(e.model.transformer))
+    device = model.transformer.embedding.weight.device
+    inputs = [Packed.of([ids], device) for ids in (e.source_ids, e.read_ids) if ids]
+    with intervene(model.transformer, *interventions), trace(model.transformer) as t:
+        model.transformer(*inputs)
+    return replace(e, model=model, hypothesis=None, interventions=interventions, trace=t)
+
+
 def beam_at(
     model: Model, text: str, step: int, *, interventions: Sequence[Intervention] = (), search: Search
 ) -> list[Hypothesis]:
