@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.config import ModelConfig, TextConfig
-from seq2see.directory import Model
+from seq2see.directory import BUNDLED, Model
 from seq2see.errors import UsageError
 from seq2see.look.alignment import word_alignment
+from seq2see.look.explain import Explanation
 from seq2see.look.flow import attentions, weights
 from seq2see.look.pictures import draw_attention, steady
 from seq2see.look.tables import all_heads, attention_name, attention_table
 from seq2see.look.trace import Trace
 from tests.models import save, tiny_model
+from tests.test_docs import blocks
 
 TEXTS = ["I like tea.", "मुझे चाय पसंद है।", "We are friends, my brother!", "हम दोस्त हैं, मेरे भाई!"]
 SMALL = ModelConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=24, dropout=0.0)
@@ -195,3 +197,14 @@ def test_an_attention_that_is_not_there_is_named(model: Model) -> None:
         attention_name(e, "cross", -1)
     with pytest.raises(UsageError, match=r'did you mean "decoder\.1\.masked"'):
         attention_table(e, "decoder.1.mask")
+
+
+@pytest.mark.skipif(not BUNDLED.exists(), reason="the bundled model is not here")
+def test_the_document_on_explaining_runs() -> None:
+    names: dict[str, object] = {}
+    (code,) = blocks("docs/explaining.md")
+    exec(code, names)
+    e, less = names["e"], names["less"]
+    assert isinstance(e, Explanation) and isinstance(less, Explanation)
+    assert e.output == "मुझे चाय पसंद है।"
+    assert e.trace["decoder.1.cross.weights", 0].shape == (8, 6, 5)
