@@ -14,6 +14,7 @@ from seq2see.cli.check import check
 from seq2see.cli.corpora import Spread
 from seq2see.cli.data import data_app
 from seq2see.cli.evaluate import evaluate
+from seq2see.cli.explain import explain
 from seq2see.cli.generate import generate
 from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
@@ -36,6 +37,7 @@ app.command("runs")(runs)
 app.command("translate")(translate)
 app.command("generate")(generate)
 app.command("evaluate", cls=Spread)(evaluate)
+app.command("explain")(explain)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=Spread)(check)
 app.command("model")(describe)
