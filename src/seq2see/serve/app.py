@@ -233,7 +233,7 @@ def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
 
     @app.get("/api/traces/{id}/contributions", response_model=answered.Contributions, tags=["readings"])
     async def contributions(id: Id, row: Row, token: Id32 = None, against: Id32 = None) -> Response:
-        """What each head and each feed-forward layer adds to the chosen token's logit, or to any; or to its lead over another."""
+        """What each head and each feed-forward layer adds to a token's logit, or to its lead over another."""
         return await told(lambda answers, clock: answers.contributions(id, row, token, against, clock))
 
     @app.get("/api/traces/{id}/alternatives", response_model=answered.Alternatives, tags=["readings"])
