@@ -142,7 +142,7 @@ def main() -> None:
     options = parser.parse_args()
     process, address = started(*(word for model in options.model for word in ("--model", model)))
     try:
-        asyncio.run(storm(address, 2, min(3.0, options.seconds), process.pid))  # so that everything is loaded
+        asyncio.run(storm(address, 2, min(3.0, options.seconds / 4), process.pid))  # so that everything is loaded
         before = memory(process.pid)
         tally = asyncio.run(storm(address, options.clients, options.seconds, process.pid))
     finally:
