@@ -456,6 +456,9 @@ def test_another_origin_is_refused(client: httpx.Client) -> None:
     body = {"text": TEXT}
     for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
         assert problem(client.post("/api/translate", json=body, headers=headers), 403)["where"] == "Origin"
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200
+    assert problem(client.get("/api/models", headers=link), 403)
     own = {"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
     answer = client.post("/api/translate", json=body, headers=own)
     assert answer.status_code == 200
