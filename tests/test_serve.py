@@ -554,7 +554,7 @@ def test_every_answer_is_as_documented_whatever_is_asked(client: httpx.Client, t
         strategies.append(operation.as_strategy(path_parameters=known))
 
         @settings(
-            max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+            max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
         )
         @given(case=st.one_of(strategies))
         def check(case: schemathesis.Case[Any]) -> None:
