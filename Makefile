@@ -42,6 +42,7 @@ bench: setup
 	$(BIN)/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
 	$(BIN)/python benchmarks/decode_cpu.py
 	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
+	$(BIN)/python benchmarks/serve_load.py
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
 

@@ -15,6 +15,7 @@ from seq2see.cli.corpora import Spread
 from seq2see.cli.data import data_app
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.explain import explain
+from seq2see.cli.explore import explore
 from seq2see.cli.generate import generate
 from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
@@ -38,6 +39,7 @@ app.command("translate")(translate)
 app.command("generate")(generate)
 app.command("evaluate", cls=Spread)(evaluate)
 app.command("explain")(explain)
+app.command("explore")(explore)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=Spread)(check)
 app.command("model")(describe)
