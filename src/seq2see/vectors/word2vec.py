@@ -26,12 +26,11 @@ Objective = Literal["skip-gram", "cbow"]
 
 SPAN = 16  # L
 SHARED = 16  # K
-# Spans of a step. Larger steps want fewer, larger operations: a GPU gains, while a CPU's cache overflows.
-SPANS = {"cpu": 32, "cuda": 512, "mps": 512}
+SPANS = 64  # of a step, at most
 STEPS = 500  # of an epoch, at least: a short text takes fewer spans a step
 # A step adds up the gradients of all places of a word, computed before any of them was followed; one after the other,
 # each would have found less to do. Past about so many places, more of them no longer move the word further.
-MOST = 30.0
+MOST = 8.0
 LOWEST_LR = 1e-4
 
 
@@ -104,7 +103,7 @@ class _Training:
         for epoch in range(settings.epochs):
             spans, owners = self._spans()
             order = torch.randperm(len(spans), generator=self.random, device=self.device)
-            size = min(SPANS[self.device.type], math.ceil(len(spans) / STEPS))
+            size = min(SPANS, math.ceil(len(spans) / STEPS))
             for number, chosen in enumerate(order.split(size)):
                 share = (epoch + number * size / len(spans)) / settings.epochs
                 lr = settings.lr + (LOWEST_LR - settings.lr) * share
