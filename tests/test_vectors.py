@@ -190,7 +190,7 @@ def test_every_pair_of_a_document_is_trained_on_and_no_other(window: int) -> Non
                 found[int(spans[span, window + centre]), int(spans[span, place])] += 1
             return torch.zeros_like(x), torch.zeros_like(y)
 
-        training._step(gradients, spans, owners, 0.025)
+        training._step(gradients, spans.long(), owners, 0.025)
     home = text.documents.tolist()
     wanted = {
         (i, j) for i in range(len(home)) for j in range(len(home)) if home[i] == home[j] and 0 < abs(i - j) <= window
