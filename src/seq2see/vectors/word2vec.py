@@ -106,7 +106,7 @@ class _Training:
             steps = math.ceil(len(spans) / min(SPANS[self.device.type], math.ceil(len(spans) / STEPS)))
             for number in range(steps):
                 # From all over the text, and the next of each in the next step. Spans in a row would repeat the same few
-                # words; with 10 MB of books, that costs 0.02 of the correlation with SimLex, shuffled ones 0.01.
+                # words, shuffled ones are not better; docs/vectors.md has what either costs.
                 chosen = slice(number, None, steps)
                 share = (epoch + number / steps) / settings.epochs
                 lr = settings.lr + (LOWEST_LR - settings.lr) * share
