@@ -123,8 +123,9 @@ class _Training:
             0, self.ids
         )
         ids, documents = self.ids[kept], self.documents[kept]
-        first = window + int(torch.randint(SPAN, (1,), generator=self.random, device=self.device))
-        padding = first, SPAN - 1 - (len(ids) + first - window - 1) % SPAN + window
+        lead = int(torch.randint(SPAN, (1,), generator=self.random, device=self.device))
+        centres = math.ceil(max(lead + len(ids), 1) / SPAN) * SPAN  # one span at least, though all words may be skipped
+        padding = window + lead, centres - lead - len(ids) + window
         pad = torch.nn.functional.pad
         cut = SPAN + 2 * window, SPAN
         return pad(ids, padding).unfold(0, *cut), pad(documents, padding, value=-1).unfold(0, *cut)
