@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python benchmarks/serve_load.py
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
+	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist

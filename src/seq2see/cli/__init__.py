@@ -22,6 +22,7 @@ from seq2see.cli.model import describe
 from seq2see.cli.runs import runs
 from seq2see.cli.train import train
 from seq2see.cli.translate import translate
+from seq2see.cli.vectors import vectors_app
 from seq2see.errors import UserError
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ app.command("explain")(explain)
 app.command("explore")(explore)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=Spread)(check)
+app.add_typer(vectors_app, name="vectors")
 app.command("model")(describe)
 app.command("lesson")(lesson)
 
