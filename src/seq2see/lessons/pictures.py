@@ -1,5 +1,6 @@
 """What the lessons' pictures have in common. Words in them are English: matplotlib brings no Devanagari letters."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,3 +46,15 @@ def save(figure: "Figure", path: Path | str) -> None:
         figure.savefig(path, dpi=130)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def heat(
+    axes: "Axes", numbers: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], title: str,
+    signed: bool = False,
+) -> None:  # fmt: skip
+    """A table as colours: from white to blue or, where numbers have a sign, from orange over white to blue."""
+    most = max(abs(number) for row in numbers for number in row) or 1.0
+    axes.imshow(numbers, cmap="PuOr" if signed else "Blues", vmin=-most if signed else 0, vmax=most, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_title(title, fontsize=10, loc="left")
