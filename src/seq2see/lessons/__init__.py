@@ -73,9 +73,15 @@ LESSONS: dict[str, Lesson] = {
     lesson.name: lesson
     for lesson in (
         Lesson("similarity", "How alike two words are: dot product, cosine, scaled dot product.", "measures"),
-        Lesson("context", "Self-attention with no parameters: a word becomes a mixture of its sentence.", "words_in_context"),
+        Lesson(
+            "context",
+            "Self-attention with no parameters: a word becomes a mixture of its sentence.",
+            "words_in_context",
+        ),
         Lesson("lookup", "Query, key and value: a dictionary that answers softly.", "soft_lookup"),
-        Lesson("qkv", "Learned self-attention, in rows and in columns, and why it must be learned.", "queries_keys_values"),
+        Lesson(
+            "qkv", "Learned self-attention, in rows and in columns, and why it must be learned.", "queries_keys_values"
+        ),
         Lesson("saturation", "Why scores are divided by √d: without it softmax saturates.", "without_scaling"),
         Lesson("order", "Why positions are added: without them a sentence is a bag of words.", "without_positions"),
         Lesson("leak", "Why the decoder is masked: without it training leaks the answer.", "without_mask"),

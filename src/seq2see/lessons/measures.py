@@ -10,13 +10,13 @@ from itertools import combinations
 from pathlib import Path
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from seq2see.directory import Model
-from seq2see.lessons.models import bundled, read
+from seq2see.lessons.models import bundled, read, reader
 from seq2see.lessons.pictures import heat, panels, save
-from seq2see.lessons.tables import Features, Table, as_table, as_tensor, attention
+from seq2see.lessons.tables import Features, Table, as_table, as_tensor
 from seq2see.lessons.telling import Grid, Story, matrix
+from seq2see.look.similarity import compared
 
 WORDS: Features = {"cherry": (1, 4), "orange": (0, 3), "phone": (3, 0)}
 DOCUMENT: Features = {"orange": (0, 3, 0), "phone": (4, 0, 0), "apple": (2, 2, 0), "and": (0, 0, 2), "an": (0, 0, 3)}
@@ -46,20 +46,21 @@ def similarity(
     words: Features = WORDS, document: Features = DOCUMENT, sentence: str = "an apple phone", model: Model | None = None
 ) -> Similarity:
     """The tables of the notes, and of a sentence in a model."""
-    seen = read(bundled(model), sentence)
+    e = read(bundled(model), sentence)
+    own = reader(e)
+    static, contextual = (alike(own.words, e.trace[f"{own.stack}.{name}"]) for name in ("embedded", "vectors"))
     return Similarity(
         alike(tuple(words), as_tensor(list(words.values()), "words")),
         alike(tuple(document), as_tensor(list(document.values()), "document")),
         sentence,
-        alike(seen.words, seen.trace[f"{seen.stack}.embedded"]),
-        alike(seen.words, seen.trace[f"{seen.stack}.vectors"]),
+        static,
+        contextual,
     )
 
 
 def alike(words: Sequence[str], vectors: Tensor) -> Alike:
-    """Dot and scaled dot are what attention computes before its softmax; the cosine is the dot product of unit vectors."""
-    steps, units = attention(vectors, vectors, vectors), F.normalize(vectors.double(), dim=-1)
-    return Alike(tuple(words), vectors.shape[-1], steps.scores, as_table(units @ units.mT), steps.scaled)
+    dot, cosine, scaled = (as_table(compared(vectors, measure)) for measure in ("dot", "cosine", "scaled"))
+    return Alike(tuple(words), vectors.shape[-1], dot, cosine, scaled)
 
 
 def story(result: Similarity) -> Story:
@@ -73,6 +74,11 @@ def story(result: Similarity) -> Story:
         decimals=3,
     )
     root = many.width**0.5
+    static, contextual = result.static, result.contextual
+    one, other = max(
+        combinations(range(len(static.words)), 2),
+        key=lambda pair: abs(static.cosine[pair[0]][pair[1]] - contextual.cosine[pair[0]][pair[1]]),
+    )
     return Story(
         "two words are alike if their vectors are. The notes compare them by the dot product, by the cosine (the dot "
         "product of vectors made of length 1) and by the dot product divided by √d, d the number of features.",
@@ -82,17 +88,18 @@ def story(result: Similarity) -> Story:
             matrix(many.scaled, many.words, many.words, f"Divided by √{many.width} = {root:.3f}:"),
             matrix(many.cosine, many.words, many.words, "Cosines:"),
             matrix(
-                result.static.cosine, result.static.words, result.static.words,
+                static.cosine, static.words, static.words,
                 f'Cosines of a model\'s own vectors, "{result.sentence}", as they are looked up:',
             ),
             matrix(
-                result.contextual.cosine, result.static.words, result.static.words,
+                contextual.cosine, static.words, static.words,
                 "And after the encoder, which has let the words look at each other:",
             ),
         ),
         "the dot product grows with the length of the vectors, the cosine does not: a long vector is like everything. "
         "The scaled one only changes the unit, which matters when an exponential follows (lesson: scaling). In the "
-        "model, words that mean nothing to each other when looked up can be alike in a sentence.",
+        f'model, the sentence has moved its words: "{static.words[one]}" and "{static.words[other]}" most, from '
+        f"{static.cosine[one][other]:.2f} to {contextual.cosine[one][other]:.2f}.",
         _slips(),
     )  # fmt: skip
 

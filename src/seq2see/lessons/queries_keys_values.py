@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seq2see.directory import Model
 from seq2see.errors import UserError
-from seq2see.lessons.models import bundled, read
+from seq2see.lessons.models import bundled, read, reader
 from seq2see.lessons.pictures import heat, panels, save
 from seq2see.lessons.tables import Features, Steps, Table, as_table, as_tensor, attention
 from seq2see.lessons.telling import Grid, Story, brief, matrix
@@ -44,7 +44,9 @@ class QKV:
     values: Table
     steps: Steps
     columns_apart: float  # the column form against the row form: the largest difference
-    as_written_apart: float  # the column form as the notes write it, on a model's first head: as a share of what is right
+    as_written_apart: (
+        float  # the column form as the notes write it, on a model's first head: as a share of what is right
+    )
     idioms: tuple[Idiom, ...]  # none where the model is no translator
 
 
@@ -56,12 +58,13 @@ def qkv(
     """X · W for queries, keys and values, and what attention makes of them."""
     x = as_tensor(list(embeddings.values()), "embeddings")
     maps = [
-        as_tensor(table, name)
-        for table, name in ((query_weights, "W_Q"), (key_weights, "W_K"), (value_weights, "W_V"))
+        as_tensor(table, name) for table, name in ((query_weights, "W_Q"), (key_weights, "W_K"), (value_weights, "W_V"))
     ]
     for table, name in zip(maps, ("W_Q", "W_K", "W_V"), strict=True):
         if len(table) != x.shape[-1]:
-            raise UserError(f"{name} has {len(table)} rows, but an embedding {x.shape[-1]} numbers: X · W needs as many")
+            raise UserError(
+                f"{name} has {len(table)} rows, but an embedding {x.shape[-1]} numbers: X · W needs as many"
+            )
     if maps[0].shape != maps[1].shape:
         raise UserError(f"W_Q makes {maps[0].shape[-1]} numbers and W_K {maps[1].shape[-1]}: q · k needs as many")
     q, k, v = (x @ table for table in maps)
@@ -87,9 +90,9 @@ def _as_written_apart(model: Model, sentence: str) -> float:
     """V softmax(QᵀK / √p), down the columns, of words that stand in columns: the notes' line, to the letter. (Of the notes'
     own numbers, whose Q is K, it would be right: QᵀK = KᵀQ.)
     """
-    seen = read(model, sentence)
-    place = f"{seen.stack}.0.{seen.attention}"
-    q, k, v = (seen.trace[f"{place}.{name}"][:, 0] for name in ("queries", "keys", "values"))  # [n, d]: the first head's
+    e = read(model, sentence)
+    place = reader(e).places[0]
+    q, k, v = (e.trace[f"{place}.{name}"][:, 0] for name in ("queries", "keys", "values"))  # [n, d]: the first head's
     Q, K, V = q.mT, k.mT, v.mT
     right = _rows(q, k, v)
     return float(((V @ (Q.mT @ K / len(Q) ** 0.5).softmax(dim=0)).mT - right).norm() / right.norm())
@@ -100,7 +103,7 @@ def _apart(one: Tensor, other: Tensor) -> float:
 
 
 def _idiom(model: Model, text: str) -> Idiom:
-    *alone, whole = model.translate([*read(model, text).words[:-1], text])
+    *alone, whole = model.translate([*read(model, text).sources[:-1], text])
     return Idiom(text, tuple(alone), whole)
 
 

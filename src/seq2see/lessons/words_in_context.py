@@ -137,7 +137,7 @@ def _slips() -> tuple[str, ...]:
 
     apple = fruit.normalised[0]
     return (
-        f'"Orange ⇒ 0.57 apple + 0.43 orange" is apple\'s line ({apple[0]:.2f} and {apple[3]:.2f}), not orange\'s.',
+        f"\"Orange ⇒ 0.57 apple + 0.43 orange\" is apple's line ({apple[0]:.2f} and {apple[3]:.2f}), not orange's.",
         f'by the exponential apple is "0.55 Apple + 0.45 Orange", but e^4.62 and e^3.46 make it '
         f'{share(fruit, "apple", "apple", "orange")}; orange "0.44 apple + 0.56 Orange" is '
         f"{share(fruit, 'orange', 'apple', 'orange')}.",
