@@ -82,9 +82,19 @@ LESSONS: dict[str, Lesson] = {
         Lesson(
             "qkv", "Learned self-attention, in rows and in columns, and why it must be learned.", "queries_keys_values"
         ),
-        Lesson("saturation", "Why scores are divided by √d: without it softmax saturates.", "without_scaling"),
-        Lesson("order", "Why positions are added: without them a sentence is a bag of words.", "without_positions"),
-        Lesson("leak", "Why the decoder is masked: without it training leaks the answer.", "without_mask"),
+        Lesson("scaling", "Why √d: the variance of a dot product grows with the dimension.", "dot_products"),
+        Lesson("saturation", "The same in training: undivided scores saturate softmax.", "without_scaling"),
+        Lesson("heads", "Many heads: several perspectives on one sentence.", "many_heads"),
+        Lesson("positions", "Sines and cosines of the position, and why a word count will not do.", "waves"),
+        Lesson("order", "Positions in training: without them a sentence is a bag of words.", "without_positions"),
+        Lesson("norms", "Layer norm against batch norm, and what padding does to them.", "two_norms"),
+        Lesson("encoder", "A block of the encoder; attention is global, feed-forward local.", "encoder_block"),
+        Lesson("mask", "Masked attention: no position sees a later one.", "masking"),
+        Lesson("leak", "The mask in training: without it the answer leaks.", "without_mask"),
+        Lesson("decoder", "The decoder, taught all places at once and used one by one.", "decoder_block"),
+        Lesson("cross", "Cross-attention: the output's words ask the input's.", "two_sequences"),
+        Lesson("next", "The next token: unembedding, every layer's guess, temperature.", "next_token"),
+        Lesson("senses", "One word in several sentences: static against contextual vectors.", "word_senses"),
     )
 }
 __all__ = ["LESSONS", "Lesson", *LESSONS]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -8,8 +8,11 @@ from torch import Tensor
 
 from seq2see.directory import Model, load
 from seq2see.errors import UserError, nearest
+from seq2see.lessons.telling import Grid
 from seq2see.look.explain import Explanation, explain
 from seq2see.look.intervene import Intervention
+
+SMALL = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", ".concatenated")  # steps within a step
 
 
 def bundled(model: Model | None) -> Model:
@@ -59,6 +62,18 @@ def reader(e: Explanation) -> Reader:
     if config.has_encoder:
         return Reader("encoder", "self", e.sources, config.encoder_layers)
     return Reader("decoder", "masked", e.reads, config.decoder_layers)
+
+
+def steps_of(e: Explanation, block: str) -> Grid:
+    """The steps of a block such as `encoder.0`, in the order of the computation: the shape of each, and what it is."""
+    rows = []
+    for name in e.trace.names(f"{block}.*"):
+        if name.endswith(SMALL) or (name.endswith(".masked") and ".masked." not in name):
+            continue
+        value = e.trace[name]
+        shape = " × ".join(f"{size:,}" for size in value.shape)
+        rows.append((name.removeprefix(f"{block}."), shape, e.trace.quantity(name).formula))
+    return Grid(("step", "shape", "what it is"), tuple(rows), f"The steps of {block}:")
 
 
 def place_of(word: str, words: Sequence[str]) -> int:

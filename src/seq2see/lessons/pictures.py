@@ -1,10 +1,13 @@
-"""What the lessons' pictures have in common. Words in them are English: matplotlib brings no Devanagari letters."""
+"""What the lessons' pictures have in common. Words in them are English unless a font is asked for: matplotlib brings no
+Devanagari letters.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2see.errors import UserError
+from seq2see.look.plots import pyplot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,8 +17,10 @@ if TYPE_CHECKING:
 WITH, WITHOUT = "#0072b2", "#d55e00"
 
 
-def panels(columns: int, rows: int = 1) -> tuple["Figure", list["Axes"]]:
-    """An empty picture of so many panels."""
+def panels(columns: int, rows: int = 1, any_script: bool = False) -> tuple["Figure", list["Axes"]]:
+    """An empty picture of so many panels; words in any script need a font for it."""
+    if any_script:
+        pyplot()
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -58,3 +63,10 @@ def heat(
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     axes.set_title(title, fontsize=10, loc="left")
+    if len(rows) > 12 or len(columns) > 12:
+        return
+    for i, row in enumerate(numbers):
+        for j, number in enumerate(row):
+            dark = abs(number) > 0.6 * most
+            text = f"{number:.3g}" if abs(number) >= 0.005 else ""
+            axes.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")

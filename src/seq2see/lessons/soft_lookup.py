@@ -109,5 +109,6 @@ def draw(result: Lookup, path: Path | str) -> None:
         axes.barh(places, widths, left=left, label=f"{name} {result.values[i]:g}")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(places, [f"{t:g}" for t in result.temperatures])
-    label(axes, f'"{result.query}": who is answered with', "weight", "temperature")
+    label(axes, f'"{result.query}": who is answered with', "weight", "temperature", legend=False)
+    axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     save(figure, path)
