@@ -18,6 +18,7 @@ from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
 from seq2see.cli.runs import runs
 from seq2see.cli.train import train
+from seq2see.cli.vectors import vectors_app
 from seq2see.errors import UserError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command("runs")(runs)
 app.command("evaluate", cls=Spread)(evaluate)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=Spread)(check)
+app.add_typer(vectors_app, name="vectors")
 app.command("model")(describe)
 app.command("lesson")(lesson)
 

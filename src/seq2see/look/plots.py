@@ -78,6 +78,24 @@ def attention(weights: Tensor, rows: Sequence[str], columns: Sequence[str], path
     save(figure, path)
 
 
+def points(
+    places: Mapping[str, tuple[float, float]], path: Path, axes: tuple[str, str], arrows: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Words where they lie on two axes, with arrows from some to others."""
+    plt = pyplot()
+    figure, axis = plt.subplots(figsize=(8, 6.5))
+    axis.scatter(*zip(*places.values(), strict=True), s=14, color="#1f5fa8", zorder=3)
+    for start, end in arrows:
+        style = {"arrowstyle": "->", "color": "#c2571a", "alpha": 0.7, "shrinkA": 4, "shrinkB": 4}
+        axis.annotate("", places[end], places[start], arrowprops=style)
+    for word, place in places.items():
+        axis.annotate(word, place, xytext=(4, 3), textcoords="offset points", fontsize=9 if len(places) < 60 else 7)
+    axis.set(xlabel=axes[0], ylabel=axes[1])
+    axis.margins(0.12)
+    axis.grid(alpha=0.25)
+    save(figure, path)
+
+
 def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
