@@ -72,6 +72,7 @@ class Lesson:
 LESSONS: dict[str, Lesson] = {
     lesson.name: lesson
     for lesson in (
+        Lesson("words", "Words to numbers: one-hot, TF-IDF, Word2Vec, and why apple is an average.", "words_to_numbers"),
         Lesson("similarity", "How alike two words are: dot product, cosine, scaled dot product.", "measures"),
         Lesson(
             "context",
@@ -94,6 +95,7 @@ LESSONS: dict[str, Lesson] = {
         Lesson("decoder", "The decoder, taught all places at once and used one by one.", "decoder_block"),
         Lesson("cross", "Cross-attention: the output's words ask the input's.", "two_sequences"),
         Lesson("next", "The next token: unembedding, every layer's guess, temperature.", "next_token"),
+        Lesson("directions", "Directions in vector space: king − man + woman, how plural a word is.", "meaning_directions"),
         Lesson("senses", "One word in several sentences: static against contextual vectors.", "word_senses"),
     )
 }

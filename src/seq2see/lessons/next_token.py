@@ -151,6 +151,8 @@ def story(result: Next) -> Story:
     if not result.reply:
         chat += "\n(This model translates. With --model FOLDER of a language model, its reply stands here.)"
     best = max(range(len(result.logits)), key=result.logits.__getitem__)
+    fitted = _fitted(LOGITS, PRINTED)
+    remade = ", ".join(f"{sum(PRINTED) * p:.2f}" for p in _at(LOGITS, fitted))
     shares = [f"{row[best]:.2f}" for row in result.probabilities]
     return Story(
         'unembedding. The notes: "use a matrix, match the last vector to a list of 50,000 vocabulary", "unembedding is a '
@@ -165,8 +167,8 @@ def story(result: Next) -> Story:
         f"{shares[-1]}: smaller T is sharper, larger T flatter, and T → 0 always takes the best.",
         (
             f"the probabilities printed beside the logits are those of no softmax at T = 1 (which gives the best token "
-            f"{_at(LOGITS, 1.0)[4]:.2f}, not 0.35). They fit T = {_fitted(LOGITS, PRINTED):.1f}, and add to "
-            f"{sum(PRINTED):.2f}: other tokens have the remaining {1 - sum(PRINTED):.2f}.",
+            f"{_at(LOGITS, 1.0)[4]:.2f}, not 0.35). They add to {sum(PRINTED):.2f}, so that other tokens have "
+            f"{1 - sum(PRINTED):.2f}, and fit T = {fitted:.1f}: {sum(PRINTED):.2f} · softmax(x/{fitted:.1f}) is {remade}.",
             'the exponent is written "x/b" above and "x/T" below: T in both.',
         ),
     )  # fmt: skip
