@@ -19,10 +19,24 @@ from typing import TYPE_CHECKING, Any
 from seq2see.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from seq2see.lessons.decoder_block import decoder as decoder
+    from seq2see.lessons.dot_products import scaling as scaling
+    from seq2see.lessons.encoder_block import encoder as encoder
+    from seq2see.lessons.many_heads import heads as heads
+    from seq2see.lessons.masking import mask as mask
+    from seq2see.lessons.meaning_directions import directions as directions
+    from seq2see.lessons.measures import similarity as similarity
+    from seq2see.lessons.next_token import next as next
+    from seq2see.lessons.soft_lookup import lookup as lookup
     from seq2see.lessons.telling import Story
+    from seq2see.lessons.two_norms import norms as norms
+    from seq2see.lessons.two_sequences import cross as cross
+    from seq2see.lessons.waves import positions as positions
     from seq2see.lessons.without_mask import leak as leak
     from seq2see.lessons.without_positions import order as order
     from seq2see.lessons.without_scaling import saturation as saturation
+    from seq2see.lessons.word_senses import senses as senses
+    from seq2see.lessons.words_to_numbers import words as words
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,9 @@ class Lesson:
 LESSONS: dict[str, Lesson] = {
     lesson.name: lesson
     for lesson in (
-        Lesson("words", "Words to numbers: one-hot, TF-IDF, Word2Vec, and why apple is an average.", "words_to_numbers"),
+        Lesson(
+            "words", "Words to numbers: one-hot, TF-IDF, Word2Vec, and why apple is an average.", "words_to_numbers"
+        ),
         Lesson("similarity", "How alike two words are: dot product, cosine, scaled dot product.", "measures"),
         Lesson(
             "context",
@@ -95,11 +111,13 @@ LESSONS: dict[str, Lesson] = {
         Lesson("decoder", "The decoder, taught all places at once and used one by one.", "decoder_block"),
         Lesson("cross", "Cross-attention: the output's words ask the input's.", "two_sequences"),
         Lesson("next", "The next token: unembedding, every layer's guess, temperature.", "next_token"),
-        Lesson("directions", "Directions in vector space: king − man + woman, how plural a word is.", "meaning_directions"),
+        Lesson(
+            "directions", "Directions in vector space: king − man + woman, how plural a word is.", "meaning_directions"
+        ),
         Lesson("senses", "One word in several sentences: static against contextual vectors.", "word_senses"),
     )
 }
-__all__ = ["LESSONS", "Lesson", *LESSONS]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["LESSONS", "Lesson", *LESSONS]
 
 
 def __getattr__(name: str) -> Any:

@@ -43,7 +43,9 @@ class Decoder:
     written: Pass  # its own translation
     step_by_step: tuple[float, ...]  # the same probabilities, as the search met them one token at a time
     taught: Pass  # a translation that was given
-    prefixes_apart: float  # the taught pass against one pass for each beginning: largest difference of a log-probability
+    prefixes_apart: (
+        float  # the taught pass against one pass for each beginning: largest difference of a log-probability
+    )
 
 
 def decoder(

@@ -96,7 +96,8 @@ def story(result: Scaling) -> Story:
 
     def rows(spreads: Sequence[Spread]) -> tuple[tuple[float, ...], ...]:
         return tuple(
-            (s.dimensions, s.variance, s.variance / s.dimensions, s.scaled, s.largest, s.largest_scaled) for s in spreads
+            (s.dimensions, s.variance, s.variance / s.dimensions, s.scaled, s.largest, s.largest_scaled)
+            for s in spreads
         )
 
     times = ", ".join(f"c = {c:.3g}: {ratio:.3g}" for c, ratio in result.multiples)

@@ -60,7 +60,9 @@ def encoder(
     one, other = read(chosen, sentence), read(chosen, changed)
     own, length = reader(one), len(reader(other).words)
     if len(own.words) != length:
-        raise UserError(f"{len(own.words)} tokens against {length}: change a word without changing the number of tokens")
+        raise UserError(
+            f"{len(own.words)} tokens against {length}: change a word without changing the number of tokens"
+        )
     block, first = f"{own.stack}.0", own.places[0]
     inputs = f"{own.stack}.input"
     places = (inputs, f"{first}.values", f"{first}.projected", f"{block}.feed_forward.output", f"{own.stack}.vectors")
@@ -73,7 +75,9 @@ def encoder(
     leaving = (f"{first}.projected", f"{block}.feed_forward.output")
     reached = [_nudged(one, name, end, place) for name, end in zip(entering, leaving, strict=True)]
     right, written = _residual()
-    sizes = tuple(_sizes(name, each) for name, each in (("the paper's", preset("paper-base")), ("this model's", config)))
+    sizes = tuple(
+        _sizes(name, each) for name, each in (("the paper's", preset("paper-base")), ("this model's", config))
+    )
     return Encoder(
         sentence, changed, own.words, steps_of(one, block), places, rows, place, reached[0], reached[1], sizes,
         config.norm_first, right, written,
@@ -98,7 +102,9 @@ def _residual() -> tuple[float, float]:
     """The paper's add & norm of the second sub-layer on a small untrained block, by the parts that its trace shows."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = Transformer(ModelConfig(shape="encoder", vocabulary=20, width=32, heads=4, encoder_layers=1, feed_forward=64))
+        model = Transformer(
+            ModelConfig(shape="encoder", vocabulary=20, width=32, heads=4, encoder_layers=1, feed_forward=64)
+        )
     with trace(model.eval()) as t:
         output = model(Packed.of([[3, 1, 4, 1, 5]]))
     x, z, r = (t[f"encoder.{name}"] for name in ("input", "0.self.projected", "0.feed_forward.output"))

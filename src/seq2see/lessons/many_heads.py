@@ -14,7 +14,7 @@ from seq2see.directory import Model
 from seq2see.lessons.models import bundled, place_of, read, reader
 from seq2see.lessons.pictures import heat, panels, save
 from seq2see.lessons.tables import Table, as_table
-from seq2see.lessons.telling import Cell, Grid, Story, quoted
+from seq2see.lessons.telling import Grid, Row, Story, quoted
 from seq2see.look.flow import ablations, weights
 from seq2see.look.intervene import without
 from seq2see.model.layers import SelfAttention
@@ -104,7 +104,7 @@ def story(result: Heads) -> Story:
         count = len(a.looks[0][0])
         for start in range(0, count, ACROSS):
             shown = range(start, min(start + ACROSS, count))
-            rows: list[tuple[Cell, ...]] = []
+            rows: list[Row] = []
             for layer in range(len(a.looks[0])):
                 for c, name in enumerate(a.candidates):
                     rows.append((f"layer {layer}" if c == 0 else "", name, *(a.looks[c][layer][h] for h in shown)))

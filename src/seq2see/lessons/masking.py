@@ -48,7 +48,9 @@ def mask(
     chosen = bundled(model)
     config = chosen.config.model
     if not (0 <= layer < config.decoder_layers and 0 <= head < config.heads):
-        raise UserError(f"layer {layer}, head {head} of {config.decoder_layers} layers of {config.heads} heads, from 0 on")
+        raise UserError(
+            f"layer {layer}, head {head} of {config.decoder_layers} layers of {config.heads} heads, from 0 on"
+        )
     e = read(chosen, sentence, target)
     place = f"decoder.{layer}.masked"
     scaled, masked, weights = (e.trace[f"{place}.{name}", 0][head] for name in ("scaled", "masked", "weights"))

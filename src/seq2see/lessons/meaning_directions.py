@@ -10,7 +10,7 @@ from pathlib import Path
 
 from seq2see.errors import UserError
 from seq2see.lessons.pictures import WITH, WITHOUT, label, panels, save
-from seq2see.lessons.telling import Cell, Grid, Story
+from seq2see.lessons.telling import Grid, Row, Story
 from seq2see.vectors import Vectors, Word2Vec, fit_word2vec
 
 ANALOGIES = (
@@ -33,6 +33,7 @@ class Question:
     c: str
     answer: str
     rank: int  # 0 where a word has no vector
+    rank_of_a: int  # which is the rank that a itself would have, if it could be the answer
     best: tuple[tuple[str, float], ...]
     missing: tuple[str, ...]
 
@@ -83,19 +84,20 @@ def _question(vectors: Vectors, words: Sequence[str]) -> Question:
     a, b, c, answer = words
     missing = tuple(word for word in words if word not in vectors)
     if missing:
-        return Question(a, b, c, answer, 0, (), missing)
+        return Question(a, b, c, answer, 0, 0, (), missing)
     found = vectors.analogy(a, b, c, answer, count=3)
-    return Question(a, b, c, answer, found.rank, tuple((near.word, near.score) for near in found.best), ())
+    best = tuple((near.word, near.score) for near in found.best)
+    return Question(a, b, c, answer, found.rank, found.given[a], best, ())
 
 
 def story(result: Directions) -> Story:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for q in result.questions:
-        asked = f"{q.a} − {q.b} + {q.c}"
+        sum_of = f"{q.a} − {q.b} + {q.c}"
         if q.missing:
-            rows.append((asked, q.answer, "–", f"no vector of {', '.join(q.missing)}"))
+            rows.append((sum_of, q.answer, "–", f"no vector of {', '.join(q.missing)}"))
         else:
-            rows.append((asked, q.answer, q.rank, ", ".join(f"{word} {score:.2f}" for word, score in q.best)))
+            rows.append((sum_of, q.answer, q.rank, ", ".join(f"{word} {score:.2f}" for word, score in q.best)))
     plural = sorted(result.measured, key=lambda each: -each[1])
     first = [q for q in result.questions if q.rank == 1]
     asked = [q for q in result.questions if q.rank]
@@ -109,12 +111,12 @@ def story(result: Directions) -> Story:
             f"({len(result.pairs)} pairs). {result.right} of them lie the right way along the mean of the others. Other words:",
             Grid(("", "how plural"), tuple(plural)),
         ),
-        f"{len(first)} of {len(asked)} answers come first; the rank tells how far off the others are, out of {result.size:,}. A "
-        "word has to be frequent for its vector to know what it is: bring vectors of a large text, --set vectors=FILE, to "
+        f"{len(first)} of {len(asked)} answers come first; the rank tells how far off the others are, out of {result.size:,}. "
+        "A word has to be frequent for its vector to know what it is: bring vectors of a large text, --set vectors=FILE, to "
         "see king and queen (seq2see vectors fit makes them).",
         (
-            "≈ is the nearest word only if king, man and woman themselves may not be the answer, as everybody counts: with "
-            "them the nearest is often king.",
+            "≈ does not mean that the sum lands on queen: the three words given are not counted as answers, and if they were, "
+            f"the first of them, king, would come first in {sum(q.rank_of_a == 1 for q in asked)} of these {len(asked)}.",
         ),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from seq2see.errors import UserError
 from seq2see.lessons.models import bundled, read
 from seq2see.lessons.pictures import label, panels, save
 from seq2see.lessons.tables import Table
-from seq2see.lessons.telling import Cell, Grid, Story
+from seq2see.lessons.telling import Grid, Row, Story
 from seq2see.look.explain import Explanation
 from seq2see.look.lens import lens
 
@@ -69,7 +69,9 @@ def next(
 ) -> Next:  # fmt: skip
     """The notes' logits at several temperatures, and a model's own predictions everywhere."""
     if len(logits) != len(printed) or len(logits) < 2 or not all(t > 0 for t in temperatures) or min(printed) <= 0:
-        raise UserError(f"{len(logits)} logits, {len(printed)} probabilities: as many, two at least, all T and p above 0")
+        raise UserError(
+            f"{len(logits)} logits, {len(printed)} probabilities: as many, two at least, all T and p above 0"
+        )
     chosen = bundled(model)
     e = read(chosen, sentence)
     rows = tuple(_at(logits, t) for t in temperatures)
@@ -139,7 +141,7 @@ def story(result: Next) -> Story:
         tuple((p.reads, p.guesses[0][0], p.guesses[0][1], *(_guess(g) for g in p.guesses[1:3])) for p in result.places),
         f"{result.source} → {result.output}: every place predicts its own next token",
     )
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for i, place in enumerate(result.places):
         rows.append((place.writes, *(f"{_guess(layer.guesses[i])}, {layer.ranks[i]}" for layer in result.layers)))
     names = [_layer(layer.name) for layer in result.layers]
@@ -147,7 +149,7 @@ def story(result: Next) -> Story:
         ("in the end", *names), tuple(rows),
         "What each layer would say there if the model stopped (p, and the rank of what it says in the end):",
     )  # fmt: skip
-    chat = f'A conversation is one text to a language model:\n{result.prompt.rstrip()} {result.reply or "…"}'
+    chat = f"A conversation is one text to a language model:\n{result.prompt.rstrip()} {result.reply or '…'}"
     if not result.reply:
         chat += "\n(This model translates. With --model FOLDER of a language model, its reply stands here.)"
     best = max(range(len(result.logits)), key=result.logits.__getitem__)

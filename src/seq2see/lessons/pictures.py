@@ -63,10 +63,10 @@ def heat(
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     axes.set_title(title, fontsize=10, loc="left")
-    if len(rows) > 12 or len(columns) > 12:
+    if len(columns) > 8:
         return
     for i, row in enumerate(numbers):
         for j, number in enumerate(row):
             dark = abs(number) > 0.6 * most
-            text = f"{number:.3g}" if abs(number) >= 0.005 else ""
+            text = f"{number:.2f}" if abs(number) < 10 else f"{number:.1f}"
             axes.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")

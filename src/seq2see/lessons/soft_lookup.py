@@ -15,7 +15,7 @@ from torch import Tensor
 from seq2see.errors import UserError
 from seq2see.lessons.pictures import label, panels, save
 from seq2see.lessons.tables import Table, attention
-from seq2see.lessons.telling import Grid, Story
+from seq2see.lessons.telling import Grid, Row, Story
 
 GUESTS: Mapping[str, float] = {"Smith": 200, "Summer": 201, "Smeeth": 202}
 TEMPERATURES = (0.1, 0.5, 1.0, 3.0)
@@ -69,7 +69,7 @@ def _distance(one: str, other: str) -> int:
 
 def story(result: Lookup) -> Story:
     heads = tuple(f"T = {t:g}" for t in result.temperatures)
-    rows: list[tuple[str | float | None, ...]] = [
+    rows: list[Row] = [
         (name, f"{value:g}", distance, int(shared), *(row[i] for row in result.weights))
         for i, (name, value, distance, shared) in enumerate(
             zip(result.keys, result.values, result.distances, result.shared, strict=True)

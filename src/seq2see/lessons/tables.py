@@ -36,8 +36,8 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, causal: bool = Fals
     """softmax(Q Kᵀ / √d) V of one sentence, [n, d], [m, d] and [m, d]."""
     rows, columns = Layout.of([len(queries)]), Layout.of([len(keys)])
     kept = Trace("relu", only=["*"])
-    one_head = (x.double()[:, None] for x in (queries, keys, values))  # [n, 1, d]
-    attend_openly(*one_head, rows, columns, causal, taps=OpenTaps(kept, rows=rows, keys=columns))
+    q, k, v = (x.double()[:, None] for x in (queries, keys, values))  # [n, 1, d]: one head
+    attend_openly(q, k, v, rows, columns, causal, taps=OpenTaps(kept, rows=rows, keys=columns))
     scores, scaled, weights = (as_table(kept[name][0, 0]) for name in ("scores", "scaled", "weights"))
     return Steps(scores, scaled, weights, as_table(kept["heads"][:, 0]))
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 Cell = str | float | None
+Row = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Grid:
     """A table. Numbers are kept as they are and rounded only when shown."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[Row, ...]
     caption: str = ""
     decimals: int = 2
     shaded: bool = False  # weights: the larger the brighter
@@ -41,8 +42,8 @@ def matrix(
     decimals: int = 2, corner: str = "", shaded: bool = False,
 ) -> Grid:  # fmt: skip
     """A grid of numbers with names on both sides."""
-    body = tuple((name, *line) for name, line in zip(rows, numbers, strict=True))
-    return Grid((corner, *columns), body, caption, decimals, shaded)
+    body: list[Row] = [(name, *line) for name, line in zip(rows, numbers, strict=True)]
+    return Grid((corner, *columns), tuple(body), caption, decimals, shaded)
 
 
 def tell(name: str, story: Story, console: Console) -> None:

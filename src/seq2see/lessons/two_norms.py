@@ -70,7 +70,9 @@ def norms(
     """The table both ways, then with rows of zeros under it, then a batch of a model."""
     x = as_tensor(samples, "samples")
     if len(x) < 2 or min(padding, default=0) < 0:
-        raise UserError(f"{len(x)} samples and padding {list(padding)}: batch norm needs two rows, and padding 0 or more")
+        raise UserError(
+            f"{len(x)} samples and padding {list(padding)}: batch norm needs two rows, and padding 0 or more"
+        )
     names = NAMES if x.shape[1] == len(NAMES) else tuple(f"f{i + 1}" for i in range(x.shape[1]))
     return Norms(
         names, as_table(x), _numbers(x.mean(0)), _numbers(x.std(0, correction=0)), as_table(batch_norm(x)),

@@ -71,7 +71,10 @@ def _crossed(e: Explanation) -> Crossed:
 
 def _french(steps: int, seed: int) -> tuple[Crossed, float]:
     phrases = [
-        (" ".join((the, *adjectives, noun)), " ".join((THE[the], NOUNS[noun], *(ADJECTIVES[a] for a in adjectives[::-1]))))
+        (
+            " ".join((the, *adjectives, noun)),
+            " ".join((THE[the], NOUNS[noun], *(ADJECTIVES[a] for a in adjectives[::-1]))),
+        )
         for the, noun in product(THE, NOUNS)
         for count in (0, 1, 2)
         for adjectives in permutations(ADJECTIVES, count)

@@ -177,7 +177,7 @@ def story(result: Positions) -> Story:
                 )
             )
     return Story(
-        'attention does not know the order of words, so a vector of the position is added to each. The notes want a '
+        "attention does not know the order of words, so a vector of the position is added to each. The notes want a "
         'function that is "bounded, continuous, periodic": sines and cosines, sin(pos / 10000^(2i/d)) and the cosine '
         "of the same.",
         tuple(parts),

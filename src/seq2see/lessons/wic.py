@@ -16,7 +16,8 @@ from seq2see.directory import Model
 from seq2see.errors import UserError
 from seq2see.look.trace import trace
 from seq2see.model.layout import Packed
-from seq2see.text.words import Span, spaced
+from seq2see.text.pieces import Span
+from seq2see.text.words import spaced
 
 BATCH = 64  # sentences that go through the model at a time
 
@@ -48,7 +49,12 @@ def wic_accuracy(model: Model, folder: Path, places: Sequence[str]) -> WiC:
     on_dev = [float(((row > t) == dev.same).float().mean()) for row, (t, _) in zip(near_dev, found, strict=True)]
     yes = float(dev.same.float().mean())
     return WiC(
-        tuple(places), tuple(t for t, _ in found), tuple(a for _, a in found), tuple(on_dev), len(dev.same), max(yes, 1 - yes)
+        tuple(places),
+        tuple(t for t, _ in found),
+        tuple(a for _, a in found),
+        tuple(on_dev),
+        len(dev.same),
+        max(yes, 1 - yes),
     )
 
 
@@ -60,7 +66,9 @@ def _read(folder: Path, name: str) -> _Pairs:
     except OSError as error:
         raise UserError(f"cannot read WiC from {folder}: {error.strerror} ({error.filename})") from error
     if len(lines) != len(answers):
-        raise UserError(f"{folder}: {len(lines)} pairs in {name}.data.txt, but {len(answers)} answers in {name}.gold.txt")
+        raise UserError(
+            f"{folder}: {len(lines)} pairs in {name}.data.txt, but {len(answers)} answers in {name}.gold.txt"
+        )
     first, second = [], []
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
@@ -103,7 +111,9 @@ def _threshold(near: Tensor, same: Tensor) -> tuple[float, float]:
     ordered, index = near.sort()
     yes = same[index].float()
     # With the threshold after the i-th, all before are answered no and all behind yes.
-    right = torch.cat([yes.new_zeros(1), (1 - yes).cumsum(0)]) + yes.sum() - torch.cat([yes.new_zeros(1), yes.cumsum(0)])
+    right = (
+        torch.cat([yes.new_zeros(1), (1 - yes).cumsum(0)]) + yes.sum() - torch.cat([yes.new_zeros(1), yes.cumsum(0)])
+    )
     best = int(right.argmax())
     threshold = ordered[best - 1] if best else ordered[0] - 1
     return float(threshold), float(right[best] / len(near))

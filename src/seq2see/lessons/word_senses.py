@@ -14,7 +14,7 @@ from seq2see.directory import Model
 from seq2see.lessons.models import bundled
 from seq2see.lessons.pictures import label, panels, save
 from seq2see.lessons.tables import Table, as_table
-from seq2see.lessons.telling import Grid, Story
+from seq2see.lessons.telling import Grid, Row, Story
 from seq2see.lessons.wic import WiC, wic_accuracy
 from seq2see.look.similarity import senses as senses_of
 
@@ -61,9 +61,7 @@ def _word(model: Model, word: str, sentences: Sequence[str]) -> Word:
     if model.config.model.shape == "encoder-decoder":
         translated = model.translate(found.sentences)
     pairs = list(combinations(range(len(found.sentences)), 2))
-    means = tuple(
-        sum(float(table[i, j]) for i, j in pairs) / max(len(pairs), 1) for table in found.cosines
-    )
+    means = tuple(sum(float(table[i, j]) for i, j in pairs) / max(len(pairs), 1) for table in found.cosines)
     return Word(
         word, found.sentences, tuple(translated), found.places, tuple(as_table(table) for table in found.cosines), means
     )
@@ -72,16 +70,17 @@ def _word(model: Model, word: str, sentences: Sequence[str]) -> Word:
 def story(result: Senses) -> Story:
     parts: list[str | Grid] = []
     for word in result.words:
-        rows = [
+        rows: list[Row] = [
             (i + 1, sentence, word.translations[i] if word.translations else "")
             for i, sentence in enumerate(word.sentences)
         ]
         parts.append(Grid(("", "", ""), tuple(rows), f'"{word.word}":'))
         pairs = list(combinations(range(len(word.sentences)), 2))[:10]
-        table = tuple(
-            (_place(name), *(word.cosines[p][i][j] for i, j in pairs), word.means[p]) for p, name in enumerate(word.places)
-        )
-        parts.append(Grid(("cosine of", *(f"{i + 1}·{j + 1}" for i, j in pairs), "mean"), table))
+        table: list[Row] = [
+            (_place(name), *(word.cosines[p][i][j] for i, j in pairs), word.means[p])
+            for p, name in enumerate(word.places)
+        ]
+        parts.append(Grid(("cosine of", *(f"{i + 1}·{j + 1}" for i, j in pairs), "mean"), tuple(table)))
     if result.wic is not None:
         wic = result.wic
         rows_of_wic = tuple(zip(map(_place, wic.places), wic.thresholds, wic.train, wic.dev, strict=True))
@@ -95,24 +94,23 @@ def story(result: Senses) -> Story:
         tuple(parts),
         f"looked up, a word is the same everywhere (cosine 1); layer by layer its sentences part it: {', '.join(falls)}. "
         "Where the meanings differ the cosine should fall further than where they agree; the translations show whether the "
-        "model told them apart."
-        + ("" if result.wic else " --set wic=FOLDER measures it on the pairs of WiC."),
+        "model told them apart." + ("" if result.wic else " --set wic=FOLDER measures it on the pairs of WiC."),
     )
 
 
 def _place(name: str) -> str:
-    _, what, *rest = name.split(".")
+    what = name.split(".")[1]
     return {"embedded": "looked up", "input": "+ position", "vectors": "at the end"}.get(what, f"block {what}")
 
 
 def draw(result: Senses, path: Path | str) -> None:
-    figure, axes = panels(len(result.words))
-    for side, word in zip(axes, result.words, strict=True):
+    figure, axes = panels(2, (len(result.words) + 1) // 2)
+    for side, word in zip(axes, result.words, strict=False):
         for i, j in combinations(range(len(word.sentences)), 2):
             heights = [table[i][j] for table in word.cosines]
             side.plot(range(len(heights)), heights, "o-", markersize=3, linewidth=1, label=f"{i + 1} · {j + 1}")
         side.set_xticks(range(len(word.places)), [_place(name) for name in word.places], rotation=30, fontsize=7)
-        side.set_ylim(-0.1, 1.05)
+        side.set_ylim(0, 1.05)
         label(side, f'"{word.word}": two sentences', "", "cosine")
         side.legend(frameon=False, fontsize=7, ncols=2)
     save(figure, path)

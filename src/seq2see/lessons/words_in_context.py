@@ -13,7 +13,7 @@ from torch import Tensor
 from seq2see.lessons.measures import DOCUMENT
 from seq2see.lessons.pictures import WITH, WITHOUT, label, panels, save
 from seq2see.lessons.tables import Features, Table, as_table, as_tensor, attention, vectors_of
-from seq2see.lessons.telling import Grid, Story, matrix
+from seq2see.lessons.telling import Grid, Row, Story, matrix
 
 NAMES = ("tech", "fruit", "other")
 SENTENCES = ("apple and an orange", "an apple phone")
@@ -97,7 +97,7 @@ def _bank(sentence: str, features: Features, given: Tensor) -> Bank:
 def story(result: Contexts) -> Story:
     parts: list[str | Grid] = []
     for each in result.sentences:
-        rows = []
+        rows: list[Row] = []
         for i, word in enumerate(each.words):
             ways = (("", each.scaled), ("plain", each.normalised), ("softmax", each.related), ("of all", each.weights))
             rows += [(word if not name else "", name or "score", *numbers[i]) for name, numbers in ways]
@@ -157,12 +157,13 @@ def draw(result: Contexts, path: Path | str) -> None:
     """The first two features, each word an arrow from where it was to where its sentence moves it."""
     figure, axes = panels(len(result.sentences))
     for side, each in zip(axes, result.sentences, strict=True):
-        for old, plain, new, word in zip(each.vectors, each.plain, each.moved, each.words, strict=True):
+        for i, word in enumerate(each.words):
+            old, plain, new = ((table[i][0], table[i][1]) for table in (each.vectors, each.plain, each.moved))
             for end, colour, style in ((plain, WITHOUT, ":"), (new, WITH, "-")):
                 arrow = {"arrowstyle": "->", "color": colour, "linestyle": style, "linewidth": 1.6}
-                side.annotate("", end[:2], old[:2], arrowprops=arrow)
-            side.plot(*old[:2], "o", color="black", markersize=4)
-            side.annotate(word, old[:2], (5, 5), textcoords="offset points", fontsize=9)
+                side.annotate("", end, old, arrowprops=arrow)
+            side.plot(*old, "o", color="black", markersize=4)
+            side.annotate(word, old, (5, 5), textcoords="offset points", fontsize=9)
         side.plot([], [], ":", color=WITHOUT, label="by plain normalising")
         side.plot([], [], "-", color=WITH, label="by softmax")
         side.margins(0.2)

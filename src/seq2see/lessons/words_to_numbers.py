@@ -63,7 +63,7 @@ def words(
     if not all(0 < share < 1 for share in shares) or sentences < 20:
         raise UserError(f"shares {list(shares)} of {sentences} sentences: between 0 and 1, of 20 at least")
     counted = fit_tf_idf(documents)
-    terms = sorted(counted.words, key=lambda term: (-float(counted.counts[counted.place(term)]), term))[:8]
+    terms = list(counted.words[:8])  # the most frequent
     cosines = counted.similarity(terms)
     pairs = sorted(
         ((terms[i], terms[j], float(cosines[i, j])) for i, j in combinations(range(len(terms)), 2)), key=lambda p: -p[2]
@@ -101,7 +101,9 @@ def story(result: Words) -> Story:
     (one, other, near), *_ = result.alike
     mixtures = Grid(
         ("fruit : phone", "to fruits", "to phones", "share of fruit"),
-        tuple((f"{m.fruit_sentences} : {m.phone_sentences}", m.to_fruit, m.to_phones, m.share) for m in result.mixtures),
+        tuple(
+            (f"{m.fruit_sentences} : {m.phone_sentences}", m.to_fruit, m.to_phones, m.share) for m in result.mixtures
+        ),
         f'Word2Vec of sentences about fruit and about phones, both with "{ASKED}": its mean cosine to each',
     )
     return Story(
@@ -133,6 +135,7 @@ def draw(result: Words, path: Path | str) -> None:
     at = range(len(result.mixtures))
     axes.bar([i - 0.2 for i in at], [m.to_fruit for m in result.mixtures], 0.4, color=WITHOUT, label="to the fruits")
     axes.bar([i + 0.2 for i in at], [m.to_phones for m in result.mixtures], 0.4, color=WITH, label="to the phones")
+    axes.set_ylim(0, 1.25)
     axes.set_xticks(at, [f"{m.fruit_sentences} : {m.phone_sentences}" for m in result.mixtures])
     label(axes, f'Where "{ASKED}" lies, by Word2Vec', "sentences, fruit : phone", "mean cosine")
     save(figure, path)
