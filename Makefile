@@ -43,6 +43,7 @@ bench: setup
 	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
+	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist

@@ -5,6 +5,7 @@ words are alike that occur in the same documents. Both are sparse: nearly all nu
 from collections.abc import Callable, Iterable
 
 import torch
+from torch import Tensor
 
 from seq2see.vectors.reading import read
 from seq2see.vectors.table import Vectors
@@ -17,7 +18,7 @@ def fit_one_hot(
     text = read(documents, min_count, lower, progress)
     size = len(text.words)
     place = torch.arange(size)
-    matrix = torch.sparse_coo_tensor(torch.stack([place, place]), torch.ones(size), (size, size), is_coalesced=True)
+    matrix = _sparse(place, place, torch.ones(size), (size, size))
     return Vectors(text.words, matrix, "one-hot", lower, text.counts)
 
 
@@ -31,5 +32,9 @@ def fit_tf_idf(
     rows, columns = cells // size[1], cells % size[1]
     rarity = (size[1] / rows.bincount().double()).log()  # [words]
     values = (times * rarity[rows]).float()
-    matrix = torch.sparse_coo_tensor(torch.stack([rows, columns]), values, size, is_coalesced=True)
+    matrix = _sparse(rows, columns, values, size)
     return Vectors(text.words, matrix, "tf-idf", lower, text.counts)
+
+
+def _sparse(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
+    return torch.sparse_coo_tensor(torch.stack([rows, columns]), values, size, is_coalesced=True, check_invariants=True)

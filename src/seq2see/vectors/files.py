@@ -69,11 +69,12 @@ def load(path: Path) -> Parts:
             f"cannot read the vectors {path}: {error}; a file in word2vec's text format is named .txt or .vec"
         ) from error
     words = tuple(held["words"].numpy().tobytes().decode().split("\n"))
-    matrix = held.get("matrix")
-    if matrix is None:
-        shape = json.loads(about["shape"])
-        matrix = torch.sparse_coo_tensor(held["places"], held["values"], shape, is_coalesced=True)
+    matrix = held["matrix"] if "matrix" in held else _sparse(held["places"], held["values"], json.loads(about["shape"]))
     return words, matrix, about["method"], json.loads(about["lower"]), held.get("counts")
+
+
+def _sparse(places: Tensor, values: Tensor, shape: list[int]) -> Tensor:
+    return torch.sparse_coo_tensor(places, values, shape, is_coalesced=True, check_invariants=True)
 
 
 def _save_text(vectors: "Vectors", path: Path) -> None:

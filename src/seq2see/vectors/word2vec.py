@@ -26,12 +26,11 @@ Objective = Literal["skip-gram", "cbow"]
 
 SPAN = 16  # L
 SHARED = 16  # K
-# Spans of a step. Larger steps want fewer, larger operations: a GPU gains, while a CPU's cache overflows.
-SPANS = {"cpu": 32, "cuda": 512, "mps": 512}
+SPANS = 64  # of a step, at most
 STEPS = 500  # of an epoch, at least: a short text takes fewer spans a step
 # A step adds up the gradients of all places of a word, computed before any of them was followed; one after the other,
 # each would have found less to do. Past about so many places, more of them no longer move the word further.
-MOST = 30.0
+MOST = 8.0
 LOWEST_LR = 1e-4
 
 
@@ -90,7 +89,7 @@ class _Training:
         shape = len(text.words), settings.width
         self.inputs = (torch.rand(shape, generator=self.random, device=device) * 2 - 1) / settings.width
         self.outputs = torch.zeros(shape, device=device)
-        self.ids, self.documents = text.ids.long().to(device), text.documents.to(device)
+        self.ids, self.documents = text.ids.to(device), text.documents.to(device)
         self.kept = _kept(text.counts, settings.sample).to(device)  # [words]
         # Whole numbers, since the running sum of a large vocabulary needs more digits than some devices have.
         heap = text.counts.double().pow(0.75).cumsum(0)
@@ -103,12 +102,15 @@ class _Training:
         settings, step = self.settings, skip_gram if self.settings.objective == "skip-gram" else cbow
         for epoch in range(settings.epochs):
             spans, owners = self._spans()
-            order = torch.randperm(len(spans), generator=self.random, device=self.device)
-            size = min(SPANS[self.device.type], math.ceil(len(spans) / STEPS))
-            for number, chosen in enumerate(order.split(size)):
-                share = (epoch + number * size / len(spans)) / settings.epochs
+            steps = math.ceil(len(spans) / min(SPANS, math.ceil(len(spans) / STEPS)))
+            for number in range(steps):
+                # From all over the text, and the next of each in the next step: read in order, as the original does, a
+                # word that crowds a page soon has nothing more to learn from it. Shuffled spans learn more of what a page
+                # is about, and less of what a word is like.
+                chosen = slice(number, None, steps)
+                share = (epoch + number / steps) / settings.epochs
                 lr = settings.lr + (LOWEST_LR - settings.lr) * share
-                self._step(step, spans[chosen], owners[chosen], lr)
+                self._step(step, spans[chosen].long(), owners[chosen], lr)
                 yield share
         yield 1.0
 
@@ -117,7 +119,9 @@ class _Training:
         document of each place. Both [all spans, H].
         """
         window = self.settings.window
-        kept = torch.rand(len(self.ids), generator=self.random, device=self.device) < self.kept[self.ids]
+        kept = torch.rand(len(self.ids), generator=self.random, device=self.device) < self.kept.index_select(
+            0, self.ids
+        )
         ids, documents = self.ids[kept], self.documents[kept]
         first = window + int(torch.randint(SPAN, (1,), generator=self.random, device=self.device))
         padding = first, SPAN - 1 - (len(ids) + first - window - 1) % SPAN + window
@@ -143,7 +147,11 @@ class _Training:
 
     def _scale(self, ids: Tensor) -> Tensor:
         """How far each place may move its word, 1 for a word with few places in this step."""
-        times = ids.flatten().bincount(minlength=len(self.heap))[ids].float()
+        places = ids.flatten()
+        # Not bincount, for which the host would wait for a GPU.
+        times = torch.zeros(len(self.heap), device=self.device).index_add_(0, places, torch.ones_like(places).float())[
+            ids
+        ]
         return MOST / times * (1 - (-times / MOST).exp())
 
 
