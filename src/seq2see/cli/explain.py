@@ -11,6 +11,7 @@ from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from seq2see.decode.search import Search
     from seq2see.directory import Model
@@ -116,15 +117,24 @@ def _switched_off(text: str, model: "Model") -> "Intervention":
     return without(attention, int(head))
 
 
+def _headline(e: "Explanation") -> "Text":
+    """The text and what became of it."""
+    from rich.text import Text
+
+    from seq2see.look.explain import harmless
+
+    return Text(harmless(e.source)).append("  →  ", style="dim").append(harmless(e.output), style="bold")
+
+
 def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
     from seq2see.look.alignment import View, word_alignment
     from seq2see.look.flow import ablations, entropies
-    from seq2see.look.pictures import draw_attention, draw_heads, headline
+    from seq2see.look.pictures import draw_attention, draw_heads
     from seq2see.look.tables import attention_table
 
-    console.print(headline(e))
+    console.print(_headline(e))
     table = attention_table(e, name, head)
     sure = "" if table.probabilities is None else "; P: how sure it was of what it wrote"
     console.print(f"\n[bold]{table.title}[/]  [dim]in %{sure}[/]")
@@ -141,9 +151,9 @@ def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> 
 def _tell_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
     from seq2see.look.changes import changes
     from seq2see.look.explain import again
-    from seq2see.look.pictures import draw_changes, headline
+    from seq2see.look.pictures import draw_changes
 
-    console.print(headline(before))
+    console.print(_headline(before))
     console.print(f"\n[bold]Without {', '.join(heads)}[/]  [dim]P in %, the output held fixed[/]")
     console.print(draw_changes(changes(before, again(before, *after.interventions))))
     if before.hypothesis is not None:
@@ -155,7 +165,7 @@ def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console"
     from rich.text import Text
 
     from seq2see.look.contributions import contributions
-    from seq2see.look.explain import beam_at
+    from seq2see.look.explain import beam_at, harmless
     from seq2see.look.lens import alternatives, lens
     from seq2see.look.pictures import draw_alternatives, draw_contributions, draw_lens
 
@@ -172,7 +182,7 @@ def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console"
     if search.beam > 1 and e.hypothesis is not None:
         console.print(f"\n[bold]The beam[/]  [dim]after {step} tokens: score, and what it had[/]")
         for one in beam_at(e.model, e.source, step, interventions=e.interventions, search=search):
-            text = e.model.tokenizers[1].decode(one.tokens)
+            text = harmless(e.model.tokenizers[1].decode(one.tokens))
             console.print(Text(f"{one.score:8.3f}  {text}").append(" <end>" if one.finished else " …", style="dim"))
 
 

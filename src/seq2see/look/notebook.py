@@ -2,7 +2,7 @@
 
 from html import escape
 
-from seq2see.look.explain import Explanation
+from seq2see.look.explain import Explanation, harmless
 from seq2see.look.flow import attentions
 from seq2see.look.lens import alternatives
 from seq2see.look.pictures import statistics
@@ -21,7 +21,7 @@ def explanation_html(e: Explanation, top: int = 3) -> str:
     names = attentions(e)
     looked = [name for name in names if name.endswith(".cross")] or names
     parts = [
-        f"<p>{escape(e.source)} → <b>{escape(e.output)}</b></p>",
+        f"<p>{escape(harmless(e.source))} → <b>{escape(harmless(e.output))}</b></p>",
         _table(attention_table(e, looked[-1])),
         _folded("what each row might have written", _alternatives(e, top)),
         *(_folded(name, _table(attention_table(e, name))) for name in names),

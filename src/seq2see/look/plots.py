@@ -6,6 +6,7 @@ Letters in an SVG are outlines, so that Devanagari is shaped as it was here what
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +36,28 @@ def pyplot() -> Any:
     except ImportError as error:
         raise UserError('pictures need matplotlib: pip install "seq2see[plot]"') from error
     matplotlib.use("Agg")
-    from matplotlib import font_manager, pyplot
+    from matplotlib import pyplot
 
-    manager = font_manager.fontManager
-    for path in font_manager.findSystemFonts():  # its own list is cached, and does not know a font installed since
-        if any(name.replace(" ", "").lower() in path.replace("-", "").lower() for name in DEVANAGARI):
-            manager.addfont(path)
-    known = {font.name for font in manager.ttflist}
-    found = [font for font in DEVANAGARI if font in known]
+    found = _fonts()
     pyplot.rcParams["font.family"] = [LATIN, *found]
     pyplot.rcParams["svg.fonttype"] = "path"
     if not found:
         print('no font for Devanagari was found: install one, such as Debian\'s "fonts-lohit-deva"', file=sys.stderr)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
     return pyplot
+
+
+@cache
+def _fonts() -> list[str]:
+    """The fonts for Devanagari that are here."""
+    from matplotlib import font_manager
+
+    manager = font_manager.fontManager
+    for path in font_manager.findSystemFonts():  # its own list is cached, and does not know a font installed since
+        if any(name.replace(" ", "").lower() in path.replace("-", "").lower() for name in DEVANAGARI):
+            manager.addfont(path)
+    known = {font.name for font in manager.ttflist}
+    return [font for font in DEVANAGARI if font in known]
 
 
 def curves(panels: Mapping[str, Curves], path: Path) -> None:
