@@ -23,7 +23,7 @@ EMBEDDINGS: Features = {
     "Pizza": (0.1, 2.13), "is": (0.11, 2.13), "awesome": (0.21, 3.13), "<EOS>": (0.8, 0.9),
 }  # fmt: skip
 WEIGHTS = ((0.78, 2.0), (0.9, 1.7))  # "Query Weights T", and the same for keys and values
-IDIOMS = ("a piece of cake", "This is a piece of cake.", "I ate a piece of cake.")
+IDIOMS = ("piece of cake", "This is a piece of cake.", "I ate a piece of cake.")
 # The notes' line of weights as printed and as read out, and the values that it meets.
 PRINTED, READ_OUT, VALUES = (0.38, 0.40, 0.24), (0.36, 0.40, 0.24), (0.6, -0.35, 3.86)
 
