@@ -86,19 +86,15 @@ class Lesson:
 LESSONS: dict[str, Lesson] = {
     lesson.name: lesson
     for lesson in (
-        Lesson(
-            "words", "Words to numbers: one-hot, TF-IDF, Word2Vec, and why apple is an average.", "words_to_numbers"
-        ),
+        Lesson("words", "Words to numbers: one-hot, TF-IDF, Word2Vec; apple is an average.", "words_to_numbers"),
         Lesson("similarity", "How alike two words are: dot product, cosine, scaled dot product.", "measures"),
         Lesson(
             "context",
-            "Self-attention with no parameters: a word becomes a mixture of its sentence.",
+            "Self-attention without parameters: a word as a mixture of words.",
             "words_in_context",
         ),
         Lesson("lookup", "Query, key and value: a dictionary that answers softly.", "soft_lookup"),
-        Lesson(
-            "qkv", "Learned self-attention, in rows and in columns, and why it must be learned.", "queries_keys_values"
-        ),
+        Lesson("qkv", "Learned self-attention, in rows and in columns.", "queries_keys_values"),
         Lesson("scaling", "Why √d: the variance of a dot product grows with the dimension.", "dot_products"),
         Lesson("saturation", "The same in training: undivided scores saturate softmax.", "without_scaling"),
         Lesson("heads", "Many heads: several perspectives on one sentence.", "many_heads"),
@@ -111,9 +107,7 @@ LESSONS: dict[str, Lesson] = {
         Lesson("decoder", "The decoder, taught all places at once and used one by one.", "decoder_block"),
         Lesson("cross", "Cross-attention: the output's words ask the input's.", "two_sequences"),
         Lesson("next", "The next token: unembedding, every layer's guess, temperature.", "next_token"),
-        Lesson(
-            "directions", "Directions in vector space: king − man + woman, how plural a word is.", "meaning_directions"
-        ),
+        Lesson("directions", "Directions that mean something: king − man + woman, plurals.", "meaning_directions"),
         Lesson("senses", "One word in several sentences: static against contextual vectors.", "word_senses"),
     )
 }

@@ -118,9 +118,9 @@ def story(result: Heads) -> Story:
             told += f"Without it ln P of the same translation changes by {-a.worth:+.2f}: {a.output} → {a.without}"
         parts.append(told)
     return Story(
-        'one attention has one table of weights, "only one perspective"; the notes: "the man saw the astronomer with a '
-        'telescope" has two meanings, so "we use more than one self-attention", and "reduce 512 → 64 to handle '
-        'computation".',
+        'several attentions side by side. The notes: one captures "only ONE perspective", but "The man saw the '
+        'astronomer with a telescope" has two meanings; so "we use more than one Self-Attention", and "reduce 512 → 64 to '
+        'handle computation".',
         tuple(parts),
         "eight heads of 64 cost what one of 512 does; eight of 512 would cost eight times as much. The heads look at "
         "different words. Nobody told them what to look for, so do not expect one for each question: where a weight is "

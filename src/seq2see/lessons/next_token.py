@@ -157,8 +157,8 @@ def story(result: Next) -> Story:
     remade = ", ".join(f"{sum(PRINTED) * p:.2f}" for p in _at(LOGITS, fitted))
     shares = [f"{row[best]:.2f}" for row in result.probabilities]
     return Story(
-        'unembedding. The notes: "use a matrix, match the last vector to a list of 50,000 vocabulary", "unembedding is a '
-        'classifier"; every other vector is there "to predict what goes right after it"; "T is larger, more weight to lower '
+        'unembedding. The notes: "use a matrix, match the last vector, to a list, of 50,000 vocabulary"; "unembedding is '
+        'a classifier"; every other vector is there "to predict what goes right after it"; "T is larger, more weight to lower '
         'value".',
         (
             f"The last vector ({result.width} numbers) times the vector of the token it chose is {result.product:.4f}; the "

@@ -132,7 +132,7 @@ def story(result: QKV) -> Story:
         parts.append(Grid(("", ""), rows + learned, "An idiom, by a model that was trained on examples of it:"))
     return Story(
         "three linear maps make a query, a key and a value of every word, the same maps for all words. The notes: "
-        'Attention(Q, K, V) = Softmax(QKᵀ/√d_K)V; without weights "there is no learning from dataset", and "piece of '
+        'Attention(Q, K, V) = Softmax(QKᵀ/√d_K)V; without weights "there is no learning from DATASET", and "piece of '
         'cake" is translated word by word.',
         tuple(parts),
         "everything after X·W is the lesson `context` again. What is new stands in W: with W learned, which word looks "

@@ -140,7 +140,7 @@ def story(result: Norms) -> Story:
     real = result.real
     return Story(
         'two ways to norm. The notes: batch norm goes "across batch, column wise", layer norm "across features"; '
-        '"padding zeros will effect over all calculation" of the first: "a sentence with 3 words & >100 trailing zeros".',
+        'padding "zeros will effect over all calculation" of the first: "3 words & >100 trailing zeros".',
         (
             given,
             matrix(result.batch, rows, result.names, "Batch norm, down the columns: every column has mean 0 and σ 1"),

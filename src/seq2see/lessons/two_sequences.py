@@ -103,9 +103,9 @@ def story(result: Cross) -> Story:
     )
     heads, width = first.queries[1:]
     return Story(
-        'cross-attention, "the first instance where encoder & decoder input meets". The notes: the "query comes from the '
-        'output sequence, key & value from the input sequence", and the "number of outputs is the number of output '
-        'sequences", so order and size may differ.',
+        'cross-attention, the "first instance where Encoder & Decoder input meets". The notes: the query comes from the '
+        "output sequence, key and value from the input sequence, and there are as many outputs as queries: so order and "
+        "size may differ.",
         (
             *parts,
             Grid(("", "words in", "words out", "links that cross"), sizes),

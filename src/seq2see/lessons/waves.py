@@ -151,7 +151,7 @@ def story(result: Positions) -> Story:
                 (f"code({p}) · code({p + result.shift})", _short(a), _short(b))
                 for p, a, b in zip(result.places, result.counts_at, result.waves_at, strict=True)
             ),
-            'The notes\' three faults of a count, "unbounded, discrete, no relative positioning", measured:',
+            "The notes' three faults of a count (unbounded, discrete, not relative), measured:",
         ),
         f"PE(pos + {result.shift}) is PE(pos) turned, the same turn for every pos: the two differ by "
         f"{brief(result.rotation_apart)} at most.",
@@ -178,7 +178,7 @@ def story(result: Positions) -> Story:
             )
     return Story(
         "attention does not know the order of words, so a vector of the position is added to each. The notes want a "
-        'function that is "bounded, continuous, periodic": sines and cosines, sin(pos / 10000^(2i/d)) and the cosine '
+        "function that is bounded, continuous and periodic: sines and cosines, sin(pos / 10000^(2i/d)) and the cosine "
         "of the same.",
         tuple(parts),
         "fast waves tell neighbours apart and slow ones the beginning from the end, as the low and the high bits of a "

@@ -89,8 +89,8 @@ def story(result: Senses) -> Story:
     falls = [f'"{word.word}" {word.means[0]:.2f} → {word.means[-1]:.2f}' for word in result.words]
     return Story(
         'context changes meaning. The notes: static embeddings give "bank" the same vector by the money and by the river; '
-        '"after the first step the mole would mean the sum", and only then can "the surrounding embeddings pass the '
-        'contextual information".',
+        'after the first step "mole" means "the sum" of all it can mean, and only then have its neighbours "the chances to '
+        'pass the contextual information".',
         tuple(parts),
         f"looked up, a word is the same everywhere (cosine 1); layer by layer its sentences part it: {', '.join(falls)}. "
         "Where the meanings differ the cosine should fall further than where they agree; the translations show whether the "

@@ -107,8 +107,8 @@ def story(result: Words) -> Story:
         f'Word2Vec of sentences about fruit and about phones, both with "{ASKED}": its mean cosine to each',
     )
     return Story(
-        'words to numbers. The notes: one-hot, TF-IDF, Word2Vec; and of the last that it "captures average meaning of a '
-        'word, depending on the data set": with 9K sentences of 10K about the fruit, apple is something like [0.9, 0.1].',
+        'words to numbers. The notes: one-hot, TF-IDF, Word2Vec; the last captures the "Average Meaning" of a word, '
+        '"depending on the Data set": with 9K sentences of 10K about the fruit, apple is something like [0.9, 0.1].',
         (
             matrix(result.one_hot, result.words, result.words, "One-hot: a word is a place, all are as far apart", 0),
             Grid(("", ""), tuple(zip(numbers, result.documents, strict=True)), "Four documents:"),
