@@ -14,7 +14,7 @@ from seq2see.directory import Model
 from seq2see.lessons.models import bundled, place_of, read, reader
 from seq2see.lessons.pictures import heat, panels, save
 from seq2see.lessons.tables import Table, as_table
-from seq2see.lessons.telling import Grid, Row, Story, quoted
+from seq2see.lessons.telling import Grid, Row, Story
 from seq2see.look.flow import ablations, weights
 from seq2see.look.intervene import without
 from seq2see.model.layers import SelfAttention
@@ -110,8 +110,9 @@ def story(result: Heads) -> Story:
                     rows.append((f"layer {layer}" if c == 0 else "", name, *(a.looks[c][layer][h] for h in shown)))
             caption = f'"{a.sentence}" Where each head looks from "{a.asks}":' if start == 0 else ""
             parts.append(Grid(("", "", *(f"h {h}" for h in shown)), tuple(rows), caption, shaded=True))
+        shares = [f"{name} {table[a.layer][a.head]:.0%}" for name, table in zip(a.candidates, a.looks, strict=True)]
         told = (
-            f"Head {a.head} of layer {a.layer} gives {quoted(a.candidates)} {a.share:.0%} together; a head that looks "
+            f"Head {a.head} of layer {a.layer} gives them most: {', '.join(shares)}, {a.share:.0%} together; a head that looks "
             f"everywhere alike, {a.chance:.0%}. "
         )
         if a.output:
