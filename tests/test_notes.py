@@ -294,7 +294,7 @@ def test_wic_is_answered_by_a_threshold_chosen_on_other_pairs(tmp_path: Path) ->
     assert found.dev[0] == 0.5  # looked up, the word is the same everywhere
     assert found.dev[-1] == found.train[-1] > 0.5
     near, same = torch.tensor([0.9, 0.1, 0.6, 0.3]), torch.tensor([True, False, True, False])
-    assert _threshold(near, same) == (pytest.approx(0.3), 1.0)
+    assert _threshold(near, same) == pytest.approx((0.3, 1.0))
     (tmp_path / "dev.gold.txt").write_text("T\n")
     with pytest.raises(UserError, match=r"4 pairs in dev\.data\.txt, but 1 answers"):
         lessons.senses(wic=str(tmp_path))
