@@ -75,7 +75,7 @@ def _trained(sentences: int, seed: int) -> Vectors:
     from seq2see.text.sample import sample
 
     texts = [pair.source for pair in sample(pairs=sentences, seed=seed).train]
-    return fit_word2vec(texts, Word2Vec(width=50, epochs=10, min_count=3, seed=seed))
+    return fit_word2vec(texts, Word2Vec(width=50, window=2, epochs=20, min_count=3, seed=seed))
 
 
 def _question(vectors: Vectors, words: Sequence[str]) -> Question:
