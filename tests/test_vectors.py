@@ -199,6 +199,12 @@ def test_every_pair_of_a_document_is_trained_on_and_no_other(window: int) -> Non
     assert {found[i, j] for i, j in wanted if abs(i - j) == 1} == {20}
 
 
+def test_a_text_all_of_whose_words_may_be_skipped_has_vectors() -> None:
+    for seed in range(5):
+        vectors = fit_word2vec(["the king spoke to the queen"], Word2Vec(width=4, min_count=1, sample=1e-6, seed=seed))
+        assert vectors.matrix.shape == (5, 4)
+
+
 def test_few_words_repeated_often_stay_finite() -> None:
     vectors = fit_word2vec(["one two three one two"] * 20_000, Word2Vec(width=8, epochs=1, sample=0, lr=0.05))
     assert vectors.matrix.abs().max() < 20

@@ -26,10 +26,11 @@ Objective = Literal["skip-gram", "cbow"]
 
 SPAN = 16  # L
 SHARED = 16  # K
-SPANS = 64  # of a step, at most
+# Spans of a step, at most. More of them are less like one pair after the other; a GPU cannot do with fewer.
+SPANS = {"cpu": 16, "cuda": 64, "mps": 64}
 STEPS = 500  # of an epoch, at least: a short text takes fewer spans a step
-# A step adds up the gradients of all places of a word, computed before any of them was followed; one after the other,
-# each would have found less to do. Past about so many places, more of them no longer move the word further.
+# A step adds up the gradients of all places of a word, computed before any of them was followed; one after the other, each
+# would have found less to do. In a text of few words that grows without bound, so past so many places they share.
 MOST = 8.0
 LOWEST_LR = 1e-4
 
@@ -102,11 +103,10 @@ class _Training:
         settings, step = self.settings, skip_gram if self.settings.objective == "skip-gram" else cbow
         for epoch in range(settings.epochs):
             spans, owners = self._spans()
-            steps = math.ceil(len(spans) / min(SPANS, math.ceil(len(spans) / STEPS)))
+            steps = math.ceil(len(spans) / min(SPANS[self.device.type], math.ceil(len(spans) / STEPS)))
             for number in range(steps):
-                # From all over the text, and the next of each in the next step: read in order, as the original does, a
-                # word that crowds a page soon has nothing more to learn from it. Shuffled spans learn more of what a page
-                # is about, and less of what a word is like.
+                # From all over the text, and the next of each in the next step. Spans in a row would repeat the same few
+                # words, shuffled ones are not better; docs/vectors.md has what either costs.
                 chosen = slice(number, None, steps)
                 share = (epoch + number / steps) / settings.epochs
                 lr = settings.lr + (LOWEST_LR - settings.lr) * share
@@ -123,8 +123,9 @@ class _Training:
             0, self.ids
         )
         ids, documents = self.ids[kept], self.documents[kept]
-        first = window + int(torch.randint(SPAN, (1,), generator=self.random, device=self.device))
-        padding = first, SPAN - 1 - (len(ids) + first - window - 1) % SPAN + window
+        lead = int(torch.randint(SPAN, (1,), generator=self.random, device=self.device))
+        centres = math.ceil(max(lead + len(ids), 1) / SPAN) * SPAN  # one span at least, though all words may be skipped
+        padding = window + lead, centres - lead - len(ids) + window
         pad = torch.nn.functional.pad
         cut = SPAN + 2 * window, SPAN
         return pad(ids, padding).unfold(0, *cut), pad(documents, padding, value=-1).unfold(0, *cut)
@@ -152,7 +153,7 @@ class _Training:
         times = torch.zeros(len(self.heap), device=self.device).index_add_(0, places, torch.ones_like(places).float())[
             ids
         ]
-        return MOST / times * (1 - (-times / MOST).exp())
+        return (MOST / times).clamp(max=1)
 
 
 Gradients = Callable[[Tensor, Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]
