@@ -115,8 +115,8 @@ def story(result: Directions) -> Story:
         "A word has to be frequent for its vector to know what it is: bring vectors of a large text, --set vectors=FILE, to "
         "see king and queen (seq2see vectors fit makes them).",
         (
-            "≈ does not mean that the sum lands on queen: the three words given are not counted as answers, and if they were, "
-            f"the first of them, king, would come first in {sum(q.rank_of_a == 1 for q in asked)} of these {len(asked)}.",
+            "≈ does not say that the sum lands on queen: the three words given are not counted as answers. If they were, the "
+            f"first of the three would be the nearest word in {sum(q.rank_of_a == 1 for q in asked)} of these {len(asked)}.",
         ),
     )  # fmt: skip
 
