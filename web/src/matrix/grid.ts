@@ -1,0 +1,83 @@
+// A matrix that is to be seen: its figures with labels on both sides, how large its cells are, and which cell lies where.
+import type { Scale } from "../colour";
+
+export interface Grid {
+  name: string; // also of the files that it is saved in
+  rows: number;
+  cols: number;
+  data: ArrayLike<number>; // row by row
+  rowLabels: readonly string[];
+  colLabels: readonly string[];
+  rowAxis: string; // what the rows are: "query", "token"
+  colAxis: string;
+  scale: Scale;
+  most?: number; // the magnitude at the scale's end; else the largest there is
+}
+
+export interface Cell {
+  row: number;
+  col: number;
+}
+
+/** Rows, columns or single cells that go together with what is looked at: the operands of a formula. */
+export interface Lit {
+  row?: number;
+  col?: number;
+}
+
+export const at = (grid: Grid, { row, col }: Cell): number => grid.data[row * grid.cols + col];
+export const isMasked = (value: number): boolean => value === -Infinity;
+
+export function largest(grid: Grid): number {
+  if (grid.most !== undefined) return grid.most;
+  let most = 0;
+  for (let i = 0; i < grid.data.length; i++) {
+    const size = Math.abs(grid.data[i]);
+    if (size > most && size < Infinity) most = size;
+  }
+  return most;
+}
+
+export interface Geometry {
+  cellWidth: number;
+  cellHeight: number;
+  left: number; // gutters for the labels
+  top: number;
+  upright: boolean; // the columns' labels run upwards
+  numbers: boolean; // they fit
+  gap: number;
+  width: number; // of everything
+  height: number;
+}
+
+const NUMBER_WIDTH = 38;
+
+/** As large as the place allows, up to a comfortable size; `zoom` makes it larger than the place. */
+export function geometry(grid: Grid, place: number, zoom: number, measure: (text: string) => number): Geometry {
+  const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
+  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels)) + 14, place < 500 ? 84 : 132) : 8;
+  const fitting = (place - left - 8) / Math.max(grid.cols, 1);
+  const cellWidth = Math.max(3, Math.min(56, fitting)) * zoom;
+  const tall = grid.rows <= 48 ? 24 : 3;
+  const cellHeight = Math.max(tall, Math.min(34, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom);
+  const longest = widest(grid.colLabels) + 8;
+  const upright = longest > cellWidth;
+  const top = !grid.colLabels.length || cellWidth < 9 ? 8 : upright ? Math.min(longest + 4, 96) : 26;
+  return {
+    cellWidth,
+    cellHeight,
+    left,
+    top,
+    upright,
+    numbers: cellWidth >= NUMBER_WIDTH && cellHeight >= 16,
+    gap: Math.min(cellWidth, cellHeight) >= 8 ? 1 : 0,
+    width: left + grid.cols * cellWidth + 8,
+    height: top + grid.rows * cellHeight + 8,
+  };
+}
+
+export function cellAt(grid: Grid, shape: Geometry, x: number, y: number): Cell | null {
+  const col = Math.floor((x - shape.left) / shape.cellWidth);
+  const row = Math.floor((y - shape.top) / shape.cellHeight);
+  return row >= 0 && col >= 0 && row < grid.rows && col < grid.cols ? { row, col } : null;
+}

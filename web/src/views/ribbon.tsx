@@ -1,0 +1,100 @@
+// Where each word of the output looked: two lines of words, and between them bands as wide as the attention's weights.
+import { useMemo, useState } from "preact/hooks";
+import type { Tensor } from "../api";
+import { useFont, useWidth } from "../hooks";
+import { FONT } from "../matrix/paint";
+import { percent } from "../numbers";
+
+interface Props {
+  above: readonly string[];
+  below: readonly string[];
+  weights: Tensor; // [below, above]
+  row: number;
+  onRow: (row: number) => void;
+}
+
+const SPACE = 26;
+const SPECIAL = /^<.*>$/;
+const FAINT = 0.04; // a band that is thinner says nothing; with a word chosen all of its bands are shown
+
+export function Ribbon({ above, below, weights, row, onRow }: Props) {
+  const [place, width] = useWidth<HTMLDivElement>();
+  const font = useFont();
+  const [over, setOver] = useState<{ side: "above" | "below"; index: number } | null>(null);
+  const lines = useMemo(() => {
+    const ctx = document.createElement("canvas").getContext("2d")!;
+    ctx.font = `17px ${FONT}`;
+    const measured = [above, below].map((tokens) => tokens.map((token) => ctx.measureText(token).width + SPACE));
+    const lengths = measured.map((widths) => widths.reduce((a, b) => a + b, 0));
+    const whole = Math.max(...lengths, width || 0);
+    // Spread over the place, but no wider than words stand apart comfortably.
+    return {
+      whole,
+      at: measured.map((widths, i) => {
+        const extra = Math.min(48, (Math.min(whole, 1100) - lengths[i]) / Math.max(1, widths.length));
+        let x = (whole - lengths[i] - extra * widths.length) / 2;
+        return widths.map((w) => (x += w + extra) - (w + extra) / 2);
+      }),
+    };
+  }, [above, below, width, font]);
+
+  const chosen = over ?? (row >= 0 ? { side: "below" as const, index: row } : null);
+  const touches = (t: number, s: number): boolean => !chosen || (chosen.side === "below" ? chosen.index === t : chosen.index === s);
+  const weight = (t: number, s: number): number => weights.data[t * above.length + s] ?? 0;
+  const [top, bottom] = [46, 216];
+  const bands = below.flatMap((_, t) => above.map((_, s) => ({ t, s, w: weight(t, s) })));
+  const share = (side: "above" | "below", index: number): number | null => {
+    if (!chosen || chosen.side === side) return null;
+    return side === "above" ? weight(chosen.index, index) : weight(index, chosen.index);
+  };
+
+  const word = (side: "above" | "below", text: string, index: number) => {
+    const part = share(side, index);
+    const on = chosen?.side === side ? chosen.index === index : (part ?? 0) >= 0.15;
+    const y = side === "above" ? top - 12 : bottom + 26;
+    return (
+      <g
+        key={`${side}${index}`}
+        onMouseEnter={() => setOver({ side, index })}
+        onMouseLeave={() => setOver(null)}
+        onClick={() => side === "below" && onRow(index === row ? -1 : index)}
+      >
+        <rect x={lines.at[side === "above" ? 0 : 1][index] - 24} y={y - 22} width="48" height="32" fill="transparent" />
+        <text
+          class={`token${on ? " on" : chosen ? " faded" : ""}${SPECIAL.test(text) ? " end" : ""}`}
+          x={lines.at[side === "above" ? 0 : 1][index]}
+          y={y}
+        >
+          {text}
+        </text>
+        {part !== null && part >= 0.01 ? (
+          <text class="token end" x={lines.at[side === "above" ? 0 : 1][index]} y={side === "above" ? y - 22 : y + 22}>
+            {percent(part)}
+          </text>
+        ) : null}
+      </g>
+    );
+  };
+
+  return (
+    <div class="ribbon" ref={place}>
+      <svg width={lines.whole} height={270} role="img" aria-label="where each word of the output looked in the input">
+        {bands
+          .filter(({ t, s, w }) => touches(t, s) && w >= (chosen ? 0.005 : FAINT))
+          .map(({ t, s, w }) => (
+            <path
+              key={`${t},${s}`}
+              class="band"
+              d={`M${lines.at[0][s]} ${top}C${lines.at[0][s]} ${top + 80} ${lines.at[1][t]} ${bottom - 80} ${lines.at[1][t]} ${bottom}`}
+              stroke-width={Math.max(0.75, w * 16)}
+              opacity={0.12 + 0.6 * w}
+            >
+              <title>{`${below[t]} looked at ${above[s]} with ${percent(w)}`}</title>
+            </path>
+          ))}
+        {above.map((text, index) => word("above", text, index))}
+        {below.map((text, index) => word("below", text, index))}
+      </svg>
+    </div>
+  );
+}

@@ -1,0 +1,309 @@
+// Translate, or with a language model Generate: type, and the output follows; under it where each word looked, and beside it what
+// else the model could have written. The sliders act on the logits that are already here.
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { tensor, tokensOf, type Manifest } from "../api";
+import { present, useLoaded } from "../hooks";
+import { drawnNumber, filtered, percent, pickedAt, ranked, short, softmax } from "../numbers";
+import { useSession } from "../session";
+import { go, useAddress } from "../state";
+import { attentionNamed, attentions, attentionStep, title } from "../structure";
+import { Choice, Empty, Failed, Slider, Waiting } from "../ui";
+import { Ribbon } from "./ribbon";
+
+const EXAMPLES = ["I like eating ice-cream", "How are you?", "We are friends", "Congratulations", "The boy saw a bank.", "I am good"];
+
+export function Translate() {
+  const { card, text, manifest, written, busy, error } = useSession();
+  const writes = card.kind === "language model";
+  const examples = card.examples ?? (writes ? [] : EXAMPLES);
+  return (
+    <div class="stack">
+      <section class="card stack">
+        <Entry text={text} label={writes ? "Prompt" : "Text to translate"} />
+        <Output manifest={text.trim() ? manifest : null} written={written} busy={busy} />
+        {error ? <Failed error={error} /> : null}
+        <div class="controls">
+          <Search />
+          {examples.length ? (
+            <div class="examples" aria-label="examples">
+              {examples.map((example) => (
+                <button key={example} class="chip" aria-pressed={example === text} onClick={() => go({ text: example, row: -1 })}>
+                  {example}
+                </button>
+              ))}
+            </div>
+          ) : null}
+        </div>
+      </section>
+      {manifest && text.trim() ? <Details manifest={manifest} /> : text.trim() ? error ? null : <Waiting what="the first answer" /> : (
+        <Empty>
+          <p>Write something above, or choose an example.</p>
+        </Empty>
+      )}
+    </div>
+  );
+}
+
+function Entry({ text, label }: { text: string; label: string }) {
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => {
+    const element = area.current!;
+    if (element.value !== text && document.activeElement !== element) element.value = text;
+    else if (element.value.trim() !== text.trim()) element.value = text;
+    element.style.height = "auto";
+    element.style.height = `${element.scrollHeight}px`;
+  }, [text]);
+  return (
+    <label class="entry">
+      <span class="small soft">{label}</span>
+      <textarea
+        ref={area}
+        rows={1}
+        spellcheck={false}
+        maxLength={4000}
+        defaultValue={text}
+        onInput={(event) => go({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
+      />
+    </label>
+  );
+}
+
+function Output({ manifest, written, busy }: { manifest: Manifest | null; written: string; busy: boolean }) {
+  const { row } = useAddress();
+  const { card } = useSession();
+  const seen = useRef<string[]>([]);
+  const shown = manifest ? manifest.writes.map((token) => token.text) : [];
+  const same = shown.findIndex((token, i) => token !== seen.current[i]);
+  const fresh = same < 0 ? shown.length : same;
+  useEffect(() => {
+    seen.current = shown;
+  });
+  if (busy && written) return <p class="output busy" aria-live="polite">{written}</p>;
+  const first = card.kind === "language model" && manifest ? manifest.first : 0;
+  return (
+    <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={manifest?.output ?? ""}>
+      {manifest ? <Words manifest={manifest} first={first} fresh={fresh} row={row} /> : null}
+    </p>
+  );
+}
+
+/** The output as it reads, cut where its tokens meet: spaces belong to the text between them. */
+function Words({ manifest, first, fresh, row }: { manifest: Manifest; first: number; fresh: number; row: number }) {
+  let at = 0;
+  return (
+    <>
+      {manifest.writes.map((token, i) => {
+        if (i < first || token.text === "<end>") return null;
+        const place = manifest.output.indexOf(token.text, at);
+        const gap = place < 0 ? " " : manifest.output.slice(at, place);
+        if (place >= 0) at = place + token.text.length;
+        return (
+          <span key={`${i} ${token.text}`}>
+            {gap}
+            <span
+              class={`word${i >= fresh ? " new" : ""}${i === row ? " on" : ""}`}
+              style={{ animationDelay: `${Math.min(i - fresh, 30) * 28}ms` }}
+              onClick={() => go({ row: i === row ? -1 : i })}
+            >
+              {token.text}
+            </span>
+          </span>
+        );
+      })}
+    </>
+  );
+}
+
+const SEARCHES = [
+  ["greedy", "Likeliest"],
+  ["beam", "Beam"],
+  ["sample", "Sample"],
+] as const;
+
+function Search() {
+  const state = useAddress();
+  return (
+    <div class="controls">
+      <Choice label="how the next token is chosen" options={SEARCHES} value={state.search as "greedy"} onChange={(search) => go({ search, row: -1 })} />
+      {state.search === "beam" ? (
+        <label class="small soft">
+          width{" "}
+          <input type="number" min={2} max={16} value={state.beam} onInput={(event) => go({ beam: clamp(event.currentTarget.value, 2, 16) })} />
+        </label>
+      ) : null}
+      {state.search === "sample" ? (
+        <label class="small soft">
+          seed{" "}
+          <input type="number" min={0} max={99999} value={state.seed} onInput={(event) => go({ seed: clamp(event.currentTarget.value, 0, 99999) })} />
+        </label>
+      ) : null}
+    </div>
+  );
+}
+
+const clamp = (text: string, least: number, most: number): number => Math.min(most, Math.max(least, Math.round(Number(text) || least)));
+
+function Details({ manifest }: { manifest: Manifest }) {
+  const state = useAddress();
+  const { card } = useSession();
+  const row = state.row >= 0 && state.row < manifest.writes.length ? state.row : card.kind === "language model" ? manifest.first : 0;
+  return (
+    <div class="columns">
+      <div class="stack">
+        <section class="card">
+          <WhereItLooked manifest={manifest} />
+        </section>
+        {manifest.hypotheses && manifest.hypotheses.length > 1 ? (
+          <section class="card">
+            <Beam manifest={manifest} />
+          </section>
+        ) : null}
+      </div>
+      <section class="card stack">
+        <NextToken manifest={manifest} row={Math.min(row, manifest.writes.length - 1)} />
+      </section>
+    </div>
+  );
+}
+
+function WhereItLooked({ manifest }: { manifest: Manifest }) {
+  const state = useAddress();
+  const { card } = useSession();
+  const kind = card.kind === "translator" ? "cross" : "masked";
+  const all = attentions(card).filter((attention) => attention.kind === kind);
+  const named = attentionNamed(card, state.attention);
+  const attention = named.kind === kind ? named : all[all.length - 1];
+  const loaded = useLoaded(() => attentionStep(manifest, attention, state.head, "weights"), [manifest.id, attention.name, state.head]);
+  const weights = present(loaded);
+  const above = (kind === "cross" ? manifest.sources : manifest.reads).map((token) => token.text);
+  const below = manifest.writes.map((token) => token.text);
+  const fits = weights && weights.shape[0] === below.length && weights.shape[1] === above.length;
+  return (
+    <>
+      <div class="lead">
+        <div>
+          <h2>Where each word looked</h2>
+          <p class="soft small">
+            {title(attention)}, {state.head < 0 ? "mean over the heads" : `head ${state.head + 1}`}. Point at a word.
+          </p>
+        </div>
+        <div class="controls">
+          <select aria-label="layer" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value })}>
+            {all.map((one) => (
+              <option key={one.name} value={one.name}>{`layer ${one.layer + 1}`}</option>
+            ))}
+          </select>
+          <select aria-label="head" value={String(state.head)} onChange={(event) => go({ head: Number(event.currentTarget.value) })}>
+            <option value="-1">mean</option>
+            {Array.from({ length: card.config.model.heads }, (_, head) => (
+              <option key={head} value={String(head)}>{`head ${head + 1}`}</option>
+            ))}
+          </select>
+        </div>
+      </div>
+      {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
+      {fits ? <Ribbon above={above} below={below} weights={weights} row={state.row} onRow={(row) => go({ row })} /> : <Waiting what="the weights" />}
+    </>
+  );
+}
+
+const SHOWN = 8;
+
+function NextToken({ manifest, row }: { manifest: Manifest; row: number }) {
+  const state = useAddress();
+  const { card } = useSession();
+  const loaded = useLoaded(
+    async () => ({ logits: await tensor(manifest.id, "logits", `${row}`), words: (await tokensOf(card.name)).target, id: manifest.id, row }),
+    [manifest.id, row, card.name],
+  );
+  const here = present(loaded);
+  const sampling = { temperature: state.temperature, topK: state.topK, topP: state.topP };
+  const result = useMemo(() => {
+    if (!here) return null;
+    const logits = here.logits.data;
+    return { plain: softmax(logits), drawn: filtered(logits, sampling), order: ranked(logits, SHOWN) };
+  }, [here, state.temperature, state.topK, state.topP]);
+  const token = manifest.writes[row];
+  const before = manifest.reads.slice(Math.max(0, row - 3), row + 1).map((read) => read.text);
+  return (
+    <>
+      <div>
+        <h2>What could come next</h2>
+        <p class="soft small">
+          after {row > 3 ? "… " : ""}
+          {before.join(" ")}
+        </p>
+      </div>
+      {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
+      {here && result ? (
+        <ol class="rows" data-row={here.row}>
+          {listed(result.order, token.id).map((id) => (
+            <li key={id} class={`candidate${result.drawn[id] === 0 ? " out" : ""}${id === token.id ? " chosen" : ""}`} data-token={id}>
+              <span class="name" title={`logit ${short(here.logits.data[id], 3)}, token ${id}`}>
+                {here.words[id] ?? id}
+              </span>
+              <span class="meter">
+                <i style={{ width: `${result.drawn[id] * 100}%` }} />
+              </span>
+              <span class="value">{result.drawn[id] === 0 ? "out" : percent(result.drawn[id])}</span>
+            </li>
+          ))}
+        </ol>
+      ) : (
+        <Waiting what="the logits" />
+      )}
+      <div class="stack" data-sliders>
+        <Slider label="Temperature" value={state.temperature} min={0} max={4} step={0.05} shown={state.temperature.toFixed(2)} onChange={(temperature) => go({ temperature })} />
+        <Slider label="Top-k" value={state.topK} min={0} max={50} step={1} shown={state.topK ? String(state.topK) : "all"} onChange={(topK) => go({ topK })} />
+        <Slider label="Top-p" value={state.topP} min={0.05} max={1} step={0.01} shown={state.topP.toFixed(2)} onChange={(topP) => go({ topP })} />
+      </div>
+      {result && here ? <Draw drawn={result.drawn} words={here.words} step={row - (card.kind === "language model" ? manifest.first : 0)} /> : null}
+    </>
+  );
+}
+
+const listed = (order: number[], chosen: number): number[] => (order.includes(chosen) ? order : [...order.slice(0, -1), chosen]);
+
+/** The number that the seed draws at this step, and the token that it falls on: the same arithmetic as the model's own. */
+function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; step: number }) {
+  const { seed, search, temperature } = useAddress();
+  if (step < 0) return null;
+  if (temperature === 0) return <p class="small soft">At temperature 0 the likeliest token is taken; nothing is drawn.</p>;
+  const u = drawnNumber(seed, step);
+  return (
+    <p class="small soft">
+      Seed {seed} draws {u.toFixed(4)} here, which falls on <b>{words[pickedAt(drawn, u)]}</b>
+      {search === "sample" ? "." : "; choose Sample above to let it write so."}
+    </p>
+  );
+}
+
+function Beam({ manifest }: { manifest: Manifest }) {
+  const best = manifest.hypotheses![0];
+  return (
+    <>
+      <div class="lead">
+        <h2>The beam’s best</h2>
+        <p class="soft small">score: log-probability per token</p>
+      </div>
+      <ol class="beam">
+        {manifest.hypotheses!.map((hypothesis, i) => (
+          <li key={i}>
+            <span class="value">{short(hypothesis.score, 3)}</span>
+            <span>
+              {hypothesis.tokens.map((token, t) => (
+                <span
+                  key={t}
+                  class={token.id === best.tokens[t]?.id ? (i ? "soft" : "") : "other"}
+                  title={`${token.text}: ${token.logprob === null ? "given" : percent(Math.exp(token.logprob))}`}
+                >
+                  {token.text}{" "}
+                </span>
+              ))}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </>
+  );
+}
