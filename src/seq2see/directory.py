@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from safetensors import SafetensorError
@@ -28,9 +28,12 @@ from seq2see.decode.search import Hypothesis, Search, SearchOptions
 from seq2see.decode.text import Chat, Turn, end_of, readable
 from seq2see.errors import UserError
 from seq2see.files import written_whole
-from seq2see.look.intervene import intervene, without
+from seq2see.look.intervene import Intervention, intervene, without
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from seq2see.look.explain import Explanation
 
 BUNDLED = Path(__file__).parent / "bundled"
 
@@ -101,6 +104,15 @@ class Model:
             ids = [*source.encode(prompt), source.end]
             request, *_ = requests_for(self.transformer, 0, ids, [words.start], options)
         return readable(target, stream(self.transformer, request, options, words), stop)
+
+    def explain(
+        self, text: str, *, target: str | None = None, interventions: Sequence[Intervention] = (),
+        **search: Unpack[SearchOptions],
+    ) -> "Explanation":  # fmt: skip
+        """The translation or continuation of a text, or the one given, with every number that led to it."""
+        from seq2see.look.explain import explain
+
+        return explain(self, text, target=target, interventions=interventions, search=Search(**search))
 
     @contextmanager
     def without(self, attention: str, head: int) -> Iterator["Model"]:

@@ -8,7 +8,7 @@ Which row of the weights belongs to a token? The row that reads token t predicts
 built-in corpus, by the mean over the heads, AER of the rows that predict a token against those that read it: last of two
 layers 22% against 92%, last of four 21% against 74%, higher in the layers below; only the first of four knows better what
 it has read (73% against 61%). So a word is aligned by the rows that predict it, in the last layer, whose mean beats
-each of its heads (25% and 27% the best). Leaving a word without a link where `<end>` is looked at most raises the error.
+each of its heads (25% and 27% the best). `best_heads` finds a few heads, of any layer, whose mean is better still. Leaving a word without a link where `<end>` is looked at most raises the error.
 
 Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
 """
@@ -22,6 +22,8 @@ from torch import Tensor
 
 from seq2see.directory import Model
 from seq2see.errors import UserError
+from seq2see.evaluate.alignments import GoldPairs, alignment_scores
+from seq2see.look.explain import Explanation
 from seq2see.look.trace import trace
 from seq2see.model.layout import Packed
 from seq2see.text.pieces import Piece, Span
@@ -41,6 +43,19 @@ class View:
     head: int | None = None
 
 
+Views = tuple[View, ...]  # several, whose weights are averaged
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The words of an output, where each looked, and the word it is therefore linked to."""
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    weights: Tensor  # [target words, source words]; what is missing to 1 went to <end> and spaces
+    links: Links
+
+
 def align(
     model: Model, pairs: Sequence[tuple[str, str]], *, layer: int = -1, head: int | None = None,
     split: Split = marks_apart,
@@ -51,28 +66,59 @@ def align(
 
 @torch.no_grad()
 def align_by(
-    model: Model, pairs: Sequence[tuple[str, str]], views: Sequence[View], split: Split = marks_apart,
+    model: Model, pairs: Sequence[tuple[str, str]], views: Sequence[View | Views], split: Split = marks_apart,
     row: Row = "predicting",
 ) -> list[list[Links]]:  # fmt: skip
-    """Alignments by several views from the same pass: one list a view."""
-    views = [_checked(view, model) for view in views]
-    places = {view.layer: f"decoder.{view.layer}.cross.weights" for view in views}
+    """Alignments by several views, or means of views, from the same pass: one list a view."""
+    means = [_checked(view if isinstance(view, tuple) else (view,), model) for view in views]
+    places = [_place(view) for mean in means for view in mean]
     sides = [_Side.of(*pair, model, split) for pair in pairs]
     found: list[list[Links]] = [[[] for _ in pairs] for _ in views]
     for group in _groups(sides):
         chosen = [sides[i] for i in group]
         source, target = _packed(chosen, model)
-        with trace(model.transformer, only=list(places.values())) as t:
+        with trace(model.transformer, only=places) as t:
             model.transformer(source, target)
         sources, targets = _membership(chosen)
-        for view, links in zip(views, found, strict=True):
-            weights = t[places[view.layer]]  # [S, H, L + 1, K]
-            weights = weights.mean(1) if view.head is None else weights[:, view.head]
+        for mean, links in zip(means, found, strict=True):
+            weights = _mean([t[_place(view)] for view in mean], mean)  # [S, L + 1, K]
             rows = weights[:, 1:] if row == "reading" else weights[:, :-1]  # [S, L, K]
             by_word = targets @ rows.float().cpu() @ sources  # [S, M, N]
             for i, links_of_pair in zip(group, _strongest(by_word, chosen), strict=True):
                 links[i] = links_of_pair
     return found
+
+
+def word_alignment(e: Explanation, views: Views = (View(-1),), split: Split = marks_apart) -> Alignment:
+    """The words of an explained translation, by the weights of the pass that is explained."""
+    views = _checked(views, e.model)
+    side = _Side.of_pieces((e.source, e.output), (e.source_pieces, e.output_pieces), split)
+    weights = _mean([e.trace[_place(view), 0][None] for view in views], views)
+    sources, targets = _membership([side])
+    by_word = targets @ weights[:, : len(side.target)].float().cpu() @ sources  # [1, M, N]
+    (links,) = _strongest(by_word, [side])
+    words = [tuple(text[a:b] for a, b in split(text)) for text in (e.source, e.output)]
+    return Alignment(words[0], words[1], by_word[0], links)
+
+
+def best_heads(model: Model, gold: GoldPairs, most: int = 8) -> tuple[Views, float]:
+    """The heads, of any layer, whose mean aligns gold pairs best, and its error rate on them.
+
+    Ranked by their own error rates, the first n are averaged; the best n is taken. Choose them on other pairs than those
+    that you report on.
+    """
+
+    def error(views: Sequence[View | Views]) -> list[float]:
+        found = align_by(model, gold.pairs, views, gold.split)
+        return [alignment_scores(links, gold.golds).aer for links in found]
+
+    heads = [view for view in all_views(model) if view.head is not None]
+    alone = dict(zip(heads, error(heads), strict=True))
+    ranked = tuple(sorted(heads, key=alone.__getitem__))
+    firsts = [ranked[:n] for n in range(1, most + 1)]
+    together = error(firsts)
+    best = min(range(len(firsts)), key=together.__getitem__)
+    return firsts[best], together[best]
 
 
 def all_views(model: Model) -> list[View]:
@@ -81,16 +127,28 @@ def all_views(model: Model) -> list[View]:
     return [View(layer, head) for layer in range(config.decoder_layers) for head in (None, *range(config.heads))]
 
 
-def _checked(view: View, model: Model) -> View:
+def _checked(views: Views, model: Model) -> Views:
     config = model.config.model
     if config.shape != "encoder-decoder":
         raise UserError(f"this model is a {config.shape}, and only an encoder-decoder has cross-attention to align by")
-    layer = view.layer + config.decoder_layers if view.layer < 0 else view.layer
-    if not 0 <= layer < config.decoder_layers:
-        raise UserError(f"layer {view.layer} of a decoder of {config.decoder_layers} layers, which are counted from 0")
-    if view.head is not None and not 0 <= view.head < config.heads:
-        raise UserError(f"head {view.head} of {config.heads} heads, which are counted from 0")
-    return View(layer, view.head)
+    for view in views:
+        if not -config.decoder_layers <= view.layer < config.decoder_layers:
+            raise UserError(
+                f"layer {view.layer} of a decoder of {config.decoder_layers} layers, which are counted from 0"
+            )
+        if view.head is not None and not 0 <= view.head < config.heads:
+            raise UserError(f"head {view.head} of {config.heads} heads, which are counted from 0")
+    return tuple(View(view.layer % config.decoder_layers, view.head) for view in views)
+
+
+def _place(view: View) -> str:
+    return f"decoder.{view.layer}.cross.weights"
+
+
+def _mean(weights: Sequence[Tensor], views: Views) -> Tensor:
+    """Of the weights of all heads of each view's layer, [S, H, rows, keys], the mean of the views, [S, rows, keys]."""
+    chosen = [w.mean(1) if view.head is None else w[:, view.head] for w, view in zip(weights, views, strict=True)]
+    return torch.stack(chosen).mean(0)
 
 
 @dataclass(frozen=True)
@@ -105,8 +163,14 @@ class _Side:
 
     @classmethod
     def of(cls, source: str, target: str, model: Model, split: Split) -> "_Side":
-        spans = split(source), split(target)
         pieces = model.tokenizers[0].pieces(source), model.tokenizers[1].pieces(target)
+        return cls.of_pieces((source, target), pieces, split)
+
+    @classmethod
+    def of_pieces(
+        cls, texts: tuple[str, str], pieces: tuple[Sequence[Piece], Sequence[Piece]], split: Split
+    ) -> "_Side":
+        spans = split(texts[0]), split(texts[1])
         tokens = [[piece.id for piece in side] for side in pieces]
         owners = [_owners(side, words) for side, words in zip(pieces, spans, strict=True)]
         return cls(tokens[0], tokens[1], owners[0], owners[1], (len(spans[0]), len(spans[1])))

@@ -1,0 +1,173 @@
+"""What is answered: one schema an answer, so that the document of the API is complete."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+
+class Problem(BaseModel):
+    """Every error: what is wrong, where, and what to do about it."""
+
+    what: str = Field(examples=['no model is called "en-hj"'])
+    where: str = Field(examples=["model"])
+    remedy: str = Field(examples=['did you mean "en-hi"?'])
+
+
+class Vocabulary(BaseModel):
+    source: int = Field(description="Tokens that are read.")
+    target: int = Field(description="Tokens that are written.")
+    shared: bool = Field(description="Both are the same tokens.")
+    kind: str = Field(description="bpe, character or word.")
+
+
+class ModelCard(BaseModel):
+    name: str
+    kind: Literal["translator", "language model", "encoder"]
+    parameters: int
+    vocabulary: Vocabulary
+    snapshots: list[int] = Field(description="Steps of its training at which it can be asked too.")
+    config: dict[str, Any] = Field(description="Its config.toml.")
+    scores: dict[str, Any] = Field(description="Its scores.json, with the signatures of the metrics.")
+
+
+class Models(BaseModel):
+    models: list[ModelCard]
+
+
+class Symbol(BaseModel):
+    symbol: str = Field(description="The name in the formulas.", examples=["W_Q"])
+    rows: tuple[int, int] = Field(description="The rows that it is, the second not included.", examples=[[0, 128]])
+
+
+class Weight(BaseModel):
+    name: str = Field(examples=["decoder.blocks.1.cross.queries.weight"])
+    shape: list[int] = Field(examples=[[128, 128]])
+    place: str = Field(description="Where it acts, as the names of a trace have it.", examples=["decoder.1.cross"])
+    symbols: list[Symbol]
+
+
+class Weights(BaseModel):
+    """A matrix has one row an output: `x · W` of the formulas is `x · rowsᵀ`."""
+
+    model: str
+    step: int | None
+    weights: list[Weight]
+
+
+class Token(BaseModel):
+    id: int
+    text: str = Field(description="As a person reads it.")
+
+
+class Written(Token):
+    logprob: float | None = Field(description="ln P of it, given all before it.")
+
+
+class Hypothesis(BaseModel):
+    text: str
+    score: float = Field(description="What the hypotheses are ranked by.")
+    finished: bool = Field(description="It ended by itself, not at the limit of its length.")
+    tokens: list[Written] = Field(description="With `<end>` where it was reached.")
+
+
+class Translation(BaseModel):
+    model: str
+    step: int | None
+    hypotheses: list[Hypothesis] = Field(description="Best first.")
+
+
+class Named(BaseModel):
+    name: str = Field(examples=["decoder.1.cross.weights"])
+    shape: list[int] = Field(examples=[[8, 6, 5]])
+    axes: list[str] = Field(examples=[["head", "query", "key"]])
+    formula: str = Field(examples=["softmax over the keys: rows add to 1"])
+
+
+class Change(BaseModel):
+    """A token before beside a token after; null where the other has one more."""
+
+    before: str | None
+    after: str | None
+    p_before: float | None = Field(description="P(before) as the model was.")
+    p_after: float | None = Field(description="P(after) as the model is now.")
+    p_kept: float | None = Field(description="P(before) as the model is now, while both have read the same.")
+
+
+class Manifest(BaseModel):
+    """What a trace holds. Its numbers are at `/api/traces/{id}/tensors/{name}`."""
+
+    id: str
+    model: str
+    step: int | None
+    text: str
+    output: str
+    sources: list[Token] = Field(description="What the encoder read; of a language model nothing.")
+    reads: list[Token] = Field(description="What each row of the decoder read.")
+    writes: list[Written] = Field(description="What each row wrote.")
+    first: int = Field(description="Rows before this one wrote tokens that were given.")
+    finished: bool | None = Field(description="It ended by itself; null where the target was given.")
+    changes: list[Change] = Field(description="What the interventions changed; empty without any.")
+    tensors: list[Named]
+
+
+class Alignment(BaseModel):
+    sources: list[str]
+    targets: list[str]
+    weights: list[list[float]] = Field(description="[target words, source words]")
+    links: list[tuple[int, int]] = Field(description="(source word, target word), from 0")
+
+
+class Entropies(BaseModel):
+    entropies: dict[str, list[float]] = Field(description="Of every attention, its heads: −Σ w ln w, in nats.")
+
+
+class Guess(BaseModel):
+    token: str
+    probability: float
+
+
+class Reading(BaseModel):
+    top: list[Guess]
+    probability: float = Field(description="Of the token that was chosen in the end.")
+    rank: int = Field(description="Its rank among all tokens, from 1.")
+
+
+class Lens(BaseModel):
+    places: list[str]
+    readings: list[list[Reading]] = Field(description="[place][row]")
+
+
+class Part(BaseModel):
+    place: str
+    head: int | None
+    logit: float
+
+
+class Contributions(BaseModel):
+    row: int
+    token: str
+    against: str | None
+    logit: float
+    parts: list[Part] = Field(description="They add up to the logit.")
+
+
+class Alternative(BaseModel):
+    token: str
+    id: int
+    logit: float
+    probability: float
+
+
+class Alternatives(BaseModel):
+    row: int
+    alternatives: list[Alternative] = Field(description="Likeliest first.")
+
+
+class Senses(BaseModel):
+    word: str
+    sentences: list[str] = Field(description="Of each occurrence.")
+    places: list[str]
+    vectors: list[list[list[float]]] = Field(description="[places, occurrences, width]")
+    static: list[float] = Field(description="The vector without any sentence, [width].")
+    cosines: list[list[list[float]]] = Field(description="[places, occurrences, occurrences]")
+    to_static: list[list[float]] = Field(description="[places, occurrences]")

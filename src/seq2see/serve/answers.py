@@ -1,0 +1,246 @@
+"""Every question of the API, answered by the library. All of it runs in worker threads, and this is where torch comes in."""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from seq2see.decode.search import Hypothesis, Search
+from seq2see.directory import Model
+from seq2see.look import alignment, changes, contributions, flow, lens, similarity
+from seq2see.look.explain import Explanation, explain, readable
+from seq2see.look.intervene import intervene
+from seq2see.look.trace import Trace
+from seq2see.serve import answered, asked, reach
+from seq2see.serve.kept import Kept, Traces
+from seq2see.serve.shelf import Shelf
+from seq2see.serve.tensors import Floats, floats
+from seq2see.serve.weights import weights
+from seq2see.serve.workers import Clock, Limits, Refusal, near
+from seq2see.text.tokenizer import Tokenizer
+
+
+class Answers:
+    def __init__(self, folders: dict[str, Path | None], limits: Limits) -> None:
+        self.limits = limits
+        self.shelf = Shelf(folders, limits.snapshots)
+        self.traces = Traces(limits)
+
+    # Models
+
+    def models(self) -> answered.Models:
+        return answered.Models(models=list(self.shelf.cards()))
+
+    def weights(self, name: str, step: int | None) -> answered.Weights:
+        model = self.shelf.model(self.shelf.named(name), step)
+        return answered.Weights(model=name, step=step, weights=weights(model.transformer))
+
+    def weight(self, name: str, weight: str, step: int | None, index: str) -> Floats:
+        known = self.shelf.model(self.shelf.named(name), step).transformer.state_dict()
+        if weight not in known:
+            raise Refusal(
+                404, f'no weight is called "{weight}"', near(weight, known, f"/api/models/{name}/weights"), "weight"
+            )
+        return floats(known[weight], index, self.limits.answer_bytes)
+
+    # Writing
+
+    def translate(self, body: asked.Translate, clock: Clock) -> answered.Translation:
+        name, model = self._model(body, clock)
+        self._measure(model.tokenizers[0], body.text, "text")
+        search = Search(beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty)
+        with self._reaching(body, model, body.text, search):
+            (found,) = model.hypotheses(
+                [body.text], beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty
+            )
+        return answered.Translation(model=name, step=body.step, hypotheses=[_hypothesis(model, one) for one in found])
+
+    def generate(self, body: asked.Generate, clock: Clock) -> Iterator[bytes]:
+        """Lines of JSON: pieces of text, then the whole."""
+        _, model = self._model(body, clock)
+        self._measure(model.tokenizers[0], body.prompt, "prompt")
+        whole = ""
+        with self._reaching(body, model, body.prompt, Search()):
+            pieces = model.stream(
+                body.prompt, tokens=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
+                seed=body.seed,
+            )  # fmt: skip
+            for piece in pieces:
+                whole += piece
+                yield _line(text=piece)
+        yield _line(done=True, text=whole)
+
+    # Traces
+
+    def trace(self, body: asked.Explain, clock: Clock) -> answered.Manifest:
+        name, model = self._model(body, clock)
+        for tokenizer, text, where in zip(
+            model.tokenizers, (body.text, body.target or ""), ("text", "target"), strict=True
+        ):
+            self._measure(tokenizer, text, where)
+        search = Search(beam=body.beam, longest=body.tokens)
+        changed: list[answered.Change] = []
+        e = explain(model, body.text, target=body.target, search=search)
+        if body.interventions:
+            before, made = e, reach.interventions(body.interventions, e, self.traces)
+            e = explain(model, body.text, target=body.target, search=search, interventions=made)
+            changed = [answered.Change(**asdict(change)) for change in changes.changes(before, e)]
+        manifest = _manifest(self.traces.new_id(), name, body.step, e, changed)
+        # If the model was an earlier one, the trace does not keep it alive.
+        self.traces.add(Kept(manifest, replace(e, model=self.shelf.model(name))))
+        return manifest
+
+    def manifest(self, id: str) -> answered.Manifest:
+        return self.traces[id].manifest
+
+    def tensor(self, id: str, name: str, index: str) -> Floats:
+        kept = self.traces[id]
+        known = [tensor.name for tensor in kept.manifest.tensors]
+        if name not in known:
+            raise Refusal(404, f'"{name}" is not in this trace', near(name, known, f"/api/traces/{id}"), "name")
+        with kept.lock:
+            return floats(kept.explanation.trace[name, 0], index, self.limits.answer_bytes)
+
+    # Readings
+
+    def alignment(self, id: str, layer: int, head: int | None, clock: Clock) -> answered.Alignment:
+        with self._explained(id, clock) as e:
+            found = alignment.word_alignment(e, (alignment.View(layer, head),))
+        return answered.Alignment(
+            sources=list(found.sources), targets=list(found.targets), weights=found.weights.tolist(), links=found.links
+        )
+
+    def entropies(self, id: str, clock: Clock) -> answered.Entropies:
+        with self._explained(id, clock) as e:
+            found = flow.entropies(e)
+        return answered.Entropies(entropies={name: heads.tolist() for name, heads in found.items()})
+
+    def rollout(self, id: str, stack: flow.Stack, index: str, clock: Clock) -> Floats:
+        with self._explained(id, clock) as e:
+            return self._floats(flow.rollout(e, stack), index)
+
+    def ablations(self, id: str, attention: str, index: str, clock: Clock) -> Floats:
+        with self._explained(id, clock) as e:
+            known = flow.attentions(e)
+            if attention not in known:
+                raise Refusal(
+                    404,
+                    f'no attention is called "{attention}"',
+                    near(attention, known, f"/api/traces/{id}"),
+                    "attention",
+                )
+            return self._floats(flow.ablations(e, attention), index)
+
+    def similarities(self, id: str, place: str, measure: similarity.Measure, index: str, clock: Clock) -> Floats:
+        with self._explained(id, clock) as e:
+            return self._floats(similarity.similarities(e, place, measure), index)
+
+    def lens(self, id: str, top: int, clock: Clock) -> answered.Lens:
+        with self._explained(id, clock) as e:
+            found = lens.lens(e, top)
+        return answered.Lens(
+            places=list(found.places), readings=[[_reading(one) for one in row] for row in found.readings]
+        )
+
+    def contributions(
+        self, id: str, row: int, token: int | None, against: int | None, clock: Clock
+    ) -> answered.Contributions:
+        with self._explained(id, clock) as e:
+            found = contributions.contributions(e, row, token, against)
+        return answered.Contributions(
+            row=found.row, token=found.token, against=found.against, logit=found.logit,
+            parts=[answered.Part(place=part.place, head=part.head, logit=part.logit) for part in found.parts],
+        )  # fmt: skip
+
+    def alternatives(self, id: str, row: int, top: int, clock: Clock) -> answered.Alternatives:
+        with self._explained(id, clock) as e:
+            found = lens.alternatives(e, row, top)
+            row = e.row(row)
+        return answered.Alternatives(row=row, alternatives=[answered.Alternative(**asdict(one)) for one in found])
+
+    def senses(self, body: asked.Senses, clock: Clock) -> answered.Senses:
+        _, model = self._model(body, clock)
+        for number, sentence in enumerate(body.sentences):
+            self._measure(model.tokenizers[0], sentence, f"sentences.{number}")
+        found = similarity.senses(model, body.word, body.sentences)
+        return answered.Senses(
+            word=found.word, sentences=list(found.sentences), places=list(found.places), vectors=found.vectors.tolist(),
+            static=found.static.tolist(), cosines=found.cosines.tolist(), to_static=found.to_static.tolist(),
+        )  # fmt: skip
+
+    # What they share
+
+    def _model(self, body: asked.OfModel, clock: Clock) -> tuple[str, Model]:
+        name = self.shelf.named(body.model)
+        return name, self.shelf.own(name, body.step, clock)
+
+    def _measure(self, tokenizer: Tokenizer, text: str, where: str) -> None:
+        tokens = len(tokenizer.encode(text))
+        if tokens > self.limits.tokens:
+            raise Refusal(
+                422, f"{tokens:,} tokens, where {self.limits.tokens:,} are the most", "shorten the text", where
+            )
+
+    def _reaching(self, body: asked.Reaching, model: Model, text: str, search: Search) -> AbstractContextManager[None]:
+        """The model under the request's interventions; untouched, and as fast as ever, where there are none."""
+        if not body.interventions:
+            return nullcontext()
+        before = explain(model, text, search=search)
+        return intervene(model.transformer, *reach.interventions(body.interventions, before, self.traces))
+
+    @contextmanager
+    def _explained(self, id: str, clock: Clock) -> Iterator[Explanation]:
+        kept = self.traces[id]
+        with kept.lock:
+            yield replace(
+                kept.explanation, model=self.shelf.own(kept.manifest.model, kept.manifest.step, clock)
+            )  # fmt: skip
+
+    def _floats(self, tensor: Tensor, index: str) -> Floats:
+        return floats(tensor, index, self.limits.answer_bytes)
+
+
+def _hypothesis(model: Model, found: Hypothesis) -> answered.Hypothesis:
+    own = model.tokenizers[1]
+    ids = [*found.tokens, own.end] if found.finished else list(found.tokens)
+    tokens = [
+        answered.Written(id=id, text=text, logprob=logprob)
+        for id, text, logprob in zip(ids, readable(own, ids), found.logprobs, strict=True)
+    ]
+    return answered.Hypothesis(text=model.text(found), score=found.score, finished=found.finished, tokens=tokens)
+
+
+def _manifest(
+    id: str, name: str, step: int | None, e: Explanation, changed: list[answered.Change]
+) -> answered.Manifest:
+    def tokens(ids: tuple[int, ...], texts: tuple[str, ...]) -> list[answered.Token]:
+        return [answered.Token(id=id, text=text) for id, text in zip(ids, texts, strict=True)]
+
+    writes = [
+        answered.Written(id=id, text=text, logprob=logprob)
+        for id, text, logprob in zip(e.write_ids, e.writes, e.chosen.tolist(), strict=True)
+    ]
+    return answered.Manifest(
+        id=id, model=name, step=step, text=e.source, output=e.output, sources=tokens(e.source_ids, e.sources),
+        reads=tokens(e.read_ids, e.reads), writes=writes, first=e.first,
+        finished=None if e.hypothesis is None else e.hypothesis.finished, changes=changed,
+        tensors=[_named(e.trace, tensor) for tensor in e.trace.names()],
+    )  # fmt: skip
+
+
+def _named(trace: Trace, name: str) -> answered.Named:
+    about = trace.quantity(name)
+    axes = about.axes[1:] if about.axes[0] == "sentence" else about.axes
+    return answered.Named(name=name, shape=list(trace[name, 0].shape), axes=list(axes), formula=about.formula)
+
+
+def _reading(found: lens.Reading) -> answered.Reading:
+    top = [answered.Guess(token=token, probability=probability) for token, probability in found.top]
+    return answered.Reading(top=top, probability=found.probability, rank=found.rank)
+
+
+def _line(**fields: object) -> bytes:
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,57 @@
+"""The learned numbers by the names that the notes give them: which rows of which matrix are W_Q, and where they act.
+
+With these and a trace, whoever asks can work out any cell again from its operands. A matrix is stored as torch has it, one
+row an output: x · W of the formulas is x · rowsᵀ here.
+"""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from seq2see.model.layers import StackedLinear
+from seq2see.model.transformer import Transformer
+from seq2see.serve.answered import Symbol, Weight
+
+STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
+SINGLE = {"project": "O", "expand": "₁", "contract": "₂", "gate": "gate"}
+TABLES = {
+    "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P", "segments": "S"
+}  # fmt: skip
+
+
+def weights(model: Transformer) -> list[Weight]:
+    return [
+        Weight(name=name, shape=list(weight.shape), place=_place(name), symbols=list(_symbols(model, name)))
+        for name, weight in model.state_dict().items()
+    ]
+
+
+def _place(name: str) -> str:
+    """The place as the taps have it: decoder.blocks.1.attention_norm.norm.weight acts at decoder.1.masked.norm."""
+    stack, *parts = name.split(".")[:-1] or [name]
+    own = "self" if stack == "encoder" else "masked"
+    called = {"attention": own, "attention_norm": own, "cross_norm": "cross", "feed_forward_norm": "feed_forward",
+              "embedding_norm": "norm"}  # fmt: skip
+    silent = ("blocks", *STACKED, *SINGLE)
+    return ".".join([stack, *(called.get(part, part) for part in parts if part not in silent)])
+
+
+def _symbols(model: Transformer, name: str) -> Iterator[Symbol]:
+    path, _, kind = name.rpartition(".")
+    last = path.rpartition(".")[2]
+    module = model.get_submodule(path)
+    letter = "W" if kind == "weight" else "b"
+    rows = model.state_dict()[name].shape[0]
+    if isinstance(module, StackedLinear):
+        start = 0
+        for part, size in zip(STACKED[last], module.sizes, strict=True):
+            yield Symbol(symbol=f"{letter}_{part}", rows=(start, start + size))
+            start += size
+    elif last in SINGLE:
+        yield Symbol(symbol=f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", rows=(0, rows))
+    elif last in TABLES:
+        yield Symbol(symbol=TABLES[last], rows=(0, rows))
+    elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        yield Symbol(symbol="γ" if kind == "weight" else "β", rows=(0, rows))
+    else:
+        yield Symbol(symbol="b", rows=(0, rows))  # what is added to the logits
