@@ -30,7 +30,6 @@ export interface ModelCard {
   vocabulary: { source: number; target: number; shared: boolean; kind: string };
   snapshots: number[];
   config: { model: ModelConfig };
-  examples?: string[];
 }
 
 export interface Token {
@@ -168,7 +167,7 @@ const part = encodeURIComponent;
 const sliced = (index: string): string => (index ? `?index=${part(index)}` : "");
 
 function options(question: Question): Record<string, unknown> {
-  if (question.search === "beam") return { beam: question.beam, nbest: question.beam };
+  if (question.search === "beam") return { beam: question.beam };
   if (question.search !== "sample") return {};
   const { temperature, topK: top_k, topP: top_p, seed } = question;
   return { temperature, top_k, top_p, seed };
@@ -177,8 +176,14 @@ function options(question: Question): Record<string, unknown> {
 export const http: Source = {
   live: true,
   models: async () => (await json<{ models: ModelCard[] }>("api/models")).models,
-  explain: (question, signal) =>
-    json("api/traces", post({ model: question.model, text: question.text, ...options(question) }, signal)),
+  async explain(question, signal) {
+    const { model, text, beam } = question;
+    const manifest = json<Manifest>("api/traces", post({ model, text, ...options(question) }, signal));
+    if (question.search !== "beam") return manifest;
+    const best = json<{ hypotheses: Hypothesis[] }>("api/translate", post({ model, text, beam, nbest: beam }, signal));
+    // A language model has no translations, and so no n best to show.
+    return { ...(await manifest), hypotheses: await best.then((found) => found.hypotheses, () => []) };
+  },
   async *stream(question, signal) {
     const sampled = question.search === "sample" ? options(question) : { temperature: 0 };
     const response = await answer("api/generate", post({ model: question.model, prompt: question.text, ...sampled }, signal));

@@ -23,11 +23,13 @@ export function useSession(): Session {
   return useContext(Context)!;
 }
 
-const FIRST: Record<ModelCard["kind"], string> = { translator: "I like eating ice-cream", "language model": "Once", encoder: "" };
+/** Of the model that comes with seq2see; others know other words. */
+const EXAMPLES = ["I like eating ice-cream", "How are you?", "We are friends", "Congratulations", "The boy saw a bank.", "I am good"];
 const SETTLE = 40; // ms without a keystroke
 const SLOW = 250; // ms after which the tokens are shown as they come
 
-export const firstText = (card: ModelCard): string => card.examples?.[0] ?? FIRST[card.kind];
+export const examplesOf = (card: ModelCard): readonly string[] => (card.name === "bundled" ? EXAMPLES : []);
+const firstText = (card: ModelCard): string => examplesOf(card)[0] ?? (card.kind === "language model" ? "Once" : "How are you?");
 
 export function questionOf(state: State, card: ModelCard, text: string): Question {
   const { search, beam, temperature, topK, topP, seed } = state;

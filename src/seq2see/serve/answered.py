@@ -54,6 +54,13 @@ class Weights(BaseModel):
     weights: list[Weight]
 
 
+class Tokens(BaseModel):
+    """Every token as a person reads it, by its id."""
+
+    source: list[str] = Field(description="Those that are read, of a translator.")
+    target: list[str] = Field(description="Those that are written.")
+
+
 class Token(BaseModel):
     id: int
     text: str = Field(description="As a person reads it.")

@@ -46,6 +46,11 @@ class Answers:
             )
         return floats(known[weight], index, self.limits.answer_bytes)
 
+    def tokens(self, name: str) -> answered.Tokens:
+        words = self.shelf.model(self.shelf.named(name)).tokenizers
+        source, target = (readable(tokenizer, range(len(tokenizer))) for tokenizer in words)
+        return answered.Tokens(source=source, target=target)
+
     # Writing
 
     def translate(self, body: asked.Translate, clock: Clock) -> answered.Translation:
@@ -81,7 +86,10 @@ class Answers:
             model.tokenizers, (body.text, body.target or ""), ("text", "target"), strict=True
         ):
             self._measure(tokenizer, text, where)
-        search = Search(beam=body.beam, longest=body.tokens)
+        search = Search(
+            beam=body.beam, longest=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
+            seed=body.seed,
+        )  # fmt: skip
         changed: list[answered.Change] = []
         e = explain(model, body.text, target=body.target, search=search)
         if body.interventions:

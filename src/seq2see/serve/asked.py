@@ -136,6 +136,10 @@ class Explain(Reaching):
     target: Text | None = Field(None, description="Look at this output rather than at the model's own.")
     beam: int = Field(1, ge=1, le=16, description="Hypotheses that the search follows.")
     tokens: int = Field(0, ge=0, le=500, description="New tokens at most; 0: as many as the text suggests.")
+    temperature: float = Field(0.0, ge=0, le=100, description="Of sampling; 0: the likeliest token at every step.")
+    top_k: int = Field(0, ge=0, le=1 << 20, description="Draw among so many of the likeliest; 0: all.")
+    top_p: float = Field(1.0, ge=0.001, le=1, description="Draw among the fewest that have this probability together.")
+    seed: int = Field(0, ge=0, lt=1 << 31, description="The same seed draws the same text.")
 
 
 class Senses(OfModel):

@@ -4,18 +4,16 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { tensor, tokensOf, type Manifest } from "../api";
 import { present, useLoaded } from "../hooks";
 import { drawnNumber, filtered, percent, pickedAt, ranked, short, softmax } from "../numbers";
-import { useSession } from "../session";
+import { examplesOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, attentionStep, title } from "../structure";
 import { Choice, Empty, Failed, Slider, Waiting } from "../ui";
 import { Ribbon } from "./ribbon";
 
-const EXAMPLES = ["I like eating ice-cream", "How are you?", "We are friends", "Congratulations", "The boy saw a bank.", "I am good"];
-
 export function Translate() {
   const { card, text, manifest, written, busy, error } = useSession();
   const writes = card.kind === "language model";
-  const examples = card.examples ?? (writes ? [] : EXAMPLES);
+  const examples = examplesOf(card);
   return (
     <div class="stack">
       <section class="card stack">
