@@ -7,6 +7,7 @@ import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
 import { go, link, useAddress } from "./state";
 import { Translate } from "./views/translate";
+import { Walk } from "./views/walk";
 
 interface View {
   key: string;
@@ -15,7 +16,10 @@ interface View {
 }
 
 /** In the order of the bar; a view's key is its address. */
-const VIEWS: readonly View[] = [{ key: "translate", name: "Translate", Component: Translate }];
+const VIEWS: readonly View[] = [
+  { key: "translate", name: "Translate", Component: Translate },
+  { key: "walk", name: "Walk", Component: Walk },
+];
 const KEYS = VIEWS.map(({ key }) => key);
 
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {

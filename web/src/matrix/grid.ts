@@ -28,13 +28,17 @@ export interface Lit {
 export const at = (grid: Grid, { row, col }: Cell): number => grid.data[row * grid.cols + col];
 export const isMasked = (value: number): boolean => value === -Infinity;
 
+const known = new WeakMap<object, number>();
+
 export function largest(grid: Grid): number {
   if (grid.most !== undefined) return grid.most;
-  let most = 0;
+  let most = known.get(grid.data) ?? 0;
+  if (most) return most;
   for (let i = 0; i < grid.data.length; i++) {
     const size = Math.abs(grid.data[i]);
     if (size > most && size < Infinity) most = size;
   }
+  known.set(grid.data, most);
   return most;
 }
 

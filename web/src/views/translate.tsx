@@ -207,7 +207,7 @@ function WhereItLooked({ manifest }: { manifest: Manifest }) {
 
 const SHOWN = 8;
 
-function NextToken({ manifest, row }: { manifest: Manifest; row: number }) {
+export function NextToken({ manifest, row }: { manifest: Manifest; row: number }) {
   const state = useAddress();
   const { card } = useSession();
   const loaded = useLoaded(
