@@ -292,7 +292,7 @@ const concatenated: Rule = (at) => {
   const d = headWidth(at.config);
   const [row, j] = at.index;
   const [head, i] = [Math.floor(j / d), j % d];
-  return copied(at, `${at.place}.heads`, [row, head, i], `the heads side by side: number ${i} of head ${head + 1}`);
+  return copied(at, `${at.place}.heads`, [row, head, i], `the heads side by side: number ${i} of head ${head}`);
 };
 
 async function added(at: At, names: readonly string[], formula: string): Promise<Audit> {

@@ -223,5 +223,5 @@ const NAMES: Record<string, string> = { self: "self-attention", masked: "masked 
 export function groupName(group: string): string {
   if (group === "logits") return "the next token";
   const [stack, layer, sublayer] = group.split(".");
-  return layer === undefined ? `into the ${stack}` : `${stack} ${Number(layer) + 1} · ${NAMES[sublayer]}`;
+  return layer === undefined ? `into the ${stack}` : `${stack} ${layer} · ${NAMES[sublayer]}`;
 }

@@ -97,7 +97,7 @@ function whereabouts(place: Place, { manifest }: ReturnType<typeof useSession>):
   return place.index
     .map((i, axis) => {
       const kind = axes[axis];
-      if (kind === "head") return `head ${i + 1}`;
+      if (kind === "head") return `head ${i}`;
       if (kind === "key" || kind === "key token") return `key ${keys?.[i]?.text ?? i}`;
       if (kind === "query") return `query ${own?.[i]?.text ?? i}`;
       if (kind === "token") return own?.[i]?.text ?? `token ${i}`;

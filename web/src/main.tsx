@@ -6,6 +6,8 @@ import { toggleTheme, usePalette } from "./hooks";
 import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
 import { go, link, useAddress } from "./state";
+import { Heads } from "./views/heads";
+import { Microscope } from "./views/microscope";
 import { Translate } from "./views/translate";
 import { Walk } from "./views/walk";
 
@@ -19,6 +21,8 @@ interface View {
 const VIEWS: readonly View[] = [
   { key: "translate", name: "Translate", Component: Translate },
   { key: "walk", name: "Walk", Component: Walk },
+  { key: "heads", name: "Heads", Component: Heads },
+  { key: "microscope", name: "Microscope", Component: Microscope },
 ];
 const KEYS = VIEWS.map(({ key }) => key);
 

@@ -55,7 +55,7 @@ export async function panelOf(card: ModelCard, manifest: Manifest, name: string,
           : Array.from({ length: cols }, (_, i) => String(i));
   const positive = name.endsWith(".weights") || name === "probabilities";
   const grid: Grid = {
-    name: `${name}${kind === "table" || kind === "heads" ? ` head ${head + 1}` : ""}`,
+    name: `${name}${kind === "table" || kind === "heads" ? ` head ${head}` : ""}`,
     rows,
     cols,
     data: values.data,
@@ -97,6 +97,8 @@ export function litBy(audit: Audit, panel: Panel): Lit[] {
   return [...cells, ...strips];
 }
 
+const NARROW = 9; // columns; such panels stand side by side
+
 interface Props {
   name: string;
   title?: string;
@@ -116,14 +118,16 @@ export function PanelOf({ name, title, row = -1, tallest = 420 }: Props) {
   const selected = place === name ? panel.cell({ name, index: index.split(",").map(Number) }) : null;
   const lit = audit ? litBy(audit, panel) : row >= 0 && row < panel.grid.rows ? [{ row }] : [];
   return (
-    <Matrix
-      grid={panel.grid}
-      title={title ?? panel.grid.name}
-      selected={selected}
-      lit={lit}
-      tallest={tallest}
-      onSelect={(chosen) => canAudit(name) && go({ cell: placeKey(panel.place(chosen)) })}
-    />
+    <div class={panel.grid.cols > NARROW ? "wide" : ""}>
+      <Matrix
+        grid={panel.grid}
+        title={title ?? panel.grid.name}
+        selected={selected}
+        lit={lit}
+        tallest={tallest}
+        onSelect={(chosen) => canAudit(name) && go({ cell: placeKey(panel.place(chosen)) })}
+      />
+    </div>
   );
 }
 

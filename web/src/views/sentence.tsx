@@ -30,6 +30,11 @@ export function Sentence() {
           </li>
         ))}
       </ol>
+      {manifest?.writes[chosen] ? (
+        <p class="small soft">
+          The row that has read <b>{manifest.reads[chosen].text}</b> writes <b>{manifest.writes[chosen].text}</b>.
+        </p>
+      ) : null}
     </section>
   );
 }

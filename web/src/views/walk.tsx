@@ -90,7 +90,7 @@ function HeadPicker({ stage }: { stage: Stage }) {
   return (
     <select aria-label="head" value={String(Math.max(0, head))} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
       {Array.from({ length: card.config.model.heads }, (_, i) => (
-        <option key={i} value={String(i)}>{`head ${i + 1}`}</option>
+        <option key={i} value={String(i)}>{`head ${i}`}</option>
       ))}
     </select>
   );
