@@ -18,13 +18,14 @@ interface Props {
   onHover?: (cell: Cell | null) => void;
   lit?: readonly Lit[];
   tallest?: number; // pixels that it takes before it scrolls
+  comfortable?: number; // pixels that a cell is wide where there is place
 }
 
 const FORMATS: readonly Format[] = ["svg", "png", "csv"];
 const NOTHING: readonly Lit[] = [];
 let count = 0;
 
-export function Matrix({ grid, title, selected = null, onSelect, hover, onHover, lit = NOTHING, tallest = 560 }: Props) {
+export function Matrix({ grid, title, selected = null, onSelect, hover, onHover, lit = NOTHING, tallest = 560, comfortable = 56 }: Props) {
   const [place, width] = useWidth<HTMLElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const view = useRef<HTMLDivElement>(null);
@@ -39,7 +40,7 @@ export function Matrix({ grid, title, selected = null, onSelect, hover, onHover,
     ctx.font = `12px ${FONT}`;
     return (text: string) => ctx.measureText(text).width;
   }, [font]);
-  const shape = useMemo(() => geometry(grid, width || 600, zoom, measure), [grid, width, zoom, measure]);
+  const shape = useMemo(() => geometry(grid, width || 600, zoom, measure, comfortable), [grid, width, zoom, measure, comfortable]);
   const height = Math.min(shape.height, tallest);
   const sees = { width: Math.min(width || 600, shape.width), height };
 
@@ -169,7 +170,7 @@ function sentence(grid: Grid, cell: Cell): string {
   const value = at(grid, cell);
   const row = grid.rowLabels[cell.row] ?? `${grid.rowAxis} ${cell.row}`;
   const col = grid.colLabels[cell.col] ?? `${grid.colAxis} ${cell.col}`;
-  return `${row} · ${col}:  ${isMasked(value) ? "−∞, masked" : exact(value)}`;
+  return `${row} · ${col}:  ${exact(value)}${isMasked(grid, cell) ? ", masked" : ""}`;
 }
 
 function Legend({ grid }: { grid: Grid }) {
@@ -212,7 +213,7 @@ function Spoken({ grid, id, around, selected }: { grid: Grid; id: string; around
               aria-selected={selected?.row === row && selected.col === col}
               data-cell={`${row},${col}`}
             >
-              {`${grid.colLabels[col] ?? col}: ${isMasked(at(grid, { row, col })) ? "masked" : short(at(grid, { row, col }), 4)}`}
+              {`${grid.colLabels[col] ?? col}: ${isMasked(grid, { row, col }) ? "masked" : short(at(grid, { row, col }), 4)}`}
             </span>
           ))}
         </div>

@@ -98,7 +98,7 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
               onFocus={() => onPeek(chosen)}
               onClick={() => go({ ...chosen, cell: "" })}
             >
-              <Thumbnail grid={stamps[i]} size={56} />
+              <Thumbnail grid={stamps[i]} size={48} />
               <span class="small">{head < 0 ? "mean" : `${head}`}</span>
               {figures && head >= 0 ? <span class="figure">{short(figures[head])}</span> : null}
             </button>

@@ -57,7 +57,7 @@ export function Microscope() {
               <Choice label="step" options={STEPS} value={step as "scores"} onChange={(next) => go({ step: next, cell: "" })} />
             </div>
           </div>
-          <PanelOf name={`${attention.name}.${step}`} row={row} tallest={640} />
+          <PanelOf name={`${attention.name}.${step}`} row={row} tallest={640} comfortable={92} />
         </section>
         <section class="card">
           <Lookup manifest={manifest} attention={attention} head={Math.max(0, state.head)} row={row} />
