@@ -222,16 +222,18 @@ function Spoken({ grid, id, around, selected }: { grid: Grid; id: string; around
   );
 }
 
+const STAMP = 96; // pixels
+
 /** A matrix the size of a stamp: colours only. Of more than a thousand rows or columns, the first thousand. */
-export function Thumbnail({ grid, size = 64 }: { grid: Grid; size?: number }) {
+export function Thumbnail({ grid }: { grid: Grid }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const palette = usePalette();
   useEffect(() => {
     const element = canvas.current!;
     const ctx = element.getContext("2d")!;
-    element.width = element.height = size * 2;
-    ctx.imageSmoothingEnabled = grid.cols > size * 2;
+    element.width = element.height = STAMP;
+    ctx.imageSmoothingEnabled = grid.cols > STAMP;
     ctx.drawImage(pixels(grid, palette, { row: 0, col: 0, rows: Math.min(1000, grid.rows), cols: Math.min(1000, grid.cols) }), 0, 0, element.width, element.height);
-  }, [grid, palette, size]);
-  return <canvas ref={canvas} class="thumbnail" style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />;
+  }, [grid, palette]);
+  return <canvas ref={canvas} class="thumbnail" aria-hidden="true" />;
 }

@@ -173,7 +173,7 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
                   <span class="meter">
                     <i style={{ width: `${data.weights.data[i] * 100}%` }} />
                   </span>
-                  <span class="small soft">{percent(data.weights.data[i])}</span>
+                  <span class="small soft">{data.masked.data[i] === -Infinity ? "–" : percent(data.weights.data[i])}</span>
                 </td>
                 <td>
                   <Numbers values={data.values.at(i).data} fade={data.weights.data[i]} />
