@@ -74,7 +74,7 @@ export interface Learned {
   name: string;
   shape: number[];
   place: string;
-  symbols: { symbol: string; rows: [number, number] }[];
+  symbols: { symbol: string; start: number; stop: number }[];
 }
 
 export interface Part {
@@ -93,6 +93,7 @@ export interface Contributions {
 export interface Vocabularies {
   source: string[];
   target: string[];
+  banned: number[]; // ids that no search ever writes
 }
 
 /** What the model is asked to do with a text. */

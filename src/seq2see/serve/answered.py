@@ -60,6 +60,7 @@ class Tokens(BaseModel):
 
     source: list[str] = Field(description="Those that are read, of a translator.")
     target: list[str] = Field(description="Those that are written.")
+    banned: list[int] = Field(description="Of these, the ids that no search ever writes.")
 
 
 class Token(BaseModel):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from seq2see.decode.engine import Vocabulary
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.directory import Model
 from seq2see.look import alignment, changes, contributions, flow, lens, similarity
@@ -49,7 +50,7 @@ class Answers:
     def tokens(self, name: str) -> answered.Tokens:
         words = self.shelf.model(self.shelf.named(name)).tokenizers
         source, target = (readable(tokenizer, range(len(tokenizer))) for tokenizer in words)
-        return answered.Tokens(source=source, target=target)
+        return answered.Tokens(source=source, target=target, banned=list(Vocabulary.of(words[1]).banned))
 
     # Writing
 

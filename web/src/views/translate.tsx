@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { tensor, tokensOf, type Manifest } from "../api";
 import { present, useLoaded } from "../hooks";
-import { drawnNumber, filtered, percent, pickedAt, ranked, short, softmax } from "../numbers";
+import { drawnNumber, filtered, percent, pickedAt, ranked, short } from "../numbers";
 import { examplesOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, attentionStep, title } from "../structure";
@@ -76,11 +76,10 @@ function Output({ manifest, written, busy }: { manifest: Manifest | null; writte
   useEffect(() => {
     seen.current = shown;
   });
-  if (busy && written) return <p class="output busy" aria-live="polite">{written}</p>;
   const first = card.kind === "language model" && manifest ? manifest.first : 0;
   return (
     <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={manifest?.output ?? ""}>
-      {manifest ? <Words manifest={manifest} first={first} fresh={fresh} row={row} /> : null}
+      {busy && written ? written : manifest ? <Words manifest={manifest} first={first} fresh={fresh} row={row} /> : null}
     </p>
   );
 }
@@ -211,15 +210,19 @@ export function NextToken({ manifest, row }: { manifest: Manifest; row: number }
   const state = useAddress();
   const { card } = useSession();
   const loaded = useLoaded(
-    async () => ({ logits: await tensor(manifest.id, "logits", `${row}`), words: (await tokensOf(card.name)).target, id: manifest.id, row }),
+    async () => {
+      const [{ data }, { target, banned }] = await Promise.all([tensor(manifest.id, "logits", `${row}`), tokensOf(card.name)]);
+      const logits = data.slice();
+      for (const id of banned) logits[id] = -Infinity;
+      return { logits, words: target, row };
+    },
     [manifest.id, row, card.name],
   );
   const here = present(loaded);
   const sampling = { temperature: state.temperature, topK: state.topK, topP: state.topP };
   const result = useMemo(() => {
     if (!here) return null;
-    const logits = here.logits.data;
-    return { plain: softmax(logits), drawn: filtered(logits, sampling), order: ranked(logits, SHOWN) };
+    return { drawn: filtered(here.logits, sampling), order: ranked(here.logits, SHOWN) };
   }, [here, state.temperature, state.topK, state.topP]);
   const token = manifest.writes[row];
   const before = manifest.reads.slice(Math.max(0, row - 3), row + 1).map((read) => read.text);
@@ -237,7 +240,7 @@ export function NextToken({ manifest, row }: { manifest: Manifest; row: number }
         <ol class="rows" data-row={here.row}>
           {listed(result.order, token.id).map((id) => (
             <li key={id} class={`candidate${result.drawn[id] === 0 ? " out" : ""}${id === token.id ? " chosen" : ""}`} data-token={id}>
-              <span class="name" title={`logit ${short(here.logits.data[id], 3)}, token ${id}`}>
+              <span class="name" title={`logit ${short(here.logits[id], 3)}, token ${id}`}>
                 {here.words[id] ?? id}
               </span>
               <span class="meter">
