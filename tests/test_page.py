@@ -1,6 +1,6 @@
 """The page in a real browser, against the bundled model: what it shows is what the model computed.
 
-Chromium through Playwright; skipped where there is no Chromium or the page is not built (`make page`). Screenshots of every view
+Chromium through Playwright; skipped where there is no Chromium or the page is not built (`make page`). Screenshots of each view
 in both themes and widths are kept in $SEQ2SEE_SCREENSHOTS, if that is set.
 """
 
@@ -35,10 +35,10 @@ pytestmark = [
 
 TEXT = "I like eating ice-cream"
 VIEWS = ("translate", "walk", "heads", "microscope")
-QUIET = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()  # fmt: skip
+QUIET = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
