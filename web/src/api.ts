@@ -65,6 +65,7 @@ export interface Manifest {
   writes: Written[];
   first: number;
   finished: boolean | null;
+  spans: { text: string; row: number }[]; // the output, cut where its tokens meet but inside no grapheme
   hypotheses?: Hypothesis[];
   tensors: Named[];
 }

@@ -21,6 +21,7 @@ from seq2see.serve.shelf import Shelf
 from seq2see.serve.tensors import Floats, floats
 from seq2see.serve.weights import weights
 from seq2see.serve.workers import Clock, Limits, Refusal, near
+from seq2see.text.pieces import cut_points
 from seq2see.text.tokenizer import Tokenizer
 
 
@@ -236,9 +237,26 @@ def _manifest(
     return answered.Manifest(
         id=id, model=name, step=step, text=e.source, output=e.output, sources=tokens(e.source_ids, e.sources),
         reads=tokens(e.read_ids, e.reads), writes=writes, first=e.first,
-        finished=None if e.hypothesis is None else e.hypothesis.finished, changes=changed,
+        finished=None if e.hypothesis is None else e.hypothesis.finished, spans=_spans(e), changes=changed,
         tensors=[_named(e.trace, tensor) for tensor in e.trace.names()],
     )  # fmt: skip
+
+
+def _spans(e: Explanation) -> list[answered.Span]:
+    whole = e.output if e.sources else e.model.tokenizers[1].decode([piece.id for piece in e.output_pieces])
+    cuts = cut_points(whole)
+    begun = len(whole) - len(e.output)  # after a language model's prompt
+    rows: list[int] = []
+    spans = []
+    for row, piece in enumerate(e.output_pieces):
+        if piece.end <= begun:
+            continue
+        rows.append(row)
+        following = e.output_pieces[row + 1 : row + 2]
+        if piece.end in cuts and all(after.start >= piece.end for after in following):
+            spans.append(answered.Span(text=whole[begun : piece.end], row=rows[0]))
+            begun, rows = piece.end, []
+    return spans
 
 
 def _named(trace: Trace, name: str) -> answered.Named:

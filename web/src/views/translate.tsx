@@ -68,7 +68,6 @@ function Entry({ text, label }: { text: string; label: string }) {
 
 function Output({ manifest, written, busy }: { manifest: Manifest | null; written: string; busy: boolean }) {
   const { row } = useAddress();
-  const { card } = useSession();
   const seen = useRef<string[]>([]);
   const shown = manifest ? manifest.writes.map((token) => token.text) : [];
   const same = shown.findIndex((token, i) => token !== seen.current[i]);
@@ -76,33 +75,29 @@ function Output({ manifest, written, busy }: { manifest: Manifest | null; writte
   useEffect(() => {
     seen.current = shown;
   });
-  const first = card.kind === "language model" && manifest ? manifest.first : 0;
   return (
     <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={manifest?.output ?? ""}>
-      {busy && written ? written : manifest ? <Words manifest={manifest} first={first} fresh={fresh} row={row} /> : null}
+      {busy && written ? written : manifest ? <Words manifest={manifest} fresh={fresh} row={row} /> : null}
     </p>
   );
 }
 
-/** The output as it reads, cut where its tokens meet: spaces belong to the text between them. */
-function Words({ manifest, first, fresh, row }: { manifest: Manifest; first: number; fresh: number; row: number }) {
-  let at = 0;
+/** The output as it reads; each word is one that a token, or a few, have written. */
+function Words({ manifest, fresh, row }: { manifest: Manifest; fresh: number; row: number }) {
   return (
     <>
-      {manifest.writes.map((token, i) => {
-        if (i < first || token.text === "<end>") return null;
-        const place = manifest.output.indexOf(token.text, at);
-        const gap = place < 0 ? " " : manifest.output.slice(at, place);
-        if (place >= 0) at = place + token.text.length;
+      {manifest.spans.map((span, i) => {
+        const word = span.text.trimStart();
+        const next = manifest.spans[i + 1]?.row ?? Infinity;
         return (
-          <span key={`${i} ${token.text}`}>
-            {gap}
+          <span key={`${span.row} ${span.text}`}>
+            {span.text.slice(0, span.text.length - word.length)}
             <span
-              class={`word${i >= fresh ? " new" : ""}${i === row ? " on" : ""}`}
-              style={{ animationDelay: `${Math.min(i - fresh, 30) * 28}ms` }}
-              onClick={() => go({ row: i === row ? -1 : i })}
+              class={`word${span.row >= fresh ? " new" : ""}${row >= span.row && row < next ? " on" : ""}`}
+              style={{ animationDelay: `${Math.min(span.row - fresh, 30) * 28}ms` }}
+              onClick={() => go({ row: span.row === row ? -1 : span.row })}
             >
-              {token.text}
+              {word}
             </span>
           </span>
         );
@@ -279,28 +274,26 @@ function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; st
   );
 }
 
+/** The beam's hypotheses; words that differ from the best one's are marked. */
 function Beam({ manifest }: { manifest: Manifest }) {
-  const best = manifest.hypotheses![0];
+  const best = new Set(manifest.hypotheses![0].text.split(/\s+/));
   return (
     <>
       <div class="lead">
         <h2>The beam’s best</h2>
-        <p class="soft small">score: log-probability per token</p>
+        <p class="soft small">score: log-probability a token</p>
       </div>
       <ol class="beam">
         {manifest.hypotheses!.map((hypothesis, i) => (
           <li key={i}>
             <span class="value">{short(hypothesis.score, 3)}</span>
-            <span>
-              {hypothesis.tokens.map((token, t) => (
-                <span
-                  key={t}
-                  class={token.id === best.tokens[t]?.id ? (i ? "soft" : "") : "other"}
-                  title={`${token.text}: ${token.logprob === null ? "given" : percent(Math.exp(token.logprob))}`}
-                >
-                  {token.text}{" "}
+            <span title={hypothesis.tokens.map(({ text, logprob }) => `${text} ${percent(Math.exp(logprob ?? 0))}`).join("  ")}>
+              {hypothesis.text.split(/(\s+)/).map((word, t) => (
+                <span key={t} class={best.has(word) || !word.trim() ? (i ? "soft" : "") : "other"}>
+                  {word}
                 </span>
               ))}
+              {hypothesis.finished ? null : <span class="soft"> …</span>}
             </span>
           </li>
         ))}
