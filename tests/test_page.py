@@ -378,8 +378,8 @@ def test_pictures_are_saved(page: Page, address: str) -> None:
 
 
 def test_long_texts_scroll(page: Page, address: str) -> None:
-    """500 words: cells are painted for what is in sight, within a frame or two."""
-    words = ("the boy saw a bank and the girl saw two cows " * 50).split()[:500]
+    """1,000 words: cells are painted for what is in sight, within a frame or two."""
+    words = ("the boy saw a bank and the girl saw two cows " * 100).split()[:1000]
     page.goto(f"{address}/#/microscope?attention=encoder.0.self&head=2&text={'+'.join(words)}")
     page.locator("[data-matrix='encoder.0.self.weights head 2']").wait_for(timeout=60_000)
     taken = page.evaluate(
@@ -392,7 +392,7 @@ def test_long_texts_scroll(page: Page, address: str) -> None:
             return (performance.now() - start) / 30;
         }"""
     )
-    print(f"a frame of 501 × 501 cells: {taken:.1f} ms")
+    print(f"a frame of 1,001 × 1,001 cells: {taken:.1f} ms")
     assert taken < 150
     assert page.locator("[data-cell]").count() < 700
 
