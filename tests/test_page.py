@@ -5,6 +5,7 @@ in both themes and widths are kept in $SEQ2SEE_SCREENSHOTS, if that is set.
 """
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -109,6 +110,15 @@ def test_output_follows_the_typing(page: Page, address: str) -> None:
     )
     print(f"from a keystroke to the output: {taken:.0f} ms")
     assert taken < 5000  # on a quiet machine it is under 150, but tests must also hold on a busy one
+
+
+def test_page_is_small_and_paints_at_once(page: Page, address: str) -> None:
+    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in FOLDER.iterdir() if file.suffix != ".woff2"}
+    assert sum(sizes.values()) < 150 * 1024
+    settled(page, address)
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    print(f"{sum(sizes.values()) / 1024:.0f} KB compressed; first paint after {painted:.0f} ms")
+    assert painted < 3000  # under 1000 on a quiet machine
 
 
 def test_ribbon_shows_the_cross_attention(page: Page, address: str, explanation: Explanation) -> None:
