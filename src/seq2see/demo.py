@@ -18,9 +18,9 @@ from seq2see.config import DataConfig
 from seq2see.directory import Model
 from seq2see.errors import UserError
 from seq2see.evaluate.translation import exact_match
-from seq2see.look.pictures import attention_table, summary
-from seq2see.look.trace import trace
-from seq2see.model.layout import Packed
+from seq2see.look import plots
+from seq2see.look.pictures import draw_attention, summary
+from seq2see.look.tables import attention_table
 from seq2see.text.sample import Pair, sample, write
 from seq2see.train.run import train
 from seq2see.train.validate import scored
@@ -82,6 +82,7 @@ def main() -> None:
     console.print(f"\n{time.perf_counter() - began:.0f} s in all. Next:")
     console.print(f"  seq2see runs {options.out}              how the training went")
     console.print(f"  less {options.out}/README.md            the model's card")
+    console.print(f'  seq2see explain "How are you?" --model {options.out}')
     console.print("  docs/quickstart.md                  look inside from Python, switch heads off")
 
 
@@ -96,27 +97,18 @@ def judged(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:
 
 def _show_attention(model: Model, text: str, picture: Path, console: Console) -> None:
     """Where the decoder looked: cross-attention of its last layer, the mean of its heads."""
-    source, target = model.tokenizers
-    words = source.pieces(text)
-    made = target.encode(model.translate([text])[0])
-    inputs = Packed.of([[*(word.id for word in words), source.end]]), Packed.of([[target.start, *made]])
-    place = f"decoder.{model.config.model.decoder_layers - 1}.cross.weights"
-    with torch.no_grad(), trace(model.transformer) as t:
-        model.transformer(*inputs)
-    weights = t[place, 0].mean(0)  # [target tokens, source tokens]
-    columns = [*(word.text.strip() for word in words), "<end>"]
-    rows = [*(piece.text.strip() for piece in target.pieces_of(made)), "<end>"]
+    e = model.explain(text)
+    layer = f"decoder.{model.config.model.decoder_layers - 1}"
+    table = attention_table(e, f"{layer}.cross")
     console.print(
         "\n[bold]Where the decoder looked[/] when it was about to write each word (its last layer, mean of its heads)"
     )
-    console.print(attention_table(weights, rows, columns))
+    console.print(draw_attention(table, console.width))
     console.print()
-    layer = place.removesuffix("cross.weights")
-    console.print(summary(t, f"{layer}*", f"Every step of its last block ({len(t.names())} steps have a name)"))
+    names = e.trace.names()
+    console.print(summary(e.trace, f"{layer}.*", f"Every step of its last block ({len(names)} steps have a name)"))
     try:
-        from seq2see.look.plots import attention
-
-        attention(weights, rows, columns, picture, f"{text}: {place}")
+        plots.draw_attention(table, picture, f"{text}: {table.title}")
         console.print(f"The same as a picture: {picture}")
     except UserError as error:
         console.print(f"[dim]{error}[/]")

@@ -14,6 +14,7 @@ from seq2see.cli.check import check
 from seq2see.cli.corpora import Spread
 from seq2see.cli.data import data_app
 from seq2see.cli.evaluate import evaluate
+from seq2see.cli.explain import explain
 from seq2see.cli.explore import explore
 from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("train", cls=Spread)(train)
 app.command("runs")(runs)
 app.command("evaluate", cls=Spread)(evaluate)
+app.command("explain")(explain)
 app.command("explore")(explore)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=Spread)(check)

@@ -8,7 +8,8 @@ Which row of the weights belongs to a token? The row that reads token t predicts
 built-in corpus, by the mean over the heads, AER of the rows that predict a token against those that read it: last of two
 layers 22% against 92%, last of four 21% against 74%, higher in the layers below; only the first of four knows better what
 it has read (73% against 61%). So a word is aligned by the rows that predict it, in the last layer, whose mean beats
-each of its heads (25% and 27% the best). `best_heads` finds a few heads, of any layer, whose mean is better still. Leaving a word without a link where `<end>` is looked at most raises the error.
+each of its heads (25% and 27% the best); `best_heads` finds a few heads whose mean is better still. Leaving a word without
+a link where `<end>` is looked at most raises the error.
 
 Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
 """
@@ -44,6 +45,7 @@ class View:
 
 
 Views = tuple[View, ...]  # several, whose weights are averaged
+LAST: Views = (View(-1),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +91,7 @@ def align_by(
     return found
 
 
-def word_alignment(e: Explanation, views: Views = (View(-1),), split: Split = marks_apart) -> Alignment:
+def word_alignment(e: Explanation, views: Views = LAST, split: Split = marks_apart) -> Alignment:
     """The words of an explained translation, by the weights of the pass that is explained."""
     views = _checked(views, e.model)
     side = _Side.of_pieces((e.source, e.output), (e.source_pieces, e.output_pieces), split)

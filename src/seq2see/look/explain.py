@@ -10,11 +10,13 @@ token, just as it did when it was decoding. With a target given, nothing is deco
 its tokens would have been, and why. The readings are in their own files and take an explanation.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +47,7 @@ class Explanation:
     source_ids: tuple[int, ...]
     read_ids: tuple[int, ...]
     write_ids: tuple[int, ...]
-    first: int  # rows before it write tokens that were given: of a language model's prompt, or of a target
+    first: int  # the row that writes the first token of the output: 0, or of a language model where its prompt ends
     source_pieces: tuple[Piece, ...]  # where the tokens stand in the source, without <end>
     output_pieces: tuple[
         Piece, ...
@@ -74,6 +76,17 @@ class Explanation:
     def token(self, id: int) -> str:
         """A token of the output's vocabulary as a person reads it."""
         return readable(self.model.tokenizers[1], [id])[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that a program may want, as plain values."""
+        from seq2see.look.export import as_dict
+
+        return as_dict(self)
+
+    def _repr_html_(self) -> str:
+        from seq2see.look.notebook import explanation_html
+
+        return explanation_html(self)
 
 
 @torch.no_grad()
@@ -116,7 +129,7 @@ def _of_translator(
     return Explanation(
         model, text, target, (*map(shown, pieces), END), (START, *map(shown, made))[: len(reads)],
         (*map(shown, made), END)[: len(writes)], tuple(source), tuple(reads), tuple(writes),
-        0 if hypothesis else len(writes), tuple(pieces), tuple(made), hypothesis, interventions, t,
+        0, tuple(pieces), tuple(made), hypothesis, interventions, t,
     )  # fmt: skip
 
 
@@ -141,7 +154,7 @@ def _of_language_model(
         model.transformer(Packed.of([reads], model.transformer.embedding.weight.device))
     return Explanation(
         model, prompt, target, (), (START, *map(shown, made))[: len(reads)], (*map(shown, made), END)[: len(writes)],
-        (), tuple(reads), tuple(writes), len(given) if hypothesis else len(writes), (), tuple(made), hypothesis,
+        (), tuple(reads), tuple(writes), len(given), (), tuple(made), hypothesis,
         interventions, t,
     )  # fmt: skip
 
@@ -184,8 +197,17 @@ def beam_at(
 
 
 def shown(piece: Piece) -> str:
-    """A piece for a table: without the space that a word begins with, which is only shown where there is nothing else."""
-    return piece.text.strip() or piece.text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+    """A piece for a table: without the space that a word begins with, which is only shown where there is nothing else.
+
+    Control characters are named, so that no terminal takes them for commands; a vowel sign alone sits on a dotted circle.
+    """
+    text = piece.text.strip(" ") or piece.text.replace(" ", "␣") or "∅"
+    text = "".join(_WHITE.get(c) or (c if c.isprintable() or c in _JOINERS else f"⟨U+{ord(c):04X}⟩") for c in text)
+    return f"◌{text}" if unicodedata.category(text[0])[0] == "M" else text
+
+
+_WHITE = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
+_JOINERS = "\u200c\u200d"
 
 
 def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -1,20 +1,31 @@
-"""Pictures as files, by matplotlib: the `plot` extra."""
+"""Pictures as files, by matplotlib: the `plot` extra. PNG to look at, SVG and PDF for a paper.
+
+Letters in an SVG are outlines, so that Devanagari is shaped as it was here whatever fonts the reader has; a PDF embeds them.
+"""
 
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from seq2see.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2see.look.alignment import Alignment
+    from seq2see.look.tables import AttentionTable
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 # matplotlib takes the next font for what the first has not.
 LATIN = "DejaVu Sans"  # comes with matplotlib
 DEVANAGARI = ["Noto Sans Devanagari", "Lohit Devanagari", "Nirmala UI", "Kohinoor Devanagari", "Mangal"]
+COLOURS = "Blues"  # light to dark, also in grey and to any eye
+HIDDEN = "#e8e8e8"  # what the mask hides
+CELL = 0.34  # inches
+WRITTEN = 0.05  # weights below this are not written out
 
 
 def pyplot() -> Any:
@@ -33,6 +44,7 @@ def pyplot() -> Any:
     known = {font.name for font in manager.ttflist}
     found = [font for font in DEVANAGARI if font in known]
     pyplot.rcParams["font.family"] = [LATIN, *found]
+    pyplot.rcParams["svg.fonttype"] = "path"
     if not found:
         print('no font for Devanagari was found: install one, such as Debian\'s "fonts-lohit-deva"', file=sys.stderr)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -53,36 +65,120 @@ def curves(panels: Mapping[str, Curves], path: Path) -> None:
     save(figure, path)
 
 
-def attention(weights: Tensor, rows: Sequence[str], columns: Sequence[str], path: Path, title: str = "") -> None:
+def draw_attention(table: "AttentionTable", path: Path, title: str = "") -> None:
     """One table of weights, each row a token that looks, each column one that is looked at."""
     plt = pyplot()
-    figure, axis = plt.subplots(figsize=(1.5 + 0.55 * len(columns), 1.2 + 0.45 * len(rows)))
-    axis.imshow(weights.float().cpu(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axis.set_xticks(range(len(columns)), columns, rotation=40, ha="left", rotation_mode="anchor")
+    size = (CELL * 1.3 * len(table.columns), CELL * len(table.rows))
+    figure, axis = plt.subplots(figsize=size)
+    _heat_map(axis, table.weights, table.causal)
+    _columns(axis, table.columns)
+    axis.set_yticks(range(len(table.rows)), table.rows, fontsize=9)
+    _written(axis, table.weights)
+    axis.set_xlabel(title or table.title, fontsize=8, labelpad=6)
+    save(figure, path)
+
+
+def draw_heads(
+    tables: Sequence["AttentionTable"], path: Path, entropy: Tensor | None = None, worth: Tensor | None = None
+) -> None:
+    """All heads of one attention side by side, under each what the output loses without it."""
+    plt = pyplot()
+    across = min(len(tables), 4)
+    down = -(-len(tables) // across)
+    rows, columns = len(tables[0].rows), len(tables[0].columns)
+    size = (across * CELL * 0.75 * columns, down * (CELL * 0.75 * rows + 0.45))
+    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for axis in axes.flat[len(tables) :]:
+        axis.set_visible(False)
+    for number, (axis, table) in enumerate(zip(axes.flat, tables, strict=False)):
+        _heat_map(axis, table.weights, table.causal)
+        _columns(axis, table.columns if number < across else ())
+        axis.set_yticks(range(rows), table.rows if number % across == 0 else [""] * rows, fontsize=8)
+        remarks = [f"head {table.head}"]
+        if entropy is not None:
+            remarks.append(f"entropy {entropy[number]:.2f}")
+        if worth is not None:
+            remarks.append(f"without it ln P {-float(worth[number].sum()):+.2f}".replace("-", "−"))
+        axis.set_xlabel("\n".join([", ".join(remarks[:2]), *remarks[2:]]), fontsize=7)
+    figure.suptitle(tables[0].name, fontsize=9)
+    save(figure, path)
+
+
+def draw_layers(layers: Sequence[Sequence["AttentionTable"]], path: Path) -> None:
+    """All heads of all layers of one kind of attention, a line a layer."""
+    plt = pyplot()
+    rows, columns = len(layers[0][0].rows), len(layers[0][0].columns)
+    across, down = len(layers[0]), len(layers)
+    small = 0.16
+    size = (across * max(small * columns, 0.8), down * (max(small * rows, 0.8) + 0.2))
+    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for number, (line, tables) in enumerate(zip(axes, layers, strict=True)):
+        for head, (axis, table) in enumerate(zip(line, tables, strict=True)):
+            _heat_map(axis, table.weights, table.causal)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if number == 0:
+                axis.set_title(f"head {table.head}" if table.head is not None else "mean", fontsize=8)
+            if head == 0:
+                axis.set_yticks(range(rows), table.rows, fontsize=6)
+                axis.set_ylabel(table.name, fontsize=8)
+            if number == down - 1:
+                axis.set_xticks(range(columns), table.columns, fontsize=6, rotation=90)
+    save(figure, path)
+
+
+def draw_alignment(alignment: "Alignment", path: Path) -> None:
+    """Words against words, with a frame around each link."""
+    plt = pyplot()
+    rows, columns = len(alignment.targets), len(alignment.sources)
+    figure, axis = plt.subplots(figsize=(CELL * 1.3 * max(columns, 1), CELL * max(rows, 1)))
+    _heat_map(axis, alignment.weights, causal=False)
+    _columns(axis, alignment.sources)
+    axis.set_yticks(range(rows), alignment.targets, fontsize=9)
+    _written(axis, alignment.weights)
+    for i, j in alignment.links:
+        frame = plt.Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.4)
+        axis.add_patch(frame)
+    save(figure, path)
+
+
+def _heat_map(axis: Any, weights: Tensor, causal: bool) -> None:
+    values = weights.float().cpu().numpy()
+    if causal:
+        import numpy as np
+
+        hidden = np.triu(np.ones(values.shape, dtype=bool), 1)
+        values = np.ma.masked_array(values, hidden)
+        axis.set_facecolor(HIDDEN)
+    axis.imshow(values, cmap=COLOURS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    axis.set_xticks([x - 0.5 for x in range(1, values.shape[1])], minor=True)
+    axis.set_yticks([y - 0.5 for y in range(1, values.shape[0])], minor=True)
+    axis.grid(which="minor", color="white", linewidth=0.6)
+    axis.tick_params(which="both", length=0)
+    for spine in axis.spines.values():
+        spine.set_linewidth(0.5)
+        spine.set_color("#888888")
+
+
+def _columns(axis: Any, columns: Sequence[str]) -> None:
     axis.xaxis.tick_top()
-    axis.set_yticks(range(len(rows)), rows)
+    axis.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor", fontsize=9)
+    axis.tick_params(which="both", length=0)
+
+
+def _written(axis: Any, weights: Tensor) -> None:
     for i, row in enumerate(weights.tolist()):
         for j, value in enumerate(row):
-            if value >= 0.05:
-                axis.text(
-                    j,
-                    i,
-                    f"{value:.2f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="white" if value > 0.5 else "black",
-                )
-    if title:
-        axis.set_title(title, fontsize=10, pad=24)
-    save(figure, path)
+            if value >= WRITTEN:
+                colour = "white" if value > 0.55 else "black"
+                axis.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=colour)
 
 
 def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        figure.savefig(path, dpi=160, bbox_inches="tight")
+        figure.savefig(path, dpi=200, bbox_inches="tight", pad_inches=0.03)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot draw {path}: {error}") from error
     finally:
-        figure.clear()
+        pyplot().close(figure)

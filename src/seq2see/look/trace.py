@@ -135,6 +135,11 @@ class Trace:
             return value[sentence, :, : int(rows.lengths[sentence]), : int(keys.lengths[sentence])]
         return value[(keys if axes[0] == "key token" else rows).slice(sentence)]
 
+    def _repr_html_(self) -> str:
+        from seq2see.look.notebook import trace_html
+
+        return trace_html(self)
+
     def save(self, path: Path | str) -> None:
         """One safetensors file. Equal tensors under two names (a sum, and the input of the norm after it) are stored once."""
         first: dict[object, str] = {}
