@@ -61,6 +61,23 @@ class Tokens(BaseModel):
     target: list[str] = Field(description="Those that are written.")
 
 
+class Logged(BaseModel):
+    step: int
+    loss: float = Field(description="Cross-entropy a token, in nats.")
+
+
+class Validated(Logged):
+    bleu: float | None = Field(description="Of a translator.")
+
+
+class History(BaseModel):
+    """What its training wrote down; of a long one, points at equal distances."""
+
+    model: str
+    steps: list[Logged]
+    validations: list[Validated]
+
+
 class Token(BaseModel):
     id: int
     text: str = Field(description="As a person reads it.")

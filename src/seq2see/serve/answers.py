@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.directory import Model
+from seq2see.directory import BUNDLED, Model
 from seq2see.look import alignment, changes, contributions, flow, lens, similarity
 from seq2see.look.explain import Explanation, explain, readable
 from seq2see.look.intervene import intervene
@@ -21,6 +21,7 @@ from seq2see.serve.tensors import Floats, floats
 from seq2see.serve.weights import weights
 from seq2see.serve.workers import Clock, Limits, Refusal, near
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.history import History, thinned
 
 
 class Answers:
@@ -50,6 +51,14 @@ class Answers:
         words = self.shelf.model(self.shelf.named(name)).tokenizers
         source, target = (readable(tokenizer, range(len(tokenizer))) for tokenizer in words)
         return answered.Tokens(source=source, target=target)
+
+    def history(self, name: str) -> answered.History:
+        found = History.of(self.shelf.folders[self.shelf.named(name)] or BUNDLED)
+        steps = [answered.Logged(step=row["step"], loss=row["loss"]) for row in thinned(found.steps)]
+        validations = [
+            answered.Validated(step=row["step"], loss=row["loss"], bleu=row.get("bleu")) for row in thinned(found.validations)
+        ]  # fmt: skip
+        return answered.History(model=name, steps=steps, validations=validations)
 
     # Writing
 
