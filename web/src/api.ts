@@ -66,7 +66,22 @@ export interface Manifest {
   first: number;
   finished: boolean | null;
   hypotheses?: Hypothesis[];
+  changes: Change[]; // by interventions
   tensors: Named[];
+}
+
+/** A token before beside a token after an intervention; null where the other has one more. */
+export interface Change {
+  before: string | null;
+  after: string | null;
+  p_before: number | null;
+  p_after: number | null;
+  p_kept: number | null; // of the token before, as the model is now, while both have read the same
+}
+
+export interface History {
+  steps: { step: number; loss: number }[];
+  validations: { step: number; loss: number; bleu: number | null }[];
 }
 
 export interface Part {
@@ -92,6 +107,9 @@ export interface Question {
   topK: number;
   topP: number;
   seed: number;
+  step?: number; // of the training; else the finished model
+  target?: string; // an output that is given
+  interventions?: Record<string, unknown>[];
 }
 
 export class Tensor {
@@ -132,6 +150,7 @@ export interface Source {
   tokens(model: string): Promise<{ source: string[]; target: string[] }>;
   contributions(trace: string, row: number): Promise<Contributions>;
   entropies(trace: string): Promise<Record<string, number[]>>;
+  history(model: string): Promise<History>;
 }
 
 async function answer(path: string, init: RequestInit = {}): Promise<Response> {
@@ -177,9 +196,9 @@ export const http: Source = {
   live: true,
   models: async () => (await json<{ models: ModelCard[] }>("api/models")).models,
   async explain(question, signal) {
-    const { model, text, beam } = question;
-    const manifest = json<Manifest>("api/traces", post({ model, text, ...options(question) }, signal));
-    if (question.search !== "beam") return manifest;
+    const { model, text, beam, step, target, interventions } = question;
+    const manifest = json<Manifest>("api/traces", post({ model, text, step, target, interventions, ...options(question) }, signal));
+    if (question.search !== "beam" || interventions || step !== undefined) return manifest;
     const best = json<{ hypotheses: Hypothesis[] }>("api/translate", post({ model, text, beam, nbest: beam }, signal));
     // A language model has no translations, and so no n best to show.
     return { ...(await manifest), hypotheses: await best.then((found) => found.hypotheses, () => []) };
@@ -204,6 +223,7 @@ export const http: Source = {
   contributions: (trace, row) => json(`api/traces/${part(trace)}/contributions?row=${row}`),
   entropies: async (trace) =>
     (await json<{ entropies: Record<string, number[]> }>(`api/traces/${part(trace)}/entropies`)).entropies,
+  history: (model) => json(`api/models/${part(model)}/history`),
 };
 
 export const source: Source = http;
