@@ -84,6 +84,14 @@ export interface History {
   validations: { step: number; loss: number; bleu: number | null }[];
 }
 
+/** A learned tensor, where it acts, and which of its rows the notes call W_Q, b_K, γ … */
+export interface Learned {
+  name: string;
+  shape: number[];
+  place: string;
+  symbols: { symbol: string; rows: [number, number] }[];
+}
+
 export interface Part {
   place: string;
   head: number | null;
@@ -95,6 +103,11 @@ export interface Contributions {
   token: string;
   logit: number;
   parts: Part[];
+}
+
+export interface Vocabularies {
+  source: string[];
+  target: string[];
 }
 
 /** What the model is asked to do with a text. */
@@ -147,7 +160,8 @@ export interface Source {
   stream(question: Question, signal: AbortSignal): AsyncIterable<string>;
   tensor(trace: string, name: string, index: string): Promise<Tensor>;
   weight(model: string, name: string, index: string): Promise<Tensor>;
-  tokens(model: string): Promise<{ source: string[]; target: string[] }>;
+  learned(model: string): Promise<Learned[]>;
+  tokens(model: string): Promise<Vocabularies>;
   contributions(trace: string, row: number): Promise<Contributions>;
   entropies(trace: string): Promise<Record<string, number[]>>;
   history(model: string): Promise<History>;
@@ -219,6 +233,7 @@ export const http: Source = {
   },
   tensor: (trace, name, index) => floats(`api/traces/${part(trace)}/tensors/${part(name)}${sliced(index)}`),
   weight: (model, name, index) => floats(`api/models/${part(model)}/weights/${part(name)}${sliced(index)}`),
+  learned: async (model) => (await json<{ weights: Learned[] }>(`api/models/${part(model)}/weights`)).weights,
   tokens: (model) => json(`api/models/${part(model)}/tokens`),
   contributions: (trace, row) => json(`api/traces/${part(trace)}/contributions?row=${row}`),
   entropies: async (trace) =>
@@ -263,14 +278,19 @@ export const tensor = (trace: string, name: string, index = ""): Promise<Tensor>
 export const weight = (model: string, name: string, index = ""): Promise<Tensor> =>
   remembered(`${model} weight ${name} ${index}`, () => source.weight(model, name, index));
 
-const vocabularies = new Map<string, Promise<{ source: string[]; target: string[] }>>();
-
-export function tokensOf(model: string): Promise<{ source: string[]; target: string[] }> {
-  let known = vocabularies.get(model);
-  if (!known) {
-    known = source.tokens(model);
-    known.catch(() => vocabularies.delete(model));
-    vocabularies.set(model, known);
-  }
-  return known;
+/** What a model has once and for all, asked for once. */
+function once<T>(load: (model: string) => Promise<T>): (model: string) => Promise<T> {
+  const known = new Map<string, Promise<T>>();
+  return (model) => {
+    let promise = known.get(model);
+    if (!promise) {
+      promise = load(model);
+      promise.catch(() => known.delete(model));
+      known.set(model, promise);
+    }
+    return promise;
+  };
 }
+
+export const tokensOf = once((model) => source.tokens(model));
+export const learnedOf = once((model) => source.learned(model));

@@ -6,7 +6,10 @@ import { toggleTheme, usePalette } from "./hooks";
 import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
 import { go, link, useAddress } from "./state";
+import { Heads } from "./views/heads";
+import { Microscope } from "./views/microscope";
 import { Translate } from "./views/translate";
+import { Walk } from "./views/walk";
 
 interface View {
   key: string;
@@ -15,7 +18,12 @@ interface View {
 }
 
 /** In the order of the bar; a view's key is its address. */
-const VIEWS: readonly View[] = [{ key: "translate", name: "Translate", Component: Translate }];
+const VIEWS: readonly View[] = [
+  { key: "translate", name: "Translate", Component: Translate },
+  { key: "walk", name: "Walk", Component: Walk },
+  { key: "heads", name: "Heads", Component: Heads },
+  { key: "microscope", name: "Microscope", Component: Microscope },
+];
 const KEYS = VIEWS.map(({ key }) => key);
 
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {

@@ -17,7 +17,7 @@ export const DEFAULTS = {
   head: -1, // −1: the mean over the heads
   step: "weights", // of the microscope: scores, scaled, masked, weights
   sort: "order", // of the heads: order, entropy, contribution
-  stage: 0, // of the walk
+  stage: "", // of the walk, such as decoder.1.cross.scores
   reach: "", // the interventions, as reach.ts writes them
   snapshot: -1, // of the training, −1: the finished model
   against: "heads", // what Compare compares: sentences, heads, models
@@ -67,12 +67,12 @@ export function address(): State {
 const write = (): void => history.replaceState(null, "", format(state));
 
 /** Another view is a step that one can go back from; everything else changes the present one. */
-export function go(changes: Changes): void {
+export function go(changes: Changes, isStep = false): void {
   const before = address();
   const after = { ...before, ...changes };
   if (format(after) === format(before)) return;
   clearTimeout(writing);
-  if (after.view !== before.view) {
+  if (isStep || after.view !== before.view) {
     write();
     history.pushState(null, "", format(after));
   } else writing = window.setTimeout(write, 120); // browsers refuse an address that changes with every pixel of a slider

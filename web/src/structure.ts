@@ -33,7 +33,7 @@ export function attentionNamed(card: ModelCard, name: string): Attention {
   return all.find((attention) => attention.name === name) ?? all[all.length - 1];
 }
 
-export const title = ({ stack, layer, kind }: Attention): string => `${stack} layer ${layer + 1}, ${KINDS[kind]}`;
+export const title = ({ stack, layer, kind }: Attention): string => `${stack} layer ${layer}, ${KINDS[kind]}`;
 
 const texts = (tokens: readonly { text: string }[]): string[] => tokens.map((token) => token.text);
 

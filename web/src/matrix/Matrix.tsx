@@ -221,7 +221,7 @@ function Spoken({ grid, id, around, selected }: { grid: Grid; id: string; around
   );
 }
 
-/** A matrix the size of a stamp: colours only. */
+/** A matrix the size of a stamp: colours only. Of more than a thousand rows or columns, the first thousand. */
 export function Thumbnail({ grid, size = 64 }: { grid: Grid; size?: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const palette = usePalette();
@@ -230,7 +230,7 @@ export function Thumbnail({ grid, size = 64 }: { grid: Grid; size?: number }) {
     const ctx = element.getContext("2d")!;
     element.width = element.height = size * 2;
     ctx.imageSmoothingEnabled = grid.cols > size * 2;
-    ctx.drawImage(pixels(grid, palette), 0, 0, element.width, element.height);
+    ctx.drawImage(pixels(grid, palette, { row: 0, col: 0, rows: Math.min(1000, grid.rows), cols: Math.min(1000, grid.cols) }), 0, 0, element.width, element.height);
   }, [grid, palette, size]);
   return <canvas ref={canvas} class="thumbnail" style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />;
 }

@@ -28,13 +28,17 @@ export interface Lit {
 export const at = (grid: Grid, { row, col }: Cell): number => grid.data[row * grid.cols + col];
 export const isMasked = (value: number): boolean => value === -Infinity;
 
+const known = new WeakMap<object, number>();
+
 export function largest(grid: Grid): number {
   if (grid.most !== undefined) return grid.most;
-  let most = 0;
+  let most = known.get(grid.data) ?? 0;
+  if (most) return most;
   for (let i = 0; i < grid.data.length; i++) {
     const size = Math.abs(grid.data[i]);
     if (size > most && size < Infinity) most = size;
   }
+  known.set(grid.data, most);
   return most;
 }
 
@@ -55,7 +59,7 @@ const NUMBER_WIDTH = 38;
 /** As large as the place allows, up to a comfortable size; `zoom` makes it larger than the place. */
 export function geometry(grid: Grid, place: number, zoom: number, measure: (text: string) => number): Geometry {
   const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
-  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels)) + 14, place < 500 ? 84 : 132) : 8;
+  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels) * 1.08) + 18, place < 500 ? 96 : 144) : 8;
   const fitting = (place - left - 8) / Math.max(grid.cols, 1);
   const cellWidth = Math.max(3, Math.min(56, fitting)) * zoom;
   const tall = grid.rows <= 48 ? 24 : 3;

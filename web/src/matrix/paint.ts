@@ -19,23 +19,31 @@ export interface Marks {
   lit: readonly Lit[];
 }
 
-const small = new WeakMap<object, { palette: Palette; most: number; canvas: HTMLCanvasElement }>();
+interface Window {
+  row: number;
+  col: number;
+  rows: number;
+  cols: number;
+}
 
 /** One pixel a cell: what large matrices and thumbnails are stretched from. */
-export function pixels(grid: Grid, palette: Palette): HTMLCanvasElement {
+export function pixels(grid: Grid, palette: Palette, { row, col, rows, cols }: Window): HTMLCanvasElement {
   const most = largest(grid);
-  const known = small.get(grid.data);
-  if (known && known.palette === palette && known.most === most) return known.canvas;
   const canvas = document.createElement("canvas");
-  canvas.width = Math.max(1, grid.cols);
-  canvas.height = Math.max(1, grid.rows);
+  canvas.width = Math.max(1, cols);
+  canvas.height = Math.max(1, rows);
   const image = new ImageData(canvas.width, canvas.height);
-  for (let i = 0; i < grid.rows * grid.cols; i++) {
-    const value = grid.data[i];
-    image.data.set([...(isMasked(value) ? palette.faint : colourOf(value, most, palette)), 255], i * 4);
-  }
+  for (let i = 0; i < rows; i++)
+    for (let j = 0; j < cols; j++) {
+      const value = at(grid, { row: row + i, col: col + j });
+      const [red, green, blue] = isMasked(value) ? palette.faint : colourOf(value, most, palette);
+      const to = (i * cols + j) * 4;
+      image.data[to] = red;
+      image.data[to + 1] = green;
+      image.data[to + 2] = blue;
+      image.data[to + 3] = 255;
+    }
   canvas.getContext("2d")!.putImageData(image, 0, 0);
-  small.set(grid.data, { palette, most, canvas });
   return canvas;
 }
 
@@ -65,11 +73,10 @@ export function paint(
     ctx.imageSmoothingEnabled = false;
     const rows = lastRow - firstRow;
     const cols = lastCol - firstCol;
-    if (rows > 0 && cols > 0)
-      ctx.drawImage(
-        pixels(grid, palette), firstCol, firstRow, cols, rows,
-        x(firstCol), y(firstRow), cols * cellWidth, rows * cellHeight,
-      ); // prettier-ignore
+    if (rows > 0 && cols > 0) {
+      const seen = pixels(grid, palette, { row: firstRow, col: firstCol, rows, cols });
+      ctx.drawImage(seen, x(firstCol), y(firstRow), cols * cellWidth, rows * cellHeight);
+    }
   }
   paintMarks(ctx, grid, shape, palette, marks, x, y);
   ctx.restore();

@@ -182,19 +182,19 @@ function WhereItLooked({ manifest }: { manifest: Manifest }) {
         <div>
           <h2>Where each word looked</h2>
           <p class="soft small">
-            {title(attention)}, {state.head < 0 ? "mean over the heads" : `head ${state.head + 1}`}. Point at a word.
+            {title(attention)}, {state.head < 0 ? "mean over the heads" : `head ${state.head}`}. Point at a word.
           </p>
         </div>
         <div class="controls">
           <select aria-label="layer" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value })}>
             {all.map((one) => (
-              <option key={one.name} value={one.name}>{`layer ${one.layer + 1}`}</option>
+              <option key={one.name} value={one.name}>{`layer ${one.layer}`}</option>
             ))}
           </select>
           <select aria-label="head" value={String(state.head)} onChange={(event) => go({ head: Number(event.currentTarget.value) })}>
             <option value="-1">mean</option>
             {Array.from({ length: card.config.model.heads }, (_, head) => (
-              <option key={head} value={String(head)}>{`head ${head + 1}`}</option>
+              <option key={head} value={String(head)}>{`head ${head}`}</option>
             ))}
           </select>
         </div>
@@ -207,7 +207,7 @@ function WhereItLooked({ manifest }: { manifest: Manifest }) {
 
 const SHOWN = 8;
 
-function NextToken({ manifest, row }: { manifest: Manifest; row: number }) {
+export function NextToken({ manifest, row }: { manifest: Manifest; row: number }) {
   const state = useAddress();
   const { card } = useSession();
   const loaded = useLoaded(
