@@ -6,8 +6,11 @@ import { toggleTheme, usePalette } from "./hooks";
 import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
 import { go, link, useAddress } from "./state";
+import { Compare } from "./views/compare";
 import { Heads } from "./views/heads";
+import { Intervene } from "./views/intervene";
 import { Microscope } from "./views/microscope";
+import { Replay } from "./views/replay";
 import { Translate } from "./views/translate";
 import { Walk } from "./views/walk";
 
@@ -23,6 +26,9 @@ const VIEWS: readonly View[] = [
   { key: "walk", name: "Walk", Component: Walk },
   { key: "heads", name: "Heads", Component: Heads },
   { key: "microscope", name: "Microscope", Component: Microscope },
+  { key: "intervene", name: "Intervene", Component: Intervene },
+  { key: "replay", name: "Replay", Component: Replay },
+  { key: "compare", name: "Compare", Component: Compare },
 ];
 const KEYS = VIEWS.map(({ key }) => key);
 

@@ -1,6 +1,6 @@
 // Interventions as the page keeps them: each a short word in the address, a sentence for the list, a body for the server.
 //
-//     off:decoder.1.cross:3            head 3 adds nothing                (heads and tokens are counted from 0 in the address)
+//     off:decoder.1.cross:3            head 3 adds nothing
 //     even:decoder.1.cross:3:2         head 3, for query 2, looks at all alike; * is every head, every query
 //     set:decoder.1.cross:3:2:0,0.5    … or with these weights
 //     swap:encoder.vectors:1:4         token 1 gets the vector of token 4; with a text after it, of token 4 of that text
@@ -93,31 +93,32 @@ export function placeName(name: string): string {
     cross: "cross-attention",
     feed_forward: "feed-forward",
   };
+  if (/\.(sum|norm\.output)$/.test(name)) return `${stack}, after layer ${layer}`;
   if (layer === "embedded") return `${stack}, embedding`;
   if (layer === "vectors") return `${stack}, final vectors`;
-  return `${stack} layer ${Number(layer) + 1}${kinds[kind] ? `, ${kinds[kind]}` : ""}`;
+  return `${stack} layer ${layer}${kinds[kind] ? `, ${kinds[kind]}` : ""}`;
 }
 
 export function told(one: Intervention, manifest: Manifest): string {
   const tokens = (name: string): readonly { text: string }[] => (name.startsWith("encoder") ? manifest.sources : manifest.reads);
-  const token = (name: string, i: number): string => `“${tokens(name)[i]?.text ?? `token ${i + 1}`}”`;
-  const heads = (head: number | null): string => (head === null ? "all heads" : `head ${head + 1}`);
+  const token = (name: string, i: number): string => `“${tokens(name)[i]?.text ?? `token ${i}`}”`;
+  const heads = (head: number | null): string => (head === null ? "all heads" : `head ${head}`);
   const row = (attention: string, query: number | null): string => (query === null ? "" : `, for ${token(attention, query)}`);
   switch (one.do) {
     case "off":
-      return `${placeName(one.attention)}: head ${one.head + 1} off`;
+      return `${placeName(one.attention)}: head ${one.head} off`;
     case "even":
       return `${placeName(one.attention)}: ${heads(one.head)} averaged${row(one.attention, one.query)}`;
     case "set": {
       const keys = one.attention.endsWith(".cross") ? manifest.sources : tokens(one.attention);
-      const set = one.weights.map((w, i) => (w > 0 ? `${keys[i]?.text ?? i + 1} ${Math.round(w * 100)}%` : "")).filter(Boolean);
+      const set = one.weights.map((w, i) => (w > 0 ? `${keys[i]?.text ?? i} ${Math.round(w * 100)}%` : "")).filter(Boolean);
       return `${placeName(one.attention)}: ${heads(one.head)}${row(one.attention, one.query)} set to ${set.join(", ") || "nothing"}`;
     }
     case "swap":
       return `${placeName(one.name)}: ${token(one.name, one.at)} gets the vector of ${
-        one.text ? `token ${one.from + 1} of “${one.text}”` : token(one.name, one.from)
+        one.text ? `token ${one.from} of “${one.text}”` : token(one.name, one.from)
       }`;
     case "unit":
-      return `${placeName(one.place)}: unit ${one.unit + 1} off`;
+      return `${placeName(one.place)}: unit ${one.unit} off`;
   }
 }

@@ -24,7 +24,7 @@ export const DEFAULTS = {
   model2: "", // of its second side; with @step, a snapshot. Empty: as on the first
   text2: "",
   attention2: "",
-  head2: -1,
+  head2: 1,
   cell: "", // what the Inspector shows: name:i,j,k
 };
 

@@ -1,4 +1,5 @@
 // What several views choose: the sentence, an attention, a head, a token.
+import "./views.css";
 import type { ModelCard } from "../api";
 import { attentions, title } from "../structure";
 
@@ -55,8 +56,8 @@ export const attentionOptions = (card: ModelCard): [string, string][] => attenti
 /** −1 is all of them together: their mean, or each. */
 export const headOptions = (card: ModelCard, all: string): [number, string][] => [
   [-1, all],
-  ...Array.from({ length: card.config.model.heads }, (_, head): [number, string] => [head, `head ${head + 1}`]),
+  ...Array.from({ length: card.config.model.heads }, (_, head): [number, string] => [head, `head ${head}`]),
 ];
 
 export const tokenOptions = (tokens: readonly { text: string }[]): [number, string][] =>
-  tokens.map((token, i) => [i, `${i + 1} · ${token.text}`]);
+  tokens.map((token, i) => [i, `${i} · ${token.text}`]);

@@ -145,12 +145,12 @@ function Switchboard({ card, reached }: { card: ModelCard; reached: Intervention
                   key={head}
                   class="switch"
                   aria-pressed={isOff(attention.name, head)}
-                  aria-label={`head ${head + 1} off`}
-                  title={`head ${head + 1}: ${isOff(attention.name, head) ? "off" : "on"}`}
+                  aria-label={`head ${head} off`}
+                  title={`head ${head}: ${isOff(attention.name, head) ? "off" : "on"}`}
                   disabled={reached.length >= MOST && !isOff(attention.name, head)}
                   onClick={() => toggle(attention.name, head)}
                 >
-                  {head + 1}
+                  {head}
                 </button>
               ))}
             </span>
@@ -356,7 +356,7 @@ function vectorPlaces({ config: { model } }: ModelCard): [string, string][] {
   const end = model.norm_first ? "sum" : "norm.output";
   const of = (stack: string, layers: number): [string, string][] => [
     [`${stack}.embedded`, `${stack}, embedding`],
-    ...Array.from({ length: layers }, (_, n): [string, string] => [`${stack}.${n}.feed_forward.${end}`, `${stack}, after layer ${n + 1}`]),
+    ...Array.from({ length: layers }, (_, n): [string, string] => [`${stack}.${n}.feed_forward.${end}`, `${stack}, after layer ${n}`]),
   ];
   return [
     ...(model.shape === "decoder" ? [] : [...of("encoder", model.encoder_layers), ["encoder.vectors", "encoder, final vectors"] as [string, string]]),
@@ -411,13 +411,13 @@ function Unit({ card, manifest, add }: FormProps) {
       <p class="small soft">One number inside the feed-forward layer is held at 0, at every token.</p>
       <Pick label="layer" value={place} options={options} onChange={setPlace} />
       <label class="pick">
-        <span class="small soft">unit, 1 to {model.feed_forward}</span>
+        <span class="small soft">unit, 0 to {model.feed_forward - 1}</span>
         <input
           type="number"
-          min={1}
-          max={model.feed_forward}
-          value={unit + 1}
-          onInput={(event) => setUnit(Math.min(model.feed_forward, Math.max(1, Math.round(Number(event.currentTarget.value)) || 1)) - 1)}
+          min={0}
+          max={model.feed_forward - 1}
+          value={unit}
+          onInput={(event) => setUnit(Math.min(model.feed_forward - 1, Math.max(0, Math.round(Number(event.currentTarget.value)) || 0)))}
         />
       </label>
       {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
@@ -427,7 +427,7 @@ function Unit({ card, manifest, add }: FormProps) {
           <div class="examples">
             {busiest(after.data, after.shape[1]).map(([index, value]) => (
               <button key={index} class="chip" aria-pressed={index === unit} onClick={() => setUnit(index)}>
-                {index + 1} · {short(value)}
+                {index} · {short(value)}
               </button>
             ))}
           </div>
