@@ -1,5 +1,6 @@
 // The one place that knows where data come from: the server's endpoints, or what is embedded in a file that `seq2see explain`
 // wrote. Tensors come when they are asked for, a slice at a time, as bare float32, and are kept while their trace is in use.
+import { embedded } from "./embedded";
 
 export interface ModelConfig {
   shape: "encoder-decoder" | "decoder" | "encoder";
@@ -155,6 +156,7 @@ export class Problem extends Error {
 /** Where the page gets its data from. */
 export interface Source {
   live: boolean; // new questions can be asked
+  text?: string; // else: the only one that there is
   models(): Promise<ModelCard[]>;
   explain(question: Question, signal: AbortSignal): Promise<Manifest>;
   stream(question: Question, signal: AbortSignal): AsyncIterable<string>;
@@ -241,7 +243,7 @@ export const http: Source = {
   history: (model) => json(`api/models/${part(model)}/history`),
 };
 
-export const source: Source = http;
+export const source: Source = embedded() ?? http;
 
 const MOST_KEPT = 64 << 20; // bytes
 const kept = new Map<string, { promise: Promise<Tensor>; size: number }>();

@@ -59,6 +59,7 @@ function Nav() {
   const { models, card } = useSession();
   const { view } = useAddress();
   const here = KEYS.includes(view) ? view : KEYS[0];
+  useEffect(() => document.querySelector(".views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [here]);
   return (
     <>
       <nav class="views" aria-label="views">

@@ -29,6 +29,8 @@ const STEPS = [
   ["weights", "softmax"],
 ] as const;
 
+const OTHER = "I like eating mangoes"; // as many tokens as the bundled model's first example
+
 /** What stands on one side. */
 interface Side {
   card: ModelCard;
@@ -69,7 +71,7 @@ export function Compare() {
   const other = (against === "models" && named(models, state.model2)) || null;
   const fallback = choices.find(([key]) => key !== card.name)?.[0] ?? card.name;
   const second = against === "models" ? (other ?? named(models, fallback)!) : { card };
-  const text2 = against === "sentences" ? state.text2 || examplesOf(card).find((example) => example !== text) || text : text;
+  const text2 = against === "sentences" ? state.text2 || (examplesOf(card).length ? OTHER : text) : text;
   const attention2 = attentionNamed(second.card, against === "heads" && state.attention2 ? state.attention2 : attention.name);
   const most2 = second.card.config.model.heads - 1;
   const head2 = Math.min(most2, against === "heads" ? state.head2 : state.head);

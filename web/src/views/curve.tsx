@@ -1,5 +1,5 @@
-// The loss over the steps of a training, as it was logged; snapshots stand on it as marks. Steps on a logarithmic axis, for a
-// training does most in its first steps.
+// The loss over the steps of a training, as it was logged; snapshots stand on it as marks. Both axes are logarithmic, for a
+// training does most in its first steps, and goes on to gain a little for long.
 import { useRef } from "preact/hooks";
 import { source, type History, type ModelCard } from "../api";
 import { css } from "../colour";
@@ -57,17 +57,18 @@ function Curve({ history, snapshots, chosen, onChoose, name }: CurveProps) {
   const palette = usePalette();
   const { steps, validations } = history;
   const last = Math.max(steps[steps.length - 1].step, ...snapshots);
-  const most = Math.max(...steps.map(({ loss }) => loss));
+  const all = [...steps, ...validations].map(({ loss }) => loss).filter((loss) => loss > 0);
+  const [least, most] = [Math.min(...all), Math.max(...all)];
   const wide = Math.max(width, 240);
   const x = (step: number): number => LEFT + (Math.log(Math.max(1, step)) / Math.log(Math.max(2, last))) * (wide - LEFT - 14);
-  const y = (loss: number): number => TOP + (1 - loss / most) * (HEIGHT - TOP - BOTTOM);
+  const y = (loss: number): number => TOP + (Math.log(most / Math.max(loss, least)) / Math.log(Math.max(most / least, 1.01))) * (HEIGHT - TOP - BOTTOM);
   const path = steps.map(({ step, loss }, i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`).join("");
   const nearest = (step: number): { step: number; loss: number } =>
     steps.reduce((best, one) => (Math.abs(one.step - step) < Math.abs(best.step - step) ? one : best));
   const marks = [...snapshots.map((step) => ({ step, loss: nearest(step).loss })), { step: last, loss: nearest(last).loss }];
   const here = chosen < 0 ? marks[marks.length - 1] : (marks.find(({ step }) => step === chosen) ?? marks[marks.length - 1]);
   const tens = Array.from({ length: Math.floor(Math.log10(last)) + 1 }, (_, n) => 10 ** n);
-  const levels = ticks(most);
+  const levels = ticks(least, most);
   const [ink, faint, accent] = [css(palette.ink), css(palette.faint), css(palette.accent)];
   const logged = nearest(here.step);
   const saveSvg = (): void => {
@@ -147,11 +148,11 @@ function Curve({ history, snapshots, chosen, onChoose, name }: CurveProps) {
   );
 }
 
-/** Round numbers from 0 up to `most`, about four of them. */
-export function ticks(most: number): number[] {
-  if (!(most > 0)) return [0];
-  const rough = most / 4;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((size) => most / size <= 5)!;
-  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => Number((i * step).toPrecision(6)));
+/** The 1, 2 and 5 of every power of ten within the range; of a wide one, the powers alone. */
+export function ticks(least: number, most: number): number[] {
+  const powers = Array.from({ length: 40 }, (_, n) => n - 20);
+  const within = (digits: readonly number[]): number[] =>
+    powers.flatMap((n) => digits.map((digit) => Number(`${digit}e${n}`))).filter((x) => x >= least && x <= most);
+  const fine = within([1, 2, 5]);
+  return fine.length <= 8 ? fine : within([1]);
 }

@@ -58,10 +58,10 @@ export function Intervene() {
             </section>
           </div>
           <div class="stack">
-            <section class="card stack">
+            <section class="card form">
               <Done reached={reached} manifest={manifest} />
             </section>
-            <section class="card stack">
+            <section class="card form">
               <Add key={card.name} card={card} manifest={manifest} reached={reached} />
             </section>
           </div>
@@ -190,7 +190,7 @@ function Shifts({ changes, any }: { changes: Change[] | null; any: boolean }) {
                   <th scope="row">{change.before}</th>
                   <td>{percent(was)}</td>
                   <td>{percent(now)}</td>
-                  <td class={now < was ? "less" : ""}>{points(now - was)}</td>
+                  <td class={now - was <= -SMALL ? "less" : ""}>{points(now - was)}</td>
                   <td class="wide" aria-hidden="true">
                     <Signed value={now - was} />
                   </td>
@@ -206,7 +206,8 @@ function Shifts({ changes, any }: { changes: Change[] | null; any: boolean }) {
   );
 }
 
-const points = (shift: number): string => (Math.abs(shift) < 0.0005 ? "0" : `${shift > 0 ? "+" : "−"}${(Math.abs(shift) * 100).toFixed(1)}`);
+const SMALL = 0.0005; // nothing at one decimal of a percent
+const points = (shift: number): string => (Math.abs(shift) < SMALL ? "0" : `${shift > 0 ? "+" : "−"}${(Math.abs(shift) * 100).toFixed(1)}`);
 
 /** A bar from the middle, to the left for less. */
 export function Signed({ value, most = 1 }: { value: number; most?: number }) {
@@ -249,8 +250,8 @@ function Done({ reached, manifest }: { reached: Intervention[]; manifest: Manife
 
 const KINDS = [
   ["even", "Average"],
-  ["set", "Set weights"],
-  ["swap", "Swap vectors"],
+  ["set", "Set"],
+  ["swap", "Swap"],
   ["unit", "Unit off"],
 ] as const;
 
