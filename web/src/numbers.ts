@@ -129,6 +129,13 @@ export function short(x: number, digits = 2): string {
   return signed(x.toFixed(size >= 100 ? Math.max(0, digits - 1) : digits));
 }
 
+/** A figure in a cell: two decimals, fewer where it is large. */
+export function brief(x: number): string {
+  if (!Number.isFinite(x)) return short(x);
+  const text = x.toFixed(Math.abs(x) >= 1000 ? 0 : Math.abs(x) >= 100 ? 1 : 2);
+  return /^-[0.]+$/.test(text) ? text.slice(1) : signed(text);
+}
+
 /** A figure as exactly as float32 has it: about seven digits. */
 export function exact(x: number): string {
   if (!Number.isFinite(x)) return short(x);

@@ -64,7 +64,7 @@ export async function panelOf(card: ModelCard, manifest: Manifest, name: string,
     rowAxis: kind === "table" ? "query" : "token",
     colAxis: SHORT[last] ?? last,
     scale: positive ? "sequential" : "diverging",
-    ...(positive ? { most: 1 } : {}),
+    ...(positive ? { most: 1, causal: name.endsWith(".masked.weights") } : {}),
   };
   return {
     name,
@@ -104,9 +104,10 @@ interface Props {
   title?: string;
   row?: number; // that is looked at
   tallest?: number;
+  comfortable?: number;
 }
 
-export function PanelOf({ name, title, row = -1, tallest = 420 }: Props) {
+export function PanelOf({ name, title, row = -1, tallest = 420, comfortable = 56 }: Props) {
   const { card, manifest } = useSession();
   const { head, cell } = useAddress();
   const audit = useContext(Audited);
@@ -125,6 +126,7 @@ export function PanelOf({ name, title, row = -1, tallest = 420 }: Props) {
         selected={selected}
         lit={lit}
         tallest={tallest}
+        comfortable={comfortable}
         onSelect={(chosen) => canAudit(name) && go({ cell: placeKey(panel.place(chosen)) })}
       />
     </div>

@@ -75,6 +75,6 @@ export function attentionGrid(manifest: Manifest, attention: Attention, step: St
     rowAxis: "query",
     colAxis: "key",
     scale,
-    ...(step === "weights" ? { most: 1 } : {}),
+    ...(step === "weights" ? { most: 1, causal: attention.kind === "masked" } : {}),
   };
 }

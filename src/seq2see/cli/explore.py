@@ -1,5 +1,6 @@
 """`seq2see explore`: the page, and the API behind it, on this machine."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,4 +24,8 @@ def explore(
     """
     from seq2see.serve.run import serve
 
-    serve(model or [], port, browse=not no_open and sys.stdout.isatty(), tell=typer.echo)
+    def tell(line: str) -> None:
+        print(line, flush=True)  # also where a program waits for the address
+
+    serve(model or [], port, browse=not no_open and sys.stdout.isatty(), tell=tell)
+    os._exit(0)  # nothing is left to do, and taking torch apart would keep a person waiting

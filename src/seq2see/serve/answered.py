@@ -36,7 +36,8 @@ class Models(BaseModel):
 
 class Symbol(BaseModel):
     symbol: str = Field(description="The name in the formulas.", examples=["W_Q"])
-    rows: tuple[int, int] = Field(description="The rows that it is, the second not included.", examples=[[0, 128]])
+    start: int = Field(description="Its first row.", examples=[0])
+    stop: int = Field(description="The row after its last.", examples=[128])
 
 
 class Weight(BaseModel):
@@ -134,11 +135,16 @@ class Manifest(BaseModel):
     tensors: list[Named]
 
 
+class Link(BaseModel):
+    source: int = Field(description="A word of the source, from 0.")
+    target: int = Field(description="A word of the output, from 0.")
+
+
 class Alignment(BaseModel):
     sources: list[str]
     targets: list[str]
     weights: list[list[float]] = Field(description="[target words, source words]")
-    links: list[tuple[int, int]] = Field(description="(source word, target word), from 0")
+    links: list[Link]
 
 
 class Entropies(BaseModel):

@@ -127,8 +127,9 @@ class Answers:
         with self._explained(id, clock) as e:
             found = alignment.word_alignment(e, (alignment.View(layer, head),))
         return answered.Alignment(
-            sources=list(found.sources), targets=list(found.targets), weights=found.weights.tolist(), links=found.links
-        )
+            sources=list(found.sources), targets=list(found.targets), weights=found.weights.tolist(),
+            links=[answered.Link(source=source, target=target) for source, target in found.links],
+        )  # fmt: skip
 
     def entropies(self, id: str, clock: Clock) -> answered.Entropies:
         with self._explained(id, clock) as e:

@@ -161,7 +161,7 @@ def _models(app: FastAPI, told: Told, numbers: Told) -> None:
         """Every learned tensor: its shape, where it acts, and which of its rows are W_Q, W_K and so on."""
         return await told(lambda answers, clock: answers.weights(model, step))
 
-    @app.get("/api/models/{model}/weights/{weight}", response_class=Binary, responses=FLOATS, tags=["models"])
+    @app.get("/api/models/{model}/weights/{weight}", response_class=Response, responses=FLOATS, tags=["models"])
     async def weight(model: In, weight: In, step: Step = None, index: Index = "") -> Response:
         """A learned tensor, or a slice of it."""
         return await numbers(lambda answers, clock: answers.weight(model, weight, step, index))
@@ -183,7 +183,7 @@ def _writing(app: FastAPI, told: Told, workers: Workers, answers: Lazily) -> Non
         """The best translations of a text, with the log-probability of every token."""
         return await told(lambda answers, clock: answers.translate(body, clock))
 
-    @app.post("/api/generate", response_class=Lines, responses=LINES, tags=["writing"])
+    @app.post("/api/generate", response_class=Response, responses=LINES, tags=["writing"])
     async def generate(body: asked.Generate) -> Response:
         """What the model writes, piece by piece as it is written."""
         pieces = workers.stream(lambda clock: answers().generate(body, clock))
@@ -216,7 +216,7 @@ def _traces(app: FastAPI, told: Told, numbers: Told) -> None:
         """What a trace holds."""
         return await told(lambda answers, clock: answers.manifest(id))
 
-    @app.get("/api/traces/{id}/tensors/{name}", response_class=Binary, responses=FLOATS, tags=["traces"])
+    @app.get("/api/traces/{id}/tensors/{name}", response_class=Response, responses=FLOATS, tags=["traces"])
     async def tensor(id: Id, name: In, index: Index = "") -> Response:
         """A quantity of a trace, such as `decoder.1.cross.weights`, or a slice of it."""
         return await numbers(lambda answers, clock: answers.tensor(id, name, index))
@@ -243,7 +243,7 @@ def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
 
     @app.get("/api/traces/{id}/contributions", response_model=answered.Contributions, tags=["readings"])
     async def contributions(id: Id, row: Row, token: Id32 = None, against: Id32 = None) -> Response:
-        """What each head and each feed-forward layer adds to the chosen token's logit, or to any; or to its lead over another."""
+        """What each head and each feed-forward layer adds to a token's logit, or to its lead over another."""
         return await told(lambda answers, clock: answers.contributions(id, row, token, against, clock))
 
     @app.get("/api/traces/{id}/alternatives", response_model=answered.Alternatives, tags=["readings"])
@@ -251,17 +251,17 @@ def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
         """What else a row might have written."""
         return await told(lambda answers, clock: answers.alternatives(id, row, top, clock))
 
-    @app.get("/api/traces/{id}/rollout/{stack}", response_class=Binary, responses=FLOATS, tags=["readings"])
+    @app.get("/api/traces/{id}/rollout/{stack}", response_class=Response, responses=FLOATS, tags=["readings"])
     async def rollout(id: Id, stack: Literal["encoder", "decoder", "both"], index: Index = "") -> Response:
         """Attention followed down through all layers, [tokens, tokens]; of `both`, [target, source + target tokens]."""
         return await numbers(lambda answers, clock: answers.rollout(id, stack, index, clock))
 
-    @app.get("/api/traces/{id}/ablations/{attention}", response_class=Binary, responses=FLOATS, tags=["readings"])
+    @app.get("/api/traces/{id}/ablations/{attention}", response_class=Response, responses=FLOATS, tags=["readings"])
     async def ablations(id: Id, attention: In, index: Index = "") -> Response:
         """What each head of an attention is worth to each token: ln P with it − ln P without, [heads, rows]."""
         return await numbers(lambda answers, clock: answers.ablations(id, attention, index, clock))
 
-    @app.get("/api/traces/{id}/similarities/{place}", response_class=Binary, responses=FLOATS, tags=["readings"])
+    @app.get("/api/traces/{id}/similarities/{place}", response_class=Response, responses=FLOATS, tags=["readings"])
     async def similarities(
         id: Id, place: In, measure: Literal["dot", "cosine", "scaled"] = "cosine", index: Index = ""
     ) -> Response:

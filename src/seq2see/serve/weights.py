@@ -45,13 +45,13 @@ def _symbols(model: Transformer, name: str) -> Iterator[Symbol]:
     if isinstance(module, StackedLinear):
         start = 0
         for part, size in zip(STACKED[last], module.sizes, strict=True):
-            yield Symbol(symbol=f"{letter}_{part}", rows=(start, start + size))
+            yield Symbol(symbol=f"{letter}_{part}", start=start, stop=start + size)
             start += size
     elif last in SINGLE:
-        yield Symbol(symbol=f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", rows=(0, rows))
+        yield Symbol(symbol=f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", start=0, stop=rows)
     elif last in TABLES:
-        yield Symbol(symbol=TABLES[last], rows=(0, rows))
+        yield Symbol(symbol=TABLES[last], start=0, stop=rows)
     elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
-        yield Symbol(symbol="γ" if kind == "weight" else "β", rows=(0, rows))
+        yield Symbol(symbol="γ" if kind == "weight" else "β", start=0, stop=rows)
     else:
-        yield Symbol(symbol="b", rows=(0, rows))  # what is added to the logits
+        yield Symbol(symbol="b", start=0, stop=rows)  # what is added to the logits

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from starlette.exceptions import HTTPException
+
 T = TypeVar("T")
 
 
@@ -32,11 +34,11 @@ class Limits:
     snapshots: int = 3  # models at earlier steps that stay loaded
 
 
-class Refusal(Exception):
+class Refusal(HTTPException):
     """An answer other than the one hoped for: what, where, what to do."""
 
     def __init__(self, status: int, what: str, remedy: str, where: str = "", retry: int | None = None) -> None:
-        super().__init__(what)
+        super().__init__(status, what)
         self.status, self.what, self.remedy, self.where, self.retry = status, what, remedy, where, retry
 
 

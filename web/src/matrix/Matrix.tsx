@@ -18,13 +18,14 @@ interface Props {
   onHover?: (cell: Cell | null) => void;
   lit?: readonly Lit[];
   tallest?: number; // pixels that it takes before it scrolls
+  comfortable?: number; // pixels that a cell is wide where there is place
 }
 
 const FORMATS: readonly Format[] = ["svg", "png", "csv"];
 const NOTHING: readonly Lit[] = [];
 let count = 0;
 
-export function Matrix({ grid, title, selected = null, onSelect, hover, onHover, lit = NOTHING, tallest = 560 }: Props) {
+export function Matrix({ grid, title, selected = null, onSelect, hover, onHover, lit = NOTHING, tallest = 560, comfortable = 56 }: Props) {
   const [place, width] = useWidth<HTMLElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const view = useRef<HTMLDivElement>(null);
@@ -39,7 +40,7 @@ export function Matrix({ grid, title, selected = null, onSelect, hover, onHover,
     ctx.font = `12px ${FONT}`;
     return (text: string) => ctx.measureText(text).width;
   }, [font]);
-  const shape = useMemo(() => geometry(grid, width || 600, zoom, measure), [grid, width, zoom, measure]);
+  const shape = useMemo(() => geometry(grid, width || 600, zoom, measure, comfortable), [grid, width, zoom, measure, comfortable]);
   const height = Math.min(shape.height, tallest);
   const sees = { width: Math.min(width || 600, shape.width), height };
 
@@ -169,7 +170,7 @@ function sentence(grid: Grid, cell: Cell): string {
   const value = at(grid, cell);
   const row = grid.rowLabels[cell.row] ?? `${grid.rowAxis} ${cell.row}`;
   const col = grid.colLabels[cell.col] ?? `${grid.colAxis} ${cell.col}`;
-  return `${row} · ${col}:  ${isMasked(value) ? "−∞, masked" : exact(value)}`;
+  return `${row} · ${col}:  ${exact(value)}${isMasked(grid, cell) ? ", masked" : ""}`;
 }
 
 function Legend({ grid }: { grid: Grid }) {
@@ -212,7 +213,7 @@ function Spoken({ grid, id, around, selected }: { grid: Grid; id: string; around
               aria-selected={selected?.row === row && selected.col === col}
               data-cell={`${row},${col}`}
             >
-              {`${grid.colLabels[col] ?? col}: ${isMasked(at(grid, { row, col })) ? "masked" : short(at(grid, { row, col }), 4)}`}
+              {`${grid.colLabels[col] ?? col}: ${isMasked(grid, { row, col }) ? "masked" : short(at(grid, { row, col }), 4)}`}
             </span>
           ))}
         </div>
@@ -221,16 +222,18 @@ function Spoken({ grid, id, around, selected }: { grid: Grid; id: string; around
   );
 }
 
+const STAMP = 96; // pixels
+
 /** A matrix the size of a stamp: colours only. Of more than a thousand rows or columns, the first thousand. */
-export function Thumbnail({ grid, size = 64 }: { grid: Grid; size?: number }) {
+export function Thumbnail({ grid }: { grid: Grid }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const palette = usePalette();
   useEffect(() => {
     const element = canvas.current!;
     const ctx = element.getContext("2d")!;
-    element.width = element.height = size * 2;
-    ctx.imageSmoothingEnabled = grid.cols > size * 2;
+    element.width = element.height = STAMP;
+    ctx.imageSmoothingEnabled = grid.cols > STAMP;
     ctx.drawImage(pixels(grid, palette, { row: 0, col: 0, rows: Math.min(1000, grid.rows), cols: Math.min(1000, grid.cols) }), 0, 0, element.width, element.height);
-  }, [grid, palette, size]);
-  return <canvas ref={canvas} class="thumbnail" style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />;
+  }, [grid, palette]);
+  return <canvas ref={canvas} class="thumbnail" aria-hidden="true" />;
 }

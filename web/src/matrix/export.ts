@@ -1,6 +1,6 @@
 // Any matrix as a file: figures as CSV, a picture as SVG (each cell a rectangle, text as text) or as PNG.
 import { colourOf, css, inkOn, LIGHT } from "../colour";
-import { short } from "../numbers";
+import { brief } from "../numbers";
 import { at, geometry, isMasked, largest, type Grid } from "./grid";
 import { FONT, paint } from "./paint";
 
@@ -13,7 +13,7 @@ export function toCsv(grid: Grid): string {
   for (let row = 0; row < grid.rows; row++) {
     const values = Array.from({ length: grid.cols }, (_, col) => {
       const value = at(grid, { row, col });
-      return isMasked(value) ? "-inf" : String(value);
+      return value === -Infinity ? "-inf" : String(value);
     });
     lines.push([quoted(names[row]), ...values].join(","));
   }
@@ -46,11 +46,12 @@ export function toSvg(grid: Grid, measure: (text: string) => number = measurer()
       const x = shape.left + col * shape.cellWidth;
       const y = shape.top + row * shape.cellHeight;
       const colour = colourOf(value, most, LIGHT);
-      const fill = isMasked(value) ? "url(#masked)" : css(colour);
+      const masked = isMasked(grid, { row, col });
+      const fill = masked ? "url(#masked)" : css(colour);
       parts.push(`<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" fill="${fill}"/>`);
-      if (shape.numbers && !isMasked(value))
+      if (shape.numbers && !masked)
         parts.push(
-          `<text x="${round(x + width / 2)}" y="${round(y + height / 2 + 4)}" text-anchor="middle" font-size="11" fill="${inkOn(colour)}">${short(value)}</text>`,
+          `<text x="${round(x + width / 2)}" y="${round(y + height / 2 + 4)}" text-anchor="middle" font-size="11" fill="${inkOn(colour)}">${brief(value)}</text>`,
         );
     }
   const ink = css(LIGHT.ink);
@@ -62,8 +63,8 @@ export function toSvg(grid: Grid, measure: (text: string) => number = measurer()
   if (shape.top > 10)
     grid.colLabels.forEach((label, col) => {
       const x = shape.left + (col + 0.5) * shape.cellWidth;
-      const place = shape.upright
-        ? `transform="translate(${round(x + 4)} ${round(shape.top - 7)}) rotate(-90)"`
+      const place = shape.turn
+        ? `transform="translate(${round(x + 4)} ${round(shape.top - 7)}) rotate(${round((shape.turn * 180) / Math.PI)})"`
         : `x="${round(x)}" y="${round(shape.top - 9)}" text-anchor="middle"`;
       parts.push(`<text ${place} fill="${ink}">${escaped(label)}</text>`);
     });

@@ -12,6 +12,7 @@ export interface Grid {
   colAxis: string;
   scale: Scale;
   most?: number; // the magnitude at the scale's end; else the largest there is
+  causal?: boolean; // none may look past itself: cells right of the diagonal are masked, whatever stands in them
 }
 
 export interface Cell {
@@ -26,7 +27,8 @@ export interface Lit {
 }
 
 export const at = (grid: Grid, { row, col }: Cell): number => grid.data[row * grid.cols + col];
-export const isMasked = (value: number): boolean => value === -Infinity;
+export const isMasked = (grid: Grid, cell: Cell): boolean =>
+  at(grid, cell) === -Infinity || (grid.causal === true && cell.col > cell.row);
 
 const known = new WeakMap<object, number>();
 
@@ -47,7 +49,7 @@ export interface Geometry {
   cellHeight: number;
   left: number; // gutters for the labels
   top: number;
-  upright: boolean; // the columns' labels run upwards
+  turn: number; // the angle of the columns' labels, in radians
   numbers: boolean; // they fit
   gap: number;
   width: number; // of everything
@@ -57,25 +59,26 @@ export interface Geometry {
 const NUMBER_WIDTH = 38;
 
 /** As large as the place allows, up to a comfortable size; `zoom` makes it larger than the place. */
-export function geometry(grid: Grid, place: number, zoom: number, measure: (text: string) => number): Geometry {
+export function geometry(grid: Grid, place: number, zoom: number, measure: (text: string) => number, comfortable = 56): Geometry {
   const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
   const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels) * 1.08) + 18, place < 500 ? 96 : 144) : 8;
-  const fitting = (place - left - 8) / Math.max(grid.cols, 1);
-  const cellWidth = Math.max(3, Math.min(56, fitting)) * zoom;
+  const fitting = (place - left - 24) / Math.max(grid.cols, 1);
+  const cellWidth = Math.max(3, Math.min(comfortable, fitting)) * zoom;
   const tall = grid.rows <= 48 ? 24 : 3;
-  const cellHeight = Math.max(tall, Math.min(34, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom);
+  const cellHeight = Math.max(tall, Math.min(comfortable * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom);
   const longest = widest(grid.colLabels) + 8;
-  const upright = longest > cellWidth;
-  const top = !grid.colLabels.length || cellWidth < 9 ? 8 : upright ? Math.min(longest + 4, 96) : 26;
+  const turn = longest <= cellWidth ? 0 : cellWidth >= 18 ? -Math.PI / 4 : -Math.PI / 2;
+  const top = !grid.colLabels.length || cellWidth < 9 ? 8 : turn === 0 ? 26 : Math.min(-Math.sin(turn) * longest + 12, 96);
+  const right = turn === -Math.PI / 4 ? Math.max(8, Math.min(64, longest * 0.7 - cellWidth / 2)) : 8; // where the last label leans out
   return {
     cellWidth,
     cellHeight,
     left,
     top,
-    upright,
+    turn,
     numbers: cellWidth >= NUMBER_WIDTH && cellHeight >= 16,
     gap: Math.min(cellWidth, cellHeight) >= 8 ? 1 : 0,
-    width: left + grid.cols * cellWidth + 8,
+    width: left + grid.cols * cellWidth + right,
     height: top + grid.rows * cellHeight + 8,
   };
 }

@@ -1,7 +1,7 @@
 // Paints the part of a matrix that is in sight, and no more: cells, figures while they fit, labels that stay in place while the
 // rest scrolls. The same function paints thumbnails, the widget and the picture that is saved.
 import { colourOf, css, inkOn, type Palette } from "../colour";
-import { short } from "../numbers";
+import { brief } from "../numbers";
 import { at, isMasked, largest, type Cell, type Geometry, type Grid, type Lit } from "./grid";
 
 export const FONT = '"Noto Sans Devanagari Variable", "Noto Sans Devanagari", system-ui, sans-serif';
@@ -36,7 +36,7 @@ export function pixels(grid: Grid, palette: Palette, { row, col, rows, cols }: W
   for (let i = 0; i < rows; i++)
     for (let j = 0; j < cols; j++) {
       const value = at(grid, { row: row + i, col: col + j });
-      const [red, green, blue] = isMasked(value) ? palette.faint : colourOf(value, most, palette);
+      const [red, green, blue] = isMasked(grid, { row: row + i, col: col + j }) ? palette.faint : colourOf(value, most, palette);
       const to = (i * cols + j) * 4;
       image.data[to] = red;
       image.data[to + 1] = green;
@@ -95,11 +95,11 @@ function paintCells(
   const height = shape.cellHeight - shape.gap;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
-  ctx.font = `${shape.cellWidth >= 46 ? 12 : 11}px ${FONT}`;
+  ctx.font = `${shape.cellWidth >= 72 ? 14 : shape.cellWidth >= 46 ? 12 : 11}px ${FONT}`;
   for (let row = firstRow; row < lastRow; row++)
     for (let col = firstCol; col < lastCol; col++) {
       const value = at(grid, { row, col });
-      if (isMasked(value)) {
+      if (isMasked(grid, { row, col })) {
         hatch(ctx, x(col), y(row), width, height, palette);
         continue;
       }
@@ -108,7 +108,7 @@ function paintCells(
       ctx.fillRect(x(col), y(row), width, height);
       if (shape.numbers) {
         ctx.fillStyle = inkOn(colour);
-        ctx.fillText(short(value), x(col) + width / 2, y(row) + height / 2 + 0.5);
+        ctx.fillText(brief(value), x(col) + width / 2, y(row) + height / 2 + 0.5);
       }
     }
 }
@@ -197,10 +197,10 @@ function paintLabels(
       style(inUse("col", col));
       ctx.save();
       ctx.translate(x(col) + cellWidth / 2, top - 7);
-      if (shape.upright) {
-        ctx.rotate(-Math.PI / 2);
+      if (shape.turn) {
+        ctx.rotate(shape.turn);
         ctx.textAlign = "left";
-        ctx.fillText(fitted(ctx, grid.colLabels[col], top - 8), 0, 0);
+        ctx.fillText(fitted(ctx, grid.colLabels[col], (top - 8) / -Math.sin(shape.turn)), 0, 0);
       } else {
         ctx.textAlign = "center";
         ctx.fillText(grid.colLabels[col], 0, -4);

@@ -46,7 +46,7 @@ export function Heads() {
       <WithInspector>
         <div class={`kinds kinds-${columns.length}`} onMouseLeave={() => setPeek(null)}>
           {columns.map((kind) => (
-            <section class="card" key={kind}>
+            <section class="card kind" key={kind}>
               <h3>{kind === "self" ? "Encoder" : kind === "cross" ? "Decoder asks encoder" : "Decoder"}</h3>
               <p class="soft small">{KINDS[kind]}</p>
               {all
@@ -82,7 +82,7 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
   return (
     <div class="layer">
       <span class="soft small">layer {attention.layer}</span>
-      <div class="stamps" role="group" aria-label={title(attention)}>
+      <div class="stamps" role="group" aria-label={title(attention)} style={{ gridTemplateColumns: `repeat(${across(stamps.length)}, 1fr)` }}>
         {order.map((i) => {
           const head = i - 1; // the first stamp is the mean
           const chosen = { attention: attention.name, head };
@@ -98,7 +98,7 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
               onFocus={() => onPeek(chosen)}
               onClick={() => go({ ...chosen, cell: "" })}
             >
-              <Thumbnail grid={stamps[i]} size={56} />
+              <Thumbnail grid={stamps[i]} />
               <span class="small">{head < 0 ? "mean" : `${head}`}</span>
               {figures && head >= 0 ? <span class="figure">{short(figures[head])}</span> : null}
             </button>
@@ -108,6 +108,9 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
     </div>
   );
 }
+
+/** All in one line, or in two of equal length where they would be too small. */
+const across = (count: number): number => (count <= 9 ? Math.max(count, 5) : Math.ceil(count / Math.ceil(count / 9)));
 
 function stampsOf(manifest: Manifest, attention: Attention, weights: Tensor) {
   const heads = Array.from({ length: weights.shape[0] }, (_, head) => weights.at(head));

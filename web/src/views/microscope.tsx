@@ -57,7 +57,7 @@ export function Microscope() {
               <Choice label="step" options={STEPS} value={step as "scores"} onChange={(next) => go({ step: next, cell: "" })} />
             </div>
           </div>
-          <PanelOf name={`${attention.name}.${step}`} row={row} tallest={640} />
+          <PanelOf name={`${attention.name}.${step}`} row={row} tallest={640} comfortable={92} />
         </section>
         <section class="card">
           <Lookup manifest={manifest} attention={attention} head={Math.max(0, state.head)} row={row} />
@@ -173,7 +173,7 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
                   <span class="meter">
                     <i style={{ width: `${data.weights.data[i] * 100}%` }} />
                   </span>
-                  <span class="small soft">{percent(data.weights.data[i])}</span>
+                  <span class="small soft">{data.masked.data[i] === -Infinity ? "–" : percent(data.weights.data[i])}</span>
                 </td>
                 <td>
                   <Numbers values={data.values.at(i).data} fade={data.weights.data[i]} />
