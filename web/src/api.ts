@@ -90,7 +90,7 @@ export interface Learned {
   name: string;
   shape: number[];
   place: string;
-  symbols: { symbol: string; rows: [number, number] }[];
+  symbols: { symbol: string; start: number; stop: number }[];
 }
 
 export interface Part {

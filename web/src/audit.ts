@@ -123,7 +123,7 @@ class At {
     const all = await learnedOf(this.context.card.name);
     const found = all.find((one) => one.place === place && one.symbols.some((s) => s.symbol === symbol));
     if (!found) return null;
-    const [start] = found.symbols.find((s) => s.symbol === symbol)!.rows;
+    const { start } = found.symbols.find((s) => s.symbol === symbol)!;
     return weight(this.context.card.name, found.name, `${start + row}`);
   }
 

@@ -13,12 +13,12 @@ from seq2see.directory import BUNDLED, Model
 from seq2see.look import alignment, changes, contributions, flow, lens, similarity
 from seq2see.look.explain import Explanation, explain, readable
 from seq2see.look.intervene import intervene
+from seq2see.look.learned import weights
 from seq2see.look.trace import Trace
 from seq2see.serve import answered, asked, reach
 from seq2see.serve.kept import Kept, Traces
 from seq2see.serve.shelf import Shelf
 from seq2see.serve.tensors import Floats, floats
-from seq2see.serve.weights import weights
 from seq2see.serve.workers import Clock, Limits, Refusal, near
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.history import History, thinned
@@ -37,7 +37,8 @@ class Answers:
 
     def weights(self, name: str, step: int | None) -> answered.Weights:
         model = self.shelf.model(self.shelf.named(name), step)
-        return answered.Weights(model=name, step=step, weights=weights(model.transformer))
+        found = [answered.Weight(**asdict(weight)) for weight in weights(model.transformer)]
+        return answered.Weights(model=name, step=step, weights=found)
 
     def weight(self, name: str, weight: str, step: int | None, index: str) -> Floats:
         known = self.shelf.model(self.shelf.named(name), step).transformer.state_dict()

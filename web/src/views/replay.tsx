@@ -213,7 +213,7 @@ function Row({ step, frame, finished, attention, head, on, onChoose }: RowProps)
     <li>
       <button aria-pressed={on} onClick={onChoose} data-step={step}>
         <span class="small soft">{stepName(step)}</span>
-        {grid ? <Thumbnail grid={grid} size={40} /> : <span class="thumbnail blank" />}
+        <span class="stamp-small">{grid ? <Thumbnail grid={grid} /> : null}</span>
         <span class="said">{frame ? <Said frame={frame} finished={finished} /> : <span class="soft">…</span>}</span>
         <span class="small soft right">{sure === null ? "" : percent(sure)}</span>
       </button>
