@@ -157,6 +157,7 @@ export class Problem extends Error {
 export interface Source {
   live: boolean; // new questions can be asked
   text?: string; // else: the only one that there is
+  note?: string; // on how it was computed
   models(): Promise<ModelCard[]>;
   explain(question: Question, signal: AbortSignal): Promise<Manifest>;
   stream(question: Question, signal: AbortSignal): AsyncIterable<string>;

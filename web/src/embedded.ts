@@ -12,6 +12,7 @@ export interface Stored {
 export interface Embedded {
   card: ModelCard;
   manifest: Manifest;
+  note: string;
   tokens: Vocabularies;
   entropies: Record<string, number[]>;
   contributions: Contributions[]; // of every row
@@ -67,6 +68,7 @@ export function sourceOf(embedded: Embedded): Source {
   return {
     live: false,
     text: embedded.manifest.text,
+    ...(embedded.note ? { note: embedded.note } : {}),
     models: async () => [embedded.card],
     explain: async () => embedded.manifest,
     async *stream() {

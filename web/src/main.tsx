@@ -2,6 +2,7 @@
 import "./style.css";
 import { render, type ComponentChildren, type ComponentType } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
+import { source } from "./api";
 import { toggleTheme, usePalette } from "./hooks";
 import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
@@ -105,6 +106,7 @@ function Page({ onHelp }: { onHelp: () => void }) {
   }, [card]);
   return (
     <Shell nav={<Nav />} onHelp={onHelp}>
+      {source.note ? <p class="note small">{source.note}</p> : null}
       <Component key={key} />
     </Shell>
   );

@@ -85,6 +85,7 @@ def embedded(e: Explanation, name: str, best: list[Hypothesis]) -> dict[str, Any
     return {
         "card": _card(e, name),
         "manifest": manifest(e, name) | ({"hypotheses": [_hypothesis(e, one) for one in best]} if best else {}),
+        "note": _note(e),
         "tokens": {"source": source, "target": target},
         "entropies": {place: heads.tolist() for place, heads in entropies(e).items()},
         "contributions": [asdict(contributions(e, row)) for row in range(len(e.reads))],
@@ -126,6 +127,11 @@ def manifest(e: Explanation, name: str) -> dict[str, Any]:
         "finished": None if e.hypothesis is None else e.hypothesis.finished, "changes": [],
         "tensors": [_named(e, tensor) for tensor in e.trace.names()],
     }  # fmt: skip
+
+
+def _note(e: Explanation) -> str:
+    reached = [f"{one.names}{'' if one.where.head is None else f' of head {one.where.head}'}" for one in e.interventions]
+    return f"Computed while the model was reached into: {', '.join(reached)}." if reached else ""
 
 
 def _named(e: Explanation, name: str) -> dict[str, Any]:

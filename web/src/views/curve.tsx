@@ -6,7 +6,7 @@ import { css } from "../colour";
 import { present, useLoaded, usePalette, useWidth } from "../hooks";
 import { save } from "../matrix/export";
 import { FONT } from "../matrix/paint";
-import { short } from "../numbers";
+import { short, ticks } from "../numbers";
 import { Empty, Failed, Waiting } from "../ui";
 
 interface Props {
@@ -146,13 +146,4 @@ function Curve({ history, snapshots, chosen, onChoose, name }: CurveProps) {
       </svg>
     </figure>
   );
-}
-
-/** The 1, 2 and 5 of every power of ten within the range; of a wide one, the powers alone. */
-export function ticks(least: number, most: number): number[] {
-  const powers = Array.from({ length: 40 }, (_, n) => n - 20);
-  const within = (digits: readonly number[]): number[] =>
-    powers.flatMap((n) => digits.map((digit) => Number(`${digit}e${n}`))).filter((x) => x >= least && x <= most);
-  const fine = within([1, 2, 5]);
-  return fine.length <= 8 ? fine : within([1]);
 }

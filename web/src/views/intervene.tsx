@@ -35,7 +35,7 @@ export function Intervene() {
       : null,
     [manifest?.id, state.reach],
   );
-  if (!source.live) return <NeedsModel what="An intervention runs the model once more" />;
+  if (!source.live) return <NeedsModel view="Intervene" why="A change inside the model means to run it once more" />;
   if (card.kind === "encoder") return <Empty><p>An encoder writes nothing that could change: choose another model.</p></Empty>; // prettier-ignore
   const found = present(after);
   const current = found && reached.length && manifest && found.of === manifest.id ? found : null;
@@ -71,13 +71,17 @@ export function Intervene() {
   );
 }
 
-export function NeedsModel({ what }: { what: string }) {
+/** In a file that was written for one text. */
+export function NeedsModel({ view, why }: { view: string; why: string }) {
   return (
-    <section class="card">
+    <section class="card" data-needs-model>
+      <h2>{view} needs the model</h2>
       <Empty>
-        <p>{what}, and this file holds only what one run computed.</p>
-        <p class="small">
-          <code>seq2see explore</code> opens the page with the model behind it.
+        <p>
+          {why}, and this file holds only what one run computed. With the model behind it the same page does it all:
+        </p>
+        <p>
+          <code>seq2see explore</code>
         </p>
       </Empty>
     </section>

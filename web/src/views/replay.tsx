@@ -21,7 +21,7 @@ const stepName = (step: number): string => (step === FINISHED ? "finished" : `st
 
 export function Replay() {
   const { card, manifest, error } = useSession();
-  if (!source.live) return <NeedsModel what="Replay asks the model as it was at earlier steps" />;
+  if (!source.live) return <NeedsModel view="Replay" why="The text goes through the model as it was at earlier steps of its training" />;
   if (!card.snapshots.length)
     return (
       <section class="card">

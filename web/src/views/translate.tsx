@@ -272,7 +272,7 @@ function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; st
   return (
     <p class="small soft">
       Seed {seed} draws {u.toFixed(4)} here, which falls on <b>{words[pickedAt(drawn, u)]}</b>
-      {search === "sample" ? "." : "; choose Sample above to let it write so."}
+      {search === "sample" || !source.live ? "." : "; choose Sample above to let it write so."}
     </p>
   );
 }
