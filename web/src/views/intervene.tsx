@@ -1,5 +1,5 @@
 // Intervene: reach into the model and watch the output change. What is done stands in the address, so a link repeats it.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { source, tensor, type Change, type Manifest, type ModelCard } from "../api";
 import { present, useLoaded } from "../hooks";
 import { percent, short } from "../numbers";
@@ -310,13 +310,15 @@ function SetWeights({ card, manifest, add }: FormProps) {
   const [chosen, setQuery] = useState(0);
   const query = Math.min(chosen, rows.length - 1);
   const keys = keyLabels(manifest, attention).slice(0, attention.kind === "masked" ? query + 1 : undefined);
-  const own = useLoaded(() => attentionStep(manifest, attention, head, "weights"), [manifest.id, attention.name, head]);
-  const whole = present(own);
-  const [weights, setWeights] = useState<number[]>([]);
-  useEffect(() => {
-    // Begin with the model's own; a whole percent is as fine as the sliders are.
-    if (whole && query < whole.shape[0]) setWeights(keys.map((_, i) => Math.round(whole.at(query).data[i] * 100) / 100));
-  }, [whole, query, keys.length]);
+  const of = `${manifest.id} ${attention.name} ${head}`;
+  const own = useLoaded(async () => ({ of, whole: await attentionStep(manifest, attention, head, "weights") }), [of]);
+  const found = present(own);
+  const [moved, setMoved] = useState<{ of: string; weights: number[] } | null>(null);
+  // Until a slider is moved they are the model's own; a whole percent is as fine as the sliders are.
+  const begun = found?.of === of ? keys.map((_, i) => Math.round(found.whole.at(query).data[i] * 100) / 100) : null;
+  const weights = moved?.of === `${of} ${query}` ? moved.weights : begun;
+  const setWeights = (next: number[]): void => setMoved({ of: `${of} ${query}`, weights: next });
+  if (!weights) return own.state === "failed" ? <Failed error={own.error} /> : <Waiting what="the weights" />;
   const sum = weights.reduce((a, b) => a + b, 0);
   const only = (key: number): void => setWeights(keys.map((_, i) => (i === key ? 1 : 0)));
   return (
@@ -325,7 +327,6 @@ function SetWeights({ card, manifest, add }: FormProps) {
       <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={setName} />
       <Pick label="head" value={head} options={headOptions(card, "all heads")} onChange={setHead} />
       <Pick label="for the token" value={query} options={tokenOptions(rows)} onChange={setQuery} />
-      {own.state === "failed" ? <Failed error={own.error} /> : null}
       <div class="keys">
         {keys.map((key, i) => (
           <div class="slider" key={i}>
@@ -337,11 +338,11 @@ function SetWeights({ card, manifest, add }: FormProps) {
               min={0}
               max={1}
               step={0.01}
-              value={weights[i] ?? 0}
+              value={weights[i]}
               aria-label={`weight of ${key}`}
               onInput={(event) => setWeights(weights.map((w, j) => (j === i ? Number(event.currentTarget.value) : w)))}
             />
-            <output>{percent(weights[i] ?? 0)}</output>
+            <output>{percent(weights[i])}</output>
           </div>
         ))}
       </div>
