@@ -441,6 +441,17 @@ def test_a_fault_harms_no_other_request(
     assert client.get(path).status_code == 200
 
 
+def test_a_broken_model_is_told_and_harms_no_other(folders: dict[str, Path | None], tmp_path: Path) -> None:
+    whole = folders["translator"]
+    assert whole is not None
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken)
+    (broken / "model.safetensors").write_bytes((whole / "model.safetensors").read_bytes()[:1000])
+    with serving(create({"broken": broken, "whole": whole})) as client:
+        assert "cannot read" in problem(client.post("/api/translate", json={"text": TEXT}), 500)["what"]
+        assert post(client, "/api/translate", text=TEXT, model="whole")["hypotheses"]
+
+
 # Who may ask
 
 
@@ -456,6 +467,9 @@ def test_another_origin_is_refused(client: httpx.Client) -> None:
     body = {"text": TEXT}
     for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
         assert problem(client.post("/api/translate", json=body, headers=headers), 403)["where"] == "Origin"
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200
+    assert problem(client.get("/api/models", headers=link), 403)
     own = {"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
     answer = client.post("/api/translate", json=body, headers=own)
     assert answer.status_code == 200
@@ -561,7 +575,7 @@ def test_many_clients_lose_nothing_and_memory_stays_bounded(folders: dict[str, P
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["lost"] == 0
+    assert told["lost"] == told["dropped"] == 0
     assert told["answered"] > 20
     assert told["MiB at most"] < told["MiB before"] + 100
 

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from seq2see.directory import load as load
     from seq2see.directory import snapshots as snapshots
     from seq2see.exchange.huggingface import from_huggingface as from_huggingface
+    from seq2see.look.alignment import word_alignment as word_alignment
+    from seq2see.look.changes import changes as changes
+    from seq2see.look.contributions import contributions as contributions
+    from seq2see.look.explain import Explanation as Explanation
+    from seq2see.look.explain import again as again
+    from seq2see.look.flow import ablations as ablations
+    from seq2see.look.flow import entropies as entropies
+    from seq2see.look.flow import rollout as rollout
     from seq2see.look.intervene import Where as Where
     from seq2see.look.intervene import attending as attending
     from seq2see.look.intervene import attending_uniformly as attending_uniformly
@@ -23,6 +31,10 @@ if TYPE_CHECKING:
     from seq2see.look.intervene import patching as patching
     from seq2see.look.intervene import scaling as scaling
     from seq2see.look.intervene import without as without
+    from seq2see.look.lens import alternatives as alternatives
+    from seq2see.look.lens import lens as lens
+    from seq2see.look.similarity import senses as senses
+    from seq2see.look.similarity import similarities as similarities
     from seq2see.look.trace import Trace as Trace
     from seq2see.look.trace import trace as trace
     from seq2see.model.layout import Packed as Packed
@@ -39,6 +51,13 @@ _HOMES = {
     "look.intervene": [
         "Where", "attending", "attending_uniformly", "intervene", "patching", "scaling", "without",
     ],
+    "look.explain": ["Explanation", "again"],
+    "look.alignment": ["word_alignment"],
+    "look.flow": ["ablations", "entropies", "rollout"],
+    "look.lens": ["alternatives", "lens"],
+    "look.contributions": ["contributions"],
+    "look.similarity": ["senses", "similarities"],
+    "look.changes": ["changes"],
     "exchange.huggingface": ["from_huggingface"],
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

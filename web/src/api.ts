@@ -66,6 +66,7 @@ export interface Manifest {
   writes: Written[];
   first: number;
   finished: boolean | null;
+  spans: { text: string; row: number }[]; // the output, cut where its tokens meet but inside no grapheme
   hypotheses?: Hypothesis[];
   changes: Change[]; // by interventions
   tensors: Named[];
@@ -109,6 +110,7 @@ export interface Contributions {
 export interface Vocabularies {
   source: string[];
   target: string[];
+  banned: number[]; // ids that no search ever writes
 }
 
 /** What the model is asked to do with a text. */

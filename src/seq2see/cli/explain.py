@@ -11,6 +11,7 @@ from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from seq2see.decode.search import Search
     from seq2see.directory import Model
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from seq2see.look.intervene import Intervention
 
 Kind = Literal["cross", "masked", "self"]
-PICTURES = (".png", ".svg", ".pdf")
+PICTURES = (".png", ".svg")
 PAGES = (".html", ".htm")
 ENDINGS = (*PAGES, *PICTURES, ".json", ".safetensors")
 _SHOWN, _HOW = "What is shown", "How"
@@ -60,8 +61,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
     out: Annotated[
         Path | None, typer.Option(
-            help="Write it to a file, by its ending: .html (the page, with this text inside), .png .svg .pdf "
-            "(seq2see\\[plot]), .json, .safetensors."
+            help="Write it to a file, by its ending: .html (the page with this text inside), .png .svg (seq2see\\[plot]), "
+            ".json, .safetensors."
         )
     ] = None,
 ) -> None:  # fmt: skip
@@ -109,7 +110,8 @@ def explain(
     if out is not None and out.suffix.lower() in PAGES:
         from seq2see.serve.single import write_page
 
-        best = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if beam > 1 and e.sources and target is None else []
+        alone = beam > 1 and e.sources and target is None and not interventions
+        best = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if alone else []
         write_page(e, out, "bundled" if model is None else model.resolve().name, best)
     elif out is not None:
         _write(e, out, name, head, heads=layer is not None, layers=kind is not None)
@@ -125,23 +127,33 @@ def _switched_off(text: str, model: "Model") -> "Intervention":
     return without(attention, int(head))
 
 
+def _headline(e: "Explanation") -> "Text":
+    """The text and what became of it."""
+    from rich.text import Text
+
+    from seq2see.look.explain import harmless
+
+    return Text(harmless(e.source)).append("  →  ", style="dim").append(harmless(e.output), style="bold")
+
+
 def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
     from seq2see.look.alignment import View, word_alignment
     from seq2see.look.flow import ablations, entropies
-    from seq2see.look.pictures import draw_attention, draw_heads, headline
+    from seq2see.look.pictures import draw_attention, draw_heads
     from seq2see.look.tables import attention_table
 
-    console.print(headline(e))
+    console.print(_headline(e))
     table = attention_table(e, name, head)
-    console.print(f"\n[bold]{table.title}[/] [dim]in %, P: how sure it was of what it wrote[/]")
+    sure = "" if table.probabilities is None else "; P: how sure it was of what it wrote"
+    console.print(f"\n[bold]{table.title}[/]  [dim]in %{sure}[/]")
     console.print(draw_attention(table, console.width))
     if name.endswith(".cross"):
         found = word_alignment(e, (View(int(name.split(".")[1]), head),))
         links = (f"{found.sources[i]} {found.targets[j]}" for i, j in found.links)
         console.print(Text("\nlinked: ", style="dim").append(" · ".join(links), style="not dim"))
-    console.print("\n[bold]The heads[/] [dim]of this layer; the output held fixed while one is off[/]")
+    console.print("\n[bold]The heads[/]  [dim]of this layer; the output held fixed while one is off[/]")
     chosen = slice(None) if head is None else slice(head, head + 1)
     console.print(draw_heads(entropies(e)[name], ablations(e, name), e.writes, chosen))
 
@@ -149,10 +161,10 @@ def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> 
 def _tell_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
     from seq2see.look.changes import changes
     from seq2see.look.explain import again
-    from seq2see.look.pictures import draw_changes, headline
+    from seq2see.look.pictures import draw_changes
 
-    console.print(headline(before))
-    console.print(f"\n[bold]Without {', '.join(heads)}[/] [dim]P in %, the output held fixed[/]")
+    console.print(_headline(before))
+    console.print(f"\n[bold]Without {', '.join(heads)}[/]  [dim]P in %, the output held fixed[/]")
     console.print(draw_changes(changes(before, again(before, *after.interventions))))
     if before.hypothesis is not None:
         same = before.write_ids == after.write_ids
@@ -163,7 +175,7 @@ def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console"
     from rich.text import Text
 
     from seq2see.look.contributions import contributions
-    from seq2see.look.explain import beam_at
+    from seq2see.look.explain import beam_at, harmless
     from seq2see.look.lens import alternatives, lens
     from seq2see.look.pictures import draw_alternatives, draw_contributions, draw_lens
 
@@ -173,14 +185,14 @@ def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console"
     row = e.first + step - 1
     console.print(Text(f"\nStep {step}: ", style="bold").append(e.writes[row], style="bold blue"))
     console.print(draw_alternatives(alternatives(e, row, 5)))
-    console.print("\n[bold]The lens[/] [dim]what each layer would have written, in %[/]")
+    console.print("\n[bold]The lens[/]  [dim]what each layer would have written, in %[/]")
     console.print(draw_lens(lens(e, 3), row))
-    console.print("\n[bold]Its logit[/] [dim]and what added to it[/]")
+    console.print("\n[bold]Its logit[/]  [dim]and what added to it[/]")
     console.print(draw_contributions(contributions(e, row)))
     if search.beam > 1 and e.hypothesis is not None:
-        console.print(f"\n[bold]The beam[/] [dim]after {step} tokens: score, and what it had[/]")
+        console.print(f"\n[bold]The beam[/]  [dim]after {step} tokens: score, and what it had[/]")
         for one in beam_at(e.model, e.source, step, interventions=e.interventions, search=search):
-            text = e.model.tokenizers[1].decode(one.tokens)
+            text = harmless(e.model.tokenizers[1].decode(one.tokens))
             console.print(Text(f"{one.score:8.3f}  {text}").append(" <end>" if one.finished else " …", style="dim"))
 
 
@@ -200,7 +212,7 @@ def _write(e: "Explanation", out: Path, name: str, head: int | None, heads: bool
     from seq2see.look.tables import all_heads, attention_table
 
     if head is not None:
-        draw_attention(attention_table(e, name, head), out)
+        draw_attention(attention_table(e, name, head), out, worth=ablations(e, name)[head])
     elif heads:
         draw_heads(all_heads(e, name)[:-1], out, entropies(e)[name], ablations(e, name))
     elif layers or not e.sources:

@@ -24,7 +24,7 @@ from torch import Tensor
 from seq2see.directory import Model
 from seq2see.errors import UserError
 from seq2see.evaluate.alignments import GoldPairs, alignment_scores
-from seq2see.look.explain import Explanation
+from seq2see.look.explain import Explanation, harmless
 from seq2see.look.trace import trace
 from seq2see.model.layout import Packed
 from seq2see.text.pieces import Piece, Span
@@ -99,7 +99,7 @@ def word_alignment(e: Explanation, views: Views = LAST, split: Split = marks_apa
     sources, targets = _membership([side])
     by_word = targets @ weights[:, : len(side.target)].float().cpu() @ sources  # [1, M, N]
     (links,) = _strongest(by_word, [side])
-    words = [tuple(text[a:b] for a, b in split(text)) for text in (e.source, e.output)]
+    words = [tuple(harmless(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
     return Alignment(words[0], words[1], by_word[0], links)
 
 

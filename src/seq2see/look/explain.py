@@ -199,11 +199,15 @@ def beam_at(
 def shown(piece: Piece) -> str:
     """A piece for a table: without the space that a word begins with, which is only shown where there is nothing else.
 
-    Control characters are named, so that no terminal takes them for commands; a vowel sign alone sits on a dotted circle.
+    A vowel sign alone sits on a dotted circle.
     """
-    text = piece.text.strip(" ") or piece.text.replace(" ", "␣") or "∅"
-    text = "".join(_WHITE.get(c) or (c if c.isprintable() or c in _JOINERS else f"⟨U+{ord(c):04X}⟩") for c in text)
+    text = harmless(piece.text.strip(" ") or piece.text.replace(" ", "␣") or "∅")
     return f"◌{text}" if unicodedata.category(text[0])[0] == "M" else text
+
+
+def harmless(text: str) -> str:
+    """With control characters by name, so that no terminal takes them for commands."""
+    return "".join(_WHITE.get(c) or (c if c.isprintable() or c in _JOINERS else f"⟨U+{ord(c):04X}⟩") for c in text)
 
 
 _WHITE = {"\n": "⏎", "\r": "␍", "\t": "⇥"}

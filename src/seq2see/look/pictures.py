@@ -22,7 +22,6 @@ from seq2see.look.trace import Trace
 if TYPE_CHECKING:  # a trace can be drawn without all the rest
     from seq2see.look.changes import Change
     from seq2see.look.contributions import Contributions
-    from seq2see.look.explain import Explanation
     from seq2see.look.lens import Alternative, Lens
     from seq2see.look.tables import AttentionTable
 
@@ -205,8 +204,3 @@ def draw_contributions(found: "Contributions", most: int = 10) -> Table:
         drawn.add_row(name, f"{logit:+.2f}", bar)
     drawn.add_row("[bold]logit[/]", f"[bold]{found.logit:+.2f}[/]", Text(f"of {found.token}"))
     return drawn
-
-
-def headline(e: "Explanation") -> Text:
-    """The text and what became of it."""
-    return Text(e.source).append("  →  ", style="dim").append(e.output, style="bold")

@@ -1,11 +1,12 @@
-"""Pictures as files, by matplotlib: the `plot` extra. PNG to look at, SVG and PDF for a paper.
+"""Pictures as files, by matplotlib: the `plot` extra. PNG to look at, SVG for a paper.
 
-Letters in an SVG are outlines, so that Devanagari is shaped as it was here whatever fonts the reader has; a PDF embeds them.
+Letters in an SVG are outlines, so that Devanagari is shaped as it was here whatever fonts the reader has.
 """
 
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +36,28 @@ def pyplot() -> Any:
     except ImportError as error:
         raise UserError('pictures need matplotlib: pip install "seq2see[plot]"') from error
     matplotlib.use("Agg")
-    from matplotlib import font_manager, pyplot
+    from matplotlib import pyplot
 
-    manager = font_manager.fontManager
-    for path in font_manager.findSystemFonts():  # its own list is cached, and does not know a font installed since
-        if any(name.replace(" ", "").lower() in path.replace("-", "").lower() for name in DEVANAGARI):
-            manager.addfont(path)
-    known = {font.name for font in manager.ttflist}
-    found = [font for font in DEVANAGARI if font in known]
+    found = _fonts()
     pyplot.rcParams["font.family"] = [LATIN, *found]
     pyplot.rcParams["svg.fonttype"] = "path"
     if not found:
         print('no font for Devanagari was found: install one, such as Debian\'s "fonts-lohit-deva"', file=sys.stderr)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
     return pyplot
+
+
+@cache
+def _fonts() -> list[str]:
+    """The fonts for Devanagari that are here."""
+    from matplotlib import font_manager
+
+    manager = font_manager.fontManager
+    for path in font_manager.findSystemFonts():  # its own list is cached, and does not know a font installed since
+        if any(name.replace(" ", "").lower() in path.replace("-", "").lower() for name in DEVANAGARI):
+            manager.addfont(path)
+    known = {font.name for font in manager.ttflist}
+    return [font for font in DEVANAGARI if font in known]
 
 
 def curves(panels: Mapping[str, Curves], path: Path) -> None:
@@ -65,22 +74,20 @@ def curves(panels: Mapping[str, Curves], path: Path) -> None:
     save(figure, path)
 
 
-def draw_attention(table: "AttentionTable", path: Path, title: str = "") -> None:
-    """One table of weights, each row a token that looks, each column one that is looked at."""
+def draw_attention(table: "AttentionTable", path: Path, title: str = "", worth: Tensor | None = None) -> None:
+    """One table of weights, each row a token that looks, each column one that is looked at; and the head's worth."""
     plt = pyplot()
-    size = (CELL * 1.3 * len(table.columns), CELL * len(table.rows))
-    figure, axis = plt.subplots(figsize=size)
+    figure, axis = plt.subplots(figsize=(CELL * 1.3 * len(table.columns), CELL * len(table.rows)))
     _heat_map(axis, table.weights, table.causal)
     _columns(axis, table.columns)
     axis.set_yticks(range(len(table.rows)), table.rows, fontsize=9)
     _written(axis, table.weights)
-    axis.set_xlabel(title or table.title, fontsize=8, labelpad=6)
+    remarks = [title or table.title, *([] if worth is None else [_worth(worth)])]
+    axis.set_xlabel("\n".join(remarks), fontsize=8, labelpad=6)
     save(figure, path)
 
 
-def draw_heads(
-    tables: Sequence["AttentionTable"], path: Path, entropy: Tensor | None = None, worth: Tensor | None = None
-) -> None:
+def draw_heads(tables: Sequence["AttentionTable"], path: Path, entropy: Tensor, worth: Tensor) -> None:
     """All heads of one attention side by side, under each what the output loses without it."""
     plt = pyplot()
     across = min(len(tables), 4)
@@ -94,12 +101,7 @@ def draw_heads(
         _heat_map(axis, table.weights, table.causal)
         _columns(axis, table.columns if number < across else ())
         axis.set_yticks(range(rows), table.rows if number % across == 0 else [""] * rows, fontsize=8)
-        remarks = [f"head {table.head}"]
-        if entropy is not None:
-            remarks.append(f"entropy {entropy[number]:.2f}")
-        if worth is not None:
-            remarks.append(f"without it ln P {-float(worth[number].sum()):+.2f}".replace("-", "−"))
-        axis.set_xlabel("\n".join([", ".join(remarks[:2]), *remarks[2:]]), fontsize=7)
+        axis.set_xlabel(f"head {table.head}, entropy {entropy[number]:.2f}\n{_worth(worth[number])}", fontsize=7)
     figure.suptitle(tables[0].name, fontsize=9)
     save(figure, path)
 
@@ -121,9 +123,10 @@ def draw_layers(layers: Sequence[Sequence["AttentionTable"]], path: Path) -> Non
                 axis.set_title(f"head {table.head}" if table.head is not None else "mean", fontsize=8)
             if head == 0:
                 axis.set_yticks(range(rows), table.rows, fontsize=6)
-                axis.set_ylabel(table.name, fontsize=8)
+                axis.set_ylabel(f"layer {number}", fontsize=8)
             if number == down - 1:
                 axis.set_xticks(range(columns), table.columns, fontsize=6, rotation=90)
+    figure.suptitle(layers[0][0].name.replace(".0.", ".*."), fontsize=9)
     save(figure, path)
 
 
@@ -137,9 +140,14 @@ def draw_alignment(alignment: "Alignment", path: Path) -> None:
     axis.set_yticks(range(rows), alignment.targets, fontsize=9)
     _written(axis, alignment.weights)
     for i, j in alignment.links:
-        frame = plt.Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.4)
+        frame = plt.Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.6, zorder=3)
         axis.add_patch(frame)
     save(figure, path)
+
+
+def _worth(rows: Tensor) -> str:
+    """What happens to the output's probability without a head, from `ablations`."""
+    return f"without it ln P {-float(rows.sum()):+.2f}".replace("-", "−")
 
 
 def _heat_map(axis: Any, weights: Tensor, causal: bool) -> None:

@@ -69,7 +69,7 @@ class Trace:
     def names(self, pattern: str = "*") -> list[str]:
         """Everything that can be asked for, in the order in which it was computed."""
         names = [*self._names, *(["probabilities"] if "logits" in self._kept else [])]
-        return [name for name in names if matches(name, (pattern,))]
+        return names if pattern == "*" else [name for name in names if matches(name, (pattern,))]
 
     def quantity(self, name: str) -> Quantity:
         """What a name stands for: its formula in words and its axes."""

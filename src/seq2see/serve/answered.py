@@ -60,6 +60,7 @@ class Tokens(BaseModel):
 
     source: list[str] = Field(description="Those that are read, of a translator.")
     target: list[str] = Field(description="Those that are written.")
+    banned: list[int] = Field(description="Of these, the ids that no search ever writes.")
 
 
 class Logged(BaseModel):
@@ -118,6 +119,13 @@ class Change(BaseModel):
     p_kept: float | None = Field(description="P(before) as the model is now, while both have read the same.")
 
 
+class Span(BaseModel):
+    """A part of the output that one token wrote, or several where they meet inside a letter."""
+
+    text: str
+    row: int = Field(description="The row that wrote its first token.")
+
+
 class Manifest(BaseModel):
     """What a trace holds. Its numbers are at `/api/traces/{id}/tensors/{name}`."""
 
@@ -131,6 +139,7 @@ class Manifest(BaseModel):
     writes: list[Written] = Field(description="What each row wrote.")
     first: int = Field(description="Rows before this one wrote tokens that were given.")
     finished: bool | None = Field(description="It ended by itself; null where the target was given.")
+    spans: list[Span] = Field(description="The output, cut where its tokens meet but inside no grapheme.")
     changes: list[Change] = Field(description="What the interventions changed; empty without any.")
     tensors: list[Named]
 

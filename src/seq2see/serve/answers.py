@@ -8,14 +8,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from seq2see.decode.search import Hypothesis, Search
+from seq2see.decode.search import Search
 from seq2see.directory import BUNDLED, Model
 from seq2see.look import alignment, changes, contributions, flow, lens, similarity
-from seq2see.look.explain import Explanation, explain, readable
+from seq2see.look.explain import Explanation, explain
 from seq2see.look.intervene import intervene
 from seq2see.look.learned import weights
-from seq2see.look.trace import Trace
-from seq2see.serve import answered, asked, reach
+from seq2see.serve import answered, asked, reach, told
 from seq2see.serve.kept import Kept, Traces
 from seq2see.serve.shelf import Shelf
 from seq2see.serve.tensors import Floats, floats
@@ -49,9 +48,7 @@ class Answers:
         return floats(known[weight], index, self.limits.answer_bytes)
 
     def tokens(self, name: str) -> answered.Tokens:
-        words = self.shelf.model(self.shelf.named(name)).tokenizers
-        source, target = (readable(tokenizer, range(len(tokenizer))) for tokenizer in words)
-        return answered.Tokens(source=source, target=target)
+        return answered.Tokens(**told.tokens(self.shelf.model(self.shelf.named(name))))
 
     def history(self, name: str) -> answered.History:
         found = History.of(self.shelf.folders[self.shelf.named(name)] or BUNDLED)
@@ -71,7 +68,8 @@ class Answers:
             (found,) = model.hypotheses(
                 [body.text], beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty
             )
-        return answered.Translation(model=name, step=body.step, hypotheses=[_hypothesis(model, one) for one in found])
+        hypotheses = [answered.Hypothesis(**told.hypothesis(model, one)) for one in found]
+        return answered.Translation(model=name, step=body.step, hypotheses=hypotheses)
 
     def generate(self, body: asked.Generate, clock: Clock) -> Iterator[bytes]:
         """Lines of JSON: pieces of text, then the whole."""
@@ -100,13 +98,13 @@ class Answers:
             beam=body.beam, longest=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
             seed=body.seed,
         )  # fmt: skip
-        changed: list[answered.Change] = []
+        changed = []
         e = explain(model, body.text, target=body.target, search=search)
         if body.interventions:
             before, made = e, reach.interventions(body.interventions, e, self.traces)
             e = explain(model, body.text, target=body.target, search=search, interventions=made)
-            changed = [answered.Change(**asdict(change)) for change in changes.changes(before, e)]
-        manifest = _manifest(self.traces.new_id(), name, body.step, e, changed)
+            changed = [asdict(change) for change in changes.changes(before, e)]
+        manifest = answered.Manifest(**told.manifest(self.traces.new_id(), name, body.step, e, changed))
         # If the model was an earlier one, the trace does not keep it alive.
         self.traces.add(Kept(manifest, replace(e, model=self.shelf.model(name))))
         return manifest
@@ -220,40 +218,6 @@ class Answers:
 
     def _floats(self, tensor: Tensor, index: str) -> Floats:
         return floats(tensor, index, self.limits.answer_bytes)
-
-
-def _hypothesis(model: Model, found: Hypothesis) -> answered.Hypothesis:
-    own = model.tokenizers[1]
-    ids = [*found.tokens, own.end] if found.finished else list(found.tokens)
-    tokens = [
-        answered.Written(id=id, text=text, logprob=logprob)
-        for id, text, logprob in zip(ids, readable(own, ids), found.logprobs, strict=True)
-    ]
-    return answered.Hypothesis(text=model.text(found), score=found.score, finished=found.finished, tokens=tokens)
-
-
-def _manifest(
-    id: str, name: str, step: int | None, e: Explanation, changed: list[answered.Change]
-) -> answered.Manifest:
-    def tokens(ids: tuple[int, ...], texts: tuple[str, ...]) -> list[answered.Token]:
-        return [answered.Token(id=id, text=text) for id, text in zip(ids, texts, strict=True)]
-
-    writes = [
-        answered.Written(id=id, text=text, logprob=logprob)
-        for id, text, logprob in zip(e.write_ids, e.writes, e.chosen.tolist(), strict=True)
-    ]
-    return answered.Manifest(
-        id=id, model=name, step=step, text=e.source, output=e.output, sources=tokens(e.source_ids, e.sources),
-        reads=tokens(e.read_ids, e.reads), writes=writes, first=e.first,
-        finished=None if e.hypothesis is None else e.hypothesis.finished, changes=changed,
-        tensors=[_named(e.trace, tensor) for tensor in e.trace.names()],
-    )  # fmt: skip
-
-
-def _named(trace: Trace, name: str) -> answered.Named:
-    about = trace.quantity(name)
-    axes = about.axes[1:] if about.axes[0] == "sentence" else about.axes
-    return answered.Named(name=name, shape=list(trace[name, 0].shape), axes=list(axes), formula=about.formula)
 
 
 def _reading(found: lens.Reading) -> answered.Reading:

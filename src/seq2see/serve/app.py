@@ -107,8 +107,8 @@ class Lazily:
         for name in shelf.folders:
             try:
                 shelf.model(name)
-            except UserError as error:
-                log.error("%s", error)
+            except Refusal as refusal:
+                log.error("%s", refusal.what)
 
 
 def create(folders: dict[str, Path | None], limits: Limits | None = None, page: Path = FOLDER) -> FastAPI:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from seq2see.errors import nearest
 
@@ -132,6 +132,13 @@ class Generate(Reaching):
     top_k: int = Field(0, ge=0, le=1 << 20, description="Draw among so many of the likeliest; 0: all.")
     top_p: float = Field(1.0, ge=0.001, le=1, description="Draw among the fewest that have this probability together.")
     seed: int = Field(0, ge=0, lt=1 << 31, description="The same seed draws the same text.")
+
+    @field_validator("temperature")
+    @classmethod
+    def _warm_enough(cls, value: float) -> float:
+        if 0 < value < 0.01:
+            raise ValueError(f"{value} is too cold to divide by: take 0, the likeliest token, or at least 0.01")
+        return value
 
 
 class Explain(Reaching):

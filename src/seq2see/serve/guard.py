@@ -67,7 +67,7 @@ class Guard:
 
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            self._admit(headers)
+            self._admit(headers, scope["path"])
             await self.app(scope, self._counted(receive), send_hardened)
         except Refusal as refusal:
             if not begun:
@@ -80,13 +80,16 @@ class Guard:
                 )
                 await problem(fault, scope["path"])(scope, receive, send_hardened)
 
-    def _admit(self, headers: dict[str, str]) -> None:
+    def _admit(self, headers: dict[str, str], path: str) -> None:
         host = headers.get("host", "")
         if _name(f"//{host}") not in HERE:
             raise Refusal(421, f'this server is not called "{host[:80]}"', "ask 127.0.0.1 or localhost", "Host")
         origin = headers.get("origin")
         foreign = origin is not None and origin.partition("://")[2] != host
-        if foreign or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        # Following a link to the page, from wherever, is no request of the other page's.
+        follows = headers.get("sec-fetch-mode") == "navigate" and not path.startswith("/api/")
+        own = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        if foreign or not (own or follows):
             raise Refusal(403, "a page from elsewhere may not ask this server", "use the page that it serves", "Origin")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.body_bytes:

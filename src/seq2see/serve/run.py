@@ -18,6 +18,7 @@ from seq2see.serve.workers import Limits
 HOST = "127.0.0.1"
 TRIES = 50  # ports
 CONNECTIONS = 1000
+KEEP_ALIVE = 60  # seconds; shorter than a client's, it would cut the connection just as the next request is sent
 
 
 def named(folders: Sequence[Path]) -> dict[str, Path | None]:
@@ -72,7 +73,12 @@ def serve(folders: Sequence[Path], port: int, browse: bool, tell: Callable[[str]
     if browse:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     config = uvicorn.Config(
-        app, log_level="warning", server_header=False, timeout_graceful_shutdown=1, limit_concurrency=CONNECTIONS
+        app,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=KEEP_ALIVE,
+        limit_concurrency=CONNECTIONS,
     )
     with suppress(KeyboardInterrupt):
         _Server(config, app.state.workers.stop).run([listener])

@@ -7,7 +7,8 @@ no other request can notice. The copy looks at the request's clock before every 
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, replace
 from functools import cache
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from seq2see.config import Config
 from seq2see.directory import BUNDLED, Model, load, load_tokenizers, snapshots
+from seq2see.errors import UserError
 from seq2see.model.structure import structure
 from seq2see.model.transformer import Transformer
 from seq2see.serve.answered import ModelCard, Vocabulary
@@ -49,13 +51,15 @@ class Shelf:
         with self._loading:  # two requests do not load the same model twice
             if step is None:
                 if name not in self._loaded:
-                    self._loaded[name] = load(self.folders[name])
+                    with _its_own_fault():
+                        self._loaded[name] = load(self.folders[name])
                 return self._loaded[name]
             if step not in snapshots(self.folders[name]):
                 known = ", ".join(map(str, snapshots(self.folders[name]))) or "none"
                 raise Refusal(404, f'"{name}" has no snapshot of step {step}', f"it has: {known}", "step")
             if (name, step) not in self._earlier:
-                self._earlier[name, step] = load(self.folders[name], step=step)
+                with _its_own_fault():
+                    self._earlier[name, step] = load(self.folders[name], step=step)
             self._earlier.move_to_end((name, step))
             while len(self._earlier) > self.most_snapshots:
                 self._earlier.popitem(last=False)
@@ -72,8 +76,9 @@ class Shelf:
     def _card(self, name: str) -> ModelCard:
         """Read from the directory, without the weights."""
         folder = self.folders[name] or BUNDLED
-        config = Config.load(folder / "config.toml")
-        source, target = load_tokenizers(folder)
+        with _its_own_fault():
+            config = Config.load(folder / "config.toml")
+            source, target = load_tokenizers(folder)
         scores = folder / "scores.json"
         return ModelCard(
             name=name, kind=KINDS[config.model.shape], parameters=structure(config.model, name).parameters,
@@ -81,6 +86,15 @@ class Shelf:
             snapshots=snapshots(folder), config=asdict(config),
             scores=json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else {},
         )  # fmt: skip
+
+
+@contextmanager
+def _its_own_fault() -> Iterator[None]:
+    """What is wrong with a model's files is no fault of the request's."""
+    try:
+        yield
+    except UserError as error:
+        raise Refusal(500, str(error), "put the model right and start the server again", "model") from error
 
 
 def _timed(transformer: Transformer, clock: Clock) -> Transformer:

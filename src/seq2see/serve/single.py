@@ -22,10 +22,11 @@ from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.look.contributions import contributions
-from seq2see.look.explain import Explanation, readable
+from seq2see.look.explain import Explanation
 from seq2see.look.flow import entropies
 from seq2see.look.learned import weights
 from seq2see.model.structure import structure
+from seq2see.serve import told
 
 FOLDER = Path(__file__).parent / "page"
 TRACE, WEIGHTS = 64 << 20, 16 << 20  # bytes of the trace and of the weights, at most
@@ -81,12 +82,14 @@ def embedded(e: Explanation, name: str, best: list[Hypothesis]) -> dict[str, Any
         )
     state = e.model.transformer.state_dict()
     fits = sum(4 * weight.numel() for weight in state.values()) <= WEIGHTS
-    source, target = (readable(tokenizer, range(len(tokenizer))) for tokenizer in e.model.tokenizers)
+    manifest = told.manifest("this", name, None, e)
+    if best:
+        manifest["hypotheses"] = [told.hypothesis(e.model, one) for one in best]
     return {
         "card": _card(e, name),
-        "manifest": manifest(e, name) | ({"hypotheses": [_hypothesis(e, one) for one in best]} if best else {}),
+        "manifest": manifest,
         "note": _note(e),
-        "tokens": {"source": source, "target": target},
+        "tokens": told.tokens(e.model),
         "entropies": {place: heads.tolist() for place, heads in entropies(e).items()},
         "contributions": [asdict(contributions(e, row)) for row in range(len(e.reads))],
         "tensors": {tensor: store.add(e.trace[tensor, 0]) for tensor in e.trace.names()},
@@ -115,29 +118,11 @@ class Store:
         return {"shape": list(numbers.shape), "kind": "bfloat16" if exact else "float32", "at": at}
 
 
-def manifest(e: Explanation, name: str) -> dict[str, Any]:
-    def tokens(ids: tuple[int, ...], texts: tuple[str, ...]) -> list[dict[str, Any]]:
-        return [{"id": id, "text": text} for id, text in zip(ids, texts, strict=True)]
-
-    written = zip(tokens(e.write_ids, e.writes), e.chosen.tolist(), strict=True)
-    return {
-        "id": "this", "model": name, "step": None, "text": e.source, "output": e.output,
-        "sources": tokens(e.source_ids, e.sources), "reads": tokens(e.read_ids, e.reads),
-        "writes": [token | {"logprob": logprob} for token, logprob in written], "first": e.first,
-        "finished": None if e.hypothesis is None else e.hypothesis.finished, "changes": [],
-        "tensors": [_named(e, tensor) for tensor in e.trace.names()],
-    }  # fmt: skip
-
-
 def _note(e: Explanation) -> str:
-    reached = [f"{one.names}{'' if one.where.head is None else f' of head {one.where.head}'}" for one in e.interventions]
+    reached = [
+        f"{one.names}{'' if one.where.head is None else f' of head {one.where.head}'}" for one in e.interventions
+    ]
     return f"Computed while the model was reached into: {', '.join(reached)}." if reached else ""
-
-
-def _named(e: Explanation, name: str) -> dict[str, Any]:
-    about = e.trace.quantity(name)
-    axes = about.axes[1:] if about.axes[0] == "sentence" else about.axes
-    return {"name": name, "shape": list(e.trace[name, 0].shape), "axes": list(axes), "formula": about.formula}
 
 
 def _card(e: Explanation, name: str) -> dict[str, Any]:
@@ -151,16 +136,6 @@ def _card(e: Explanation, name: str) -> dict[str, Any]:
         },
         "snapshots": [], "config": asdict(config), "scores": dict(e.model.scores),
     }  # fmt: skip
-
-
-def _hypothesis(e: Explanation, found: Hypothesis) -> dict[str, Any]:
-    own = e.model.tokenizers[1]
-    ids = [*found.tokens, own.end] if found.finished else list(found.tokens)
-    tokens = [
-        {"id": id, "text": text, "logprob": logprob}
-        for id, text, logprob in zip(ids, readable(own, ids), found.logprobs, strict=True)
-    ]
-    return {"text": e.model.text(found), "score": found.score, "finished": found.finished, "tokens": tokens}
 
 
 def _link(path: Path) -> str:

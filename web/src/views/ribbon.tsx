@@ -13,7 +13,7 @@ interface Props {
   onRow: (row: number) => void;
 }
 
-const SPACE = 26;
+const MOST_BANDS = 800; // the strongest; more would be a grey cloud, and slow
 const SPECIAL = /^<.*>$/;
 const FAINT = 0.04; // a band that is thinner says nothing; with a word chosen all of its bands are shown
 
@@ -21,10 +21,13 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
   const [place, width] = useWidth<HTMLDivElement>();
   const font = useFont();
   const [over, setOver] = useState<{ side: "above" | "below"; index: number } | null>(null);
+  const narrow = width > 0 && width < 480;
+  const size = narrow ? 14 : 17;
   const lines = useMemo(() => {
     const ctx = document.createElement("canvas").getContext("2d")!;
-    ctx.font = `17px ${FONT}`;
-    const measured = [above, below].map((tokens) => tokens.map((token) => ctx.measureText(token).width + SPACE));
+    ctx.font = `${size}px ${FONT}`;
+    const space = narrow ? 14 : 26;
+    const measured = [above, below].map((tokens) => tokens.map((token) => ctx.measureText(token).width + space));
     const lengths = measured.map((widths) => widths.reduce((a, b) => a + b, 0));
     const whole = Math.max(...lengths, width || 0);
     // Spread over the place, but no wider than words stand apart comfortably.
@@ -42,7 +45,11 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
   const touches = (t: number, s: number): boolean => !chosen || (chosen.side === "below" ? chosen.index === t : chosen.index === s);
   const weight = (t: number, s: number): number => weights.data[t * above.length + s] ?? 0;
   const [top, bottom] = [46, 216];
-  const bands = below.flatMap((_, t) => above.map((_, s) => ({ t, s, w: weight(t, s) })));
+  const bands: { t: number; s: number; w: number }[] = [];
+  const least = chosen ? 0.005 : FAINT;
+  for (let t = 0; t < below.length; t++)
+    for (let s = 0; s < above.length; s++) if (weight(t, s) >= least && touches(t, s)) bands.push({ t, s, w: weight(t, s) });
+  if (bands.length > MOST_BANDS) bands.sort((a, b) => b.w - a.w).length = MOST_BANDS;
   const share = (side: "above" | "below", index: number): number | null => {
     if (!chosen || chosen.side === side) return null;
     return side === "above" ? weight(chosen.index, index) : weight(index, chosen.index);
@@ -64,11 +71,12 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
           class={`token${on ? " on" : chosen ? " faded" : ""}${SPECIAL.test(text) ? " end" : ""}`}
           x={lines.at[side === "above" ? 0 : 1][index]}
           y={y}
+          font-size={SPECIAL.test(text) ? size - 4 : size}
         >
           {text}
         </text>
         {part !== null && part >= 0.01 ? (
-          <text class="token end" x={lines.at[side === "above" ? 0 : 1][index]} y={side === "above" ? y - 22 : y + 22}>
+          <text class="token end" x={lines.at[side === "above" ? 0 : 1][index]} y={side === "above" ? y - 22 : y + 22} font-size="13">
             {percent(part)}
           </text>
         ) : null}
@@ -79,19 +87,17 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
   return (
     <div class="ribbon" ref={place}>
       <svg width={lines.whole} height={270} role="img" aria-label="where each word of the output looked in the input">
-        {bands
-          .filter(({ t, s, w }) => touches(t, s) && w >= (chosen ? 0.005 : FAINT))
-          .map(({ t, s, w }) => (
-            <path
-              key={`${t},${s}`}
-              class="band"
-              d={`M${lines.at[0][s]} ${top}C${lines.at[0][s]} ${top + 80} ${lines.at[1][t]} ${bottom - 80} ${lines.at[1][t]} ${bottom}`}
-              stroke-width={Math.max(0.75, w * 16)}
-              opacity={0.12 + 0.6 * w}
-            >
-              <title>{`${below[t]} looked at ${above[s]} with ${percent(w)}`}</title>
-            </path>
-          ))}
+        {bands.map(({ t, s, w }) => (
+          <path
+            key={`${t},${s}`}
+            class="band"
+            d={`M${lines.at[0][s]} ${top}C${lines.at[0][s]} ${top + 80} ${lines.at[1][t]} ${bottom - 80} ${lines.at[1][t]} ${bottom}`}
+            stroke-width={Math.max(0.75, w * 16)}
+            opacity={0.12 + 0.6 * w}
+          >
+            <title>{`${below[t]} looked at ${above[s]} with ${percent(w)}`}</title>
+          </path>
+        ))}
         {above.map((text, index) => word("above", text, index))}
         {below.map((text, index) => word("below", text, index))}
       </svg>

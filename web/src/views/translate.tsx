@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { source, tensor, tokensOf, type Manifest } from "../api";
 import { present, useLoaded } from "../hooks";
-import { drawnNumber, filtered, percent, pickedAt, ranked, short, softmax } from "../numbers";
+import { drawnNumber, filtered, percent, pickedAt, ranked, short } from "../numbers";
 import { examplesOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, attentionStep, title } from "../structure";
@@ -69,7 +69,6 @@ function Entry({ text, label }: { text: string; label: string }) {
 
 function Output({ manifest, written, busy }: { manifest: Manifest | null; written: string; busy: boolean }) {
   const { row } = useAddress();
-  const { card } = useSession();
   const seen = useRef<string[]>([]);
   const shown = manifest ? manifest.writes.map((token) => token.text) : [];
   const same = shown.findIndex((token, i) => token !== seen.current[i]);
@@ -77,34 +76,29 @@ function Output({ manifest, written, busy }: { manifest: Manifest | null; writte
   useEffect(() => {
     seen.current = shown;
   });
-  if (busy && written) return <p class="output busy" aria-live="polite">{written}</p>;
-  const first = card.kind === "language model" && manifest ? manifest.first : 0;
   return (
     <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={manifest?.output ?? ""}>
-      {manifest ? <Words manifest={manifest} first={first} fresh={fresh} row={row} /> : null}
+      {busy && written ? written : manifest ? <Words manifest={manifest} fresh={fresh} row={row} /> : null}
     </p>
   );
 }
 
-/** The output as it reads, cut where its tokens meet: spaces belong to the text between them. */
-function Words({ manifest, first, fresh, row }: { manifest: Manifest; first: number; fresh: number; row: number }) {
-  let at = 0;
+/** The output as it reads; each word is one that a token, or a few, have written. */
+function Words({ manifest, fresh, row }: { manifest: Manifest; fresh: number; row: number }) {
   return (
     <>
-      {manifest.writes.map((token, i) => {
-        if (i < first || token.text === "<end>") return null;
-        const place = manifest.output.indexOf(token.text, at);
-        const gap = place < 0 ? " " : manifest.output.slice(at, place);
-        if (place >= 0) at = place + token.text.length;
+      {manifest.spans.map((span, i) => {
+        const word = span.text.trimStart();
+        const next = manifest.spans[i + 1]?.row ?? Infinity;
         return (
-          <span key={`${i} ${token.text}`}>
-            {gap}
+          <span key={`${span.row} ${span.text}`}>
+            {span.text.slice(0, span.text.length - word.length)}
             <span
-              class={`word${i >= fresh ? " new" : ""}${i === row ? " on" : ""}`}
-              style={{ animationDelay: `${Math.min(i - fresh, 30) * 28}ms` }}
-              onClick={() => go({ row: i === row ? -1 : i })}
+              class={`word${span.row >= fresh ? " new" : ""}${row >= span.row && row < next ? " on" : ""}`}
+              style={{ animationDelay: `${Math.min(span.row - fresh, 30) * 28}ms` }}
+              onClick={() => go({ row: span.row === row ? -1 : span.row })}
             >
-              {token.text}
+              {word}
             </span>
           </span>
         );
@@ -212,15 +206,19 @@ export function NextToken({ manifest, row }: { manifest: Manifest; row: number }
   const state = useAddress();
   const { card } = useSession();
   const loaded = useLoaded(
-    async () => ({ logits: await tensor(manifest.id, "logits", `${row}`), words: (await tokensOf(card.name)).target, id: manifest.id, row }),
+    async () => {
+      const [{ data }, { target, banned }] = await Promise.all([tensor(manifest.id, "logits", `${row}`), tokensOf(card.name)]);
+      const logits = data.slice();
+      for (const id of banned) logits[id] = -Infinity;
+      return { logits, words: target, row };
+    },
     [manifest.id, row, card.name],
   );
   const here = present(loaded);
   const sampling = { temperature: state.temperature, topK: state.topK, topP: state.topP };
   const result = useMemo(() => {
     if (!here) return null;
-    const logits = here.logits.data;
-    return { plain: softmax(logits), drawn: filtered(logits, sampling), order: ranked(logits, SHOWN) };
+    return { drawn: filtered(here.logits, sampling), order: ranked(here.logits, SHOWN) };
   }, [here, state.temperature, state.topK, state.topP]);
   const token = manifest.writes[row];
   const before = manifest.reads.slice(Math.max(0, row - 3), row + 1).map((read) => read.text);
@@ -238,7 +236,7 @@ export function NextToken({ manifest, row }: { manifest: Manifest; row: number }
         <ol class="rows" data-row={here.row}>
           {listed(result.order, token.id).map((id) => (
             <li key={id} class={`candidate${result.drawn[id] === 0 ? " out" : ""}${id === token.id ? " chosen" : ""}`} data-token={id}>
-              <span class="name" title={`logit ${short(here.logits.data[id], 3)}, token ${id}`}>
+              <span class="name" title={`logit ${short(here.logits[id], 3)}, token ${id}`}>
                 {here.words[id] ?? id}
               </span>
               <span class="meter">
@@ -277,28 +275,26 @@ function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; st
   );
 }
 
+/** The beam's hypotheses; words that differ from the best one's are marked. */
 function Beam({ manifest }: { manifest: Manifest }) {
-  const best = manifest.hypotheses![0];
+  const best = new Set(manifest.hypotheses![0].text.split(/\s+/));
   return (
     <>
       <div class="lead">
         <h2>The beam’s best</h2>
-        <p class="soft small">score: log-probability per token</p>
+        <p class="soft small">score: log-probability a token</p>
       </div>
       <ol class="beam">
         {manifest.hypotheses!.map((hypothesis, i) => (
           <li key={i}>
             <span class="value">{short(hypothesis.score, 3)}</span>
-            <span>
-              {hypothesis.tokens.map((token, t) => (
-                <span
-                  key={t}
-                  class={token.id === best.tokens[t]?.id ? (i ? "soft" : "") : "other"}
-                  title={`${token.text}: ${token.logprob === null ? "given" : percent(Math.exp(token.logprob))}`}
-                >
-                  {token.text}{" "}
+            <span title={hypothesis.tokens.map(({ text, logprob }) => `${text} ${percent(Math.exp(logprob ?? 0))}`).join("  ")}>
+              {hypothesis.text.split(/(\s+)/).map((word, t) => (
+                <span key={t} class={best.has(word) || !word.trim() ? (i ? "soft" : "") : "other"}>
+                  {word}
                 </span>
               ))}
+              {hypothesis.finished ? null : <span class="soft"> …</span>}
             </span>
           </li>
         ))}
