@@ -267,6 +267,22 @@ def test_two_sentences_and_two_models_side_by_side(tab: Page, address: str, mode
     assert [figure(text) for text in shown.values()] == pytest.approx(less.flatten().tolist(), abs=6e-5)
 
 
+def test_an_earlier_model_can_be_given_the_output_of_the_finished_one(
+    tab: Page, address: str, before: Explanation
+) -> None:
+    step = snapshots(BUNDLED)[0]
+    state = f"against=models&model2=bundled@{step}&held=1&head=0&attention=decoder.1.masked"
+    tab.goto(f"{address}/#/compare?text={quote(TEXT)}&{state}")
+    earlier = explain(seq2see.load(step=step), TEXT, target=before.output, search=Search())
+    less = before.trace["decoder.1.masked.weights", 0][0] - earlier.trace["decoder.1.masked.weights", 0][0]
+    shown = cells(tab, "decoder.1.masked.weights head 0 less decoder.1.masked.weights head 0")
+    rows, columns = less.shape
+    for row in range(rows):
+        for col in range(columns):
+            text = shown[f"{row},{col}"]
+            assert text == "masked" if col > row else figure(text) == pytest.approx(float(less[row, col]), abs=6e-5)
+
+
 def test_what_cannot_be_subtracted_says_so(tab: Page, address: str) -> None:
     tab.goto(f"{address}/#/compare?text={quote(TEXT)}&against=sentences&text2=Congratulations&attention=encoder.0.self")
     tab.locator("[data-unlike]").wait_for()

@@ -22,6 +22,7 @@ export const DEFAULTS = {
   snapshot: -1, // of the training, −1: the finished model
   against: "heads", // what Compare compares: sentences, heads, models
   model2: "", // of its second side; with @step, a snapshot. Empty: as on the first
+  held: 0, // 1: the second model is given the first one's output
   text2: "",
   attention2: "",
   head2: 1,

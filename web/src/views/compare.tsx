@@ -69,7 +69,9 @@ export function Compare() {
   const attention = attentionNamed(card, state.attention);
   const choices = modelOptions(models);
   const other = (against === "models" && named(models, state.model2)) || null;
-  const fallback = choices.find(([key]) => key !== card.name)?.[0] ?? card.name;
+  const last = card.snapshots.length ? `${card.name}@${card.snapshots[card.snapshots.length - 1]}` : card.name;
+  const fallback = models.find((one) => one.kind === card.kind && one.name !== card.name)?.name ?? last;
+  const held = against === "models" && state.held === 1;
   const second = against === "models" ? (other ?? named(models, fallback)!) : { card };
   const text2 = against === "sentences" ? state.text2 || (examplesOf(card).length ? OTHER : text) : text;
   const attention2 = attentionNamed(second.card, against === "heads" && state.attention2 ? state.attention2 : attention.name);
@@ -79,7 +81,11 @@ export function Compare() {
   const loaded = useLoaded(
     manifest
       ? async (signal): Promise<[Side, Side]> => {
-          const question = { ...questionOf(state, second.card, text2), ...(second.step === undefined ? {} : { step: second.step }) };
+          const question = {
+            ...questionOf(state, second.card, text2),
+            ...(second.step === undefined ? {} : { step: second.step }),
+            ...(held ? { target: manifest.output, search: "greedy" } : {}),
+          };
           const theirs = against === "heads" ? manifest : await source.explain(question, signal);
           const [a, b] = await Promise.all([
             attentionStep(manifest, attention, state.head, step),
@@ -91,7 +97,7 @@ export function Compare() {
           ];
         }
       : null,
-    [manifest?.id, against, attention.name, state.head, attention2.name, head2, step, second.card.name, second.step, text2],
+    [manifest?.id, against, attention.name, state.head, attention2.name, head2, step, second.card.name, second.step, text2, held],
   );
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
@@ -132,6 +138,17 @@ export function Compare() {
                 value={second.step === undefined ? second.card.name : `${second.card.name}@${second.step}`}
                 options={choices}
                 onChange={(key) => go({ model2: key, cell: "" })}
+              />
+            ) : null}
+            {against === "models" ? (
+              <Pick
+                label="it reads"
+                value={held ? 1 : 0}
+                options={[
+                  [0, "its own output"],
+                  [1, "the first one’s output"],
+                ]}
+                onChange={(next) => go({ held: next, cell: "" })}
               />
             ) : null}
           </div>
@@ -239,7 +256,7 @@ function Unlike({ a, b }: { a: Tensor; b: Tensor }) {
       <p>
         These cannot be subtracted: {a.shape.join(" × ")} cells against {b.shape.join(" × ")}.
       </p>
-      <p class="soft">Take two heads of the same kind of attention, or two texts with as many tokens, read and written.</p>
+      <p class="soft">Take two heads of the same kind of attention, two texts with as many tokens, or let the second model read the first one’s output.</p>
     </div>
   );
 }

@@ -117,7 +117,7 @@ function Curve({ history, snapshots, chosen, onChoose, name }: CurveProps) {
           </g>
         ))}
         {tens.map((step) => (
-          <text key={step} x={x(step)} y={HEIGHT - 8} text-anchor={step === 1 ? "start" : "middle"} fill={ink} opacity="0.7">
+          <text key={step} x={Math.min(x(step), wide - 4)} y={HEIGHT - 8} text-anchor={step === 1 ? "start" : x(step) > wide - 36 ? "end" : "middle"} fill={ink} opacity="0.7">
             {step.toLocaleString("en")}
           </text>
         ))}
