@@ -554,7 +554,7 @@ def test_every_answer_is_as_documented_whatever_is_asked(client: httpx.Client, t
         strategies.append(operation.as_strategy(path_parameters=known))
 
         @settings(
-            max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+            max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
         )
         @given(case=st.one_of(strategies))
         def check(case: schemathesis.Case[Any]) -> None:
@@ -571,8 +571,8 @@ def test_every_answer_is_as_documented_whatever_is_asked(client: httpx.Client, t
 
 def test_many_clients_lose_nothing_and_memory_stays_bounded(folders: dict[str, Path | None]) -> None:
     script = Path(__file__).parent.parent / "benchmarks" / "serve_load.py"
-    command = [sys.executable, str(script), "--clients", "20", "--seconds", "4", "--model", str(folders["translator"])]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = [sys.executable, str(script), "--clients", "12", "--seconds", "4", "--model", str(folders["translator"])]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])
     assert told["lost"] == told["dropped"] == 0

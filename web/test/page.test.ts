@@ -9,6 +9,7 @@ import { colourOf, DARK, LIGHT } from "../src/colour";
 import { cellAt, geometry, isMasked, type Grid } from "../src/matrix/grid";
 import { toCsv, toSvg } from "../src/matrix/export";
 import { DEFAULTS, format, parse } from "../src/state";
+import { treeOf } from "../src/views/beam";
 
 const CONFIG: ModelConfig = {
   shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
@@ -113,4 +114,11 @@ test("nothing in the page is drawn at random or comes from elsewhere", () => {
     assert.ok(!/Math\s*\.\s*random|crypto\s*\.\s*getRandomValues|randomUUID/.test(text), `${file} draws at random`);
     assert.ok(!/https?:\/\/(?!www\.w3\.org\/2000\/svg)/.test(text), `${file} names another host`);
   }
+});
+
+test("hypotheses that begin alike share a branch of the tree", () => {
+  const of = (...ids: number[]) => ({ text: "", score: 0, finished: true, tokens: ids.map((id) => ({ id, text: `${id}`, logprob: -1 })) });
+  const tree = treeOf([of(1, 2, 3), of(1, 4), of(5)]);
+  assert.deepEqual(tree.map(({ token, best }) => [token.id, best]), [[1, true], [5, false]]);
+  assert.deepEqual(tree[0].next.map(({ token, best }) => [token.id, best]), [[2, true], [4, false]]);
 });

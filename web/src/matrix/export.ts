@@ -92,10 +92,13 @@ export function toPng(grid: Grid): Promise<Blob> {
   ctx.globalCompositeOperation = "destination-over";
   ctx.fillStyle = "#fff";
   ctx.fillRect(0, 0, shape.width, shape.height);
-  return new Promise((done, fail) =>
+  return blobOf(canvas);
+}
+
+const blobOf = (canvas: HTMLCanvasElement): Promise<Blob> =>
+  new Promise((done, fail) =>
     canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("the picture is too large for this browser"))), "image/png"),
   );
-}
 
 export function save(blob: Blob, name: string): void {
   const anchor = document.createElement("a");
@@ -115,4 +118,35 @@ export async function saveAs(grid: Grid, format: Format): Promise<void> {
         ? new Blob([toSvg(grid)], { type: "image/svg+xml" })
         : new Blob([toCsv(grid)], { type: "text/csv" });
   save(blob, `${grid.name.replace(/[^\p{L}\p{N}.-]+/gu, "-")}.${format}`);
+}
+
+const DRAWN = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
+
+/** A drawing of the page with its styles written into it, as it would look without the page. */
+export async function saveDrawing(drawing: SVGSVGElement, name: string, format: "svg" | "png"): Promise<void> {
+  const copy = drawing.cloneNode(true) as SVGSVGElement;
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  const parts = copy.querySelectorAll<SVGElement>("path, text");
+  drawing.querySelectorAll("path, text").forEach((part, i) => {
+    const style = getComputedStyle(part);
+    for (const property of DRAWN) parts[i].setAttribute(property, style.getPropertyValue(property));
+    parts[i].removeAttribute("class");
+  });
+  const svg = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
+  save(format === "svg" ? svg : await rasterised(svg, drawing.clientWidth, drawing.clientHeight), `${name}.${format}`);
+}
+
+async function rasterised(svg: Blob, width: number, height: number): Promise<Blob> {
+  const image = new Image();
+  image.src = URL.createObjectURL(svg);
+  await image.decode();
+  URL.revokeObjectURL(image.src);
+  const factor = Math.min(2, LARGEST / Math.max(width, height));
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [Math.ceil(width * factor), Math.ceil(height * factor)];
+  const ctx = canvas.getContext("2d")!;
+  ctx.fillStyle = getComputedStyle(document.body).getPropertyValue("--surface");
+  ctx.fillRect(0, 0, canvas.width, canvas.height);
+  ctx.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return blobOf(canvas);
 }

@@ -2,6 +2,7 @@
 // against, their scores, weights and values. Play takes the row through, key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Manifest } from "../api";
+import { parsePlace } from "../audit";
 import { colourOf, css } from "../colour";
 import { present, reducedMotion, useLoaded, usePalette } from "../hooks";
 import { WithInspector } from "../inspector";
@@ -31,7 +32,9 @@ export function Microscope() {
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
   const queries = queryLabels(manifest, attention);
-  const row = Math.min(Math.max(0, state.row), queries.length - 1);
+  const inspected = parsePlace(state.cell);
+  const pointed = inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : state.row;
+  const row = Math.min(Math.max(0, pointed), queries.length - 1);
   return (
     <div class="stack">
       <Sentence />

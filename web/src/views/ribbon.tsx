@@ -1,7 +1,8 @@
 // Where each word of the output looked: two lines of words, and between them bands as wide as the attention's weights.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import type { Tensor } from "../api";
 import { useFont, useWidth } from "../hooks";
+import { saveDrawing } from "../matrix/export";
 import { FONT } from "../matrix/paint";
 import { percent } from "../numbers";
 
@@ -19,6 +20,7 @@ const FAINT = 0.04; // a band that is thinner says nothing; with a word chosen a
 
 export function Ribbon({ above, below, weights, row, onRow }: Props) {
   const [place, width] = useWidth<HTMLDivElement>();
+  const drawing = useRef<SVGSVGElement>(null);
   const font = useFont();
   const [over, setOver] = useState<{ side: "above" | "below"; index: number } | null>(null);
   const narrow = width > 0 && width < 480;
@@ -86,7 +88,7 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
 
   return (
     <div class="ribbon" ref={place}>
-      <svg width={lines.whole} height={270} role="img" aria-label="where each word of the output looked in the input">
+      <svg ref={drawing} width={lines.whole} height={270} role="img" aria-label="where each word of the output looked in the input">
         {bands.map(({ t, s, w }) => (
           <path
             key={`${t},${s}`}
@@ -101,6 +103,13 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
         {above.map((text, index) => word("above", text, index))}
         {below.map((text, index) => word("below", text, index))}
       </svg>
+      <span class="tools">
+        {(["svg", "png"] as const).map((format) => (
+          <button key={format} title={`save as ${format.toUpperCase()}`} onClick={() => void saveDrawing(drawing.current!, "ribbon", format)}>
+            {format}
+          </button>
+        ))}
+      </span>
     </div>
   );
 }

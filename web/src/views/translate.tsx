@@ -8,6 +8,7 @@ import { examplesOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, attentionStep, title } from "../structure";
 import { Choice, Empty, Failed, Slider, Waiting } from "../ui";
+import { Beam } from "./beam";
 import { Ribbon } from "./ribbon";
 
 export function Translate() {
@@ -148,12 +149,15 @@ function Details({ manifest }: { manifest: Manifest }) {
         </section>
         {manifest.hypotheses && manifest.hypotheses.length > 1 ? (
           <section class="card">
-            <Beam manifest={manifest} />
+            <Beam hypotheses={manifest.hypotheses} />
           </section>
         ) : null}
       </div>
       <section class="card stack">
         <NextToken manifest={manifest} row={Math.min(row, manifest.writes.length - 1)} />
+        <button class="chip on" onClick={() => go({ view: "walk", row, stage: "", cell: "" })}>
+          see how it came about, step by step →
+        </button>
       </section>
     </div>
   );
@@ -272,33 +276,5 @@ function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; st
       Seed {seed} draws {u.toFixed(4)} here, which falls on <b>{words[pickedAt(drawn, u)]}</b>
       {search === "sample" || !source.live ? "." : "; choose Sample above to let it write so."}
     </p>
-  );
-}
-
-/** The beam's hypotheses; words that differ from the best one's are marked. */
-function Beam({ manifest }: { manifest: Manifest }) {
-  const best = new Set(manifest.hypotheses![0].text.split(/\s+/));
-  return (
-    <>
-      <div class="lead">
-        <h2>The beam’s best</h2>
-        <p class="soft small">score: log-probability a token</p>
-      </div>
-      <ol class="beam">
-        {manifest.hypotheses!.map((hypothesis, i) => (
-          <li key={i}>
-            <span class="value">{short(hypothesis.score, 3)}</span>
-            <span title={hypothesis.tokens.map(({ text, logprob }) => `${text} ${percent(Math.exp(logprob ?? 0))}`).join("  ")}>
-              {hypothesis.text.split(/(\s+)/).map((word, t) => (
-                <span key={t} class={best.has(word) || !word.trim() ? (i ? "soft" : "") : "other"}>
-                  {word}
-                </span>
-              ))}
-              {hypothesis.finished ? null : <span class="soft"> …</span>}
-            </span>
-          </li>
-        ))}
-      </ol>
-    </>
   );
 }
