@@ -69,6 +69,7 @@ export interface Manifest {
   spans: { text: string; row: number }[]; // the output, cut where its tokens meet but inside no grapheme
   hypotheses?: Hypothesis[];
   changes: Change[]; // by interventions
+  held: Change[]; // the same while the output is held fixed
   tensors: Named[];
 }
 

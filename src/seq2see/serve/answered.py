@@ -141,6 +141,7 @@ class Manifest(BaseModel):
     finished: bool | None = Field(description="It ended by itself; null where the target was given.")
     spans: list[Span] = Field(description="The output, cut where its tokens meet but inside no grapheme.")
     changes: list[Change] = Field(description="What the interventions changed; empty without any.")
+    held: list[Change] = Field(description="The same while the output is held fixed: every token in the same context.")
     tensors: list[Named]
 
 

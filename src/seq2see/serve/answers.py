@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seq2see.decode.search import Search
 from seq2see.directory import BUNDLED, Model
-from seq2see.look import alignment, changes, contributions, flow, lens, similarity
+from seq2see.look import alignment, contributions, flow, lens, similarity
 from seq2see.look.explain import Explanation, explain
 from seq2see.look.intervene import intervene
 from seq2see.look.learned import weights
@@ -98,13 +98,11 @@ class Answers:
             beam=body.beam, longest=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
             seed=body.seed,
         )  # fmt: skip
-        changed = []
-        e = explain(model, body.text, target=body.target, search=search)
+        e, before = explain(model, body.text, target=body.target, search=search), None
         if body.interventions:
             before, made = e, reach.interventions(body.interventions, e, self.traces)
             e = explain(model, body.text, target=body.target, search=search, interventions=made)
-            changed = [asdict(change) for change in changes.changes(before, e)]
-        manifest = answered.Manifest(**told.manifest(self.traces.new_id(), name, body.step, e, changed))
+        manifest = answered.Manifest(**told.manifest(self.traces.new_id(), name, body.step, e, before))
         # If the model was an earlier one, the trace does not keep it alive.
         self.traces.add(Kept(manifest, replace(e, model=self.shelf.model(name))))
         return manifest

@@ -119,9 +119,7 @@ class Store:
 
 
 def _note(e: Explanation) -> str:
-    reached = [
-        f"{one.names}{'' if one.where.head is None else f' of head {one.where.head}'}" for one in e.interventions
-    ]
+    reached = [f"{one.names}{'' if one.where.head is None else f' (head {one.where.head})'}" for one in e.interventions]
     return f"Computed while the model was reached into: {', '.join(reached)}." if reached else ""
 
 

@@ -4,12 +4,14 @@ Nothing here needs a server installed; the schemas of the API check the same val
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from seq2see.decode.engine import Vocabulary
 from seq2see.decode.search import Hypothesis
 from seq2see.directory import Model
-from seq2see.look.explain import Explanation, readable
+from seq2see.look.changes import changes
+from seq2see.look.explain import Explanation, again, readable
 from seq2see.text.pieces import cut_points
 
 Values = dict[str, Any]
@@ -27,14 +29,16 @@ def hypothesis(model: Model, found: Hypothesis) -> Values:
     return {"text": model.text(found), "score": found.score, "finished": found.finished, "tokens": written}
 
 
-def manifest(id: str, name: str, step: int | None, e: Explanation, changed: Sequence[Values] = ()) -> Values:
-    """What a trace holds, without its numbers."""
+def manifest(id: str, name: str, step: int | None, e: Explanation, before: Explanation | None = None) -> Values:
+    """What a trace holds, without its numbers; and what changed, where the model was left alone before."""
+    changed, held = (changes(before, e), changes(before, again(before, *e.interventions))) if before else ((), ())
     return {
         "id": id, "model": name, "step": step, "text": e.source, "output": e.output,
         "sources": _tokens(e.source_ids, e.sources), "reads": _tokens(e.read_ids, e.reads),
         "writes": _written(e.write_ids, e.writes, e.chosen.tolist()), "first": e.first,
         "finished": None if e.hypothesis is None else e.hypothesis.finished, "spans": _spans(e),
-        "changes": list(changed), "tensors": [_named(e, tensor) for tensor in e.trace.names()],
+        "changes": [asdict(one) for one in changed], "held": [asdict(one) for one in held],
+        "tensors": [_named(e, tensor) for tensor in e.trace.names()],
     }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 // What several views choose: the sentence, an attention, a head, a token.
 import "./views.css";
-import type { ModelCard } from "../api";
+import type { Manifest, ModelCard } from "../api";
 import { attentions, title } from "../structure";
 
 interface LineProps {
@@ -61,3 +61,22 @@ export const headOptions = (card: ModelCard, all: string): [number, string][] =>
 
 export const tokenOptions = (tokens: readonly { text: string }[]): [number, string][] =>
   tokens.map((token, i) => [i, `${i} · ${token.text}`]);
+
+/** An output as it reads, with the parts that some rows wrote set apart. */
+export function Marked({ manifest, marked }: { manifest: Manifest; marked: ReadonlySet<number> }) {
+  const { spans, writes } = manifest;
+  if (!manifest.output) return <span class="soft">nothing</span>;
+  return (
+    <>
+      {spans.map(({ text, row }, i) => {
+        const rows = Array.from({ length: (spans[i + 1]?.row ?? writes.length) - row }, (_, n) => row + n);
+        const own = rows.filter((n) => writes[n].text !== "<end>");
+        return (
+          <span key={i} class={own.some((n) => marked.has(n)) ? "changed" : ""}>
+            {text}
+          </span>
+        );
+      })}
+    </>
+  );
+}

@@ -8,7 +8,7 @@ import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, attentionStep, keyLabels, title, type Attention } from "../structure";
 import { Choice, Empty, Failed, Waiting } from "../ui";
-import { attentionOptions, headOptions, Line, Pick, tokenOptions } from "./choose";
+import { attentionOptions, headOptions, Line, Marked, Pick, tokenOptions } from "./choose";
 
 const put = (all: readonly Intervention[]): void => go({ reach: written(all) });
 const MOST = 32; // the server takes no more at once
@@ -26,11 +26,7 @@ export function Intervene() {
           const found = await Promise.all(others.map((other) => source.explain({ ...plain, text: other }, signal)));
           const traces = new Map(others.map((other, i) => [other, found[i].id]));
           const interventions = reached.map((one) => body(one, traces));
-          const [own, fixed] = await Promise.all([
-            source.explain({ ...question, interventions }, signal),
-            source.explain({ ...plain, interventions, target: manifest.output }, signal),
-          ]);
-          return { own, fixed, of: manifest.id, reach: state.reach };
+          return { after: await source.explain({ ...question, interventions }, signal), of: manifest.id };
         }
       : null,
     [manifest?.id, state.reach],
@@ -44,7 +40,7 @@ export function Intervene() {
       <section class="card stack">
         <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value || " ", row: -1 })} />
         {error ? <Failed error={error} /> : null}
-        {manifest ? <BeforeAfter before={manifest} changes={current?.own.changes ?? null} after={current?.own ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : <Waiting what="the first answer" />}
+        {manifest ? <BeforeAfter before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : <Waiting what="the first answer" />}
         {after.state === "failed" && reached.length ? <Failed error={after.error} /> : null}
       </section>
       {manifest ? (
@@ -54,7 +50,7 @@ export function Intervene() {
               <Switchboard card={card} reached={reached} />
             </section>
             <section class="card">
-              <Shifts changes={current?.fixed.changes ?? null} any={reached.length > 0} />
+              <Shifts changes={current ? current.after.held.slice(manifest.first) : null} any={reached.length > 0} />
             </section>
           </div>
           <div class="stack">
@@ -91,11 +87,10 @@ export function NeedsModel({ view, why }: { view: string; why: string }) {
 interface BeforeAfterProps {
   before: Manifest;
   after: Manifest | null;
-  changes: Change[] | null;
   busy: boolean;
 }
 
-function BeforeAfter({ before, after, changes, busy }: BeforeAfterProps) {
+function BeforeAfter({ before, after, busy }: BeforeAfterProps) {
   const same = after && after.output === before.output;
   return (
     <dl class={`versus${busy ? " busy" : ""}`}>
@@ -103,25 +98,23 @@ function BeforeAfter({ before, after, changes, busy }: BeforeAfterProps) {
       <dd data-before={before.output}>{before.output || <span class="soft">nothing</span>}</dd>
       <dt class="small soft">After</dt>
       <dd aria-live="polite" data-after={after?.output ?? ""}>
-        {!after || !changes ? (
+        {!after ? (
           <span class="soft">{busy ? "…" : "Switch off a head below, or choose another change."}</span>
         ) : (
           <>
-            {changes.slice(before.first).map((change, i) =>
-              change.after === null ? (
-                <del key={i} class="small">{change.before} </del>
-              ) : change.after === "<end>" ? null : (
-                <span key={i} class={change.after === change.before ? "" : "changed"}>
-                  {change.after}{" "}
-                </span>
-              ),
-            )}
+            <Marked manifest={after} marked={changedRows(after.changes)} />{" "}
             {same ? <span class="small soft">· it says the same</span> : null}
           </>
         )}
       </dd>
     </dl>
   );
+}
+
+/** The rows of the output after that wrote something else than the row beside them before. */
+function changedRows(changes: readonly Change[]): Set<number> {
+  const after = changes.filter((change) => change.after !== null);
+  return new Set(after.flatMap((change, row) => (change.after === change.before ? [] : [row])));
 }
 
 /** Every head of the model as a switch. */

@@ -9,7 +9,7 @@ import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionGrid, attentionNamed, attentionStep, title, type Attention } from "../structure";
 import { Empty, Failed, Waiting } from "../ui";
-import { attentionOptions, headOptions, Pick } from "./choose";
+import { attentionOptions, headOptions, Marked, Pick } from "./choose";
 import { LossCurve } from "./curve";
 import { NeedsModel } from "./intervene";
 import { Sentence } from "./sentence";
@@ -160,20 +160,10 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
   );
 }
 
+/** What the model said then; set apart is what the finished one does not write at the same place. */
 function Said({ frame, finished }: { frame: Manifest; finished: Manifest }) {
-  const tokens = frame.writes.slice(frame.first).filter(({ text }) => text !== "<end>");
-  if (!tokens.length) return <span class="soft">nothing</span>;
-  const shown = tokens.slice(0, 60);
-  return (
-    <>
-      {shown.map((token, i) => (
-        <span key={i} class={token.id === finished.writes[finished.first + i]?.id ? "" : "changed"}>
-          {token.text}{" "}
-        </span>
-      ))}
-      {tokens.length > shown.length ? <span class="soft small">… {tokens.length} tokens in all</span> : null}
-    </>
-  );
+  const other = frame.writes.flatMap((token, row) => (token.id === finished.writes[row]?.id ? [] : [row]));
+  return <Marked manifest={frame} marked={new Set(other)} />;
 }
 
 function useWeights(frame: Manifest | undefined, attention: Attention, head: number) {
