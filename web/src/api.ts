@@ -1,5 +1,6 @@
 // The one place that knows where data come from: the server's endpoints, or what is embedded in a file that `seq2see explain`
 // wrote. Tensors come when they are asked for, a slice at a time, as bare float32, and are kept while their trace is in use.
+import { embedded } from "./embedded";
 
 export interface ModelConfig {
   shape: "encoder-decoder" | "decoder" | "encoder";
@@ -67,7 +68,23 @@ export interface Manifest {
   finished: boolean | null;
   spans: { text: string; row: number }[]; // the output, cut where its tokens meet but inside no grapheme
   hypotheses?: Hypothesis[];
+  changes: Change[]; // by interventions
+  held: Change[]; // the same while the output is held fixed
   tensors: Named[];
+}
+
+/** A token before beside a token after an intervention; null where the other has one more. */
+export interface Change {
+  before: string | null;
+  after: string | null;
+  p_before: number | null;
+  p_after: number | null;
+  p_kept: number | null; // of the token before, as the model is now, while both have read the same
+}
+
+export interface History {
+  steps: { step: number; loss: number }[];
+  validations: { step: number; loss: number; bleu: number | null }[];
 }
 
 /** A learned tensor, where it acts, and which of its rows the notes call W_Q, b_K, γ … */
@@ -107,6 +124,9 @@ export interface Question {
   topK: number;
   topP: number;
   seed: number;
+  step?: number; // of the training; else the finished model
+  target?: string; // an output that is given
+  interventions?: Record<string, unknown>[];
 }
 
 export class Tensor {
@@ -139,6 +159,8 @@ export class Problem extends Error {
 /** Where the page gets its data from. */
 export interface Source {
   live: boolean; // new questions can be asked
+  text?: string; // else: the only one that there is
+  note?: string; // on how it was computed
   models(): Promise<ModelCard[]>;
   explain(question: Question, signal: AbortSignal): Promise<Manifest>;
   stream(question: Question, signal: AbortSignal): AsyncIterable<string>;
@@ -148,6 +170,7 @@ export interface Source {
   tokens(model: string): Promise<Vocabularies>;
   contributions(trace: string, row: number): Promise<Contributions>;
   entropies(trace: string): Promise<Record<string, number[]>>;
+  history(model: string): Promise<History>;
 }
 
 async function answer(path: string, init: RequestInit = {}): Promise<Response> {
@@ -193,9 +216,9 @@ export const http: Source = {
   live: true,
   models: async () => (await json<{ models: ModelCard[] }>("api/models")).models,
   async explain(question, signal) {
-    const { model, text, beam } = question;
-    const manifest = json<Manifest>("api/traces", post({ model, text, ...options(question) }, signal));
-    if (question.search !== "beam") return manifest;
+    const { model, text, beam, step, target, interventions } = question;
+    const manifest = json<Manifest>("api/traces", post({ model, text, step, target, interventions, ...options(question) }, signal));
+    if (question.search !== "beam" || interventions || step !== undefined) return manifest;
     const best = json<{ hypotheses: Hypothesis[] }>("api/translate", post({ model, text, beam, nbest: beam }, signal));
     // A language model has no translations, and so no n best to show.
     return { ...(await manifest), hypotheses: await best.then((found) => found.hypotheses, () => []) };
@@ -221,9 +244,10 @@ export const http: Source = {
   contributions: (trace, row) => json(`api/traces/${part(trace)}/contributions?row=${row}`),
   entropies: async (trace) =>
     (await json<{ entropies: Record<string, number[]> }>(`api/traces/${part(trace)}/entropies`)).entropies,
+  history: (model) => json(`api/models/${part(model)}/history`),
 };
 
-export const source: Source = http;
+export const source: Source = embedded() ?? http;
 
 const MOST_KEPT = 64 << 20; // bytes
 const kept = new Map<string, { promise: Promise<Tensor>; size: number }>();

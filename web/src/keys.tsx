@@ -11,7 +11,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   ["← →", "the token before, the token after; in a matrix, the cell"],
   ["[  ]", "the layer below, the layer above"],
   [",  .", "the head before, the head after; before the first: their mean"],
-  ["space", "one step further, in Walk and in Microscope; with shift, one back"],
+  ["space", "one step further, in Walk and in Microscope; with shift, one back; in Replay, play"],
   ["+  −", "larger or smaller cells, in a matrix"],
   ["esc", "close the Inspector"],
   ["t", "light or dark"],

@@ -2,13 +2,17 @@
 import "./style.css";
 import { render, type ComponentChildren, type ComponentType } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
+import { source } from "./api";
 import { toggleTheme, usePalette } from "./hooks";
 import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
 import { go, link, useAddress } from "./state";
 import { Icon } from "./ui";
+import { Compare } from "./views/compare";
 import { Heads } from "./views/heads";
+import { Intervene } from "./views/intervene";
 import { Microscope } from "./views/microscope";
+import { Replay } from "./views/replay";
 import { Translate } from "./views/translate";
 import { Walk } from "./views/walk";
 
@@ -24,6 +28,9 @@ const VIEWS: readonly View[] = [
   { key: "walk", name: "Walk", Component: Walk },
   { key: "heads", name: "Heads", Component: Heads },
   { key: "microscope", name: "Microscope", Component: Microscope },
+  { key: "intervene", name: "Intervene", Component: Intervene },
+  { key: "replay", name: "Replay", Component: Replay },
+  { key: "compare", name: "Compare", Component: Compare },
 ];
 const KEYS = VIEWS.map(({ key }) => key);
 
@@ -54,6 +61,7 @@ function Nav() {
   const { models, card } = useSession();
   const { view } = useAddress();
   const here = KEYS.includes(view) ? view : KEYS[0];
+  useEffect(() => document.querySelector(".views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [here]);
   return (
     <>
       <nav class="views" aria-label="views">
@@ -99,6 +107,7 @@ function Page({ onHelp }: { onHelp: () => void }) {
   }, [card]);
   return (
     <Shell nav={<Nav />} onHelp={onHelp}>
+      {source.note ? <p class="note small">{source.note}</p> : null}
       <Component key={key} />
     </Shell>
   );

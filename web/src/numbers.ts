@@ -176,3 +176,12 @@ export function pickedAt(p: Vector, u: number): number {
   }
   return last;
 }
+
+/** The 1, 2 and 5 of every power of ten within the range; of a wide one, the powers alone. */
+export function ticks(least: number, most: number): number[] {
+  const powers = Array.from({ length: 40 }, (_, n) => n - 20);
+  const within = (digits: readonly number[]): number[] =>
+    powers.flatMap((n) => digits.map((digit) => Number(`${digit}e${n}`))).filter((x) => x >= least && x <= most);
+  const fine = within([1, 2, 5]);
+  return fine.length <= 8 ? fine : within([1]);
+}

@@ -55,7 +55,7 @@ export function WithSession({ around, children }: Props) {
 function Asking({ models, children }: { models: ModelCard[]; children: ComponentChildren }) {
   const state = useAddress();
   const card = models.find((model) => model.name === state.model) ?? models[0];
-  const text = state.text || firstText(card);
+  const text = source.text ?? (state.text || firstText(card));
   const question = questionOf(state, card, text);
   const sampled = state.search === "sample" ? [state.temperature, state.topK, state.topP, state.seed] : [];
   const key = JSON.stringify([card.name, text, state.search, state.search === "beam" && state.beam, sampled]);

@@ -18,6 +18,14 @@ export const DEFAULTS = {
   step: "weights", // of the microscope: scores, scaled, masked, weights
   sort: "order", // of the heads: order, entropy, contribution
   stage: "", // of the walk, such as decoder.1.cross.scores
+  reach: "", // the interventions, as reach.ts writes them
+  snapshot: -1, // of the training, −1: the finished model
+  against: "heads", // what Compare compares: sentences, heads, models
+  model2: "", // of its second side; with @step, a snapshot. Empty: as on the first
+  held: 0, // 1: the second model is given the first one's output
+  text2: "",
+  attention2: "",
+  head2: 1,
   cell: "", // what the Inspector shows: name:i,j,k
 };
 

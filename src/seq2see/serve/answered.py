@@ -63,6 +63,23 @@ class Tokens(BaseModel):
     banned: list[int] = Field(description="Of these, the ids that no search ever writes.")
 
 
+class Logged(BaseModel):
+    step: int
+    loss: float = Field(description="Cross-entropy a token, in nats.")
+
+
+class Validated(Logged):
+    bleu: float | None = Field(description="Of a translator.")
+
+
+class History(BaseModel):
+    """What its training wrote down; of a long one, points at equal distances."""
+
+    model: str
+    steps: list[Logged]
+    validations: list[Validated]
+
+
 class Token(BaseModel):
     id: int
     text: str = Field(description="As a person reads it.")
@@ -124,6 +141,7 @@ class Manifest(BaseModel):
     finished: bool | None = Field(description="It ended by itself; null where the target was given.")
     spans: list[Span] = Field(description="The output, cut where its tokens meet but inside no grapheme.")
     changes: list[Change] = Field(description="What the interventions changed; empty without any.")
+    held: list[Change] = Field(description="The same while the output is held fixed: every token in the same context.")
     tensors: list[Named]
 
 

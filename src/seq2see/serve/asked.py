@@ -77,6 +77,9 @@ class Scale(InHead):
     do: Literal["scale"]
     name: Name = Field(description=QUANTITY, examples=["decoder.1.feed_forward.output"])
     factor: Number = Field(examples=[0.0])
+    unit: Position | None = Field(
+        None, description="One number of each vector only, such as a unit of `decoder.1.feed_forward.after`."
+    )
 
 
 class Origin(Body):

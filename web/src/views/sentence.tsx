@@ -1,5 +1,6 @@
 // The sentence above every view but Translate: the text, to be changed in place, and the output, whose tokens can be chosen.
 import { useEffect, useRef } from "preact/hooks";
+import { source } from "../api";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
 
@@ -18,6 +19,7 @@ export function Sentence() {
         aria-label="text"
         defaultValue={text}
         maxLength={8000}
+        readOnly={!source.live}
         spellcheck={false}
         onInput={(event) => go({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
       />

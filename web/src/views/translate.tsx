@@ -1,7 +1,7 @@
 // Translate, or with a language model Generate: type, and the output follows; under it where each word looked, and beside it what
 // else the model could have written. The sliders act on the logits that are already here.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { tensor, tokensOf, type Manifest } from "../api";
+import { source, tensor, tokensOf, type Manifest } from "../api";
 import { present, useLoaded } from "../hooks";
 import { drawnNumber, filtered, percent, pickedAt, ranked, short } from "../numbers";
 import { examplesOf, useSession } from "../session";
@@ -21,7 +21,7 @@ export function Translate() {
         <Entry text={text} label={writes ? "Prompt" : "Text to translate"} />
         <Output manifest={text.trim() ? manifest : null} written={written} busy={busy} />
         {error ? <Failed error={error} /> : null}
-        <div class="controls">
+        <div class="controls" hidden={!source.live}>
           <Search />
           {examples.length ? (
             <div class="examples" aria-label="examples">
@@ -60,6 +60,7 @@ function Entry({ text, label }: { text: string; label: string }) {
         rows={1}
         spellcheck={false}
         maxLength={8000}
+        readOnly={!source.live}
         defaultValue={text}
         onInput={(event) => go({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
       />
@@ -273,7 +274,7 @@ function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; st
   return (
     <p class="small soft">
       Seed {seed} draws {u.toFixed(4)} here, which falls on <b>{words[pickedAt(drawn, u)]}</b>
-      {search === "sample" ? "." : "; choose Sample above to let it write so."}
+      {search === "sample" || !source.live ? "." : "; choose Sample above to let it write so."}
     </p>
   );
 }
