@@ -1,7 +1,7 @@
 // The notes' chain, from text to the next token, as the stages of a walk: for each the quantities it shows (operands first), one
 // sentence, and the line of code that does it. A test looks every such line up in the source.
 import type { ModelConfig } from "./api";
-import { Wiring } from "./audit";
+import { Wiring } from "./wiring";
 
 export interface Stage {
   key: string; // the quantity that the stage makes; its address

@@ -2,14 +2,15 @@
 // model's. Every operand that is a cell itself can be followed, down to the embedding.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { audit, parsePlace, placeKey, type Audit, type Place, type Strip } from "./audit";
+import { audit } from "./audit";
+import { parsePlace, placeKey, type Audit, type Place, type Strip } from "./operands";
 import { colourOf, css } from "./colour";
 import { present, useLoaded, usePalette } from "./hooks";
 import { exact, short } from "./numbers";
 import { Audited } from "./panels";
 import { useSession } from "./session";
 import { go, useAddress } from "./state";
-import { Failed, Waiting } from "./ui";
+import { Failed, Icon, Waiting } from "./ui";
 
 /** A view with the Inspector beside it. */
 export function WithInspector({ children }: { children: ComponentChildren }) {
@@ -33,7 +34,7 @@ export function WithInspector({ children }: { children: ComponentChildren }) {
             <div class="lead">
               <h2>Inspector</h2>
               <button class="round" aria-label="close the Inspector" title="close (esc)" onClick={() => go({ cell: "" })}>
-                ✕
+                <Icon name="cross" />
               </button>
             </div>
             {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}

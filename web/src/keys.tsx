@@ -4,6 +4,7 @@ import type { ModelCard } from "./api";
 import { toggleTheme } from "./hooks";
 import { address, go, type Changes } from "./state";
 import { attentionNamed, attentions } from "./structure";
+import { Icon } from "./ui";
 
 const KEYS: readonly (readonly [string, string])[] = [
   ["1 … 9", "the views, from left to right"],
@@ -92,7 +93,7 @@ export function Help({ onClose }: { onClose: () => void }) {
         <div class="lead">
           <h2>See every number</h2>
           <button ref={close} class="round" aria-label="close" onClick={onClose}>
-            ✕
+            <Icon name="cross" />
           </button>
         </div>
         <p>

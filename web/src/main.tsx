@@ -7,6 +7,7 @@ import { toggleTheme, usePalette } from "./hooks";
 import { Help, useKeys } from "./keys";
 import { useSession, WithSession } from "./session";
 import { go, link, useAddress } from "./state";
+import { Icon } from "./ui";
 import { Compare } from "./views/compare";
 import { Heads } from "./views/heads";
 import { Intervene } from "./views/intervene";
@@ -44,7 +45,7 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
         {nav}
         <div class="top-tools">
           <button class="round" aria-label={palette.dark ? "light colours" : "dark colours"} title="light or dark (t)" onClick={toggleTheme}>
-            {palette.dark ? "☀" : "☾"}
+            <Icon name={palette.dark ? "sun" : "moon"} />
           </button>
           <button class="round" aria-label="help" title="help (?)" onClick={onHelp}>
             ?

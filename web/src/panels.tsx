@@ -3,7 +3,8 @@
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import { tensor, tokensOf, type Manifest, type ModelCard } from "./api";
-import { canAudit, placeKey, type Audit, type Place } from "./audit";
+import { canAudit } from "./audit";
+import { placeKey, type Audit, type Place } from "./operands";
 import { present, useLoaded } from "./hooks";
 import type { Cell, Grid, Lit } from "./matrix/grid";
 import { Matrix } from "./matrix/Matrix";

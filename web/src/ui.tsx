@@ -67,3 +67,18 @@ export function Slider({ label, value, min, max, step, shown, onChange }: Slider
     </label>
   );
 }
+
+const ICONS = {
+  sun: "M12 7a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM12 1v3M12 20v3M1 12h3M20 12h3M4.2 4.2l2.1 2.1M17.7 17.7l2.1 2.1M4.2 19.8l2.1-2.1M17.7 6.3l2.1-2.1",
+  moon: "M20 14.5A8.5 8.5 0 0 1 9.5 4a8.5 8.5 0 1 0 10.5 10.5z",
+  cross: "M5 5l14 14M19 5L5 19",
+};
+
+/** Drawn, since not every font has them. */
+export function Icon({ name }: { name: keyof typeof ICONS }) {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+      <path d={ICONS[name]} />
+    </svg>
+  );
+}

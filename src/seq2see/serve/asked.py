@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from seq2see.errors import nearest
 
-CHARACTERS = 4000
+CHARACTERS = 8000
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]

@@ -3,7 +3,7 @@
 // screen readers. Only what is in sight is painted, so a thousand tokens scroll as a dozen do.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colourOf, css } from "../colour";
-import { useFont, usePalette, useWidth } from "../hooks";
+import { reducedMotion, useFont, usePalette, useWidth } from "../hooks";
 import { exact, short } from "../numbers";
 import { saveAs, type Format } from "./export";
 import { at, cellAt, geometry, isMasked, largest, type Cell, type Grid, type Lit } from "./grid";
@@ -76,8 +76,11 @@ export function Matrix({ grid, title, selected = null, onSelect, hover, onHover,
   };
   const choose = (cell: Cell): void => {
     reveal(cell);
-    if (onSelect) onSelect(cell);
-    else point(cell);
+    if (!onSelect) return point(cell);
+    onSelect(cell);
+    // On a small screen the Inspector rises from below: what was clicked should stay in sight.
+    if (matchMedia("(max-width: 860px)").matches)
+      setTimeout(() => view.current?.closest("figure")?.scrollIntoView({ block: "start", behavior: reducedMotion() ? "auto" : "smooth" }));
   };
   const reveal = ({ row, col }: Cell): void => {
     const box = view.current!;

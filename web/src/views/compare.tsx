@@ -2,7 +2,7 @@
 // subtracted says so.
 import { useMemo } from "preact/hooks";
 import { source, type Manifest, type ModelCard, type Tensor } from "../api";
-import { placeKey } from "../audit";
+import { placeKey } from "../operands";
 import { bothLabels, difference, parting } from "../differ";
 import { present, useLoaded } from "../hooks";
 import { WithInspector } from "../inspector";

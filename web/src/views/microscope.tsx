@@ -2,7 +2,7 @@
 // against, their scores, weights and values. Play takes the row through, key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Manifest } from "../api";
-import { parsePlace } from "../audit";
+import { parsePlace } from "../operands";
 import { colourOf, css } from "../colour";
 import { present, reducedMotion, useLoaded, usePalette } from "../hooks";
 import { WithInspector } from "../inspector";

@@ -28,8 +28,12 @@ export function Ribbon({ above, below, weights, row, onRow }: Props) {
   const lines = useMemo(() => {
     const ctx = document.createElement("canvas").getContext("2d")!;
     ctx.font = `${size}px ${FONT}`;
-    const space = narrow ? 14 : 26;
-    const measured = [above, below].map((tokens) => tokens.map((token) => ctx.measureText(token).width + space));
+    const measured = [above, below].map((tokens) => {
+      const texts = tokens.map((token) => ctx.measureText(token).width);
+      const free = (width - texts.reduce((a, b) => a + b, 0)) / texts.length;
+      const space = Math.max(narrow ? 8 : 12, Math.min(26, free));
+      return texts.map((text) => text + space);
+    });
     const lengths = measured.map((widths) => widths.reduce((a, b) => a + b, 0));
     const whole = Math.max(...lengths, width || 0);
     // Spread over the place, but no wider than words stand apart comfortably.

@@ -18,7 +18,7 @@ export function Sentence() {
         ref={field}
         aria-label="text"
         defaultValue={text}
-        maxLength={4000}
+        maxLength={8000}
         readOnly={!source.live}
         spellcheck={false}
         onInput={(event) => go({ text: event.currentTarget.value || " ", row: -1, cell: "" })}

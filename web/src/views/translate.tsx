@@ -59,7 +59,7 @@ function Entry({ text, label }: { text: string; label: string }) {
         ref={area}
         rows={1}
         spellcheck={false}
-        maxLength={4000}
+        maxLength={8000}
         readOnly={!source.live}
         defaultValue={text}
         onInput={(event) => go({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
