@@ -17,7 +17,7 @@ export function Line({ label, value, placeholder, onChange }: LineProps) {
       <input
         type="text"
         spellcheck={false}
-        maxLength={4000}
+        maxLength={8000}
         value={value}
         placeholder={placeholder}
         onInput={(event) => onChange(event.currentTarget.value)}

@@ -7,7 +7,7 @@ import { body, placeName, read, told, written, type Intervention } from "../reac
 import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, attentionStep, keyLabels, title, type Attention } from "../structure";
-import { Choice, Empty, Failed, Waiting } from "../ui";
+import { Choice, Empty, Failed, Icon, Waiting } from "../ui";
 import { attentionOptions, headOptions, Line, Marked, Pick, tokenOptions } from "./choose";
 
 const put = (all: readonly Intervention[]): void => go({ reach: written(all) });
@@ -233,7 +233,7 @@ function Done({ reached, manifest }: { reached: Intervention[]; manifest: Manife
             <li key={written([one])}>
               <span>{told(one, manifest)}</span>
               <button class="round" aria-label={`remove: ${told(one, manifest)}`} onClick={() => put(reached.filter((_, j) => j !== i))}>
-                ✕
+                <Icon name="cross" />
               </button>
             </li>
           ))}
