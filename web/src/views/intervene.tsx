@@ -6,7 +6,7 @@ import { percent, short } from "../numbers";
 import { body, placeName, read, told, written, type Intervention } from "../reach";
 import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionNamed, attentions, attentionStep, keyLabels, title, type Attention } from "../structure";
+import { attentionNamed, attentions, attentionStep, keyLabels, KINDS as KIND_NAMES, title, type Attention } from "../structure";
 import { Choice, Empty, Failed, Icon, Waiting } from "../ui";
 import { attentionOptions, headOptions, Line, Marked, Pick, tokenOptions } from "./choose";
 
@@ -14,7 +14,8 @@ const put = (all: readonly Intervention[]): void => go({ reach: written(all) });
 const MOST = 32; // the server takes no more at once
 
 export function Intervene() {
-  const { card, text, manifest, busy, error } = useSession();
+  const { card, text, manifest: last, busy, error } = useSession();
+  const manifest = text.trim() ? last : null;
   const state = useAddress();
   const reached = read(state.reach);
   const question = questionOf(state, card, text);
@@ -38,9 +39,15 @@ export function Intervene() {
   return (
     <div class="stack">
       <section class="card stack">
-        <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value || " ", row: -1 })} />
+        <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value, row: -1 })} />
         {error ? <Failed error={error} /> : null}
-        {manifest ? <BeforeAfter before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : <Waiting what="the first answer" />}
+        {manifest ? <BeforeAfter before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
+          <Waiting what="the first answer" />
+        ) : (
+          <Empty>
+            <p>Write something above.</p>
+          </Empty>
+        )}
         {after.state === "failed" && reached.length ? <Failed error={after.error} /> : null}
       </section>
       {manifest ? (
@@ -55,7 +62,7 @@ export function Intervene() {
           </div>
           <div class="stack">
             <section class="card form">
-              <Done reached={reached} manifest={manifest} />
+              <Done card={card} reached={reached} manifest={manifest} />
             </section>
             <section class="card form">
               <Add key={card.name} card={card} manifest={manifest} reached={reached} />
@@ -216,7 +223,32 @@ export function Signed({ value, most = 1 }: { value: number; most?: number }) {
   );
 }
 
-function Done({ reached, manifest }: { reached: Intervention[]; manifest: Manifest }) {
+/** To begin with, of any model. */
+function suggestions(card: ModelCard, manifest: Manifest): [string, Intervention[]][] {
+  const all = attentions(card);
+  const [first, last] = [all[0], all[all.length - 1]];
+  const heads = Array.from({ length: Math.min(MOST, card.config.model.heads) }, (_, head) => head);
+  const words = first.stack === "encoder" ? manifest.sources : manifest.reads.slice(1);
+  const begin = first.stack === "encoder" ? 0 : 1; // <start> is no word
+  const name = `${first.stack}.embedded`;
+  return [
+    [`no ${KIND_NAMES[last.kind]} in the last layer`, heads.map((head) => ({ do: "off", attention: last.name, head }))],
+    ["the first layer looks at all words alike", [{ do: "even", attention: first.name, head: null, query: null }]],
+    ...(words.length > 2
+      ? [
+          [
+            `“${words[0].text}” and “${words[1].text}” change places`,
+            [
+              { do: "swap", name, at: begin, from: begin + 1, text: "" },
+              { do: "swap", name, at: begin + 1, from: begin, text: "" },
+            ],
+          ] as [string, Intervention[]],
+        ]
+      : []),
+  ];
+}
+
+function Done({ card, reached, manifest }: { card: ModelCard; reached: Intervention[]; manifest: Manifest }) {
   return (
     <>
       <div class="lead tight">
@@ -239,7 +271,16 @@ function Done({ reached, manifest }: { reached: Intervention[]; manifest: Manife
           ))}
         </ul>
       ) : (
-        <p class="soft small">Nothing. What you add here stays in the address: send it, and others see the same.</p>
+        <>
+          <p class="soft small">Nothing yet. What you change stays in the address: send it, and others see the same. For a start:</p>
+          <div class="examples">
+            {suggestions(card, manifest).map(([label, all]) => (
+              <button key={label} class="chip" onClick={() => put(all)}>
+                {label}
+              </button>
+            ))}
+          </div>
+        </>
       )}
     </>
   );
