@@ -25,6 +25,7 @@ from seq2see.look import contributions, flow
 from seq2see.look.explain import Explanation
 from seq2see.serve.app import create
 from seq2see.serve.page import FOLDER
+from seq2see.serve.workers import Limits
 from tests.models import TINY, save, tiny_model
 from tests.test_serve import serving
 
@@ -405,6 +406,17 @@ def test_long_texts_scroll(page: Page, address: str) -> None:
     print(f"a frame of 1,001 × 1,001 cells: {taken:.1f} ms")
     assert taken < 150
     assert page.locator("[data-cell]").count() < 700
+
+
+def test_a_trace_that_the_server_has_dropped_is_asked_for_again(browser: Browser) -> None:
+    with serving(create({"bundled": None}, Limits(traces=1))) as client:
+        context = browser.new_context()
+        page = context.new_page()
+        settled(page, f"{client.base_url}/#/walk")
+        client.post("/api/traces", json={"text": "How are you?"}).raise_for_status()  # takes the only place
+        page.evaluate("location.hash = '#/walk?stage=encoder.embedded'")
+        page.locator("[data-matrix='encoder.embedded']").wait_for()
+        context.close()
 
 
 def test_states_are_told(browser: Browser, address: str) -> None:

@@ -12,7 +12,7 @@ const page = {
   bundle: true,
   minify: true,
   format: "iife",
-  target: ["es2022", "chrome110", "firefox115", "safari16"],
+  target: ["es2022", "chrome123", "firefox120", "safari17.5"], // the first with light-dark()
   jsx: "automatic",
   jsxImportSource: "preact",
   loader: { ".woff2": "file" },

@@ -173,6 +173,9 @@ export interface Source {
   history(model: string): Promise<History>;
 }
 
+/** Who wants to know that the server no longer keeps a trace: it keeps the last few, and none over its own end. */
+export const onLost = new Set<() => void>();
+
 async function answer(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
@@ -183,7 +186,8 @@ async function answer(path: string, init: RequestInit = {}): Promise<Response> {
   }
   if (response.ok) return response;
   const body: unknown = await response.json().catch(() => null);
-  const { what, remedy } = (body ?? {}) as { what?: string; remedy?: string };
+  const { what, where, remedy } = (body ?? {}) as { what?: string; where?: string; remedy?: string };
+  if (response.status === 404 && where === "id") onLost.forEach((listener) => listener());
   throw new Problem(what ?? `the server answered ${response.status}`, remedy ?? "");
 }
 

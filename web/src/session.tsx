@@ -2,7 +2,7 @@
 // before it; until the answer comes the last one stays in sight.
 import { createContext, type ComponentChildren } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import { source, type Manifest, type ModelCard, type Problem, type Question } from "./api";
+import { onLost, source, type Manifest, type ModelCard, type Problem, type Question } from "./api";
 import { present, useLoaded } from "./hooks";
 import { useAddress, type State } from "./state";
 import { Failed, Waiting } from "./ui";
@@ -60,6 +60,12 @@ function Asking({ models, children }: { models: ModelCard[]; children: Component
   const sampled = state.search === "sample" ? [state.temperature, state.topK, state.topP, state.seed] : [];
   const key = JSON.stringify([card.name, text, state.search, state.search === "beam" && state.beam, sampled]);
   const [written, setWritten] = useState("");
+  const [lost, setLost] = useState(0);
+  useEffect(() => {
+    const again = (): void => setLost((times) => times + 1);
+    onLost.add(again);
+    return () => void onLost.delete(again);
+  }, []);
 
   const loaded = useLoaded(
     text.trim()
@@ -69,7 +75,7 @@ function Asking({ models, children }: { models: ModelCard[]; children: Component
           return source.explain(question, signal);
         }
       : null,
-    [key],
+    [key, lost],
   );
   const busy = loaded.state === "loading" && text.trim() !== "";
   useEffect(() => {

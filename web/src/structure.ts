@@ -42,6 +42,12 @@ export const queryLabels = (manifest: Manifest, { stack }: Attention): string[] 
 export const keyLabels = (manifest: Manifest, { stack, kind }: Attention): string[] =>
   texts(stack === "encoder" || kind === "cross" ? manifest.sources : manifest.reads);
 
+/** The decoder's row that is looked at; without one, the first whose token was the model's own choice. */
+export function chosenRow(manifest: Manifest, row: number): number {
+  const first = manifest.first < manifest.writes.length ? manifest.first : 0;
+  return row >= 0 && row < manifest.writes.length ? row : first;
+}
+
 /** The mean over the first axis, [heads, queries, keys] → [queries, keys]; −∞ stays where all have it. */
 export function meanOf(whole: Tensor): Tensor {
   const [count, ...shape] = whole.shape;

@@ -133,10 +133,11 @@ export async function saveDrawing(drawing: SVGSVGElement, name: string, format: 
     parts[i].removeAttribute("class");
   });
   const svg = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
-  save(format === "svg" ? svg : await rasterised(svg, drawing.clientWidth, drawing.clientHeight), `${name}.${format}`);
+  const ground = getComputedStyle(drawing.closest(".card") ?? document.body).backgroundColor;
+  save(format === "svg" ? svg : await rasterised(svg, drawing.clientWidth, drawing.clientHeight, ground), `${name}.${format}`);
 }
 
-async function rasterised(svg: Blob, width: number, height: number): Promise<Blob> {
+async function rasterised(svg: Blob, width: number, height: number, ground: string): Promise<Blob> {
   const image = new Image();
   image.src = URL.createObjectURL(svg);
   await image.decode();
@@ -145,7 +146,7 @@ async function rasterised(svg: Blob, width: number, height: number): Promise<Blo
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [Math.ceil(width * factor), Math.ceil(height * factor)];
   const ctx = canvas.getContext("2d")!;
-  ctx.fillStyle = getComputedStyle(document.body).getPropertyValue("--surface");
+  ctx.fillStyle = ground;
   ctx.fillRect(0, 0, canvas.width, canvas.height);
   ctx.drawImage(image, 0, 0, canvas.width, canvas.height);
   return blobOf(canvas);

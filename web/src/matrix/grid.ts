@@ -63,9 +63,10 @@ export function geometry(grid: Grid, place: number, zoom: number, measure: (text
   const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
   const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels) * 1.08) + 18, place < 500 ? 96 : 144) : 8;
   const fitting = (place - left - 24) / Math.max(grid.cols, 1);
-  const cellWidth = Math.max(3, Math.min(comfortable, fitting)) * zoom;
+  const whole = (size: number): number => (size >= 8 ? Math.floor(size) : size); // text is sharp on whole pixels
+  const cellWidth = whole(Math.max(3, Math.min(comfortable, fitting)) * zoom);
   const tall = grid.rows <= 48 ? 24 : 3;
-  const cellHeight = Math.max(tall, Math.min(comfortable * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom);
+  const cellHeight = whole(Math.max(tall, Math.min(comfortable * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom));
   const longest = widest(grid.colLabels) + 8;
   const turn = longest <= cellWidth ? 0 : cellWidth >= 18 ? -Math.PI / 4 : -Math.PI / 2;
   const top = !grid.colLabels.length || cellWidth < 9 ? 8 : turn === 0 ? 26 : Math.min(-Math.sin(turn) * longest + 12, 96);

@@ -9,7 +9,7 @@ import { short } from "../numbers";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionGrid, attentionNamed, attentions, KINDS, meanOf, title, type Attention } from "../structure";
+import { attentionGrid, attentionNamed, attentions, chosenRow, KINDS, meanOf, title, type Attention } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
 import { Sentence } from "./sentence";
 
@@ -73,7 +73,7 @@ interface LayerProps {
 function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
   const { sort, row } = useAddress();
   const loaded = useLoaded(() => tensor(manifest.id, `${attention.name}.weights`), [manifest.id, attention.name]);
-  const figures = present(useFigures(manifest, attention, sort, Math.max(0, row)));
+  const figures = present(useFigures(manifest, attention, sort, chosenRow(manifest, row)));
   const weights = present(loaded);
   const stamps = useMemo(() => (weights ? stampsOf(manifest, attention, weights) : []), [weights]);
   if (loaded.state === "failed") return <Failed error={loaded.error} />;
@@ -125,7 +125,7 @@ function useFigures(manifest: Manifest, attention: Attention, sort: string, row:
     async () => {
       if (sort === "entropy") return (await source.entropies(manifest.id))[attention.name] ?? null;
       if (sort !== "contribution" || attention.stack === "encoder") return null;
-      const { parts } = await source.contributions(manifest.id, Math.min(row, manifest.writes.length - 1));
+      const { parts } = await source.contributions(manifest.id, row);
       const own = parts.filter(({ place, head }) => place === attention.name && head !== null);
       return own.length ? own.sort((a, b) => a.head! - b.head!).map(({ logit }) => logit) : null;
     },

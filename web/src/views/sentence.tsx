@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { source } from "../api";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
+import { chosenRow } from "../structure";
 
 export function Sentence() {
   const { text, manifest, busy } = useSession();
@@ -11,7 +12,7 @@ export function Sentence() {
   useEffect(() => {
     if (field.current && field.current.value.trim() !== text.trim()) field.current.value = text;
   }, [text]);
-  const chosen = manifest && row < manifest.writes.length ? Math.max(0, row) : 0;
+  const chosen = manifest ? chosenRow(manifest, row) : 0;
   return (
     <section class="sentence">
       <input

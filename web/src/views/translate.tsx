@@ -6,7 +6,7 @@ import { present, useLoaded } from "../hooks";
 import { drawnNumber, filtered, percent, pickedAt, ranked, short } from "../numbers";
 import { examplesOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionNamed, attentions, attentionStep, title } from "../structure";
+import { attentionNamed, attentions, attentionStep, chosenRow, title } from "../structure";
 import { Choice, Empty, Failed, Slider, Waiting } from "../ui";
 import { Beam } from "./beam";
 import { Ribbon } from "./ribbon";
@@ -139,8 +139,7 @@ const clamp = (text: string, least: number, most: number): number => Math.min(mo
 
 function Details({ manifest }: { manifest: Manifest }) {
   const state = useAddress();
-  const { card } = useSession();
-  const row = state.row >= 0 && state.row < manifest.writes.length ? state.row : card.kind === "language model" ? manifest.first : 0;
+  const row = chosenRow(manifest, state.row);
   return (
     <div class="columns">
       <div class="stack">
@@ -154,7 +153,7 @@ function Details({ manifest }: { manifest: Manifest }) {
         ) : null}
       </div>
       <section class="card stack">
-        <NextToken manifest={manifest} row={Math.min(row, manifest.writes.length - 1)} />
+        <NextToken manifest={manifest} row={row} />
         <button class="chip on" onClick={() => go({ view: "walk", row, stage: "", cell: "" })}>
           see how it came about, step by step →
         </button>

@@ -7,6 +7,7 @@ import { WithInspector } from "../inspector";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
+import { chosenRow } from "../structure";
 import { Failed, Waiting } from "../ui";
 import { Sentence } from "./sentence";
 import { NextToken } from "./translate";
@@ -33,7 +34,7 @@ export function Walk() {
 
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
-  const row = state.row >= 0 ? Math.min(state.row, manifest.reads.length - 1) : 0;
+  const row = chosenRow(manifest, state.row);
   return (
     <div class="stack">
       <Sentence />
