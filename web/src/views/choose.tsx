@@ -10,6 +10,7 @@ interface LineProps {
   onChange: (value: string) => void;
 }
 
+/** One line of text. Empty is a space, for in the address nothing stands for the text to begin with. */
 export function Line({ label, value, placeholder, onChange }: LineProps) {
   return (
     <label class="line">
@@ -18,9 +19,9 @@ export function Line({ label, value, placeholder, onChange }: LineProps) {
         type="text"
         spellcheck={false}
         maxLength={8000}
-        value={value}
+        value={value.trim() ? value : ""}
         placeholder={placeholder}
-        onInput={(event) => onChange(event.currentTarget.value)}
+        onInput={(event) => onChange(event.currentTarget.value || " ")}
       />
     </label>
   );

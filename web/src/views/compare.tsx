@@ -115,7 +115,7 @@ export function Compare() {
           <Choice label="step" options={STEPS} value={step as "scores"} onChange={(next) => go({ step: next, cell: "" })} />
         </div>
         {against === "sentences" ? (
-          <Line label="The other sentence" value={text2} onChange={(value) => go({ text2: value || " " })} />
+          <Line label="The other sentence" value={text2} onChange={(value) => go({ text2: value })} />
         ) : null}
         {against === "models" && choices.length < 2 ? (
           <p class="small soft">There is one model, and it has no snapshots: start seq2see explore with --model twice.</p>

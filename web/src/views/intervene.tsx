@@ -1,20 +1,18 @@
 // Intervene: reach into the model and watch the output change. What is done stands in the address, so a link repeats it.
-import { useState } from "preact/hooks";
-import { source, tensor, type Change, type Manifest, type ModelCard } from "../api";
+import { source, type Change, type Manifest, type ModelCard } from "../api";
 import { present, useLoaded } from "../hooks";
-import { percent, short } from "../numbers";
-import { body, placeName, read, told, written, type Intervention } from "../reach";
+import { percent } from "../numbers";
+import { body, read, told, written, type Intervention } from "../reach";
 import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionNamed, attentions, attentionStep, keyLabels, title, type Attention } from "../structure";
-import { Choice, Empty, Failed, Icon, Waiting } from "../ui";
-import { attentionOptions, headOptions, Line, Marked, Pick, tokenOptions } from "./choose";
-
-const put = (all: readonly Intervention[]): void => go({ reach: written(all) });
-const MOST = 32; // the server takes no more at once
+import { attentions, KINDS, title } from "../structure";
+import { Empty, Failed, Icon, Waiting } from "../ui";
+import { Line, Marked } from "./choose";
+import { Add, MOST, put } from "./forms";
 
 export function Intervene() {
-  const { card, text, manifest, busy, error } = useSession();
+  const { card, text, manifest: last, busy, error } = useSession();
+  const manifest = text.trim() ? last : null;
   const state = useAddress();
   const reached = read(state.reach);
   const question = questionOf(state, card, text);
@@ -38,9 +36,15 @@ export function Intervene() {
   return (
     <div class="stack">
       <section class="card stack">
-        <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value || " ", row: -1 })} />
+        <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value, row: -1 })} />
         {error ? <Failed error={error} /> : null}
-        {manifest ? <BeforeAfter before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : <Waiting what="the first answer" />}
+        {manifest ? <BeforeAfter before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
+          <Waiting what="the first answer" />
+        ) : (
+          <Empty>
+            <p>Write something above.</p>
+          </Empty>
+        )}
         {after.state === "failed" && reached.length ? <Failed error={after.error} /> : null}
       </section>
       {manifest ? (
@@ -55,7 +59,7 @@ export function Intervene() {
           </div>
           <div class="stack">
             <section class="card form">
-              <Done reached={reached} manifest={manifest} />
+              <Done card={card} reached={reached} manifest={manifest} />
             </section>
             <section class="card form">
               <Add key={card.name} card={card} manifest={manifest} reached={reached} />
@@ -216,7 +220,32 @@ export function Signed({ value, most = 1 }: { value: number; most?: number }) {
   );
 }
 
-function Done({ reached, manifest }: { reached: Intervention[]; manifest: Manifest }) {
+/** To begin with, of any model. */
+function suggestions(card: ModelCard, manifest: Manifest): [string, Intervention[]][] {
+  const all = attentions(card);
+  const [first, last] = [all[0], all[all.length - 1]];
+  const heads = Array.from({ length: Math.min(MOST, card.config.model.heads) }, (_, head) => head);
+  const words = first.stack === "encoder" ? manifest.sources : manifest.reads.slice(1);
+  const begin = first.stack === "encoder" ? 0 : 1; // <start> is no word
+  const name = `${first.stack}.embedded`;
+  return [
+    [`no ${KINDS[last.kind]} in the last layer`, heads.map((head) => ({ do: "off", attention: last.name, head }))],
+    ["the first layer looks at all words alike", [{ do: "even", attention: first.name, head: null, query: null }]],
+    ...(words.length > 2
+      ? [
+          [
+            `“${words[0].text}” and “${words[1].text}” change places`,
+            [
+              { do: "swap", name, at: begin, from: begin + 1, text: "" },
+              { do: "swap", name, at: begin + 1, from: begin, text: "" },
+            ],
+          ] as [string, Intervention[]],
+        ]
+      : []),
+  ];
+}
+
+function Done({ card, reached, manifest }: { card: ModelCard; reached: Intervention[]; manifest: Manifest }) {
   return (
     <>
       <div class="lead tight">
@@ -239,212 +268,17 @@ function Done({ reached, manifest }: { reached: Intervention[]; manifest: Manife
           ))}
         </ul>
       ) : (
-        <p class="soft small">Nothing. What you add here stays in the address: send it, and others see the same.</p>
-      )}
-    </>
-  );
-}
-
-const KINDS = [
-  ["even", "Average"],
-  ["set", "Set"],
-  ["swap", "Swap"],
-  ["unit", "Unit off"],
-] as const;
-
-interface FormProps {
-  card: ModelCard;
-  manifest: Manifest;
-  add: (one: Intervention) => void;
-}
-
-function Add({ card, manifest, reached }: { card: ModelCard; manifest: Manifest; reached: Intervention[] }) {
-  const [kind, setKind] = useState<(typeof KINDS)[number][0]>("even");
-  const add = (one: Intervention): void => put([...reached.filter((other) => written([other]) !== written([one])), one]);
-  const Form = { even: Even, set: SetWeights, swap: Swap, unit: Unit }[kind];
-  return (
-    <>
-      <h2>Change something else</h2>
-      <Choice label="kind of change" options={KINDS} value={kind} onChange={setKind} />
-      {reached.length >= MOST ? <p class="small soft">{MOST} changes at once are the most: remove one first.</p> : <Form {...{ card, manifest, add }} />}
-    </>
-  );
-}
-
-const queries = (manifest: Manifest, { stack }: Attention): readonly { text: string }[] => (stack === "encoder" ? manifest.sources : manifest.reads);
-
-function useAttention(card: ModelCard) {
-  const state = useAddress();
-  const [name, setName] = useState(attentionNamed(card, state.attention).name);
-  return [attentionNamed(card, name), setName] as const;
-}
-
-function Even({ card, manifest, add }: FormProps) {
-  const [attention, setName] = useAttention(card);
-  const [head, setHead] = useState(-1);
-  const [query, setQuery] = useState(-1);
-  return (
-    <>
-      <p class="small soft">Every key that may be looked at gets the same weight.</p>
-      <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={setName} />
-      <Pick label="head" value={head} options={headOptions(card, "all heads")} onChange={setHead} />
-      <Pick label="for the token" value={query} options={[[-1, "every one"], ...tokenOptions(queries(manifest, attention))]} onChange={setQuery} />
-      <button class="do" onClick={() => add({ do: "even", attention: attention.name, head: head < 0 ? null : head, query: query < 0 ? null : query })}>
-        Average
-      </button>
-    </>
-  );
-}
-
-function SetWeights({ card, manifest, add }: FormProps) {
-  const [attention, setName] = useAttention(card);
-  const [head, setHead] = useState(0);
-  const rows = queries(manifest, attention);
-  const [chosen, setQuery] = useState(0);
-  const query = Math.min(chosen, rows.length - 1);
-  const keys = keyLabels(manifest, attention).slice(0, attention.kind === "masked" ? query + 1 : undefined);
-  const of = `${manifest.id} ${attention.name} ${head}`;
-  const own = useLoaded(async () => ({ of, whole: await attentionStep(manifest, attention, head, "weights") }), [of]);
-  const found = present(own);
-  const [moved, setMoved] = useState<{ of: string; weights: number[] } | null>(null);
-  // Until a slider is moved they are the model's own; a whole percent is as fine as the sliders are.
-  const begun = found?.of === of ? keys.map((_, i) => Math.round(found.whole.at(query).data[i] * 100) / 100) : null;
-  const weights = moved?.of === `${of} ${query}` ? moved.weights : begun;
-  const setWeights = (next: number[]): void => setMoved({ of: `${of} ${query}`, weights: next });
-  if (!weights) return own.state === "failed" ? <Failed error={own.error} /> : <Waiting what="the weights" />;
-  const sum = weights.reduce((a, b) => a + b, 0);
-  const only = (key: number): void => setWeights(keys.map((_, i) => (i === key ? 1 : 0)));
-  return (
-    <>
-      <p class="small soft">Where one token looks, in your own words. The sliders begin with the model’s weights.</p>
-      <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={setName} />
-      <Pick label="head" value={head} options={headOptions(card, "all heads")} onChange={setHead} />
-      <Pick label="for the token" value={query} options={tokenOptions(rows)} onChange={setQuery} />
-      <div class="keys">
-        {keys.map((key, i) => (
-          <div class="slider" key={i}>
-            <button class="name" title={`look at ${key} only`} onClick={() => only(i)}>
-              {key}
-            </button>
-            <input
-              type="range"
-              min={0}
-              max={1}
-              step={0.01}
-              value={weights[i]}
-              aria-label={`weight of ${key}`}
-              onInput={(event) => setWeights(weights.map((w, j) => (j === i ? Number(event.currentTarget.value) : w)))}
-            />
-            <output>{percent(weights[i])}</output>
-          </div>
-        ))}
-      </div>
-      <p class="small soft">
-        Together {percent(sum)}
-        {Math.abs(sum - 1) > 0.02 ? "; a softmax would always give 100%." : "."}
-      </p>
-      <button class="do" onClick={() => add({ do: "set", attention: attention.name, head: head < 0 ? null : head, query, weights })}>
-        Set
-      </button>
-    </>
-  );
-}
-
-/** Where each token has one vector that the next part of the model reads. */
-function vectorPlaces({ config: { model } }: ModelCard): [string, string][] {
-  const end = model.norm_first ? "sum" : "norm.output";
-  const of = (stack: string, layers: number): [string, string][] => [
-    [`${stack}.embedded`, `${stack}, embedding`],
-    ...Array.from({ length: layers }, (_, n): [string, string] => [`${stack}.${n}.feed_forward.${end}`, `${stack}, after layer ${n}`]),
-  ];
-  return [
-    ...(model.shape === "decoder" ? [] : [...of("encoder", model.encoder_layers), ["encoder.vectors", "encoder, final vectors"] as [string, string]]),
-    ...(model.shape === "encoder" ? [] : of("decoder", model.decoder_layers)),
-  ];
-}
-
-function Swap({ card, manifest, add }: FormProps) {
-  const places = vectorPlaces(card);
-  const [name, setName] = useState(places[0][0]);
-  const [at, setAt] = useState(0);
-  const [from, setFrom] = useState(1);
-  const [other, setOther] = useState("");
-  const encoder = name.startsWith("encoder");
-  const tokens = encoder ? manifest.sources : manifest.reads;
-  const { text } = useSession();
-  const state = useAddress();
-  const loaded = useLoaded(
-    other.trim() ? (signal) => source.explain({ ...questionOf(state, card, other), search: "greedy" }, signal) : null,
-    [other, card.name],
-  );
-  const theirs = other.trim() ? present(loaded) : manifest;
-  const options = theirs ? (encoder ? theirs.sources : theirs.reads) : [];
-  const [to, source_] = [Math.min(at, tokens.length - 1), Math.min(from, Math.max(0, options.length - 1))];
-  return (
-    <>
-      <p class="small soft">One token goes on with the vector of another.</p>
-      <Pick label="where" value={name} options={places} onChange={setName} />
-      <Pick label="the vector of" value={to} options={tokenOptions(tokens)} onChange={setAt} />
-      <Pick label="becomes that of" value={source_} options={tokenOptions(options)} onChange={setFrom} />
-      <Line label="out of another text, if you like" value={other} placeholder={text} onChange={setOther} />
-      {other.trim() && loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
-      <button class="do" disabled={!options.length} onClick={() => add({ do: "swap", name, at: to, from: source_, text: other.trim() ? other : "" })}>
-        Swap
-      </button>
-    </>
-  );
-}
-
-const SHOWN = 8;
-
-function Unit({ card, manifest, add }: FormProps) {
-  const { model } = card.config;
-  const places = attentions(card).map(({ stack, layer }) => `${stack}.${layer}.feed_forward`);
-  const options = [...new Set(places)].map((place): [string, string] => [place, placeName(place)]);
-  const [place, setPlace] = useState(options[options.length - 1][0]);
-  const [unit, setUnit] = useState(0);
-  const loaded = useLoaded(() => tensor(manifest.id, `${place}.after`), [manifest.id, place]);
-  const after = present(loaded);
-  return (
-    <>
-      <p class="small soft">One number inside the feed-forward layer is held at 0, at every token.</p>
-      <Pick label="layer" value={place} options={options} onChange={setPlace} />
-      <label class="pick">
-        <span class="small soft">unit, 0 to {model.feed_forward - 1}</span>
-        <input
-          type="number"
-          min={0}
-          max={model.feed_forward - 1}
-          value={unit}
-          onInput={(event) => setUnit(Math.min(model.feed_forward - 1, Math.max(0, Math.round(Number(event.currentTarget.value)) || 0)))}
-        />
-      </label>
-      {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
-      {after ? (
-        <div>
-          <p class="small soft">The most active here, with their largest value:</p>
+        <>
+          <p class="soft small">Nothing yet. What you change stays in the address: send it, and others see the same. For a start:</p>
           <div class="examples">
-            {busiest(after.data, after.shape[1]).map(([index, value]) => (
-              <button key={index} class="chip" aria-pressed={index === unit} onClick={() => setUnit(index)}>
-                {index} · {short(value)}
+            {suggestions(card, manifest).map(([label, all]) => (
+              <button key={label} class="chip" onClick={() => put(all)}>
+                {label}
               </button>
             ))}
           </div>
-        </div>
-      ) : null}
-      <button class="do" onClick={() => add({ do: "unit", place, unit })}>
-        Switch off
-      </button>
+        </>
+      )}
     </>
   );
-}
-
-/** The units with the largest values over all tokens, [tokens, units] row by row. */
-function busiest(values: Float32Array, units: number): [number, number][] {
-  const most = Array.from({ length: units }, (_, unit): [number, number] => {
-    let found = 0;
-    for (let i = unit; i < values.length; i += units) if (Math.abs(values[i]) > Math.abs(found)) found = values[i];
-    return [unit, found];
-  });
-  return most.sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, SHOWN);
 }
