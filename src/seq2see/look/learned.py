@@ -5,12 +5,12 @@ row an output: x · W of the formulas is x · rowsᵀ here.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from torch import nn
 
 from seq2see.model.layers import StackedLinear
 from seq2see.model.transformer import Transformer
-from seq2see.serve.answered import Symbol, Weight
 
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "expand": "₁", "contract": "₂", "gate": "gate"}
@@ -19,9 +19,24 @@ TABLES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Symbol:
+    symbol: str  # W_Q
+    start: int  # the first row that it is
+    stop: int  # the row after its last
+
+
+@dataclass(frozen=True)
+class Weight:
+    name: str  # decoder.blocks.1.cross.queries.weight
+    shape: tuple[int, ...]
+    place: str  # where it acts, as the names of a trace have it: decoder.1.cross
+    symbols: tuple[Symbol, ...]
+
+
 def weights(model: Transformer) -> list[Weight]:
     return [
-        Weight(name=name, shape=list(weight.shape), place=_place(name), symbols=list(_symbols(model, name)))
+        Weight(name, tuple(weight.shape), _place(name), tuple(_symbols(model, name)))
         for name, weight in model.state_dict().items()
     ]
 
@@ -45,13 +60,13 @@ def _symbols(model: Transformer, name: str) -> Iterator[Symbol]:
     if isinstance(module, StackedLinear):
         start = 0
         for part, size in zip(STACKED[last], module.sizes, strict=True):
-            yield Symbol(symbol=f"{letter}_{part}", start=start, stop=start + size)
+            yield Symbol(f"{letter}_{part}", start, start + size)
             start += size
     elif last in SINGLE:
-        yield Symbol(symbol=f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", start=0, stop=rows)
+        yield Symbol(f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", 0, rows)
     elif last in TABLES:
-        yield Symbol(symbol=TABLES[last], start=0, stop=rows)
+        yield Symbol(TABLES[last], 0, rows)
     elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
-        yield Symbol(symbol="γ" if kind == "weight" else "β", start=0, stop=rows)
+        yield Symbol("γ" if kind == "weight" else "β", 0, rows)
     else:
-        yield Symbol(symbol="b", start=0, stop=rows)  # what is added to the logits
+        yield Symbol("b", 0, rows)  # what is added to the logits
