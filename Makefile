@@ -2,8 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Pictures of Hindi want a font for Devanagari; who is not root on a Debian installs one by hand, if at all.
-FONT := test "$$(id -u)" != 0 || ! command -v apt-get || fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
+# Pictures of Hindi want a font for Devanagari, and the page's tests a browser. Who is not root on a Debian installs them by
+# hand, if at all: without them those pictures have boxes and those tests are skipped.
+FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
+BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
+DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
 PAGE := src/seq2see/serve/page/index.html
 
 .PHONY: setup page demo test lint format types parity bench clean
@@ -20,7 +23,7 @@ $(PAGE): $(shell find web -name node_modules -prune -o -name .tests -prune -o -t
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	$(FONT) || true
+	$(DEBIAN) || true
 	touch $@
 
 demo: setup

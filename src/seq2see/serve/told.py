@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2see.decode.engine import Vocabulary
 from seq2see.decode.search import Hypothesis
+from seq2see.decode.session import Vocabulary
 from seq2see.directory import Model
 from seq2see.look.changes import changes
 from seq2see.look.explain import Explanation, again, readable
