@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from seq2see.model.layers import StackedLinear
-from seq2see.model.transformer import Transformer
+from seq2see.model.network import Network
 from seq2see.serve.answered import Symbol, Weight
 
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
@@ -19,7 +19,7 @@ TABLES = {
 }  # fmt: skip
 
 
-def weights(model: Transformer) -> list[Weight]:
+def weights(model: Network) -> list[Weight]:
     return [
         Weight(name=name, shape=list(weight.shape), place=_place(name), symbols=list(_symbols(model, name)))
         for name, weight in model.state_dict().items()
@@ -36,7 +36,7 @@ def _place(name: str) -> str:
     return ".".join([stack, *(called.get(part, part) for part in parts if part not in silent)])
 
 
-def _symbols(model: Transformer, name: str) -> Iterator[Symbol]:
+def _symbols(model: Network, name: str) -> Iterator[Symbol]:
     path, _, kind = name.rpartition(".")
     last = path.rpartition(".")[2]
     module = model.get_submodule(path)
