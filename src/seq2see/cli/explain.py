@@ -1,7 +1,6 @@
 """`seq2see explain`: what a model made of a text, and why, as tables in the terminal or as a file."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -136,12 +135,12 @@ def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> 
     from seq2see.look.alignment import View, word_alignment
     from seq2see.look.flow import ablations, entropies
     from seq2see.look.pictures import draw_attention, draw_heads
-    from seq2see.look.tables import attention_table
+    from seq2see.look.tables import attention_table, sureness
 
     console.print(_headline(e))
     if not name:  # the model of 2014 has none
-        for written, logprob in zip(e.writes, e.chosen.tolist(), strict=True):
-            console.print(Text(f"{100 * math.exp(logprob):8.2f}  {written}"))
+        for written, probability in sureness(e):
+            console.print(Text(f"{100 * probability:8.2f}  {written}"))
         console.print("[dim]P in %. There is no attention: the encoder's last state is all that this decoder got.[/]")
         return
     table = attention_table(e, name, head)
