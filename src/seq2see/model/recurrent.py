@@ -219,7 +219,10 @@ def read(lstm: nn.Module, x: Tensor, layout: Layout, state: Tensor | None = None
     """One layer over packed rows: what it shows at each token, [T, width], and the state after the last of each sequence,
     [S, 2, width] (of a layer that goes both ways, that of one direction).
     """
-    before = None if state is None else (state[None, :, 0].contiguous(), state[None, :, 1].contiguous())
+    before = None
+    if state is not None:
+        h, c = state.to(x.dtype)[None].unbind(2)
+        before = h.contiguous(), c.contiguous()
     padded = layout.pad(x)  # [S, L, width]
     if layout.is_even:
         shown, (h, c) = lstm(padded, before)
