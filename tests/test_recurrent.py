@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainConfig
+from seq2see.decode import engine, session
 from seq2see.decode.engine import search, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.search import Search
-from seq2see.decode.session import Request, Vocabulary
+from seq2see.decode.session import Manner, Request, Vocabulary
 from seq2see.directory import load
 from seq2see.errors import UserError
 from seq2see.look.alignment import align
@@ -221,6 +222,19 @@ def test_samples_do_not_depend_on_the_batch(name: str) -> None:
     assert any(one[0].tokens != one[1].tokens for one in whole)
 
 
+@every_kind
+@pytest.mark.parametrize("beam", [1, 3])
+def test_static_shapes_as_on_a_gpu_give_the_same(name: str, beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    m, sources, options = model(name), sentences(13), Search(beam=beam)
+    expected = translations(m, sources, WORDS_OF, options)
+    for asking in (engine, session):
+        monkeypatch.setattr(
+            asking, "manner_on", lambda device: Manner(static=True, captured=False, rows=16, tokens=300, look=8)
+        )
+    found = translations(m, sources, WORDS_OF, options)
+    assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
+
+
 # Looking and reaching in
 
 
@@ -327,6 +341,26 @@ def test_the_model_of_2014_says_that_it_has_no_attention(trained: dict[str, Path
         m.explain("tea", interventions=[without("decoder.0.cross", 0)])
     with pytest.raises(UserError, match="8-bit decoding is for Transformers"):
         quantised(m.transformer)
+
+
+def test_the_server_shows_the_attention_of_2015_and_refuses_what_is_not_there(trained: dict[str, Path]) -> None:
+    pytest.importorskip("pydantic")
+    from seq2see.serve.answers import Answers
+    from seq2see.serve.asked import Explain
+    from seq2see.serve.workers import Clock, Limits
+
+    answers, clock = Answers(dict(trained), Limits()), Clock(60)
+    told = answers.trace(Explain.model_validate({"model": "rnn-2015", "text": "red tea"}), clock)
+    assert "decoder.0.cross.weights" in {tensor.name for tensor in told.tensors}
+    assert [(link.source, link.target) for link in answers.alignment(told.id, -1, None, clock).links] == [
+        (0, 0),
+        (1, 1),
+    ]
+    with pytest.raises(UserError, match="the lens is a reading of Transformers"):
+        answers.lens(told.id, 5, clock)
+    weights = {one.name: one for one in answers.weights("rnn-2015", None).weights}
+    assert weights["decoder.attention.fit.weight"].place == "decoder.0.cross"
+    assert [symbol.symbol for symbol in weights["decoder.cell.weight_hh"].symbols] == ["U_i", "U_f", "U_g", "U_o"]
 
 
 @pytest.mark.parametrize(

@@ -4,24 +4,32 @@ With these and a trace, whoever asks can work out any cell again from its operan
 row an output: x · W of the formulas is x · rowsᵀ here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from torch import nn
 
 from seq2see.model.layers import StackedLinear
 from seq2see.model.network import Network
+from seq2see.model.recurrent import Recurrent
 from seq2see.serve.answered import Symbol, Weight
 
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "expand": "₁", "contract": "₂", "gate": "gate"}
+GATES = "ifgo"  # of an LSTM: input, forget, new, output
+ADDITIVE = {"queries": "W", "keys": "U", "fit": "v", "begin": "W_s", "combine": "W_t"}
 TABLES = {
     "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P", "segments": "S"
 }  # fmt: skip
 
 
 def weights(model: Network) -> list[Weight]:
+    place: Callable[[str], str] = _place
+    symbols = _symbols
+    if isinstance(model, Recurrent):
+        place, symbols = partial(_recurrent_place, looks=model.decoder.attention is not None), _recurrent_symbols
     return [
-        Weight(name=name, shape=list(weight.shape), place=_place(name), symbols=list(_symbols(model, name)))
+        Weight(name=name, shape=list(weight.shape), place=place(name), symbols=list(symbols(model, name)))
         for name, weight in model.state_dict().items()
     ]
 
@@ -55,3 +63,26 @@ def _symbols(model: Network, name: str) -> Iterator[Symbol]:
         yield Symbol(symbol="γ" if kind == "weight" else "β", start=0, stop=rows)
     else:
         yield Symbol(symbol="b", start=0, stop=rows)  # what is added to the logits
+
+
+def _recurrent_place(name: str, looks: bool) -> str:
+    """decoder.attention.keys.weight acts at decoder.0.cross, decoder.layers.0 after decoder.cell at decoder.1."""
+    stack, *parts = name.split(".")[:-1] or [name]
+    if parts[:1] == ["layers"]:
+        return f"{stack}.{int(parts[1]) + looks}" if stack == "decoder" else f"{stack}.{parts[1]}"
+    return {"attention": "decoder.0.cross", "cell": "decoder.0"}.get(parts[0] if parts else "", stack)
+
+
+def _recurrent_symbols(model: Network, name: str) -> Iterator[Symbol]:
+    path, _, kind = name.rpartition(".")
+    last = path.rpartition(".")[2]
+    rows = model.state_dict()[name].shape[0]
+    if kind.startswith(("weight_", "bias_")):  # of the input (ih) and of the state before (hh)
+        letter = "b" if kind.startswith("bias") else "W" if "_ih" in kind else "U"
+        size = rows // len(GATES)
+        for number, gate in enumerate(GATES):
+            yield Symbol(symbol=f"{letter}_{gate}", start=number * size, stop=(number + 1) * size)
+    elif last in ADDITIVE:
+        yield Symbol(symbol=ADDITIVE[last] if kind == "weight" else "b", start=0, stop=rows)
+    else:
+        yield from _symbols(model, name)
