@@ -2,23 +2,35 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Pictures of Hindi want a font for Devanagari; who is not root on a Debian installs one by hand, if at all.
-FONT := test "$$(id -u)" != 0 || ! command -v apt-get || fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
+# Pictures of Hindi want a font for Devanagari, and the page's tests a browser. Who is not root on a Debian installs them by
+# hand, if at all: without them those pictures have boxes and those tests are skipped.
+FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
+BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
+DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
+PAGE := src/seq2see/serve/page/index.html
 
-.PHONY: setup demo test lint format types parity bench clean
+.PHONY: setup page demo test lint format types parity bench clean
 
-setup: $(READY)
+setup: $(READY) page
+
+page: $(PAGE)
+
+# Everything but the page works without Node, and `seq2see explore` says what is missing.
+$(PAGE): $(shell find web -name node_modules -prune -o -name .tests -prune -o -type f -print)
+	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --loglevel=error && npm --prefix web run -s build; \
+	else echo "no Node here: the page of seq2see explore is not built"; fi
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	$(FONT) || true
+	$(DEBIAN) || true
 	touch $@
 
 demo: setup
 	$(BIN)/python -m seq2see.demo
 
 test: lint types
+	! test -d web/node_modules || npm --prefix web -s test
 	$(BIN)/pytest
 
 lint: setup
@@ -27,6 +39,7 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+	! test -d web/node_modules || npm --prefix web run -s types
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -48,4 +61,4 @@ bench: setup
 	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist web/node_modules web/.tests $(dir $(PAGE))

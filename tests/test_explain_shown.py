@@ -178,7 +178,7 @@ def test_files_are_written_by_their_endings(folder: Path, model: Model, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--out", "a.html"], r'"a.html" ends in none of .png .svg .json .safetensors'),
+        (["--out", "a.txt"], r'"a.txt" ends in none of .html .htm .png .svg .json .safetensors'),
         (["--without", "decoder.1.cross"], "names no head: write ATTENTION:HEAD"),
         (["--without", "decoder.1.cross:2"], "up to 1"),
         (["--layer", "2"], "layer 2 of 2 layers"),

@@ -16,6 +16,7 @@ from seq2see.cli.lesson import lesson
 from seq2see.errors import UsageError, UserError
 from seq2see.lessons import LESSONS, leak, order, saturation
 from seq2see.lessons.language import ACTORS, NOTES, language
+from seq2see.lessons.telling import tell
 from seq2see.lessons.without_mask import Leak
 from seq2see.lessons.without_positions import Order
 from seq2see.lessons.without_scaling import Saturation
@@ -108,12 +109,12 @@ def test_a_lesson_is_the_same_again_and_leaves_torch_as_it_was() -> None:
     assert torch.equal(state, torch.get_rng_state()) and threads == torch.get_num_threads()
 
 
-def test_each_lesson_is_told_in_eighty_columns_and_drawn(
+def test_the_trained_lessons_are_told_in_eighty_columns_and_drawn(
     leaked: Leak, ordered: Order, saturated: Saturation, tmp_path: Path
 ) -> None:
     for name, result in (("leak", leaked), ("order", ordered), ("saturation", saturated)):
         console = Console(file=StringIO(), width=80)
-        LESSONS[name].tell(result, console)
+        tell(name, LESSONS[name].story(result), console)
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert text.startswith(f"{name}: ") and "The notes" in text and "What to look at" in text
         assert "…" not in text
@@ -125,20 +126,20 @@ def test_each_lesson_is_told_in_eighty_columns_and_drawn(
         LESSONS["order"].draw(ordered, tmp_path / "nowhere" / "order.png")
 
 
-def test_without_matplotlib_a_lesson_is_told_all_the_same(
-    ordered: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_matplotlib_a_lesson_is_told_and_only_its_picture_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2see.lessons.without_positions.order", lambda seed: ordered)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = CliRunner().invoke(_app(), ["order", "--out", str(tmp_path)])
-    assert said.exit_code == 0 and "What to look at" in said.output
-    assert said.output.endswith('no picture, for matplotlib is missing: pip install "seq2see[plot]"\n')
+    said = CliRunner().invoke(_app(), ["lookup", "--out", str(tmp_path / "lookup.png")])
+    assert "What to look at" in said.output
+    assert isinstance(said.exception, UserError) and "matplotlib is missing" in str(said.exception)
     assert not list(tmp_path.iterdir())
 
 
 def test_lessons_are_listed_in_the_notes_order_without_importing_torch() -> None:
     listed = CliRunner().invoke(_app(), [])
-    places = [listed.output.index(f"{name} ") for name in ("saturation", "order", "leak")]
+    assert len(LESSONS) == 19 and list(LESSONS)[:4] == ["words", "similarity", "context", "lookup"]
+    places = [listed.output.index(f"{name} ") for name in LESSONS]
     assert places == sorted(places)
     code = "import sys, seq2see.cli.lesson, seq2see.lessons; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

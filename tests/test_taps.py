@@ -251,6 +251,20 @@ def test_a_vector_patched_from_another_sentence_carries_its_meaning_over() -> No
         assert not torch.equal(m(Packed.of([[9, 9, 9]]), Packed.of([[3, 5]])), donor)
 
 
+def test_a_single_unit_can_be_held_at_0() -> None:
+    m = model()
+    with trace(m) as before:
+        m(*inputs(m))
+    name = "encoder.0.feed_forward.after"
+    own = before[name].clone()
+    unit = int(own.abs().sum(0).argmax())
+    with intervene(m, scaling(name, 0.0, Where(unit=unit))), trace(m) as after:
+        m(*inputs(m))
+    own[:, unit] = 0.0
+    assert torch.equal(after[name], own)
+    assert not torch.equal(after["logits"], before["logits"])
+
+
 def test_interventions_compose_and_are_undone_also_after_an_exception() -> None:
     m = model()
     before = m(*inputs(m))

@@ -80,10 +80,16 @@ def main() -> None:
 
     _show_attention(model, "I like eating ice-cream", options.out / "attention.png", console)
     console.print(f"\n{time.perf_counter() - began:.0f} s in all. Next:")
-    console.print(f"  seq2see runs {options.out}              how the training went")
-    console.print(f"  less {options.out}/README.md            the model's card")
-    console.print(f'  seq2see explain "How are you?" --model {options.out}')
-    console.print("  docs/quickstart.md                  look inside from Python, switch heads off")
+    grid = Table.grid(padding=(0, 2))
+    for command, what in (
+        (f'seq2see translate --model {options.out} "The girl ate an apple."', "your own sentences"),
+        (f'seq2see explain --model {options.out} "How are you?"', "why it said so"),
+        (f"seq2see explore --model {options.out}", "every number, in the browser"),
+        (f"seq2see runs {options.out}", "how the training went"),
+        (f"less {options.out}/README.md", "the model's card"),
+    ):
+        grid.add_row(f"  {command}", f"[dim]{what}[/]")
+    console.print(grid)
 
 
 def judged(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -105,8 +111,8 @@ def _show_attention(model: Model, text: str, picture: Path, console: Console) ->
     )
     console.print(draw_attention(table, console.width))
     console.print()
-    names = e.trace.names()
-    console.print(summary(e.trace, f"{layer}.*", f"Every step of its last block ({len(names)} steps have a name)"))
+    steps = f"The numbers behind it ({len(e.trace.names())} steps of the whole pass have a name)"
+    console.print(summary(e.trace, f"{layer}.cross.*", steps))
     try:
         plots.draw_attention(table, picture, f"{text}: {table.title}")
         console.print(f"The same as a picture: {picture}")

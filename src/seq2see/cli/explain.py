@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["cross", "masked", "self"]
 PICTURES = (".png", ".svg")
-ENDINGS = (*PICTURES, ".json", ".safetensors")
+PAGES = (".html", ".htm")
+ENDINGS = (*PAGES, *PICTURES, ".json", ".safetensors")
 _SHOWN, _HOW = "What is shown", "How"
 
 
@@ -60,7 +61,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
     out: Annotated[
         Path | None, typer.Option(
-            help="Write it to a file, by its ending: .png .svg (seq2see\\[plot]), .json, .safetensors."
+            help="Write it to a file, by its ending: .html (the page with this text inside), .png .svg (seq2see\\[plot]), "
+            ".json, .safetensors."
         )
     ] = None,
 ) -> None:  # fmt: skip
@@ -76,6 +78,8 @@ def explain(
     seq2see explain "I like eating ice-cream." --step 2 --beam 4
 
     seq2see explain "I like tea." --without decoder.1.cross:7 --out tea.png
+
+    seq2see explain "I like eating ice-cream" --out why.html
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise UsageError(f'"{out.name}" ends in none of {" ".join(ENDINGS)}, which say what is written')
@@ -106,7 +110,13 @@ def explain(
         _tell(e, name, head, console)
         if step is not None:
             _tell_step(e, step, search, console)
-    if out is not None:
+    if out is not None and out.suffix.lower() in PAGES:
+        from seq2see.serve.single import write_page
+
+        alone = beam > 1 and e.sources and target is None and not interventions
+        best = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if alone else []
+        write_page(e, out, "bundled" if model is None else model.resolve().name, best)
+    elif out is not None:
         _write(e, out, name, head, heads=layer is not None, layers=kind is not None)
 
 

@@ -1,9 +1,13 @@
-"""What the lessons' pictures have in common. Words in them are English: matplotlib brings no Devanagari letters."""
+"""What the lessons' pictures have in common. Words in them are English unless a font is asked for: matplotlib brings no
+Devanagari letters.
+"""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2see.errors import UserError
+from seq2see.look.plots import pyplot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,8 +17,10 @@ if TYPE_CHECKING:
 WITH, WITHOUT = "#0072b2", "#d55e00"
 
 
-def panels(columns: int, rows: int = 1) -> tuple["Figure", list["Axes"]]:
-    """An empty picture of so many panels."""
+def panels(columns: int, rows: int = 1, any_script: bool = False) -> tuple["Figure", list["Axes"]]:
+    """An empty picture of so many panels; words in any script need a font for it."""
+    if any_script:
+        pyplot()
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -45,3 +51,22 @@ def save(figure: "Figure", path: Path | str) -> None:
         figure.savefig(path, dpi=130)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def heat(
+    axes: "Axes", numbers: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], title: str,
+    signed: bool = False,
+) -> None:  # fmt: skip
+    """A table as colours: from white to blue or, where numbers have a sign, from orange over white to blue."""
+    most = max(abs(number) for row in numbers for number in row) or 1.0
+    axes.imshow(numbers, cmap="PuOr" if signed else "Blues", vmin=-most if signed else 0, vmax=most, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_title(title, fontsize=10, loc="left")
+    if len(columns) > 8:
+        return
+    for i, row in enumerate(numbers):
+        for j, number in enumerate(row):
+            dark = abs(number) > 0.6 * most
+            text = f"{number:.2f}" if abs(number) < 10 else f"{number:.1f}"
+            axes.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")

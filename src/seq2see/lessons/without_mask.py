@@ -6,19 +6,17 @@ words reads the next one off its own input. It learns to copy, and has nothing t
 """
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from seq2see.lessons.language import NOTES, Sentence, language
 from seq2see.lessons.pictures import WITH, WITHOUT, label, level, panels, save
+from seq2see.lessons.telling import Grid, Story
 from seq2see.lessons.training import Curve, Material, material, train, translations, untrained
 from seq2see.look.trace import trace
 from seq2see.model.layers import Block
@@ -45,12 +43,10 @@ class Leak:
     floor: float  # the loss of knowing everything but which of the right translations comes
     shown: tuple[Sentence, ...]
     tested: int
-    seconds: float
 
 
 def leak(seed: int = 1, steps: int = 200) -> Leak:
     """Trains two translators that differ only in the mask, and lets both translate."""
-    began = time.perf_counter()
     split, random = language(seed), Random(seed)
     pairs = [[(said.english, random.choice(said.ways)) for said in part] for part in (split.train, split.test)]
     shown = (split.test[0], split.test[2], split.test[4])
@@ -62,7 +58,7 @@ def leak(seed: int = 1, steps: int = 200) -> Leak:
         later = _exact(models[1], given, split.test)
         tokens = sum(len(given.tokenizer.encode(hindi)) + 1 for _, hindi in pairs[1])  # and <end>
     floor = sum(math.log(len(said.ways)) for said in split.test) / tokens
-    return Leak(masked, unmasked, later, floor, shown, len(split.test), time.perf_counter() - began)
+    return Leak(masked, unmasked, later, floor, shown, len(split.test))
 
 
 def _mask(model: Transformer, causal: bool) -> None:
@@ -104,39 +100,30 @@ def _looking_ahead(model: Transformer, given: Material) -> tuple[float, tuple[tu
     return float(ahead.max()), tuple(tuple(row) for row in best.tolist())
 
 
-def tell(result: Leak, console: Console) -> None:
-    masked, unmasked = result.masked, result.open
-    console.print(
-        "[bold]leak[/]: two translators, alike but for the decoder's mask. The notes: a word's context embedding needs "
-        'all words of the sentence, which are there "at Train Time but not on Inference time": a "data leak".\n'
-    )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "with the mask", "without"):
-        table.add_column(heading, justify="right" if heading else "left")
+def story(result: Leak) -> Story:
+    both = masked, unmasked = result.masked, result.open
     steps = masked.curve.steps
-    for i in sorted({0, len(steps) // 4, len(steps) // 2, len(steps) - 1}):
-        table.add_row(f"training loss, step {steps[i]}", *(f"{d.curve.train[i]:.4f}" for d in (masked, unmasked)))
-    table.add_row(
-        "loss on unseen sentences, given the right words", *(f"{d.curve.test[-1]:.4f}" for d in (masked, unmasked))
+    shown = sorted({0, len(steps) // 4, len(steps) // 2, len(steps) - 1})
+    rows = [(f"training loss, step {steps[i]}", *(f"{d.curve.train[i]:.4f}" for d in both)) for i in shown]
+    rows += [
+        ("loss on unseen sentences, given the right words", *(f"{d.curve.test[-1]:.4f}" for d in both)),
+        ("most weight of a head on the next word", *(f"{d.peek:.2f}" for d in both)),
+        (f"right translations of {result.tested}, written word by word", *(f"{d.exact:.0%}" for d in both)),
+        ("  with the mask put back for writing", "", f"{result.exact_masked_later:.0%}"),
+    ]
+    said = tuple(
+        (sentence.english if i == 0 else "", name, decoder.translations[number] or "(nothing)")
+        for number, sentence in enumerate(result.shown)
+        for i, (name, decoder) in enumerate((("with the mask", masked), ("without", unmasked)))
     )
-    table.add_row("most weight of a head on the next word", *(f"{d.peek:.2f}" for d in (masked, unmasked)))
-    table.add_row(
-        f"[bold]right translations of {result.tested}, written word by word[/]",
-        *(f"[bold]{d.exact:.0%}[/]" for d in (masked, unmasked)),
-    )
-    table.add_row("  with the mask put back for writing", "", f"{result.exact_masked_later:.0%}")
-    console.print(table)
-
-    console.print()
-    for said, left, right in zip(result.shown, masked.translations, unmasked.translations, strict=True):
-        console.print(f"[cyan]{said.english}[/]")
-        console.print(f"  with the mask  {left or '(nothing)'}", no_wrap=True, overflow="ellipsis")
-        console.print(f"  without        {right or '(nothing)'}", no_wrap=True, overflow="ellipsis")
-    console.print(
-        "\nWhat to look at: Hindi has two pasts, and two places for the time; guessing which comes costs "
+    return Story(
+        "two translators, alike but for the decoder's mask. The notes: a word's context embedding needs all words of the "
+        'sentence, which are there "at Train Time but not on Inference time": a "data leak".',
+        (Grid(("", "with the mask", "without"), tuple(rows), strong=(len(rows) - 2,)), Grid(("", "", ""), said)),
+        "Hindi has two pasts, and two places for the time; guessing which comes costs "
         f"{result.floor:.3f} a token, and on unseen sentences an honest loss cannot do better. The loss without the mask "
         "does, by copying the next word from the decoder's own input; in writing there is no next word yet, and nothing "
-        "was learned to find it."
+        "was learned to find it.",
     )
 
 

@@ -5,18 +5,16 @@ makes the same vectors of "Nithish killed lion" and "lion killed Nithish", and n
 """
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from seq2see.config import Positions
 from seq2see.lessons.language import NOTES, Sentence, language
 from seq2see.lessons.pictures import WITH, WITHOUT, label, level, panels, save
+from seq2see.lessons.telling import Grid, Story
 from seq2see.lessons.training import Curve, Material, material, train, translations, untrained
 from seq2see.model.layout import Packed
 from seq2see.model.transformer import Transformer
@@ -43,12 +41,10 @@ class Order:
     words: tuple[str, ...]  # of the notes' first sentence, and <end>
     floor: float  # the loss of knowing everything but who is who
     tested: int
-    seconds: float
 
 
 def order(seed: int = 1, steps: int = 150) -> Order:
     """Trains two translators that differ only in positions, and reads the notes' two sentences with both."""
-    began = time.perf_counter()
     split = language(seed)
     pairs = [[(said.english, said.hindi) for said in part] for part in (split.train, split.test)]
     with material(pairs[0], pairs[1], seed) as given:
@@ -58,7 +54,7 @@ def order(seed: int = 1, steps: int = 150) -> Order:
         tokens = sum(len(given.tokenizer.encode(said.hindi)) + 1 for said in split.test)  # and <end>
     floor = math.log(2) * len(split.test) / tokens
     words = (*NOTES.english.split(), "<end>")
-    return Order(with_them, without, words, floor, len(split.test), time.perf_counter() - began)
+    return Order(with_them, without, words, floor, len(split.test))
 
 
 def _taught(given: Material, positions: Positions, tested: Sequence[Sentence], steps: int, seed: int) -> Reader:
@@ -87,36 +83,35 @@ def _plain(vectors: torch.Tensor) -> Vectors:
     return tuple(tuple(row) for row in vectors.tolist())
 
 
-def tell(result: Order, console: Console) -> None:
+def story(result: Order) -> Story:
     readers = (result.positions, result.none)
-    console.print(
-        '[bold]order[/]: two translators, alike but for the positions. The notes: self-attention has "no mechanism to '
-        f'understand the order of words", so "{NOTES.english}" and "{NOTES.mirror.english}" are "hard to differentiate".\n'
-    )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "with positions", "without"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for i, word in enumerate(result.words):
-        table.add_row(
+    apart = [
+        (
             f'how far "{word}" is from itself in the mirror image' if i == 0 else f'  "{word}"',
             *(f"{reader.apart[i]:.1e}" if reader.apart[i] < 0.01 else f"{reader.apart[i]:.2f}" for reader in readers),
         )
-    table.add_row("loss on unseen sentences", *(f"{reader.curve.test[-1]:.3f}" for reader in readers))
-    table.add_row("mirror images translated unlike each other", *(f"{reader.told_apart:.0%}" for reader in readers))
-    table.add_row(
-        f"[bold]right translations of {result.tested}[/]", *(f"[bold]{reader.exact:.0%}[/]" for reader in readers)
+        for i, word in enumerate(result.words)
+    ]
+    outcome = (
+        ("loss on unseen sentences", *(f"{reader.curve.test[-1]:.3f}" for reader in readers)),
+        ("mirror images translated unlike each other", *(f"{reader.told_apart:.0%}" for reader in readers)),
+        (f"right translations of {result.tested}", *(f"{reader.exact:.0%}" for reader in readers)),
     )
-    console.print(table)
-
-    console.print()
-    for said, i in ((NOTES, 0), (NOTES.mirror, 1)):
-        console.print(f"[cyan]{said.english}[/]")
-        console.print(f"  with positions  {result.positions.translations[i]}")
-        console.print(f"  without         {result.none.translations[i]}")
-    console.print(
-        "\nWhat to look at: without positions every word has the same vector in both sentences, to the last digits, so "
-        "both get one translation, and one of two is wrong. All else is learned: the loss stays near the price of "
-        f"tossing a coin for who did it, ln 2 a sentence or {result.floor:.3f} a token."
+    said = tuple(
+        (sentence.english if i == 0 else "", name, reader.translations[number])
+        for number, sentence in enumerate((NOTES, NOTES.mirror))
+        for i, (name, reader) in enumerate(zip(("with positions", "without"), readers, strict=True))
+    )
+    return Story(
+        'two translators, alike but for the positions. The notes: self-attention has "no mechanism to understand the '
+        f'order of words", so "{NOTES.english}" and "{NOTES.mirror.english}" are "hard to differentiate".',
+        (
+            Grid(("", "with positions", "without"), (*apart, *outcome), strong=(len(apart) + len(outcome) - 1,)),
+            Grid(("", "", ""), said),
+        ),
+        "without positions every word has the same vector in both sentences, to the last digits, so both get one "
+        "translation, and one of two is wrong. All else is learned: the loss stays near the price of tossing a coin for "
+        f"who did it, ln 2 a sentence or {result.floor:.3f} a token.",
     )
 
 

@@ -8,18 +8,16 @@ Shapes: S sequences, H heads, L queries and M keys in the longest.
 """
 
 import math
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from seq2see.lessons.language import language
 from seq2see.lessons.pictures import WITH, WITHOUT, label, panels, save
+from seq2see.lessons.telling import Grid, Story, brief
 from seq2see.lessons.training import Curve, Material, material, train, untrained
 from seq2see.look.intervene import intervene, scaling
 from seq2see.look.trace import trace
@@ -29,6 +27,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.train.loss import loss
 
 WIDTH = 128
+MEASURED = ("entropy", "let\nthrough", "at a\nquery", "test\nloss")
 HEAD_WIDTHS = (8, 16, 32, 64, 128)  # the last is trained
 
 
@@ -71,18 +70,16 @@ class Saturation:
     spreads: tuple[Spread, ...]
     divided: Learner
     plain: Learner  # not divided by √d
-    seconds: float
 
 
 def saturation(seed: int = 1, steps: int = 150) -> Saturation:
     """Measures dot products before training, then trains two translators that differ only in the division."""
-    began = time.perf_counter()
     split = language(seed)
     pairs = [[(said.english, said.hindi) for said in part] for part in (split.train, split.test)]
     with material(pairs[0], pairs[1], seed) as given:
         spreads = tuple(_spread(given, head_width, seed) for head_width in HEAD_WIDTHS)
         divided, plain = (_taught(given, divides, steps, seed) for divides in (True, False))
-    return Saturation(spreads, divided, plain, time.perf_counter() - began)
+    return Saturation(spreads, divided, plain)
 
 
 def _model(given: Material, head_width: int, seed: int) -> Transformer:
@@ -162,52 +159,42 @@ def _probe(model: Transformer, given: Material, step: int) -> Probe:
     )  # fmt: skip
 
 
-def tell(result: Saturation, console: Console) -> None:
-    console.print(
-        "[bold]saturation[/]: the scores q · k, divided by √d or not. The notes: in d dimensions a dot product has "
-        '"d · Var(X)", and dividing Y by √d retains Var(X). First, untrained models with heads of several widths, on '
-        "their own queries and keys:\n"
+def story(result: Saturation) -> Story:
+    spreads = Grid(
+        ("width d", "Var(qᵢkᵢ)", "Var(q·k)", "Var(q·k/√d)", "largest weight", "after /√d"),
+        tuple((s.head_width, s.product, s.score, s.scaled, s.largest, s.largest_scaled) for s in result.spreads),
+        "Untrained models with heads of several widths, on their own queries and keys:",
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("width d", "Var(qᵢkᵢ)", "Var(q·k)", "Var(q·k/√d)", "largest weight", "after /√d"):
-        table.add_column(heading, justify="right")
-    for s in result.spreads:
-        numbers = (s.product, s.score, s.scaled, s.largest, s.largest_scaled)
-        table.add_row(str(s.head_width), *(f"{number:.2f}" for number in numbers))
-    console.print(table)
-
-    console.print(
-        f"\nThen two trainings with heads of width {result.spreads[-1].head_width}, alike but for the division:\n"
-    )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("step", justify="right")
-    for heading in ("entropy", "let through", "at a query", "test loss"):
-        table.add_column(f"{heading}\n/√d", justify="right")
-        table.add_column("\nnot", justify="right")
     probes = list(zip(result.divided.probes, result.plain.probes, strict=True))
-    for i in sorted({0, 1, 3, len(probes) // 3, len(probes) - 1} & set(range(len(probes)))):
-        pair = probes[i]
-        losses = [f"{learner.curve.test[i - 1]:.3f}" if i else "" for learner in (result.divided, result.plain)]
-        table.add_row(
-            str(pair[0].step), *(f"{p.entropy:.2f}" for p in pair), *(_brief(p.through) for p in pair),
-            *(_brief(p.query) for p in pair), *losses,
-        )  # fmt: skip
-    console.print(table)
+    trained = Grid(
+        ("step", *(f"{what}\n{how}" for what in MEASURED for how in ("/√d", "not"))),
+        tuple(
+            (
+                pair[0].step, *(f"{p.entropy:.2f}" for p in pair), *(brief(p.through) for p in pair),
+                *(brief(p.query) for p in pair),
+                *(f"{learner.curve.test[i - 1]:.3f}" if i else "" for learner in (result.divided, result.plain)),
+            )
+            for i, pair in enumerate(probes)
+            if i in {0, 1, 3, len(probes) // 3, len(probes) - 1}
+        ),
+        f"Two trainings with heads of width {result.spreads[-1].head_width}, alike but for the division:",
+    )  # fmt: skip
     first = probes[0]
-    console.print(
-        "\nentropy: of the weights, 1 looks everywhere alike, 0 at one word. let through: the gradient that leaves "
-        "softmax as a share of what enters. at a query: the loss's gradient there. Both are the median query's.\n\n"
-        "What to look at: before training, the model that divides looks about and the other already stares at single "
-        "words, chosen by chance. Softmax lets hardly any gradient through to most queries, and where to look is "
-        "learned late. Later the first is sharp too, but because it has learned what to look at. Not all gradient "
-        f"dies: over all queries its length is {first[1].queries:.3f} at first, against {first[0].queries:.3f}, for "
-        f"nothing divides it by √d either; but a tenth of the queries get {first[1].tenth:.0%} of its square "
-        f"({first[0].tenth:.0%} with the division), those on the brink between two words."
-    )
-
-
-def _brief(number: float) -> str:
-    return f"{number:.3f}" if number >= 0.01 else f"{number:.0e}" if number else "0"
+    return Story(
+        'the scores q · k, divided by √d or not. The notes: in d dimensions a dot product has "d · Var(X)", and dividing '
+        "Y by √d retains Var(X).",
+        (
+            spreads, trained,
+            "entropy: of the weights, 1 looks everywhere alike, 0 at one word. let through: the gradient that leaves "
+            "softmax as a share of what enters. at a query: the loss's gradient there. Both are the median query's.",
+        ),
+        "before training, the model that divides looks about and the other already stares at single words, chosen by "
+        "chance. Softmax lets hardly any gradient through to most queries, and where to look is learned late. Later the "
+        "first is sharp too, but because it has learned what to look at. Not all gradient dies: over all queries its "
+        f"length is {first[1].queries:.3f} at first, against {first[0].queries:.3f}, for nothing divides it by √d either; "
+        f"but a tenth of the queries get {first[1].tenth:.0%} of its square ({first[0].tenth:.0%} with the division), "
+        "those on the brink between two words.",
+    )  # fmt: skip
 
 
 def draw(result: Saturation, path: Path | str) -> None:

@@ -28,6 +28,7 @@ class Where:
     sentence: int | None = None
     positions: Sequence[int] | None = None  # in the sentence, from 0; in a table of weights, of the queries
     head: int | None = None
+    unit: int | None = None  # one number of each vector: the last axis
 
 
 EVERYWHERE = Where()
@@ -125,4 +126,6 @@ def _chosen(site: Site, value: Tensor, where: Where) -> Tensor:
         axis = axes.index("head")
         heads = torch.arange(value.shape[axis], device=value.device) == where.head
         chosen = chosen & heads.view([-1 if i == axis else 1 for i in range(value.dim())])
+    if where.unit is not None:
+        chosen = chosen & (torch.arange(value.shape[-1], device=value.device) == where.unit)
     return chosen

@@ -55,6 +55,31 @@ class Weights(BaseModel):
     weights: list[Weight]
 
 
+class Tokens(BaseModel):
+    """Every token as a person reads it, by its id."""
+
+    source: list[str] = Field(description="Those that are read, of a translator.")
+    target: list[str] = Field(description="Those that are written.")
+    banned: list[int] = Field(description="Of these, the ids that no search ever writes.")
+
+
+class Logged(BaseModel):
+    step: int
+    loss: float = Field(description="Cross-entropy a token, in nats.")
+
+
+class Validated(Logged):
+    bleu: float | None = Field(description="Of a translator.")
+
+
+class History(BaseModel):
+    """What its training wrote down; of a long one, points at equal distances."""
+
+    model: str
+    steps: list[Logged]
+    validations: list[Validated]
+
+
 class Token(BaseModel):
     id: int
     text: str = Field(description="As a person reads it.")
@@ -94,6 +119,13 @@ class Change(BaseModel):
     p_kept: float | None = Field(description="P(before) as the model is now, while both have read the same.")
 
 
+class Span(BaseModel):
+    """A part of the output that one token wrote, or several where they meet inside a letter."""
+
+    text: str
+    row: int = Field(description="The row that wrote its first token.")
+
+
 class Manifest(BaseModel):
     """What a trace holds. Its numbers are at `/api/traces/{id}/tensors/{name}`."""
 
@@ -107,7 +139,9 @@ class Manifest(BaseModel):
     writes: list[Written] = Field(description="What each row wrote.")
     first: int = Field(description="Rows before this one wrote tokens that were given.")
     finished: bool | None = Field(description="It ended by itself; null where the target was given.")
+    spans: list[Span] = Field(description="The output, cut where its tokens meet but inside no grapheme.")
     changes: list[Change] = Field(description="What the interventions changed; empty without any.")
+    held: list[Change] = Field(description="The same while the output is held fixed: every token in the same context.")
     tensors: list[Named]
 
 

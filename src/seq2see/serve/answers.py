@@ -8,19 +8,19 @@ from pathlib import Path
 
 from torch import Tensor
 
-from seq2see.decode.search import Hypothesis, Search
-from seq2see.directory import Model
-from seq2see.look import alignment, changes, contributions, flow, lens, similarity
-from seq2see.look.explain import Explanation, explain, readable
+from seq2see.decode.search import Search
+from seq2see.directory import BUNDLED, Model
+from seq2see.look import alignment, contributions, flow, lens, similarity
+from seq2see.look.explain import Explanation, explain
 from seq2see.look.intervene import intervene
-from seq2see.look.trace import Trace
-from seq2see.serve import answered, asked, reach
+from seq2see.look.learned import weights
+from seq2see.serve import answered, asked, reach, told
 from seq2see.serve.kept import Kept, Traces
 from seq2see.serve.shelf import Shelf
 from seq2see.serve.tensors import Floats, floats
-from seq2see.serve.weights import weights
 from seq2see.serve.workers import Clock, Limits, Refusal, near
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.history import History, thinned
 
 
 class Answers:
@@ -36,7 +36,8 @@ class Answers:
 
     def weights(self, name: str, step: int | None) -> answered.Weights:
         model = self.shelf.model(self.shelf.named(name), step)
-        return answered.Weights(model=name, step=step, weights=weights(model.transformer))
+        found = [answered.Weight(**asdict(weight)) for weight in weights(model.transformer)]
+        return answered.Weights(model=name, step=step, weights=found)
 
     def weight(self, name: str, weight: str, step: int | None, index: str) -> Floats:
         known = self.shelf.model(self.shelf.named(name), step).transformer.state_dict()
@@ -45,6 +46,17 @@ class Answers:
                 404, f'no weight is called "{weight}"', near(weight, known, f"/api/models/{name}/weights"), "weight"
             )
         return floats(known[weight], index, self.limits.answer_bytes)
+
+    def tokens(self, name: str) -> answered.Tokens:
+        return answered.Tokens(**told.tokens(self.shelf.model(self.shelf.named(name))))
+
+    def history(self, name: str) -> answered.History:
+        found = History.of(self.shelf.folders[self.shelf.named(name)] or BUNDLED)
+        steps = [answered.Logged(step=row["step"], loss=row["loss"]) for row in thinned(found.steps)]
+        validations = [
+            answered.Validated(step=row["step"], loss=row["loss"], bleu=row.get("bleu")) for row in thinned(found.validations)
+        ]  # fmt: skip
+        return answered.History(model=name, steps=steps, validations=validations)
 
     # Writing
 
@@ -56,7 +68,8 @@ class Answers:
             (found,) = model.hypotheses(
                 [body.text], beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty
             )
-        return answered.Translation(model=name, step=body.step, hypotheses=[_hypothesis(model, one) for one in found])
+        hypotheses = [answered.Hypothesis(**told.hypothesis(model, one)) for one in found]
+        return answered.Translation(model=name, step=body.step, hypotheses=hypotheses)
 
     def generate(self, body: asked.Generate, clock: Clock) -> Iterator[bytes]:
         """Lines of JSON: pieces of text, then the whole."""
@@ -81,14 +94,15 @@ class Answers:
             model.tokenizers, (body.text, body.target or ""), ("text", "target"), strict=True
         ):
             self._measure(tokenizer, text, where)
-        search = Search(beam=body.beam, longest=body.tokens)
-        changed: list[answered.Change] = []
-        e = explain(model, body.text, target=body.target, search=search)
+        search = Search(
+            beam=body.beam, longest=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
+            seed=body.seed,
+        )  # fmt: skip
+        e, before = explain(model, body.text, target=body.target, search=search), None
         if body.interventions:
             before, made = e, reach.interventions(body.interventions, e, self.traces)
             e = explain(model, body.text, target=body.target, search=search, interventions=made)
-            changed = [answered.Change(**asdict(change)) for change in changes.changes(before, e)]
-        manifest = _manifest(self.traces.new_id(), name, body.step, e, changed)
+        manifest = answered.Manifest(**told.manifest(self.traces.new_id(), name, body.step, e, before))
         # If the model was an earlier one, the trace does not keep it alive.
         self.traces.add(Kept(manifest, replace(e, model=self.shelf.model(name))))
         return manifest
@@ -202,40 +216,6 @@ class Answers:
 
     def _floats(self, tensor: Tensor, index: str) -> Floats:
         return floats(tensor, index, self.limits.answer_bytes)
-
-
-def _hypothesis(model: Model, found: Hypothesis) -> answered.Hypothesis:
-    own = model.tokenizers[1]
-    ids = [*found.tokens, own.end] if found.finished else list(found.tokens)
-    tokens = [
-        answered.Written(id=id, text=text, logprob=logprob)
-        for id, text, logprob in zip(ids, readable(own, ids), found.logprobs, strict=True)
-    ]
-    return answered.Hypothesis(text=model.text(found), score=found.score, finished=found.finished, tokens=tokens)
-
-
-def _manifest(
-    id: str, name: str, step: int | None, e: Explanation, changed: list[answered.Change]
-) -> answered.Manifest:
-    def tokens(ids: tuple[int, ...], texts: tuple[str, ...]) -> list[answered.Token]:
-        return [answered.Token(id=id, text=text) for id, text in zip(ids, texts, strict=True)]
-
-    writes = [
-        answered.Written(id=id, text=text, logprob=logprob)
-        for id, text, logprob in zip(e.write_ids, e.writes, e.chosen.tolist(), strict=True)
-    ]
-    return answered.Manifest(
-        id=id, model=name, step=step, text=e.source, output=e.output, sources=tokens(e.source_ids, e.sources),
-        reads=tokens(e.read_ids, e.reads), writes=writes, first=e.first,
-        finished=None if e.hypothesis is None else e.hypothesis.finished, changes=changed,
-        tensors=[_named(e.trace, tensor) for tensor in e.trace.names()],
-    )  # fmt: skip
-
-
-def _named(trace: Trace, name: str) -> answered.Named:
-    about = trace.quantity(name)
-    axes = about.axes[1:] if about.axes[0] == "sentence" else about.axes
-    return answered.Named(name=name, shape=list(trace[name, 0].shape), axes=list(axes), formula=about.formula)
 
 
 def _reading(found: lens.Reading) -> answered.Reading:

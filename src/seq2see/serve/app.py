@@ -166,6 +166,16 @@ def _models(app: FastAPI, told: Told, numbers: Told) -> None:
         """A learned tensor, or a slice of it."""
         return await numbers(lambda answers, clock: answers.weight(model, weight, step, index))
 
+    @app.get("/api/models/{model}/tokens", response_model=answered.Tokens, tags=["models"])
+    async def tokens(model: In) -> Response:
+        """The vocabularies: what stands in each column of the logits."""
+        return await told(lambda answers, clock: answers.tokens(model))
+
+    @app.get("/api/models/{model}/history", response_model=answered.History, tags=["models"])
+    async def history(model: In) -> Response:
+        """How its training went: the loss as it was logged, and the validations; empty where no log was kept."""
+        return await told(lambda answers, clock: answers.history(model))
+
 
 def _writing(app: FastAPI, told: Told, workers: Workers, answers: Lazily) -> None:
     @app.post("/api/translate", response_model=answered.Translation, tags=["writing"])

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from seq2see.errors import nearest
 
-CHARACTERS = 4000
+CHARACTERS = 8000
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -77,6 +77,9 @@ class Scale(InHead):
     do: Literal["scale"]
     name: Name = Field(description=QUANTITY, examples=["decoder.1.feed_forward.output"])
     factor: Number = Field(examples=[0.0])
+    unit: Position | None = Field(
+        None, description="One number of each vector only, such as a unit of `decoder.1.feed_forward.after`."
+    )
 
 
 class Origin(Body):
@@ -143,6 +146,10 @@ class Explain(Reaching):
     target: Text | None = Field(None, description="Look at this output rather than at the model's own.")
     beam: int = Field(1, ge=1, le=16, description="Hypotheses that the search follows.")
     tokens: int = Field(0, ge=0, le=500, description="New tokens at most; 0: as many as the text suggests.")
+    temperature: float = Field(0.0, ge=0, le=100, description="Of sampling; 0: the likeliest token at every step.")
+    top_k: int = Field(0, ge=0, le=1 << 20, description="Draw among so many of the likeliest; 0: all.")
+    top_p: float = Field(1.0, ge=0.001, le=1, description="Draw among the fewest that have this probability together.")
+    seed: int = Field(0, ge=0, lt=1 << 31, description="The same seed draws the same text.")
 
 
 class Senses(OfModel):

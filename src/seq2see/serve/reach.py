@@ -1,6 +1,7 @@
 """Interventions as a request words them, turned into the library's own; what cannot be meant is refused beforehand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -59,9 +60,13 @@ def _intervention(one: asked.Intervention, before: Explanation, traces: Traces, 
         row = torch.zeros(LONGEST)
         row[: len(one.weights)] = torch.tensor(one.weights)
         return attending(one.attention, row, where)
-    _require(one.name, one.head, config, at)
+    found = _require(one.name, one.head, config, at)
     if isinstance(one, asked.Scale):
-        return scaling(one.name, one.factor, where)
+        for name in found:
+            size = before.trace[name, 0].shape[-1]
+            if one.unit is not None and one.unit >= size:
+                raise Refusal(422, f'unit {one.unit} of "{name}", which has {size}', "count from 0", f"{at}.unit")
+        return scaling(one.name, one.factor, replace(where, unit=one.unit))
     return patching(one.name, _vector(one, before, traces, at), where)
 
 

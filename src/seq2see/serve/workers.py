@@ -26,7 +26,7 @@ class Limits:
     threads: int = 2  # that compute
     waiting: int = 64  # requests before them; the next one is refused
     seconds: float = 30.0  # of a request, from its arrival
-    tokens: int = 512  # of a text, of either side
+    tokens: int = 1024  # of a text, of either side
     traces: int = 64  # that are kept; the one that nobody asked for longest makes room
     trace_bytes: int = 512 << 20  # of them all
     answer_bytes: int = 64 << 20  # of one tensor

@@ -1,6 +1,7 @@
 """What runs have written of themselves, to be read and compared."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ def _row(line: str) -> dict[str, Any]:
     except ValueError:
         return {}  # the last line of a run that was killed, or is writing it right now
     return row if isinstance(row, dict) else {}
+
+
+def thinned(rows: list[dict[str, Any]], most: int = 1000) -> list[dict[str, Any]]:
+    """The rows that have a loss, at equal distances, the first and the last among them, where there are more than `most`."""
+    rows = [row for row in rows if isinstance(row.get("loss"), int | float) and math.isfinite(row["loss"])]
+    if len(rows) <= most:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
 def differences(runs: list[History]) -> dict[str, list[Any]]:

@@ -5,6 +5,7 @@ row an output: x · W of the formulas is x · rowsᵀ here.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from torch import nn
@@ -12,7 +13,6 @@ from torch import nn
 from seq2see.model.layers import StackedLinear
 from seq2see.model.network import Network
 from seq2see.model.recurrent import Recurrent
-from seq2see.serve.answered import Symbol, Weight
 
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "expand": "₁", "contract": "₂", "gate": "gate"}
@@ -23,13 +23,28 @@ TABLES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Symbol:
+    symbol: str  # W_Q
+    start: int  # the first row that it is
+    stop: int  # the row after its last
+
+
+@dataclass(frozen=True)
+class Weight:
+    name: str  # decoder.blocks.1.cross.queries.weight
+    shape: tuple[int, ...]
+    place: str  # where it acts, as the names of a trace have it: decoder.1.cross
+    symbols: tuple[Symbol, ...]
+
+
 def weights(model: Network) -> list[Weight]:
     place: Callable[[str], str] = _place
     symbols = _symbols
     if isinstance(model, Recurrent):
         place, symbols = partial(_recurrent_place, looks=model.decoder.attention is not None), _recurrent_symbols
     return [
-        Weight(name=name, shape=list(weight.shape), place=place(name), symbols=list(symbols(model, name)))
+        Weight(name, tuple(weight.shape), place(name), tuple(symbols(model, name)))
         for name, weight in model.state_dict().items()
     ]
 
@@ -53,16 +68,16 @@ def _symbols(model: Network, name: str) -> Iterator[Symbol]:
     if isinstance(module, StackedLinear):
         start = 0
         for part, size in zip(STACKED[last], module.sizes, strict=True):
-            yield Symbol(symbol=f"{letter}_{part}", start=start, stop=start + size)
+            yield Symbol(f"{letter}_{part}", start, start + size)
             start += size
     elif last in SINGLE:
-        yield Symbol(symbol=f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", start=0, stop=rows)
+        yield Symbol(f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", 0, rows)
     elif last in TABLES:
-        yield Symbol(symbol=TABLES[last], start=0, stop=rows)
+        yield Symbol(TABLES[last], 0, rows)
     elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
-        yield Symbol(symbol="γ" if kind == "weight" else "β", start=0, stop=rows)
+        yield Symbol("γ" if kind == "weight" else "β", 0, rows)
     else:
-        yield Symbol(symbol="b", start=0, stop=rows)  # what is added to the logits
+        yield Symbol("b", 0, rows)  # what is added to the logits
 
 
 def _recurrent_place(name: str, looks: bool) -> str:
@@ -81,8 +96,8 @@ def _recurrent_symbols(model: Network, name: str) -> Iterator[Symbol]:
         letter = "b" if kind.startswith("bias") else "W" if "_ih" in kind else "U"
         size = rows // len(GATES)
         for number, gate in enumerate(GATES):
-            yield Symbol(symbol=f"{letter}_{gate}", start=number * size, stop=(number + 1) * size)
+            yield Symbol(f"{letter}_{gate}", number * size, (number + 1) * size)
     elif last in ADDITIVE:
-        yield Symbol(symbol=ADDITIVE[last] if kind == "weight" else "b", start=0, stop=rows)
+        yield Symbol(ADDITIVE[last] if kind == "weight" else "b", 0, rows)
     else:
         yield from _symbols(model, name)

@@ -1,0 +1,66 @@
+"""Takes the pictures of docs/page.md: every view of the page on the bundled model, light and dark.
+
+python recipes/screenshots.py             # needs the page (make page) and chromium
+"""
+
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+PORT = 8799
+VIEWS = {
+    "translate": "#/translate?row=1",
+    "walk": "#/walk?row=1&stage=decoder.1.cross.scores&attention=decoder.1.cross&head=1"
+    "&cell=decoder.1.cross.scores:1,1,3",
+    "heads": "#/heads?row=1&sort=entropy",
+    "microscope": "#/microscope?attention=decoder.1.masked&head=3&step=masked&row=3",
+    "intervene": "#/intervene?reach=off:decoder.1.cross:0;off:decoder.1.cross:3",
+    "replay": "#/replay?snapshot=256",
+    "compare": "#/compare?attention=decoder.1.cross&head=1&attention2=decoder.1.cross&head2=5",
+}
+
+
+def main() -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        raise SystemExit("no chromium here")
+    PICTURES.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", str(PORT)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{PORT}/"
+    try:
+        _wait_for(f"{address}api/models")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+            for theme in ("light", "dark"):
+                for name, where in VIEWS.items():
+                    size = {"width": 1280, "height": 800}
+                    page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
+                    page.goto(address + where)
+                    page.wait_for_load_state("networkidle")
+                    page.wait_for_timeout(1500)  # for what fades in
+                    page.screenshot(path=PICTURES / f"{name}-{theme}.png")
+                    page.close()
+            browser.close()
+    finally:
+        server.terminate()
+
+
+def _wait_for(url: str) -> None:
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(url)
+            return
+        except OSError:
+            time.sleep(0.3)
+    raise SystemExit(f"{url} does not answer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+// Bundles the page into the Python package, or its unit tests for node's runner; with --watch it stays and rebuilds.
+import { build, context } from "esbuild";
+import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { gzipSync } from "node:zlib";
+
+const OUT = "../src/seq2see/serve/page";
+const MOST = 150 * 1024; // compressed, without the font
+
+const page = {
+  entryPoints: { app: "src/main.tsx" },
+  outdir: OUT,
+  bundle: true,
+  minify: true,
+  format: "iife",
+  target: ["es2022", "chrome123", "firefox120", "safari17.5"], // the first with light-dark()
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  loader: { ".woff2": "file" },
+  assetNames: "[name]",
+  legalComments: "none",
+  logLevel: "warning",
+};
+
+process.chdir(import.meta.dirname ?? new URL(".", import.meta.url).pathname);
+
+if (process.argv.includes("--tests")) {
+  const tests = (await readdir("test")).filter((name) => name.endsWith(".test.ts"));
+  await rm(".tests", { recursive: true, force: true });
+  await build({
+    entryPoints: tests.map((name) => `test/${name}`),
+    outdir: ".tests",
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    format: "esm",
+    platform: "node",
+    jsx: "automatic",
+    jsxImportSource: "preact",
+    logLevel: "warning",
+  });
+} else {
+  await rm(OUT, { recursive: true, force: true });
+  await mkdir(OUT, { recursive: true });
+  await cp("static", OUT, { recursive: true });
+  if (process.argv.includes("--watch")) {
+    await (await context({ ...page, minify: false })).watch();
+  } else {
+    await build(page);
+    const files = ["index.html", "app.js", "app.css"];
+    const sizes = await Promise.all(files.map(async (name) => gzipSync(await readFile(`${OUT}/${name}`)).length));
+    const size = sizes.reduce((a, b) => a + b);
+    console.log(`the page: ${(size / 1024).toFixed(1)} KB compressed, of at most ${MOST / 1024}`);
+    if (size > MOST) process.exit(1);
+  }
+}

@@ -1,0 +1,172 @@
+// Heads: every attention of the model at a glance, encoder left, decoder right, cross-attention between, each head a stamp. Pointing
+// at one shows it large, a click keeps it. Sorted as they are, by how widely they look, or by what they add to the chosen token.
+import { useMemo, useState } from "preact/hooks";
+import { source, Tensor, tensor, type Manifest } from "../api";
+import { present, useLoaded } from "../hooks";
+import { WithInspector } from "../inspector";
+import { Matrix, Thumbnail } from "../matrix/Matrix";
+import { short } from "../numbers";
+import { PanelOf } from "../panels";
+import { useSession } from "../session";
+import { go, useAddress } from "../state";
+import { attentionGrid, attentionNamed, attentions, chosenRow, KINDS, meanOf, title, type Attention } from "../structure";
+import { Choice, Failed, Waiting } from "../ui";
+import { Sentence } from "./sentence";
+
+const SORTS = [
+  ["order", "as they are"],
+  ["entropy", "by entropy"],
+  ["contribution", "by contribution"],
+] as const;
+
+const TOLD: Record<string, string> = {
+  order: "Each stamp is one head: rows ask, columns are looked at.",
+  entropy: "From the heads that look at one word (0) to those that look at all alike, in nats.",
+  contribution: "By what each head adds to the logit of the chosen token, the largest first; encoder heads act only through others.",
+};
+
+type Chosen = { attention: string; head: number }; // head −1: the mean
+
+export function Heads() {
+  const { card, manifest, error } = useSession();
+  const state = useAddress();
+  const [peek, setPeek] = useState<Chosen | null>(null);
+  if (error && !manifest) return <Failed error={error} />;
+  if (!manifest) return <Waiting what="the trace" />;
+  const locked = { attention: attentionNamed(card, state.attention).name, head: state.head };
+  const all = attentions(card);
+  const columns = (["self", "cross", "masked"] as const).filter((kind) => all.some((one) => one.kind === kind));
+  return (
+    <div class="stack">
+      <Sentence />
+      <div class="lead flat">
+        <Choice label="sort the heads" options={SORTS} value={state.sort as "order"} onChange={(sort) => go({ sort })} />
+        <p class="soft small">{TOLD[state.sort] ?? TOLD.order}</p>
+      </div>
+      <WithInspector>
+        <div class={`kinds kinds-${columns.length}`} onMouseLeave={() => setPeek(null)}>
+          {columns.map((kind) => (
+            <section class="card kind" key={kind}>
+              <h3>{kind === "self" ? "Encoder" : kind === "cross" ? "Decoder asks encoder" : "Decoder"}</h3>
+              <p class="soft small">{KINDS[kind]}</p>
+              {all
+                .filter((attention) => attention.kind === kind)
+                .map((attention) => (
+                  <Layer key={attention.name} attention={attention} manifest={manifest} locked={locked} onPeek={setPeek} />
+                ))}
+            </section>
+          ))}
+        </div>
+        <Large chosen={peek ?? locked} manifest={manifest} peeking={peek !== null} />
+      </WithInspector>
+    </div>
+  );
+}
+
+interface LayerProps {
+  attention: Attention;
+  manifest: Manifest;
+  locked: Chosen;
+  onPeek: (chosen: Chosen) => void;
+}
+
+function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
+  const { sort, row } = useAddress();
+  const loaded = useLoaded(() => tensor(manifest.id, `${attention.name}.weights`), [manifest.id, attention.name]);
+  const figures = present(useFigures(manifest, attention, sort, chosenRow(manifest, row)));
+  const weights = present(loaded);
+  const stamps = useMemo(() => (weights ? stampsOf(manifest, attention, weights) : []), [weights]);
+  if (loaded.state === "failed") return <Failed error={loaded.error} />;
+  const order = stamps.map((_, i) => i);
+  if (figures) order.sort((a, b) => Number(b < 0) - Number(a < 0) || (a && b ? (sort === "entropy" ? 1 : -1) * (figures[a - 1] - figures[b - 1]) : a - b));
+  return (
+    <div class="layer">
+      <span class="soft small">layer {attention.layer}</span>
+      <div class="stamps" role="group" aria-label={title(attention)} style={{ gridTemplateColumns: `repeat(${across(stamps.length)}, 1fr)` }}>
+        {order.map((i) => {
+          const head = i - 1; // the first stamp is the mean
+          const chosen = { attention: attention.name, head };
+          const on = locked.attention === attention.name && locked.head === head;
+          return (
+            <button
+              key={head}
+              class="stamp"
+              aria-pressed={on}
+              aria-label={`${title(attention)}, ${head < 0 ? "mean" : `head ${head}`}`}
+              data-head={`${attention.name} ${head}`}
+              onMouseEnter={() => onPeek(chosen)}
+              onFocus={() => onPeek(chosen)}
+              onClick={() => go({ ...chosen, cell: "" })}
+            >
+              <Thumbnail grid={stamps[i]} />
+              <span class="small">{head < 0 ? "mean" : `${head}`}</span>
+              {figures && head >= 0 ? <span class="figure">{short(figures[head])}</span> : null}
+            </button>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+/** All in one line, or in two of equal length where they would be too small. */
+const across = (count: number): number => (count <= 9 ? Math.max(count, 5) : Math.ceil(count / Math.ceil(count / 9)));
+
+function stampsOf(manifest: Manifest, attention: Attention, weights: Tensor) {
+  const heads = Array.from({ length: weights.shape[0] }, (_, head) => weights.at(head));
+  return [meanOf(weights), ...heads].map((values, i) =>
+    attentionGrid(manifest, attention, "weights", values, `${attention.name}.weights ${i ? `head ${i - 1}` : "mean"}`),
+  );
+}
+
+/** What the heads of an attention are sorted by, if not by their number. */
+function useFigures(manifest: Manifest, attention: Attention, sort: string, row: number) {
+  return useLoaded<number[] | null>(
+    async () => {
+      if (sort === "entropy") return (await source.entropies(manifest.id))[attention.name] ?? null;
+      if (sort !== "contribution" || attention.stack === "encoder") return null;
+      const { parts } = await source.contributions(manifest.id, row);
+      const own = parts.filter(({ place, head }) => place === attention.name && head !== null);
+      return own.length ? own.sort((a, b) => a.head! - b.head!).map(({ logit }) => logit) : null;
+    },
+    [manifest.id, attention.name, sort, sort === "contribution" ? row : 0],
+  );
+}
+
+function Large({ chosen, manifest, peeking }: { chosen: Chosen; manifest: Manifest; peeking: boolean }) {
+  const { card } = useSession();
+  const { row } = useAddress();
+  const attention = attentionNamed(card, chosen.attention);
+  const name = `${attention.name}.weights`;
+  const heading = `${title(attention)}, ${chosen.head < 0 ? "mean over the heads" : `head ${chosen.head}`}`;
+  return (
+    <section class="card" data-large={`${chosen.attention} ${chosen.head}`}>
+      <div class="lead">
+        <h2>{heading}</h2>
+        {peeking ? (
+          <p class="soft small">click to keep it</p>
+        ) : (
+          <button class="chip" onClick={() => go({ view: "microscope" })}>
+            under the microscope →
+          </button>
+        )}
+      </div>
+      {!peeking && chosen.head >= 0 ? (
+        <PanelOf name={name} row={attention.stack === "decoder" ? row : -1} />
+      ) : (
+        <Seen manifest={manifest} attention={attention} head={chosen.head} />
+      )}
+    </section>
+  );
+}
+
+/** Without the Inspector: a mean over heads is no number of the model's own, and what is only peeked at changes under the hand. */
+function Seen({ manifest, attention, head }: { manifest: Manifest; attention: Attention; head: number }) {
+  const loaded = useLoaded(() => tensor(manifest.id, `${attention.name}.weights`), [manifest.id, attention.name]);
+  const weights = present(loaded);
+  const grid = useMemo(
+    () => weights && stampsOf(manifest, attention, weights)[head + 1],
+    [weights, head],
+  );
+  return grid && grid.name.startsWith(attention.name) ? <Matrix grid={grid} tallest={420} /> : <Waiting what="the weights" />;
+}

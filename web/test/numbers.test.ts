@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import * as numbers from "../src/numbers";
+
+const near = (a: number, b: number, within = 1e-12): void => assert.ok(Math.abs(a - b) <= within, `${a} is not near ${b}`);
+
+test("softmax of the notes' scores", () => {
+  const both = numbers.softmax([4.62, 3.46]);
+  near(both[0], 0.761, 1e-3);
+  near(both[0] + both[1], 1);
+  const four = numbers.softmax([8 / Math.sqrt(3), 6 / Math.sqrt(3), 0, 0]);
+  near(four[0], 0.749, 1e-3);
+  near(four[2], 0.007, 1e-3);
+});
+
+test("what is masked gets no weight, and large scores do not overflow", () => {
+  assert.deepEqual([...numbers.softmax([1000, -Infinity])], [1, 0]);
+});
+
+test("temperature flattens and sharpens; 0 leaves the best", () => {
+  const logits = [6, -5, 4, 1.5, 9.9];
+  assert.ok(numbers.softmax(logits, 7)[4] < numbers.softmax(logits)[4]);
+  assert.deepEqual([...numbers.softmax(logits, 0)], [0, 0, 0, 0, 1]);
+});
+
+test("top-k and top-p keep the likeliest, and what is kept adds to 1", () => {
+  const logits = [0.5, 0.3, 0.15, 0.05].map(Math.log);
+  const kept = (topK: number, topP: number): number[] => [...numbers.filtered(logits, { temperature: 1, topK, topP })];
+  near(kept(2, 1)[0], 0.625);
+  assert.deepEqual(kept(2, 1).map((p) => p > 0), [true, true, false, false]);
+  assert.deepEqual(kept(0, 0.6).map((p) => p > 0), [true, true, false, false]);
+  assert.deepEqual(kept(0, 0.5).map((p) => p > 0), [true, false, false, false]);
+  near(kept(3, 0.9).reduce((a, b) => a + b), 1);
+});
+
+test("a seed draws what seq2see draws", () => {
+  // seq2see.decode.sampling.uniforms([1, 7], 3)
+  const drawn = [1, 7].map((seed) => [0, 1, 2].map((step) => numbers.drawnNumber(seed, step)));
+  assert.deepEqual(drawn, DRAWN);
+  assert.equal(numbers.pickedAt([0.25, 0.5, 0.25], 0.25), 1);
+  assert.equal(numbers.pickedAt([0.25, 0.75, 0], 0.9999999999999999), 1);
+});
+
+const DRAWN = [
+  [0.36818951565166946, 0.5267179955718279, 0.7376992526901169],
+  [0.7215081806049702, 0.15589407130731636, 0.8743632626454936],
+];
+
+test("positions as in the notes: d = 6, position 0", () => {
+  assert.deepEqual([0, 1, 2, 3, 4, 5].map((j) => numbers.sinusoid(0, j, 6, false)), [0, 1, 0, 1, 0, 1]);
+  near(numbers.sinusoid(2, 2, 6, false), Math.sin(2 / 10000 ** (1 / 3)));
+  near(numbers.sinusoid(2, 4, 6, true), Math.cos(2 / 10000 ** (1 / 3)));
+});
+
+test("layer norm's mean and variance, and entropy", () => {
+  near(numbers.mean([2, 3, 7, 5, 4]), 4.2);
+  near(numbers.variance([2, 3, 7, 5, 4]), 2.96);
+  near(numbers.entropy([0.25, 0.25, 0.25, 0.25]), Math.log(4));
+  assert.equal(numbers.entropy([1, 0]), 0);
+});
+
+test("the error function, against known values", () => {
+  near(numbers.erf(0.5), 0.5204998778130465, 1e-15);
+  near(numbers.erf(-1.5), -0.9661051464753108, 1e-15);
+  near(numbers.erf(3), 0.9999779095030014, 1e-15);
+});
+
+test("figures are printed with a true minus and never as −0.00", () => {
+  assert.equal(numbers.short(-0.345), "−0.34");
+  assert.equal(numbers.short(-Infinity), "−∞");
+  assert.equal(numbers.short(0.0001), "1e−4");
+  assert.equal(numbers.brief(-0.001), "0.00");
+  assert.equal(numbers.brief(-34.826), "−34.83");
+  assert.equal(numbers.exact(1.23456789), "1.234568");
+});
