@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor
 
 from seq2see.config import Config, ModelConfig
-from seq2see.decode import engine
+from seq2see.decode import engine, session
 from seq2see.decode.engine import continuations, search, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.sampling import candidates
@@ -147,9 +147,10 @@ def test_static_shapes_as_on_a_gpu_give_the_same(beam: int, monkeypatch: pytest.
     writer, prompts = model(WRITER), [[5, 6], [7], [8, 9, 10]]
     options = Search(beam=beam, nbest=beam)
     expected = translations(m, sources, WORDS, options), continuations(writer, prompts, WORDS, Search(longest=70))
-    monkeypatch.setattr(
-        engine, "manner_on", lambda device: Manner(static=True, captured=False, rows=64, tokens=8192, look=8)
-    )
+    for asking in (engine, session):
+        monkeypatch.setattr(
+            asking, "manner_on", lambda device: Manner(static=True, captured=False, rows=64, tokens=8192, look=8)
+        )
     for budget in (10_000, 500):
         found = translations(m, sources, WORDS, options, budget=budget)
         assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected[0]]

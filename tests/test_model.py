@@ -241,7 +241,7 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one.model.kind == "transformer"])
 def test_presets_have_the_published_number_of_parameters(name: str) -> None:
     config = preset(name)
     with torch.device("meta"):

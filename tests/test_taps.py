@@ -325,7 +325,7 @@ def model_without_taps(config: ModelConfig) -> torch.nn.Module:
     modules: dict[str, Any] = {}
     originals = {name: sys.modules[name] for name in list(sys.modules) if name.startswith("seq2see.model")}
     try:
-        for name in ("layout", "taps", "attention", "positions", "layers", "initial", "transformer"):
+        for name in ("layout", "taps", "attention", "positions", "layers", "initial", "network", "transformer"):
             full = f"seq2see.model.{name}"
             spec = importlib.util.spec_from_file_location(full, folder / f"{name}.py")
             assert spec is not None

@@ -16,6 +16,7 @@ from seq2see.errors import UsageError, UserError, nearest
 
 T = TypeVar("T")
 
+ModelKind = Literal["transformer", "rnn", "rnn-attention"]
 Shape = Literal["encoder-decoder", "decoder", "encoder"]
 Positions = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
@@ -38,8 +39,11 @@ def option(default: T, help: str) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The Transformer of the paper by default; each later idea is one option."""
+    """The Transformer of the paper by default; each later idea is one option, and so is what came before."""
 
+    kind: ModelKind = option(
+        "transformer", "or what came before: rnn (2014, one state is all the decoder gets), rnn-attention (2015)"
+    )
     shape: Shape = option("encoder-decoder", "encoder-decoder translates, decoder writes on, encoder reads")
     vocabulary: int = option(8000, "tokens the model writes, and reads too unless source_vocabulary is given")
     source_vocabulary: int = option(
@@ -80,6 +84,8 @@ class ModelConfig:
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
         for name in ("norm_epsilon", "rotary_base"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")
+        if self.kind != "transformer":
+            self._check_recurrent()
         if not self.head_width:
             step = math.lcm(self.heads, 2)  # sinusoids come in pairs
             down, up = self.width // step * step, -(-self.width // step) * step
@@ -91,7 +97,7 @@ class ModelConfig:
             )
         groups = self.key_value_heads or self.heads
         self._require(self.heads % groups == 0, "key_value_heads", f"must divide model.heads = {self.heads}")
-        if self.positions in ("sinusoidal", "sinusoidal-halves"):
+        if self.kind == "transformer" and self.positions in ("sinusoidal", "sinusoidal-halves"):
             self._require(self.width % 2 == 0, "width", f"must be even for {self.positions} positions")
         if self.positions == "rotary":
             self._require(
@@ -108,6 +114,24 @@ class ModelConfig:
             f'is only for an encoder-decoder; model.shape is "{self.shape}": set model.vocabulary',
         )  # fmt: skip
 
+    def _check_recurrent(self) -> None:
+        of_kind = f'where model.kind is "{self.kind}"'
+        self._require(self.shape == "encoder-decoder", "shape", f"must be encoder-decoder {of_kind}")
+        self._require(self.heads == 1, "heads", f"must be 1 {of_kind}: its attention, if any, has one head")
+        if self.kind == "rnn":
+            self._require(
+                self.encoder_layers == self.decoder_layers, "encoder_layers",
+                f"must be model.decoder_layers = {self.decoder_layers} {of_kind}: each layer hands its state to its like",
+            )  # fmt: skip
+        else:
+            self._require(self.width % 2 == 0, "width", f"must be even {of_kind}: each direction has half of it")
+        defaults = {f.name: f.default for f in fields(self)}
+        for name in _OF_TRANSFORMERS:
+            self._require(
+                getattr(self, name) == defaults[name], name,
+                f'is an option of Transformers, and model.kind is "{self.kind}": leave it out',
+            )  # fmt: skip
+
     def _require(self, holds: bool, name: str, complaint: str) -> None:
         if not holds:
             raise UserError(f"model.{name} = {getattr(self, name)} {complaint}")
@@ -119,6 +143,13 @@ class ModelConfig:
     @property
     def has_decoder(self) -> bool:
         return self.shape != "encoder"
+
+    @property
+    def cross_layers(self) -> int:
+        """Layers of the decoder that look at the source."""
+        if self.shape != "encoder-decoder" or self.kind == "rnn":
+            return 0
+        return 1 if self.kind == "rnn-attention" else self.decoder_layers
 
     @property
     def width_of_head(self) -> int:
@@ -136,6 +167,12 @@ class ModelConfig:
     @property
     def feed_forward_bias(self) -> bool:
         return self.bias in ("everywhere", "feed-forward")
+
+
+_OF_TRANSFORMERS = (
+    "key_value_heads", "head_width", "feed_forward", "activation", "norm", "norm_first", "norm_epsilon", "positions",
+    "rotary_base", "segments", "embedding_norm", "bias", "attention_dropout", "activation_dropout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

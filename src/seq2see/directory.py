@@ -30,7 +30,8 @@ from seq2see.decode.text import Chat, Turn, end_of, readable
 from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.look.intervene import Intervention, intervene, without
-from seq2see.model.transformer import Transformer
+from seq2see.model.kinds import kind_of
+from seq2see.model.network import Network
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.precision import bf16_works
 
@@ -46,7 +47,7 @@ class Model:
     """A trained model with its words. `search` takes the fields of `Search`: beam=4, temperature=0.8, top_p=0.95 …"""
 
     config: Config
-    transformer: Transformer
+    transformer: Network  # or what came before it
     tokenizers: tuple[Tokenizer, Tokenizer]
     scores: Mapping[str, Any]
     form: Chat = field(default_factory=Chat)
@@ -142,7 +143,7 @@ def load(
     tokenizers = load_tokenizers(folder)
     file = folder / "model.safetensors" if step is None else _snapshot(folder, step)
     try:
-        model = Transformer.from_weights(config.model, expand(load_file(file, device=device)))
+        model = kind_of(config.model).from_weights(config.model, expand(load_file(file, device=device)))
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"cannot read {file}: {reason}; is the training finished?") from error
@@ -170,7 +171,7 @@ def _snapshot(folder: Path, step: int) -> Path:
     return snapshot_file(folder, step)
 
 
-def _computing_in(precision: Compute, model: Transformer) -> Transformer:
+def _computing_in(precision: Compute, model: Network) -> Network:
     if precision == "int8":
         return quantised(model)
     if precision == "float32":

@@ -32,6 +32,8 @@ _BERT = ModelConfig(
     norm_epsilon=1e-12, positions="learned", longest=512, segments=2, embedding_norm=True, scale_embeddings=False,
     attention_dropout=0.1,
 )  # fmt: skip
+# Recurrent layers want smaller steps than Transformers, and no long warm-up.
+_RECURRENT = TrainConfig(tokens=8192, lr=1e-3, warmup=1000, steps=40_000, average=10, patience=10)
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
@@ -46,6 +48,20 @@ PRESETS: dict[str, Preset] = {
         "hour or so.",
         ModelConfig(width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024, dropout=0.2),
         TrainConfig(tokens=8192, lr=2e-3, warmup=4000, steps=40_000, average=10, patience=10),
+        vocabulary=12000,
+    ),
+    "rnn-2014": Preset(
+        "What came before: the encoder-decoder of Sutskever and others, 2014, with as many parameters as `small`. Its "
+        "decoder gets one state, however long the sentence.",
+        ModelConfig(kind="rnn", width=360, heads=1, encoder_layers=2, decoder_layers=2, dropout=0.2),
+        _RECURRENT,
+        vocabulary=12000,
+    ),
+    "rnn-2015": Preset(
+        "And with attention, as Bahdanau and others had it in 2015, again as large as `small`: both ways, one layer each, "
+        "and a look at all words before each step.",
+        ModelConfig(kind="rnn-attention", width=400, heads=1, encoder_layers=1, decoder_layers=1, dropout=0.2),
+        _RECURRENT,
         vocabulary=12000,
     ),
     "paper-base": Preset(

@@ -88,12 +88,15 @@ def explain(
     from seq2see import load
     from seq2see.decode.search import Search
     from seq2see.look.explain import explain as explained
+    from seq2see.look.flow import attentions
     from seq2see.look.tables import attention_name
 
     loaded = load(model, device)
     search = Search(beam=beam, longest=tokens)
     before = explained(loaded, text, target=target, search=search)
-    name = attention_name(before, kind or ("cross" if before.sources else "masked"), -1 if layer is None else layer)
+    name = ""
+    if attentions(before) or kind or layer is not None or head is not None:
+        name = attention_name(before, kind or ("cross" if before.sources else "masked"), -1 if layer is None else layer)
     interventions = [_switched_off(one, loaded) for one in without or ()]
     e = before
     if interventions:
@@ -142,9 +145,14 @@ def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> 
     from seq2see.look.alignment import View, word_alignment
     from seq2see.look.flow import ablations, entropies
     from seq2see.look.pictures import draw_attention, draw_heads
-    from seq2see.look.tables import attention_table
+    from seq2see.look.tables import attention_table, sureness
 
     console.print(_headline(e))
+    if not name:  # the model of 2014 has none
+        for written, probability in sureness(e):
+            console.print(Text(f"{100 * probability:8.2f}  {written}"))
+        console.print("[dim]P in %. There is no attention: the encoder's last state is all that this decoder got.[/]")
+        return
     table = attention_table(e, name, head)
     sure = "" if table.probabilities is None else "; P: how sure it was of what it wrote"
     console.print(f"\n[bold]{table.title}[/]  [dim]in %{sure}[/]")
@@ -185,10 +193,11 @@ def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console"
     row = e.first + step - 1
     console.print(Text(f"\nStep {step}: ", style="bold").append(e.writes[row], style="bold blue"))
     console.print(draw_alternatives(alternatives(e, row, 5)))
-    console.print("\n[bold]The lens[/]  [dim]what each layer would have written, in %[/]")
-    console.print(draw_lens(lens(e, 3), row))
-    console.print("\n[bold]Its logit[/]  [dim]and what added to it[/]")
-    console.print(draw_contributions(contributions(e, row)))
+    if e.model.config.model.kind == "transformer":
+        console.print("\n[bold]The lens[/]  [dim]what each layer would have written, in %[/]")
+        console.print(draw_lens(lens(e, 3), row))
+        console.print("\n[bold]Its logit[/]  [dim]and what added to it[/]")
+        console.print(draw_contributions(contributions(e, row)))
     if search.beam > 1 and e.hypothesis is not None:
         console.print(f"\n[bold]The beam[/]  [dim]after {step} tokens: score, and what it had[/]")
         for one in beam_at(e.model, e.source, step, interventions=e.interventions, search=search):

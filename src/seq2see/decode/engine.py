@@ -11,8 +11,8 @@ import torch
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Request, Session, Vocabulary, manner_on, session
 from seq2see.errors import UsageError, UserError
+from seq2see.model.network import Network
 from seq2see.model.taps import Taps
-from seq2see.model.transformer import Transformer
 
 LONGER, MORE = 1.5, 10  # a translation is given so many times the tokens of its source, and some more
 CONTINUATION = 200
@@ -23,7 +23,7 @@ Enough = Callable[[Sequence[int]], bool]  # whether these tokens are all that is
 
 @torch.inference_mode()
 def search(
-    model: Transformer, requests: Sequence[Request], options: Search, words: Vocabulary, enough: Enough | None = None,
+    model: Network, requests: Sequence[Request], options: Search, words: Vocabulary, enough: Enough | None = None,
     budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """The hypotheses of each request, best first, in the order of the requests."""
@@ -87,7 +87,7 @@ def _cut(hypothesis: Hypothesis, count: int) -> Hypothesis:
     return Hypothesis(hypothesis.tokens[:count], logprobs, sum(logprobs) / count, True, others)
 
 
-def stream(model: Transformer, request: Request, options: Search, words: Vocabulary) -> Iterator[int]:
+def stream(model: Network, request: Request, options: Search, words: Vocabulary) -> Iterator[int]:
     """The tokens of one request as they are chosen, under the interventions that hold now."""
     if options.beam > 1:
         raise UsageError(
@@ -97,7 +97,7 @@ def stream(model: Transformer, request: Request, options: Search, words: Vocabul
 
 
 @torch.inference_mode()
-def _stream(model: Transformer, request: Request, options: Search, words: Vocabulary, taps: Taps) -> Iterator[int]:
+def _stream(model: Network, request: Request, options: Search, words: Vocabulary, taps: Taps) -> Iterator[int]:
     with session(model, [request], options, words, 1) as one:
         one.taps = taps
         one.admit([request])
@@ -112,7 +112,7 @@ def _stream(model: Transformer, request: Request, options: Search, words: Vocabu
 
 
 def translations(
-    model: Transformer, sources: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
+    model: Network, sources: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
     prefixes: Sequence[Sequence[int]] = (), budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """The translations of each source, best first; of each prefix, what comes after it."""
@@ -125,7 +125,7 @@ def translations(
 
 
 def continuations(
-    model: Transformer, prompts: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
+    model: Network, prompts: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
     enough: Enough | None = None, budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """What a language model writes after each prompt: the samples, or the n best."""
@@ -144,7 +144,7 @@ def _joined(found: list[list[Hypothesis]], options: Search) -> list[list[Hypothe
 
 
 def requests_for(
-    model: Transformer, number: int, source: Sequence[int], prompt: Sequence[int], options: Search
+    model: Network, number: int, source: Sequence[int], prompt: Sequence[int], options: Search
 ) -> list[Request]:
     """One for each sample, with the tokens that there is room for."""
     config = model.config

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from seq2see.errors import UsageError
 from seq2see.model.layers import StackedLinear
+from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 
 M = TypeVar("M", bound=nn.Module)
@@ -47,8 +48,10 @@ class Int8StackedLinear(Int8Linear):
 
 
 @torch.no_grad()
-def quantised(model: Transformer) -> Transformer:
+def quantised(model: Network) -> Transformer:
     """A copy of the model whose linear maps, and the table that makes the logits, are in 8 bits. It can only decode."""
+    if not isinstance(model, Transformer):
+        raise UsageError(f'8-bit decoding is for Transformers, and this model is of the kind "{model.config.kind}"')
     if model.embedding.weight.is_cuda:
         raise UsageError("8-bit decoding is for a CPU, and this model is on a GPU: there bf16 is as fast")
     less = _copied(model)

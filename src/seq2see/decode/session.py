@@ -18,7 +18,10 @@ from torch import Tensor
 from seq2see.decode.cache import BUCKET, Cache, ones, packed
 from seq2see.decode.sampling import uniforms
 from seq2see.decode.search import Beam, Chooser, Picker, Search
+from seq2see.decode.states import States
 from seq2see.model.layout import Packed
+from seq2see.model.network import Network
+from seq2see.model.recurrent import Recurrent
 from seq2see.model.taps import NO_TAPS
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
@@ -90,7 +93,7 @@ class Room:
     source: int  # tokens of a source
 
     @classmethod
-    def of(cls, model: Transformer, requests: Sequence[Request], rows: int, static: bool) -> Self:
+    def of(cls, model: Network, requests: Sequence[Request], rows: int, static: bool) -> Self:
         longest = max(request.limit for request in requests)
         reach = longest + max(len(request.prompt) for request in requests)
         source = max(len(request.source) for request in requests)
@@ -105,15 +108,12 @@ class Room:
 class Session:
     """One batch that sentences join and leave."""
 
-    def __init__(self, model: Transformer, search: Search, words: Vocabulary, room: Room, manner: Manner) -> None:
-        assert model.decoder is not None
-        model.decoder.reach(room.reach)
+    def __init__(self, model: Network, search: Search, words: Vocabulary, room: Room, manner: Manner) -> None:
         self._model = ref(model)  # an idle session does not keep its model alive
         self.search, self.taps, self.manner = search, NO_TAPS, manner
         self.window = model.config.longest if model.encoder is None else 0
         device = model.embedding.weight.device
-        places = (room.reach + SPARE) * search.beam
-        self.cache = Cache(model, room.rows, search.beam, places, room.source, self.manner.static)
+        self.cache = _cache(model, room, search.beam, manner.static)
         chooser = Beam if search.beam > 1 else Picker
         banned = torch.tensor(words.banned, dtype=torch.int64, device=device)
         self.chooser: Chooser = chooser(search, room.rows, room.longest, words.end, banned)
@@ -123,7 +123,7 @@ class Session:
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
 
     @property
-    def model(self) -> Transformer:
+    def model(self) -> Network:
         model = self._model()
         assert model is not None
         return model
@@ -182,7 +182,7 @@ class Session:
     def step(self) -> None:
         """Every hypothesis is one token longer."""
         cache = self.cache
-        if self.window:
+        if self.window and isinstance(cache, Cache):  # only Transformers are language models
             full = [row for row in range(len(self.requests)) if cache.length(row) >= self.window]
             if full:
                 self._slide(full)
@@ -241,15 +241,26 @@ class Session:
         self._resize()
 
 
-_IDLE: WeakKeyDictionary[Transformer, dict[object, Session]] = WeakKeyDictionary()
+def _cache(model: Network, room: Room, beam: int, static: bool) -> Cache | States:
+    """What the model's kind of decoder keeps of the tokens before."""
+    if isinstance(model, Recurrent):
+        return States(model, room.rows, beam, room.source, static)
+    assert isinstance(model, Transformer) and model.decoder is not None
+    model.decoder.reach(room.reach)
+    return Cache(model, room.rows, beam, (room.reach + SPARE) * beam, room.source, static)
+
+
+_IDLE: WeakKeyDictionary[Network, dict[object, Session]] = WeakKeyDictionary()
 
 
 @contextmanager
 def session(
-    model: Transformer, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int
+    model: Network, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int
 ) -> Iterator[Session]:
     """A session with room for these requests; those with graphs are kept for later calls."""
     manner = manner_on(model.embedding.weight.device)
+    if isinstance(model, Recurrent):
+        manner = replace(manner, captured=False)
     room = Room.of(model, requests, rows, manner.static)
     # Graphs remember where the weights lie.
     where = tuple(weight.data_ptr() for weight in model.parameters()) if manner.captured else ()

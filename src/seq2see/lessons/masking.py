@@ -56,10 +56,10 @@ def mask(
     scaled, masked, weights = (e.trace[f"{place}.{name}", 0][head] for name in ("scaled", "masked", "weights"))
     layout = Layout.of([len(e.reads)])
     added = torch.where(visible(layout, layout, causal=True)[0, 0], 0.0, -torch.inf)
-    open_model = _unmasked(chosen.transformer)
+    own = e.transformer("the mask")
     return Mask(
         sentence, e.reads, layer, head, as_table(added), as_table(scaled), as_table(masked), as_table(weights),
-        as_table(scaled.softmax(-1)), e.reads[1 % len(e.reads)], _moved(e, chosen.transformer), _moved(e, open_model),
+        as_table(scaled.softmax(-1)), e.reads[1 % len(e.reads)], _moved(e, own), _moved(e, _unmasked(own)),
         _as_written(scaled, added),
     )  # fmt: skip
 

@@ -17,6 +17,10 @@ SMALL = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", ".concat
 
 def bundled(model: Model | None) -> Model:
     """The model that somebody brought, or the one that comes with seq2see."""
+    if model is not None and model.config.model.kind != "transformer":
+        raise UserError(
+            f'the lessons look into Transformers, and this model is of the kind "{model.config.model.kind}"'
+        )
     return model or _bundled()
 
 

@@ -126,21 +126,22 @@ def best_heads(model: Model, gold: GoldPairs, most: int = 8) -> tuple[Views, flo
 def all_views(model: Model) -> list[View]:
     """Every layer's mean and its heads one by one."""
     config = model.config.model
-    return [View(layer, head) for layer in range(config.decoder_layers) for head in (None, *range(config.heads))]
+    return [View(layer, head) for layer in range(config.cross_layers) for head in (None, *range(config.heads))]
 
 
 def _checked(views: Views, model: Model) -> Views:
     config = model.config.model
     if config.shape != "encoder-decoder":
         raise UserError(f"this model is a {config.shape}, and only an encoder-decoder has cross-attention to align by")
+    layers = config.cross_layers
+    if not layers:
+        raise UserError(f'this model is of the kind "{config.kind}", which has no attention to align by')
     for view in views:
-        if not -config.decoder_layers <= view.layer < config.decoder_layers:
-            raise UserError(
-                f"layer {view.layer} of a decoder of {config.decoder_layers} layers, which are counted from 0"
-            )
+        if not -layers <= view.layer < layers:
+            raise UserError(f"layer {view.layer} of a decoder of {layers} layers, which are counted from 0")
         if view.head is not None and not 0 <= view.head < config.heads:
             raise UserError(f"head {view.head} of {config.heads} heads, which are counted from 0")
-    return tuple(View(view.layer % config.decoder_layers, view.head) for view in views)
+    return tuple(View(view.layer % layers, view.head) for view in views)
 
 
 def _place(view: View) -> str:

@@ -55,6 +55,7 @@ def contributions(e: Explanation, row: int, token: int | None = None, against: i
 
     Under an intervention, what it put in or took out where no part stands for it is a part of its own.
     """
+    e.transformer("a logit by its parts")
     row = e.row(row)
     token = e.write_ids[row] if token is None else token
     logits = e.trace["logits", 0][row].double()
@@ -75,7 +76,7 @@ def contributions(e: Explanation, row: int, token: int | None = None, against: i
 
 def _walk(e: Explanation, row: int, u: Tensor, fixed: float) -> tuple[list[Part], float]:
     """Back from the logit to the input: the parts in the order of the computation, and what all biases add."""
-    stack = e.model.transformer.decoder
+    stack = e.transformer("a logit by its parts").decoder
     assert stack is not None
     parts: list[Part] = []
     if stack.final_norm is not None:

@@ -29,6 +29,7 @@ from seq2see.errors import UsageError, UserError
 from seq2see.look.intervene import Intervention, intervene
 from seq2see.look.trace import Trace, trace
 from seq2see.model.layout import Packed
+from seq2see.model.transformer import Transformer
 from seq2see.text.pieces import Piece
 from seq2see.text.tokenizer import END, START, Tokenizer
 
@@ -73,6 +74,15 @@ class Explanation:
         if not -rows <= row < rows:
             raise UsageError(f"row {row} of an output of {rows} tokens, which are counted from 0")
         return row % rows
+
+    def transformer(self, reading: str) -> Transformer:
+        """The model, for a reading that is only of Transformers."""
+        model = self.model.transformer
+        if not isinstance(model, Transformer):
+            raise UserError(
+                f'{reading} is a reading of Transformers, and this model is of the kind "{model.config.kind}"'
+            )
+        return model
 
     def token(self, id: int) -> str:
         """A token of the output's vocabulary as a person reads it."""

@@ -29,7 +29,8 @@ def as_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
     entropy = entropies(e)
     translates = bool(e.sources)
     stacks: tuple[Stack, ...] = ("encoder", "decoder", "both") if translates else ("decoder",)
-    alignment = word_alignment(e) if translates else None
+    alignment = word_alignment(e) if e.model.config.model.cross_layers else None
+    transformer = e.model.config.model.kind == "transformer"
     found = {
         "format": FORMAT,
         "source": e.source,
@@ -47,9 +48,9 @@ def as_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
             "links": alignment.links,
         },
         "attention": {name: {"weights": weights(e, name), "entropy": entropy[name]} for name in attentions(e)},
-        "rollout": {stack: rollout(e, stack) for stack in stacks},
-        "lens": asdict(lens(e, top)),
-        "contributions": [asdict(contributions(e, row)) for row in rows],
+        "rollout": {stack: rollout(e, stack) for stack in stacks} if transformer else None,
+        "lens": asdict(lens(e, top)) if transformer else None,
+        "contributions": [asdict(contributions(e, row)) for row in rows] if transformer else None,
     }  # fmt: skip
     plain: dict[str, Any] = _plain(found)
     return plain

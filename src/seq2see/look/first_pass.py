@@ -11,8 +11,8 @@ from rich.console import Console
 from seq2see.config import ModelConfig
 from seq2see.look.pictures import summary
 from seq2see.look.trace import trace
+from seq2see.model.kinds import kind_of
 from seq2see.model.layout import Packed
-from seq2see.model.transformer import Transformer
 
 PAIRS = [
     ("I like eating ice-cream", "मुझे आइसक्रीम खाना पसंद है"),
@@ -23,7 +23,7 @@ PAIRS = [
 def tell(config: ModelConfig, name: str, console: Console) -> None:
     """Two sentences of different lengths through a fresh model: shape, mean and spread at each named step."""
     torch.manual_seed(1)
-    model = Transformer(config).eval()
+    model = kind_of(config)(config).eval()
     count = sum(parameter.numel() for parameter in model.parameters())
     console.print(f"[bold]{name}[/]: {count:,} parameters, none of them trained")
     sources, targets = ([pair[side].split() for pair in PAIRS] for side in (0, 1))

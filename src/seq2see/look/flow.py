@@ -42,6 +42,7 @@ def rollout(e: Explanation, stack: Stack) -> Tensor:
     layer, [tokens, tokens]. `both` is the decoder over both of its inputs, [target tokens, source tokens + target tokens]:
     its cross-attention brings in the encoder's, R ← ½ R + ½ C [R_encoder, 0]. Values, norms and feed-forward are left out.
     """
+    e.transformer("rollout")
     layouts = e.trace.layouts
     if stack not in ("encoder", "decoder", "both") or (stack != "decoder" and "encoder" not in layouts):
         known = "encoder, decoder or both" if "encoder" in layouts else "decoder, for this model has no encoder"

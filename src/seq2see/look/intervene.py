@@ -17,8 +17,8 @@ from torch import Tensor
 
 from seq2see.look.trace import matches, require_match
 from seq2see.model.attention import visible
+from seq2see.model.network import Network
 from seq2see.model.taps import Site, listening, quantity
-from seq2see.model.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def patching(name: str, value: Tensor, where: Where = EVERYWHERE) -> Interventio
 
 
 @contextmanager
-def intervene(model: Transformer, *interventions: Intervention) -> Iterator[None]:
+def intervene(model: Network, *interventions: Intervention) -> Iterator[None]:
     """Inside the block, and in this thread only, the model runs under these interventions."""
     for intervention in interventions:
         require_match(intervention.names, model.config)

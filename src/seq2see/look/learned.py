@@ -4,16 +4,20 @@ With these and a trace, whoever asks can work out any cell again from its operan
 row an output: x · W of the formulas is x · rowsᵀ here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
 from seq2see.model.layers import StackedLinear
-from seq2see.model.transformer import Transformer
+from seq2see.model.network import Network
+from seq2see.model.recurrent import Recurrent
 
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "expand": "₁", "contract": "₂", "gate": "gate"}
+GATES = "ifgo"  # of an LSTM: input, forget, new, output
+ADDITIVE = {"queries": "W", "keys": "U", "fit": "v", "begin": "W_s", "combine": "W_t"}
 TABLES = {
     "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P", "segments": "S"
 }  # fmt: skip
@@ -34,9 +38,13 @@ class Weight:
     symbols: tuple[Symbol, ...]
 
 
-def weights(model: Transformer) -> list[Weight]:
+def weights(model: Network) -> list[Weight]:
+    place: Callable[[str], str] = _place
+    symbols = _symbols
+    if isinstance(model, Recurrent):
+        place, symbols = partial(_recurrent_place, looks=model.decoder.attention is not None), _recurrent_symbols
     return [
-        Weight(name, tuple(weight.shape), _place(name), tuple(_symbols(model, name)))
+        Weight(name, tuple(weight.shape), place(name), tuple(symbols(model, name)))
         for name, weight in model.state_dict().items()
     ]
 
@@ -51,7 +59,7 @@ def _place(name: str) -> str:
     return ".".join([stack, *(called.get(part, part) for part in parts if part not in silent)])
 
 
-def _symbols(model: Transformer, name: str) -> Iterator[Symbol]:
+def _symbols(model: Network, name: str) -> Iterator[Symbol]:
     path, _, kind = name.rpartition(".")
     last = path.rpartition(".")[2]
     module = model.get_submodule(path)
@@ -70,3 +78,26 @@ def _symbols(model: Transformer, name: str) -> Iterator[Symbol]:
         yield Symbol("γ" if kind == "weight" else "β", 0, rows)
     else:
         yield Symbol("b", 0, rows)  # what is added to the logits
+
+
+def _recurrent_place(name: str, looks: bool) -> str:
+    """decoder.attention.keys.weight acts at decoder.0.cross, decoder.layers.0 after decoder.cell at decoder.1."""
+    stack, *parts = name.split(".")[:-1] or [name]
+    if parts[:1] == ["layers"]:
+        return f"{stack}.{int(parts[1]) + looks}" if stack == "decoder" else f"{stack}.{parts[1]}"
+    return {"attention": "decoder.0.cross", "cell": "decoder.0"}.get(parts[0] if parts else "", stack)
+
+
+def _recurrent_symbols(model: Network, name: str) -> Iterator[Symbol]:
+    path, _, kind = name.rpartition(".")
+    last = path.rpartition(".")[2]
+    rows = model.state_dict()[name].shape[0]
+    if kind.startswith(("weight_", "bias_")):  # of the input (ih) and of the state before (hh)
+        letter = "b" if kind.startswith("bias") else "W" if "_ih" in kind else "U"
+        size = rows // len(GATES)
+        for number, gate in enumerate(GATES):
+            yield Symbol(f"{letter}_{gate}", number * size, (number + 1) * size)
+    elif last in ADDITIVE:
+        yield Symbol(ADDITIVE[last] if kind == "weight" else "b", 0, rows)
+    else:
+        yield from _symbols(model, name)

@@ -42,6 +42,7 @@ class Alternative:
 @torch.no_grad()
 def lens(e: Explanation, top: int = 5) -> Lens:
     """softmax(norm(x) · Eᵀ) of the decoder's vectors x before and after every block."""
+    e.transformer("the lens")
     places = _places(e)
     chosen = torch.tensor(e.write_ids)[:, None]
     layers = []
@@ -74,7 +75,7 @@ def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, 
 
 def read_out(e: Explanation, x: Tensor) -> Tensor:
     """The logits of vectors from anywhere in the decoder, as if they were its last: [rows, vocabulary]."""
-    model = e.model.transformer
+    model = e.transformer("the lens")
     assert model.decoder is not None
     if model.decoder.final_norm is not None:
         x = model.decoder.final_norm(x, NO_TAPS)

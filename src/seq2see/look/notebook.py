@@ -22,7 +22,7 @@ def explanation_html(e: Explanation, top: int = 3) -> str:
     looked = [name for name in names if name.endswith(".cross")] or names
     parts = [
         f"<p>{escape(harmless(e.source))} → <b>{escape(harmless(e.output))}</b></p>",
-        _table(attention_table(e, looked[-1])),
+        *([_table(attention_table(e, looked[-1]))] if looked else []),
         _folded("what each row might have written", _alternatives(e, top)),
         *(_folded(name, _table(attention_table(e, name))) for name in names),
     ]

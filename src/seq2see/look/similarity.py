@@ -103,6 +103,8 @@ def senses(model: Model, word: str, sentences: Sequence[str]) -> Senses:
 
 def _places(model: Model, stack: str) -> tuple[str, ...]:
     config = model.config.model
+    if config.kind != "transformer":
+        return (f"{stack}.embedded", *(f"{stack}.{n}.states" for n in range(config.encoder_layers)))
     layers = config.encoder_layers if stack == "encoder" else config.decoder_layers
     last = "sum" if config.norm_first else "norm.output"
     ends = [f"{stack}.vectors"] if config.norm_first else []

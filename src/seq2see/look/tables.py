@@ -61,9 +61,17 @@ def all_heads(e: Explanation, attention: str) -> list[AttentionTable]:
     return [*(replace(mean, head=head, weights=own) for head, own in enumerate(table)), mean]
 
 
+def sureness(e: Explanation) -> list[tuple[str, float]]:
+    """What was written, and the probability that each piece of it had."""
+    axis = _written(e)
+    return [(label, float(e.chosen[own].sum().exp())) for label, own in zip(axis.labels, axis.groups, strict=True)]
+
+
 def attention_name(e: Explanation, kind: str, layer: int) -> str:
     """`decoder.1.cross` from its kind and its layer, which may be counted from the end."""
     names = [name for name in attentions(e) if name.endswith(f".{kind}")]
+    if not attentions(e):
+        raise UsageError("this model has no attention: its encoder's last state is all that its decoder gets")
     if not names:
         kinds = sorted({name.rpartition(".")[2] for name in attentions(e)})
         raise UsageError(f'this model has no "{kind}" attention, but {" and ".join(kinds)}')

@@ -27,8 +27,8 @@ from seq2see.files import written_whole
 from seq2see.model.attention import attend_openly
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.layout import Layout
+from seq2see.model.network import Network
 from seq2see.model.taps import OpenTaps, Quantity, Site, listening, quantity
-from seq2see.model.transformer import Transformer
 
 FORMAT = "seq2see trace 1"
 ATTENTION = ("scores", "scaled", "masked", "weights", "heads", "concatenated")
@@ -180,7 +180,7 @@ class Trace:
 
 
 @contextmanager
-def trace(model: Transformer, only: str | Sequence[str] = ()) -> Iterator[Trace]:
+def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
     """Records the forward passes in the block: all that there is, or only the names that match a pattern."""
     only = [only] if isinstance(only, str) else only
     for pattern in only:
@@ -204,9 +204,21 @@ def require_match(pattern: str, config: ModelConfig) -> None:
 def tap_names(config: ModelConfig) -> list[str]:
     """The full name of every tap of a model, in the order of the computation."""
     names = []
+    if config.kind != "transformer":
+        return [*_recurrent_names(config), "logits"]
     for stack in ("encoder",) * config.has_encoder + ("decoder",) * config.has_decoder:
         names += [f"{stack}.{name}" for name in _stack_names(config, stack)]
     return names + ["logits"] * config.has_decoder
+
+
+def _recurrent_names(config: ModelConfig) -> list[str]:
+    looks = config.kind == "rnn-attention"
+    names = ["encoder.tokens", "encoder.embedded"]
+    names += [f"encoder.{layer}.states" for layer in range(config.encoder_layers)] + ["encoder.vectors"] * looks
+    names += ["decoder.tokens"]
+    names += [f"decoder.0.cross.{name}" for name in ("keys", "values")] * looks + ["decoder.embedded"]
+    names += [f"decoder.0.cross.{name}" for name in ("queries", "energies", "weights", "heads")] * looks
+    return [*names, *(f"decoder.{layer}.states" for layer in range(config.decoder_layers)), "decoder.vectors"]
 
 
 def _stack_names(config: ModelConfig, stack: str) -> list[str]:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.transformer import Transformer
+from seq2see.model.kinds import kind_of
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Part:
 def structure(config: ModelConfig, name: str) -> Part:
     """Built on torch's meta device, so that even a large model takes no memory."""
     with torch.device("meta"):
-        return _part(name, Transformer(config))
+        return _part(name, kind_of(config)(config))
 
 
 def _part(name: str, module: nn.Module) -> Part:
     parts = [Part(own, p.numel(), tuple(p.shape)) for own, p in module.named_parameters(recurse=False)]
     for own, child in module.named_children():
-        if isinstance(child, nn.ModuleList):  # the blocks of a stack are alike
+        if isinstance(child, nn.ModuleList) and len(child):  # the blocks of a stack are alike
             block = _part(own.removesuffix("s"), child[0])
             parts.append(Part(block.name, block.parameters * len(child), times=len(child), parts=block.parts))
         elif any(True for _ in child.parameters()):

@@ -39,12 +39,13 @@ QUANTITIES: dict[str, Quantity] = {
     "input": Quantity("embedded + positions", _VECTOR),
     "queries": Quantity("x · W_Q: what a token looks for", _QUERY),
     "keys": Quantity("x · W_K: what it can be found by", _KEY),
-    "values": Quantity("x · W_V: what it gives when found", _KEY),
+    "values": Quantity("x · W_V (2015: x itself): what it gives when found", _KEY),
     "rotated_queries": Quantity("queries, turned by an angle that grows with the position", _QUERY),
     "rotated_keys": Quantity("keys, turned likewise: scores then depend on distances", _KEY),
     "scores": Quantity("Q · Kᵀ: how well query and key fit", _TABLE, derived=True),
     "scaled": Quantity("scores / √head width", _TABLE, derived=True),
     "masked": Quantity("scaled, −∞ where none may look", _TABLE, derived=True),
+    "energies": Quantity("vᵀ tanh(query + key): how well state and word fit (2015)", _TABLE),
     "weights": Quantity("softmax over the keys: rows add to 1", _TABLE, derived=True),
     "heads": Quantity("weights · V: each head's finding", _QUERY, derived=True),
     "concatenated": Quantity("the heads side by side", ("token", "heads × head width"), derived=True),
@@ -59,6 +60,7 @@ QUANTITIES: dict[str, Quantity] = {
     "gate": Quantity("x · W_gate: SwiGLU's second half", ("token", "inner width")),
     "after": Quantity("activation(before); SwiGLU: silu(gate) · before", ("token", "inner width"), derived=True),
     "output": Quantity("after · W₂ + b₂", _VECTOR),
+    "states": Quantity("what a recurrent layer has made of the tokens read so far", _VECTOR),
     "vectors": Quantity("the final vector of each token", _VECTOR),
     "logits": Quantity("vectors · Eᵀ: what fits next, and how well", ("token", "vocabulary")),
     "probabilities": Quantity("softmax of logits over the vocabulary", ("token", "vocabulary"), derived=True),
@@ -103,6 +105,14 @@ class Taps:
         """The taps of a part of the model."""
         return self
 
+    def reaching(self) -> "Taps":
+        """Only those that intervene: for one step of many, whose results are told to the others when all are there."""
+        return self
+
+    def recording(self) -> "Taps":
+        """Only those that record, for what was made under `reaching`."""
+        return self
+
     def __call__(self, name: str, value: Tensor) -> Tensor:
         return value
 
@@ -125,6 +135,17 @@ class OpenTaps(Taps):
     def at(self, place: str, rows: Layout | None = None, keys: Layout | None = None) -> "OpenTaps":
         place = f"{self.place}.{place}" if self.place and place else self.place or place
         return OpenTaps(*self.listeners, place=place, rows=rows or self.rows, keys=keys or self.keys)
+
+    def reaching(self) -> "OpenTaps":
+        return self._only([listener for listener in self.listeners if not listener.records])
+
+    def recording(self) -> "OpenTaps":
+        only = self._only([listener for listener in self.listeners if listener.records])
+        only.touched = True  # perhaps, and then nothing may be derived
+        return only
+
+    def _only(self, listeners: list[Listener]) -> "OpenTaps":
+        return OpenTaps(*listeners, place=self.place, rows=self.rows, keys=self.keys)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full = f"{self.place}.{name}" if self.place else name

@@ -6,19 +6,17 @@
 Shapes: T tokens of the target in the batch, U of the source.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.model.initial import initialise
 from seq2see.model.layers import Block, Pasts, norm
 from seq2see.model.layout import Layout, Packed
+from seq2see.model.network import Network
 from seq2see.model.positions import rotation, sinusoids
 from seq2see.model.taps import NO_TAPS, Taps
 
@@ -94,62 +92,27 @@ class Stack(nn.Module):
         return sinusoids(length, self.config.width, halves=self.config.positions == "sinusoidal-halves")
 
 
-class Transformer(nn.Module):
+class Transformer(Network):
+    encoder: Stack | None
+    decoder: Stack | None
+
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+        encoder = Stack(config, config.encoder_layers, causal=False, cross=False) if config.has_encoder else None
         translates = config.shape == "encoder-decoder"
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.source_embedding = (
-            nn.Embedding(config.source_vocabulary or config.vocabulary, config.width)
-            if translates and config.tie != "all"
-            else None
-        )
-        self.encoder = Stack(config, config.encoder_layers, causal=False, cross=False) if config.has_encoder else None
-        self.decoder = (
-            Stack(config, config.decoder_layers, causal=True, cross=translates) if config.has_decoder else None
-        )
-        untied = config.has_decoder and config.tie == "none"
-        self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False) if untied else None
-        biased = config.has_decoder and config.output_bias
-        self.unembedding_bias = nn.Parameter(torch.zeros(config.vocabulary)) if biased else None
+        decoder = Stack(config, config.decoder_layers, causal=True, cross=translates) if config.has_decoder else None
+        super().__init__(config, encoder, decoder)
         initialise(self)
 
-    @classmethod
-    def from_weights(cls, config: ModelConfig, weights: Mapping[str, Tensor]) -> Self:
-        """A model with these weights, as they are: no memory is taken twice and nothing is drawn at random."""
-        with torch.device("meta"):
-            model = cls(config)
-        model.load_state_dict(dict(weights), assign=True)
-        for stack in (model.encoder, model.decoder):
-            if stack is not None:  # what is no weight was left on the meta device
-                stack.waves = stack._sinusoids(config.longest)
-        device = next(iter(weights.values())).device
-        return model.requires_grad_().to(device)
-
-    def forward(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
-        """The logits of every token's successor, [T, vocabulary]; for an encoder alone, its vectors, [U, width].
-
-        An encoder-decoder takes both sequences; the others have only one, `source`.
-        """
-        if self.decoder is None:
-            return self.encode(source, taps)
-        if self.encoder is None:
-            return self.logits(self.decode(source, taps=taps), source.layout, taps)
-        if target is None:
-            raise TypeError("an encoder-decoder takes two sequences: model(source, target)")
-        memory = self.encode(source, taps)
-        return self.logits(self.decode(target, memory, source.layout, taps), target.layout, taps)
-
-    def taps(self) -> Taps:
-        """The taps for a caller that goes through encode, decode and logits by itself; `listening` puts others here."""
-        return NO_TAPS
+    def _restore(self) -> None:
+        for stack in (self.encoder, self.decoder):
+            if stack is not None:
+                stack.waves = stack._sinusoids(self.config.longest)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS, segments: Tensor | None = None) -> Tensor:
         """The encoder's vectors, [U, width]: what a decoder uses as its memory."""
         assert self.encoder is not None
         taps = taps.at("encoder", rows=source.layout, keys=source.layout)
-        embedded = self._embed(self.source_embedding or self.embedding, source, taps)
+        embedded = self.embed(self.source_embedding or self.embedding, source, taps)
         return self.encoder(embedded, source.layout, taps, segments=segments)
 
     def decode(
@@ -159,19 +122,5 @@ class Transformer(nn.Module):
         """The decoder's vectors, [T, width]. With a past for each block, the tokens go on from those before them."""
         assert self.decoder is not None
         taps = taps.at("decoder", rows=target.layout, keys=target.layout)
-        embedded = self._embed(self.embedding, target, taps)
+        embedded = self.embed(self.embedding, target, taps)
         return self.decoder(embedded, target.layout, taps, memory, memory_layout, pasts=pasts)
-
-    def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
-        """Each vector against every token's vector, [T, vocabulary]."""
-        if self.unembedding is None:
-            logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)
-        else:
-            logits = self.unembedding(vectors)
-            if self.unembedding_bias is not None:
-                logits = logits + self.unembedding_bias
-        return taps.at("", rows=layout)("logits", logits)
-
-    def _embed(self, table: nn.Embedding, tokens: Packed, taps: Taps) -> Tensor:
-        ids = taps("tokens", tokens.tokens)
-        return table(ids) * (math.sqrt(self.config.width) if self.config.scale_embeddings else 1.0)

@@ -20,8 +20,8 @@ from torch import Tensor
 from seq2see.config import Config
 from seq2see.directory import BUNDLED, Model, load, load_tokenizers, snapshots
 from seq2see.errors import UserError
+from seq2see.model.network import Network
 from seq2see.model.structure import structure
-from seq2see.model.transformer import Transformer
 from seq2see.serve.answered import ModelCard, Vocabulary
 from seq2see.serve.workers import Clock, Refusal, near
 
@@ -97,12 +97,12 @@ def _its_own_fault() -> Iterator[None]:
         raise Refusal(500, str(error), "put the model right and start the server again", "model") from error
 
 
-def _timed(transformer: Transformer, clock: Clock) -> Transformer:
+def _timed(transformer: Network, clock: Clock) -> Network:
     own = copy(transformer)
 
     def decode(*inputs: Any, **options: Any) -> Tensor:
         clock.check()
-        return Transformer.decode(own, *inputs, **options)
+        return type(own).decode(own, *inputs, **options)
 
     own.decode = decode  # type: ignore[method-assign]
     return own

@@ -15,8 +15,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
+from seq2see.model.kinds import kind_of
 from seq2see.model.layout import Packed
-from seq2see.model.transformer import Transformer
+from seq2see.model.network import Network
 from seq2see.text.batches import Batch
 from seq2see.train.loss import loss
 
@@ -44,6 +45,8 @@ def operations(model: ModelConfig, batch: Batch) -> float:
     A weight costs 2 operations a token forward (multiply, add) and 4 backward; an attention 4 for each pair of a query
     and a key that it may see and each number of a head, and twice that backward.
     """
+    if model.kind != "transformer":
+        return _recurrent_operations(model, batch)
     heads, groups = (n * model.width_of_head for n in (model.heads, model.groups))
     alone = model.width * model.feed_forward * (3 if model.activation == "swiglu" else 2)
     attention = model.width * 2 * (heads + groups)  # queries and the projection; keys and values
@@ -60,15 +63,31 @@ def operations(model: ModelConfig, batch: Batch) -> float:
     return float(3 * (2 * weights + 4 * heads * seen) * real)
 
 
+def _recurrent_operations(model: ModelConfig, batch: Batch) -> float:
+    """A layer's four gates each take in its input and its state; the attention of 2015 adds up pairs of vectors."""
+    assert batch.source is not None
+    square = model.width**2
+    t, u = len(batch.targets), len(batch.source.tokens)
+    weights = t * (model.decoder_layers * 8 * square + model.width * model.vocabulary)
+    pairs = 0.0
+    if model.kind == "rnn":
+        weights += u * model.encoder_layers * 8 * square
+    else:
+        weights += u * (model.encoder_layers * 6 + 1) * square  # both ways, half as wide; the keys
+        weights += t * (4 + 1 + 3) * square  # what was found enters; the queries; what goes out
+        pairs = float(np.sum(batch.inputs.lengths * 1.0 * batch.source.lengths))
+    return 3 * (2 * weights + 6 * model.width * pairs) * batch.count / max(t, 1)
+
+
 def fewest_micro_batches(config: Config, device: torch.device, free: int = 0) -> int:
     """How many micro-batches a step must be cut into so that each fits into the memory that is free: 1, 2, 4, …"""
     room = (1 - SPARED) * (free or free_memory(device))
     vocabulary = config.text.vocabulary or config.model.vocabulary
     model = replace(config.model, vocabulary=vocabulary, source_vocabulary=0, tie="all")
-    with torch.device("meta"):
-        transformer = Transformer(model).train()
-    fixed = BYTES_A_WEIGHT * sum(p.numel() for p in transformer.parameters())
-    a_token = _bytes_a_token(transformer) * (2 if config.train.r_drop else 1)
+    with torch.device("meta" if model.kind == "transformer" else "cpu"):  # recurrent layers must know the lengths
+        network = kind_of(model)(model).train()
+    fixed = BYTES_A_WEIGHT * sum(p.numel() for p in network.parameters())
+    a_token = _bytes_a_token(network) * (2 if config.train.r_drop else 1)
     fewest = model.longest if model.shape == "decoder" else SENTENCE  # tokens that a batch must hold
     for pieces in (2**n for n in count()):
         tokens = config.train.tokens // pieces
@@ -83,7 +102,7 @@ def fewest_micro_batches(config: Config, device: torch.device, free: int = 0) ->
     raise AssertionError
 
 
-def _bytes_a_token(model: Transformer) -> float:
+def _bytes_a_token(model: Network) -> float:
     """What a target token, with its share of the source, keeps for the backward pass. Counted on tensors that are only
     shapes, so it takes no time and no memory.
     """
@@ -96,7 +115,7 @@ def _bytes_a_token(model: Transformer) -> float:
         return tensor
 
     sequences, length = 8, min(32, model.config.longest)
-    text = Packed.of([[0] * length] * sequences).to("meta")
+    text = Packed.of([[0] * length] * sequences).to(model.embedding.weight.device)
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         logits = model(*((text, text) if model.config.shape == "encoder-decoder" else (text,)))
         loss(logits, text.tokens, smoothing=0.1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from seq2see.config import Config
 from seq2see.errors import UserError
-from seq2see.model.transformer import Transformer
+from seq2see.model.network import Network
 from seq2see.text.batches import Batch, Batches, TensorBatch
 from seq2see.train.cost import operations, peak
 from seq2see.train.loss import Losses, divergence, loss
@@ -60,7 +60,7 @@ class Progress:
 
 
 class Trainer:
-    def __init__(self, config: Config, model: Transformer, batches: Callable[[int], Batches], world: World) -> None:
+    def __init__(self, config: Config, model: Network, batches: Callable[[int], Batches], world: World) -> None:
         self.config, self.model, self.batches, self.world = config, model, batches, world
         self.state = State()
         self.module = spread(model, world, config.train.shard)
@@ -76,7 +76,8 @@ class Trainer:
             groups, lr=0.0, betas=(train.beta1, train.beta2), eps=train.epsilon, fused=True
         )
         self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema else {}
-        compiled = train.compile and world.device.type == "cuda"
+        # A recurrent layer is one kernel already, or a loop that would be compiled anew for every length.
+        compiled = train.compile and world.device.type == "cuda" and config.model.kind == "transformer"
         self._losses = torch.compile(self._run, dynamic=False) if compiled else self._run
         self._feed: Iterator[_Step] | None = None
         self._sums = torch.zeros(

@@ -24,6 +24,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from seq2see.errors import UserError
+from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 
 T = TypeVar("T")
@@ -117,12 +119,14 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def spread(model: Transformer, world: World, shard: bool) -> nn.Module:
+def spread(model: Network, world: World, shard: bool) -> nn.Module:
     """What to call in training: the model itself, a replica that averages gradients (DDP), or its shards (FSDP)."""
     if world.size == 1:
         return model
     if not shard:
         return DistributedDataParallel(model, device_ids=[world.device] if world.device.type == "cuda" else None)
+    if not isinstance(model, Transformer):
+        raise UserError(f'train.shard is for Transformers, and model.kind is "{model.config.kind}": leave it out')
     mesh = init_device_mesh(world.device.type, (world.size,))
     for stack in (model.encoder, model.decoder):
         for block in stack.blocks if stack is not None else ():

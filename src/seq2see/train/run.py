@@ -35,7 +35,7 @@ from seq2see.directory import (
 )
 from seq2see.errors import UsageError, UserError
 from seq2see.files import written_whole
-from seq2see.model.transformer import Transformer
+from seq2see.model.kinds import kind_of
 from seq2see.presets import by_size, configuration
 from seq2see.text.check.pairs import Settings, check_pairs
 from seq2see.text.check.report import summary
@@ -184,7 +184,7 @@ def _run(config: Config, out: Path, world: World, display: Display, begun: Model
         world.wait()
 
     torch.manual_seed(config.train.seed)
-    model = Transformer(config.model).to(world.device)
+    model = kind_of(config.model)(config.model).to(world.device)
     if begun is not None:
         model.load_state_dict(begun.transformer.state_dict())
     trainer = Trainer(config, model, data.batches, world)
@@ -328,7 +328,8 @@ class _Run:
             save_weights(snapshot_file(self.out, self.state.step), tensors, torch.bfloat16)
 
     def _measure(self, values: Mapping[str, Tensor], most: int) -> Scores:
-        model = Transformer.from_weights(self.config.model, dict(values)).to(self.world.device).eval()
+        kind = kind_of(self.config.model)
+        model = kind.from_weights(self.config.model, dict(values)).to(self.world.device).eval()
         return validate(
             model, self.data.valid_batches, self.data.valid, self.data.tokenizers, self.trainer.precision, most
         )

@@ -8,7 +8,7 @@ import torch
 from seq2see.decode.engine import translations
 from seq2see.decode.session import Vocabulary
 from seq2see.evaluate.scores import bleu_and_chrf, score
-from seq2see.model.transformer import Transformer
+from seq2see.model.network import Network
 from seq2see.text.batches import Batches
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.loss import loss
@@ -30,7 +30,7 @@ class Scores:
 
 
 @torch.no_grad()
-def validation_loss(model: Transformer, batches: Batches, compute: ComputeIn) -> float:
+def validation_loss(model: Network, batches: Batches, compute: ComputeIn) -> float:
     """−ln p a target token, with the right words before it."""
     total = torch.zeros((), dtype=torch.float64)
     count = 0
@@ -44,7 +44,7 @@ def validation_loss(model: Transformer, batches: Batches, compute: ComputeIn) ->
 
 
 def validate(
-    model: Transformer, batches: Batches, pairs: Sequence[tuple[str, str]],
+    model: Network, batches: Batches, pairs: Sequence[tuple[str, str]],
     tokenizers: tuple[Tokenizer, Tokenizer], compute: ComputeIn, most: int,
 ) -> Scores:  # fmt: skip
     """Scores on the whole set by loss, and on its first pairs by translation."""
