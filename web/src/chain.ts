@@ -24,6 +24,7 @@ const at =
     lines.map((line) => ({ file, line }));
 const attention = at("model/attention.py");
 const layers = at("model/layers.py");
+const network = at("model/network.py");
 const transformer = at("model/transformer.py");
 
 const SELF = {
@@ -167,12 +168,12 @@ function entranceStages(stack: string, wiring: Wiring): Stage[] {
     {
       ...common, key: of("tokens"), name: "tokens", kind: "tokens",
       sentence: `The text is cut into tokens, and each token has a number, its id.${shifted}`,
-      shows: [of("tokens")], code: transformer('ids = taps("tokens", tokens.tokens)'),
+      shows: [of("tokens")], code: network('ids = taps("tokens", tokens.tokens)'),
     },
     {
       ...common, key: of("embedded"), name: "embedding",
       sentence: `Each id picks its row of a learned table: one static vector a word, an average over all that it meant in training${config.scale_embeddings ? "; times √width, so that it outweighs the position" : ""}.`,
-      shows: [of("embedded")], code: transformer("return table(ids) * (math.sqrt(self.config.width) if self.config.scale_embeddings else 1.0)"),
+      shows: [of("embedded")], code: network("return table(ids) * (math.sqrt(self.config.width) if self.config.scale_embeddings else 1.0)"),
     },
     ...(placed
       ? [{
@@ -192,7 +193,7 @@ function exitStages(config: ModelConfig): Stage[] {
       ...common, key: "logits", name: "linear",
       sentence: "The last vector against every token’s vector: how well each token of the vocabulary would fit next.",
       shows: ["decoder.vectors", "logits"],
-      code: transformer(config.tie === "none" ? "logits = self.unembedding(vectors)" : "logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)"),
+      code: network(config.tie === "none" ? "logits = self.unembedding(vectors)" : "logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)"),
     },
     {
       ...common, key: "probabilities", name: "softmax", sentence: "Once more e to the power of each, divided by the sum: a probability for every token.",
