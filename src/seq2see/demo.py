@@ -82,7 +82,7 @@ def main() -> None:
     console.print(f"\n{time.perf_counter() - began:.0f} s in all. Next:")
     grid = Table.grid(padding=(0, 2))
     for command, what in (
-        (f'seq2see translate --model {options.out} "The girl ate an apple."', "your own sentences"),
+        (f'seq2see translate --model {options.out} "Who are you?"', "your own sentences"),
         (f'seq2see explain --model {options.out} "How are you?"', "why it said so"),
         (f"seq2see explore --model {options.out}", "every number, in the browser"),
         (f"seq2see runs {options.out}", "how the training went"),
