@@ -9,7 +9,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,60 +16,26 @@ from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 import seq2see
-from seq2see.directory import BUNDLED
 from seq2see.look import contributions, flow
 from seq2see.look.explain import Explanation
 from seq2see.serve.app import create
 from seq2see.serve.page import FOLDER
 from seq2see.serve.workers import Limits
+from tests.browser import NEEDED, watched
 from tests.models import TINY, save, tiny_model
 from tests.test_serve import serving
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
-    pytest.mark.skipif(not (FOLDER / "index.html").is_file(), reason='the page is not built: "make page"'),
-    pytest.mark.skipif(not (BUNDLED / "config.toml").is_file(), reason="the bundled model is not here"),
-]
-
+pytestmark = NEEDED
 TEXT = "I like eating ice-cream"
 VIEWS = ("translate", "walk", "heads", "microscope")
-QUIET = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with serving(create({"bundled": None})) as client:
-        client.get("/api/models").raise_for_status()
-        yield str(client.base_url)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page on which nothing may go wrong unnoticed: no error, no refused script or style, no request to elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda r: None if r.url.startswith(("http://127.0.0.1", "blob:")) else complaints.append(r.url))
-    yield page
-    context.close()
-    assert not complaints
+    yield from watched(browser, still=True)
 
 
 @pytest.fixture(scope="module")

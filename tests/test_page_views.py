@@ -6,7 +6,6 @@ Chromium through Playwright; skipped where there is no Chromium or the page is n
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,19 +24,14 @@ from seq2see.look.changes import changes
 from seq2see.look.explain import Explanation, again, explain
 from seq2see.look.intervene import Where, attending, attending_uniformly, patching, scaling, without
 from seq2see.serve.app import create
-from seq2see.serve.single import FOLDER, embedded, page, write_page
+from seq2see.serve.single import embedded, page, write_page
 from seq2see.train.history import History
+from tests.browser import NEEDED, watched
 from tests.test_serve import serving
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
-    pytest.mark.skipif(not (FOLDER / "index.html").is_file(), reason="the page is not built: run make setup"),
-    pytest.mark.skipif(not (BUNDLED / "config.toml").is_file(), reason="the bundled model is not here"),
-]
+pytestmark = NEEDED
 TEXT, OTHER = "I like eating ice-cream", "I like eating mangoes"
-Page = Any  # playwright's, which may be missing
+Page = Any
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +44,9 @@ def before(model: Model) -> Explanation:
     return explain(model, TEXT, search=Search())
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with serving(create({"bundled": None})) as client:
-        client.get("/api/models").raise_for_status()
-        yield str(client.base_url)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Page]:
-    """A page on which nothing may go wrong unnoticed, nor ask anything of elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    tab = context.new_page()
-    complaints: list[str] = []
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    local = ("http://127.0.0.1", "file://", "blob:", "data:")
-    tab.on("request", lambda r: None if r.url.startswith(local) else complaints.append(r.url))
-    yield tab
-    context.close()
-    assert not complaints
+    yield from watched(browser)
 
 
 def shifts(tab: Page, count: int) -> list[float]:

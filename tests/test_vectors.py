@@ -47,7 +47,7 @@ def table(vectors: Vectors, measure: str) -> list[list[float]]:
 def test_the_notes_two_features() -> None:
     assert table(NOTES, "dot") == [[17, 12, 3], [12, 9, 0], [3, 0, 9]]
     assert table(NOTES, "cosine") == [[1, 0.970, 0.243], [0.970, 1, 0], [0.243, 0, 1]]
-    assert [row[0] for row in table(NOTES, "scaled-dot")][1:] == [8.485, 2.121]
+    assert [row[0] for row in table(NOTES, "scaled")][1:] == [8.485, 2.121]
     assert [near.word for near in NOTES.near("cherry")] == ["orange", "phone"]
 
 
@@ -57,7 +57,7 @@ def test_the_notes_three_features() -> None:
     assert dots.diagonal().tolist() == [9, 16, 8, 4, 9]
     assert dots[2].tolist() == [6, 8, 8, 0, 0]
     assert dots[3, 4] == 6
-    scaled = words.similarity(words.words, measure="scaled-dot")  # over √3, where the notes write √5
+    scaled = words.similarity(words.words, measure="scaled")  # over √3, where the notes write √5
     assert [round(float(scaled[i]), 2) for i in ((0, 0), (2, 0), (1, 1), (2, 2), (3, 3))] == [
         5.20,
         3.46,

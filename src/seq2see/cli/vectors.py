@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 vectors_app = typer.Typer(help="Words to numbers: fit vectors on your text, and ask them.", no_args_is_help=True)
 
 Method = Literal["word2vec", "tf-idf", "one-hot"]
-Shown = Literal["dot", "cosine", "scaled-dot", "all"]
+Shown = Literal["dot", "cosine", "scaled", "all"]
 _LEARNING = "Word2Vec"
 File = Annotated[
     Path, typer.Option("--vectors", "-v", help="The vectors: .safetensors, or word2vec's text format as .txt or .vec.")
@@ -143,7 +143,7 @@ def similarity(
     if as_json:
         typer.echo(json.dumps({"words": chosen} | {k: v.tolist() for k, v in tables.items()}, ensure_ascii=False))
         return
-    titles = {"dot": "dot product", "cosine": "cosine", "scaled-dot": f"dot product / √{made.width:,}"}
+    titles = {"dot": "dot product", "cosine": "cosine", "scaled": f"dot product / √{made.width:,}"}
     for name, table in tables.items():
         _print_table(titles[name], chosen, table)
 

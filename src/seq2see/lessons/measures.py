@@ -16,7 +16,7 @@ from seq2see.lessons.models import bundled, read, reader
 from seq2see.lessons.pictures import heat, panels, save
 from seq2see.lessons.tables import Features, Table, as_table, as_tensor
 from seq2see.lessons.telling import Grid, Story, matrix
-from seq2see.look.similarity import compared
+from seq2see.vectors.similarity import MEASURES, similarities
 
 WORDS: Features = {"cherry": (1, 4), "orange": (0, 3), "phone": (3, 0)}
 DOCUMENT: Features = {"orange": (0, 3, 0), "phone": (4, 0, 0), "apple": (2, 2, 0), "and": (0, 0, 2), "an": (0, 0, 3)}
@@ -59,7 +59,7 @@ def similarity(
 
 
 def alike(words: Sequence[str], vectors: Tensor) -> Alike:
-    dot, cosine, scaled = (as_table(compared(vectors, measure)) for measure in ("dot", "cosine", "scaled"))
+    dot, cosine, scaled = (as_table(similarities(vectors, vectors, measure)) for measure in MEASURES)
     return Alike(tuple(words), vectors.shape[-1], dot, cosine, scaled)
 
 

@@ -1,9 +1,7 @@
 """How near vectors are: of the tokens of one sentence at any place, and of one word in several sentences."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -16,8 +14,8 @@ from seq2see.look.trace import trace
 from seq2see.model.layout import Packed
 from seq2see.text.pieces import Piece
 from seq2see.text.words import marks_apart
-
-Measure = Literal["dot", "cosine", "scaled"]
+from seq2see.vectors.similarity import Measure
+from seq2see.vectors.similarity import similarities as table
 
 
 def similarities(e: Explanation, place: str, measure: Measure = "cosine") -> Tensor:
@@ -30,16 +28,8 @@ def similarities(e: Explanation, place: str, measure: Measure = "cosine") -> Ten
     if len(axes) < 2 or "token" not in axes[0]:
         known = [name for name in e.trace.names() if e.trace.quantity(name).axes == ("token", "width")]
         raise UsageError(f'"{place}" has no vector of each token: {nearest(place, known)}')
-    return compared(e.trace[place, 0].float().cpu().flatten(1), measure)
-
-
-def compared(x: Tensor, measure: Measure) -> Tensor:
-    """All rows against all, [n, width] → [n, n]."""
-    if measure not in get_args(Measure):
-        raise UsageError(f'"{measure}" is no measure: {nearest(measure, get_args(Measure))}')
-    if measure == "cosine":
-        x = F.normalize(x, dim=-1)
-    return x @ x.T / (math.sqrt(x.shape[-1]) if measure == "scaled" else 1.0)
+    vectors = e.trace[place, 0].float().cpu().flatten(1)
+    return table(vectors, vectors, measure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +84,7 @@ def senses(model: Model, word: str, sentences: Sequence[str]) -> Senses:
         ]
     )  # [places, n, width]
     static = vectors[0, 0]
-    near = torch.stack([compared(x, "cosine") for x in vectors])
+    near = torch.stack([table(x, x, "cosine") for x in vectors])
     return Senses(
         word, tuple(sentences[number] for number, _ in found), places, vectors, static, near,
         F.cosine_similarity(vectors, static.expand_as(vectors), dim=-1),

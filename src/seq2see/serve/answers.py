@@ -21,6 +21,7 @@ from seq2see.serve.tensors import Floats, floats
 from seq2see.serve.workers import Clock, Limits, Refusal, near
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.history import History, thinned
+from seq2see.vectors.similarity import Measure
 
 
 class Answers:
@@ -149,7 +150,7 @@ class Answers:
                 )
             return self._floats(flow.ablations(e, attention), index)
 
-    def similarities(self, id: str, place: str, measure: similarity.Measure, index: str, clock: Clock) -> Floats:
+    def similarities(self, id: str, place: str, measure: Measure, index: str, clock: Clock) -> Floats:
         with self._explained(id, clock) as e:
             return self._floats(similarity.similarities(e, place, measure), index)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seq2see.errors import UsageError, nearest
 
-Measure = Literal["dot", "cosine", "scaled-dot"]
+Measure = Literal["dot", "cosine", "scaled"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
@@ -21,7 +21,7 @@ def similarities(rows: Tensor, columns: Tensor, measure: Measure = "cosine") -> 
     dots = rows @ columns.T
     if measure == "dot":
         return dots
-    if measure == "scaled-dot":
+    if measure == "scaled":
         return dots / math.sqrt(rows.shape[1])
     if measure == "cosine":
         lengths = rows.norm(dim=1)[:, None] * columns.norm(dim=1)  # [n, m]
