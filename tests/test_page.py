@@ -148,6 +148,18 @@ def test_every_value_of_a_whole_walk_is_the_traces(page: Page, address: str, exp
     assert names - seen == {"encoder.tokens", "decoder.tokens"}, "quantities that no stage shows"
 
 
+def test_no_press_of_the_space_bar_is_lost(page: Page, address: str) -> None:
+    settled(page, f"{address}/#/walk")
+    page.evaluate("""() => {  // pressed anew in the very moment the page shows the next stage
+        const press = () => document.body.dispatchEvent(new KeyboardEvent("keydown", { key: " ", bubbles: true }));
+        const watch = new MutationObserver(() => /^29 of/.test(count.textContent) ? watch.disconnect() : press());
+        const count = document.querySelector(".count");
+        watch.observe(count, { characterData: true, childList: true, subtree: true });
+        press();
+    }""")
+    expect(page.locator(".count")).to_have_text(re.compile("^29 of"))
+
+
 def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int | None) -> None:
     with matrix.page.expect_download() as download:
         matrix.get_by_role("button", name="csv").click()

@@ -1,5 +1,5 @@
 // The keyboard: what works in every view, and the page that tells it.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelCard } from "./api";
 import { toggleTheme } from "./hooks";
 import { address, go, type Changes } from "./state";
@@ -69,6 +69,21 @@ export function useKeys(card: ModelCard, views: readonly string[], rows: number,
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, [card, views, rows, help]);
+}
+
+/** The space bar, Shift with it going back, where nothing that takes it has the focus. Set before the screen is painted: a press
+ * that follows at once must act on what is seen. */
+export function useSpace(press: (isBack: boolean) => void): void {
+  useLayoutEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      const target = event.target as HTMLElement;
+      if (event.key !== " " || /^(textarea|input|select|button|a)$/i.test(target.tagName) || event.defaultPrevented) return;
+      event.preventDefault();
+      press(event.shiftKey);
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  });
 }
 
 export function Help({ onClose }: { onClose: () => void }) {

@@ -2,11 +2,12 @@
 // against, their scores, weights and values. Play takes the row through, key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Manifest } from "../api";
-import { parsePlace } from "../operands";
 import { colourOf, css } from "../colour";
 import { present, reducedMotion, useLoaded, usePalette } from "../hooks";
 import { WithInspector } from "../inspector";
+import { useSpace } from "../keys";
 import { percent, short } from "../numbers";
+import { parsePlace } from "../operands";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
@@ -108,17 +109,7 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
     const timer = setTimeout(forward, reducedMotion() ? 0 : PACE);
     return () => clearTimeout(timer);
   }, [playing, shown]);
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      const target = event.target as HTMLElement;
-      if (event.key !== " " || /^(textarea|input|select|button|a)$/i.test(target.tagName) || event.defaultPrevented) return;
-      event.preventDefault();
-      if (event.shiftKey) setShown((now) => (now === null ? last : now > 1 ? now - 1 : null));
-      else forward();
-    };
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, [last]);
+  useSpace((isBack) => (isBack ? setShown((now) => (now === null ? last : now > 1 ? now - 1 : null)) : forward()));
 
   const data = present(loaded);
   if (loaded.state === "failed") return <Failed error={loaded.error} />;

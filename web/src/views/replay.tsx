@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { source, type Manifest, type ModelCard } from "../api";
 import { present, reducedMotion, useLoaded } from "../hooks";
+import { useSpace } from "../keys";
 import { Matrix, Thumbnail } from "../matrix/Matrix";
 import { mean, percent } from "../numbers";
 import { questionOf, useSession } from "../session";
@@ -84,16 +85,7 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
     if (!playing && at === steps.length - 1) show(0);
     setPlaying(!playing);
   };
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      const target = event.target as HTMLElement;
-      if (event.key !== " " || /^(textarea|input|select|button|a)$/i.test(target.tagName) || event.defaultPrevented) return;
-      event.preventDefault();
-      press();
-    };
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  });
+  useSpace(press);
 
   return (
     <div class="stack">

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { chain, groupName, type Stage } from "../chain";
 import { reducedMotion } from "../hooks";
 import { WithInspector } from "../inspector";
+import { useSpace } from "../keys";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
@@ -21,16 +22,7 @@ export function Walk() {
   const stage = stages[at];
   const to = (index: number): void => go({ stage: stages[Math.min(stages.length - 1, Math.max(0, index))].key, cell: "" });
 
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      const target = event.target as HTMLElement;
-      if (event.key !== " " || /^(textarea|input|select|button|a)$/i.test(target.tagName) || event.defaultPrevented) return;
-      event.preventDefault();
-      to(at + (event.shiftKey ? -1 : 1));
-    };
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, [at, stages]);
+  useSpace((isBack) => to(at + (isBack ? -1 : 1)));
 
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
