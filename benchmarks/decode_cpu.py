@@ -29,8 +29,9 @@ from seq2see.decode.engine import search
 from seq2see.decode.int8 import quantised
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, Vocabulary
+from seq2see.decode.weights import laid_out
 from seq2see.exchange.huggingface import from_huggingface
-from seq2see.model.transformer import Transformer
+from seq2see.model.network import Network
 
 VOCABULARY, START, END = 16_000, 1, 2
 IN, OUT = 24, 64
@@ -55,7 +56,7 @@ def marian() -> Any:
     ).eval()  # fmt: skip
 
 
-def ours(model: Transformer) -> Run:
+def ours(model: Network) -> Run:
     def run(sources: list[list[int]], beam: int) -> int:
         requests = [Request(i, source, [START], OUT) for i, source in enumerate(sources)]
         words = Vocabulary(START, END, banned=(0, END))
@@ -113,7 +114,9 @@ def build(name: str, threads: int) -> Run:
     if maker == "CTranslate2":
         return ctranslate2(theirs, precision, threads)
     model = from_huggingface(theirs)
-    return ours({"float32": model.float, "bf16": model.bfloat16, "int8": lambda: quantised(model)}[precision]())
+    if precision == "int8":
+        return ours(quantised(model))
+    return ours(laid_out(model.bfloat16() if precision == "bf16" else model))
 
 
 def work(name: str, threads: int, asked: Connection) -> None:
@@ -121,8 +124,7 @@ def work(name: str, threads: int, asked: Connection) -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(threads)
     run = build(name, threads)
-    while True:
-        sources, beam = asked.recv()
+    for sources, beam in iter(asked.recv, None):
         start = time.perf_counter()
         written = run(sources, beam)
         asked.send((written, time.perf_counter() - start))
@@ -182,7 +184,10 @@ def main() -> None:
         print("CTranslate2 is not installed: pip install ctranslate2", flush=True)
     names = [name for name in NAMES if options.only in name and (find_spec("ctranslate2") or "CTr" not in name)]
     cases = [(n, k) for n, k in CASES if options.batch in (0, n) and options.beam in (0, k)]
-    rows = measure([Contender(name, options.threads) for name in names], options.rounds, cases)
+    contenders = [Contender(name, options.threads) for name in names]
+    rows = measure(contenders, options.rounds, cases)
+    for one in contenders:
+        one.pipe.send(None)
     about = {"threads": options.threads, "torch": torch.__version__, "transformers": transformers.__version__}
     print(json.dumps({"benchmark": "decode_cpu", **about, "rows": rows}))
 

@@ -17,9 +17,10 @@ from seq2see.decode import engine, session
 from seq2see.decode.engine import continuations, search, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.sampling import candidates
-from seq2see.decode.search import Hypothesis, Search, SearchOptions, largest
+from seq2see.decode.search import Beam, Hypothesis, Search, SearchOptions, largest
 from seq2see.decode.session import Manner, Request, Vocabulary
 from seq2see.decode.text import Chat, readable
+from seq2see.decode.weights import laid_out
 from seq2see.directory import Model, load, save_config, save_tokenizers, save_weights
 from seq2see.errors import UsageError, UserError
 from seq2see.exchange.huggingface import from_huggingface
@@ -37,6 +38,7 @@ from seq2see.model.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.text.pieces import cut_points
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.precision import bf16_works
 from tests.parity import gpt2, llama, marian, padded
 
 START, END = 1, 2
@@ -227,6 +229,45 @@ def test_the_largest_are_found_as_topk_finds_them() -> None:
     for n in (1, 4, 16):
         values, places = largest(x, n)
         assert torch.equal(values, x.topk(n)[0]) and torch.equal(places, x.topk(n)[1])
+
+
+def chances(**logprobs: float) -> Tensor:
+    """Those of a next token with these log-probabilities; what is left is shared by thousands of others."""
+    names = {"end": END, "a": 3, "b": 4, "c": 5}
+    probabilities = torch.zeros(8000)
+    for name, logprob in logprobs.items():
+        probabilities[names[name]] = math.exp(logprob)
+    probabilities[100:] = (1 - probabilities.sum()) / 7900
+    return probabilities.log()
+
+
+def test_a_beam_goes_on_while_it_may_beat_its_worst_finished_hypothesis() -> None:
+    beam = Beam(Search(beam=2, nbest=2, length_penalty=0.0), 1, 6, END, torch.tensor([], dtype=torch.int64))
+    beam.admit(slice(0, 1), torch.tensor([6]), None)
+    for step in (
+        [chances(a=-0.6, end=-1.0, b=-3.0)],  # finished: −1
+        [chances(c=-1.4, end=-4.4), chances()],  # and −5, while "a c" at −2 beats that one, but not the other
+        [chances(end=-0.1), chances()],  # "a c" ends at −2.1
+    ):
+        assert not bool(beam.done[0])
+        beam.choose(torch.stack(step), slice(0, 1))
+    assert bool(beam.done[0])
+    best, second = beam.hypotheses(0)
+    assert (best.tokens, second.tokens) == ((), (3, 5))
+    assert (best.score, second.score) == pytest.approx((-1.0, -2.1), abs=1e-4)
+
+
+def test_a_row_that_idles_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows of four are in use for hundreds of steps; the fourth must not run off the table of positions."""
+    m = model(replace(TRANSLATORS["learned, norm first"], longest=33))
+    sources = [[7, 8, 9, END]] * 40
+    (expected, *_) = translations(m, sources[:1], WORDS, Search(longest=30))
+    for asking in (engine, session):
+        monkeypatch.setattr(
+            asking, "manner_on", lambda device: Manner(static=True, captured=False, rows=3, tokens=10**6, look=8)
+        )
+    found = translations(m, sources, WORDS, Search(longest=30))
+    assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in expected]] * 40
 
 
 # Against Hugging Face
@@ -592,6 +633,36 @@ def test_what_cannot_be_meant_is_refused() -> None:
             Search(**wrong)
     with pytest.raises(UsageError, match="beam of 40 looks at 80"):
         translations(model(), [[5]], WORDS, Search(beam=40))
+
+
+# How weights lie
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_weights_laid_out_for_decoding_compute_the_same(name: str, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and not bf16_works():
+        pytest.skip("no bf16 here")
+    m = model(TRANSLATORS[name]).to(dtype)
+    sources, targets = (
+        Packed.of(sentences(8)),
+        Packed.of([[START, *sentence[:-1]] for sentence in sentences(8, seed=1)]),
+    )
+    with torch.inference_mode():
+        before = m(sources, targets)
+        weights = {name: weight.clone() for name, weight in m.state_dict().items()}
+        after = laid_out(m)(sources, targets)
+    tolerance = 1e-5 if dtype == torch.float32 else 0.05
+    torch.testing.assert_close(after, before, rtol=tolerance, atol=tolerance)
+    assert all(torch.equal(weight, weights[name]) for name, weight in m.state_dict().items())
+
+
+def test_a_loaded_model_has_its_matrices_turned_round(tmp_path: Path) -> None:
+    saved(tmp_path, PAPER, [HINDI])
+    network = load(tmp_path).transformer
+    assert isinstance(network, Transformer) and network.decoder is not None
+    assert network.decoder.blocks[0].feed_forward.expand.weight.T.is_contiguous()
+    assert network.embedding.weight.T.is_contiguous()  # which makes the logits
 
 
 # 8 bits

@@ -32,6 +32,7 @@ from seq2see.model.transformer import Transformer
 
 HIDDEN = float("-inf")
 BUCKET = 64  # where shapes are static, the window grows by so many places at a time
+MANY = 16  # sentences whose single queries a CPU answers faster in three steps than by PyTorch's attention
 CLOSE_UP = 12  # steps of a beam after which places that nobody looks at are closed up
 
 
@@ -234,7 +235,10 @@ class Kept:
         assert self.keys is not None and self.values is not None
         for table, new in ((self.keys, k), (self.values, v)):
             new = new.view(now.size, self.cache.beam, *new.shape[1:]).transpose(1, 2)  # [S, G, k, d]
-            table[: now.size].index_copy_(2, self.cache.place, new)
+            if self.cache.static:  # a captured step writes wherever the device says
+                table[: now.size].index_copy_(2, self.cache.place, new)
+            else:
+                table[: now.size].narrow(2, self.cache.next, self.cache.beam).copy_(new)
 
     def recall(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
         """q is [S · k, H, d], and so is what the heads find."""
@@ -247,7 +251,11 @@ class Kept:
         size, beam, group = now.size, self.cache.beam, self.cache.group
         if group == 1:
             q = q.view(size, beam, *q.shape[1:]).transpose(1, 2)  # [S, H, k, d]
-            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            if beam == 1 and size >= MANY and q.device.type == "cpu" and q.dtype == torch.float32:
+                scores = (q @ k.mT).mul_(q.shape[-1] ** -0.5)
+                heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ v
+            else:
+                heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
             return heads.transpose(1, 2).flatten(0, 1)
         # Heads that share keys and values are so many more queries.
         q = q.view(size, beam, k.shape[1], group, -1).permute(0, 2, 3, 1, 4).flatten(2, 3)  # [S, G, group · k, d]

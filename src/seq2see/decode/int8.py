@@ -4,18 +4,13 @@ Each row of a weight matrix has its own scale, and so has each row of the input,
 depend on its neighbours in the batch. Weights on disk stay as they are.
 """
 
-from copy import copy
-from typing import TypeVar
-
 import torch
 from torch import Tensor, nn
 
+from seq2see.decode.weights import with_linear
 from seq2see.errors import UsageError
-from seq2see.model.layers import StackedLinear
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class Int8Linear(nn.Module):
@@ -23,53 +18,29 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        scale = weight.abs().amax(1, keepdim=True).clamp_(min=1e-30) / 127
-        self.rounded = (
-            (weight / scale).round().to(torch.int8).T
-        )  # [in, out]; a view, which is what the kernel likes best
-        self.scale = scale.T.contiguous()  # [1, out]
+        most = weight.abs().amax(1, keepdim=True).clamp_(min=1e-30)  # [out, 1]
+        self.rounded = (weight * (127 / most)).round_().to(torch.int8).contiguous()  # [out, in]
+        self.scale = (most / 127**2).T.contiguous()  # [1, out]
         self.bias = bias
+        self.top = torch.tensor(127.0)  # as a number, it would be two operations to divide
 
     def forward(self, x: Tensor) -> Tensor:
-        # At least so much, for 0 / 0 of a row of zeros would be no number. (vector_norm is ten times as slow.)
-        scale = x.abs().amax(-1, keepdim=True).clamp_(min=1e-30).div_(127)
-        whole = torch._int_mm((x / scale).round_().to(torch.int8), self.rounded)
+        most = x.abs().amax(-1, keepdim=True)  # (vector_norm is ten times as slow)
+        # A row of zeros becomes 0 · ∞, which is some whole number, and then that number times 0.
+        rounded = (x * (self.top / most)).round_().to(torch.int8)
+        # The kernel likes the larger matrix first, if the smaller is not all too small and the sums are long.
+        if len(x) >= 16 and x.shape[1] > len(self.rounded):
+            whole = torch._int_mm(self.rounded, rounded.T).T
+        else:
+            whole = torch._int_mm(rounded, self.rounded.T)
         y = whole * self.scale
-        return y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
+        return y.mul_(most) if self.bias is None else torch.addcmul(self.bias, y, most)
 
 
-class Int8StackedLinear(Int8Linear):
-    def __init__(self, linear: StackedLinear) -> None:
-        super().__init__(linear.weight, linear.bias)
-        self.heads, self.head_width = linear.heads, linear.head_width
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        return super().forward(x).unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
-
-
-@torch.no_grad()
-def quantised(model: Network) -> Transformer:
+def quantised(model: Network) -> Network:
     """A copy of the model whose linear maps, and the table that makes the logits, are in 8 bits. It can only decode."""
     if not isinstance(model, Transformer):
         raise UsageError(f'8-bit decoding is for Transformers, and this model is of the kind "{model.config.kind}"')
     if model.embedding.weight.is_cuda:
         raise UsageError("8-bit decoding is for a CPU, and this model is on a GPU: there bf16 is as fast")
-    less = _copied(model)
-    table = model.embedding.weight if model.unembedding is None else model.unembedding.weight
-    less.unembedding = Int8Linear(table, model.unembedding_bias)  # type: ignore[assignment]
-    less.unembedding_bias = None
-    return less
-
-
-def _copied(module: M) -> M:
-    """A copy of a tree of modules, its linear maps in 8 bits, all else shared with the original."""
-    less = copy(module)
-    less._modules, less._parameters = dict(module._modules), dict(module._parameters)
-    for name, child in module._modules.items():
-        if isinstance(child, StackedLinear):
-            less._modules[name] = Int8StackedLinear(child)
-        elif isinstance(child, nn.Linear):
-            less._modules[name] = Int8Linear(child.weight, child.bias)
-        elif child is not None:
-            less._modules[name] = _copied(child)
-    return less
+    return with_linear(model, Int8Linear)

@@ -143,22 +143,21 @@ class Picker:
             self.uniforms[rows, : uniforms.shape[1]] = uniforms
 
     def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
-        logits = logits.float()  # [S, V]
-        whole = logits.logsumexp(-1, keepdim=True)
+        logprobs = logits.log_softmax(-1, torch.float32)  # [S, V]
         if len(self.banned):
-            logits = logits.index_fill(1, self.banned, -torch.inf)
+            logprobs.index_fill_(1, self.banned, -torch.inf)
         at = self.count[rows, None]  # [S, 1]
         if self.search.temperature > 0:
-            tokens = draw(candidates(logits, self.search), self.uniforms[rows].gather(1, at))  # [S, 1]
+            tokens = draw(candidates(logprobs, self.search), self.uniforms[rows].gather(1, at))  # [S, 1]
         else:
-            tokens = largest(logits, 1)[1]
+            tokens = largest(logprobs, 1)[1]
         self.tokens[rows].scatter_(1, at, tokens)
-        self.logprobs[rows].scatter_(1, at, logits.gather(1, tokens) - whole)
+        self.logprobs[rows].scatter_(1, at, logprobs.gather(1, tokens))
         if self.search.alternatives:
-            best, others = logits.topk(self.search.alternatives)
+            best, others = logprobs.topk(self.search.alternatives)
             deep = at[:, :, None].expand(-1, -1, self.search.alternatives)
             self.others[rows].scatter_(1, deep, others[:, None])
-            self.other_logprobs[rows].scatter_(1, deep, (best - whole)[:, None])
+            self.other_logprobs[rows].scatter_(1, deep, best[:, None])
         count, done = self.count[rows], self.done[rows]
         count += ~done
         done |= (tokens[:, 0] == self.end) | (count >= self.limit[rows])
@@ -226,13 +225,12 @@ class Beam:
 
     def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
         k, size = self.k, rows.stop - rows.start
-        logits = logits.float()
         each = len(logits) // size  # hypotheses that the logits are of: 1 at the start, then k
-        whole = logits.logsumexp(-1, keepdim=True)
+        all_of_them = logits.log_softmax(-1, torch.float32)
         if len(self.banned):
-            logits = logits.index_fill(1, self.banned, -torch.inf)
-        best, tokens = largest(logits, 2 * k)  # [S · each, 2k]: of all 2k that are wanted, none can be missing
-        logprobs = (best - whole).view(size, each * 2 * k)
+            all_of_them.index_fill_(1, self.banned, -torch.inf)
+        best, tokens = largest(all_of_them, 2 * k)  # [S · each, 2k]: of all 2k that are wanted, none can be missing
+        logprobs = best.view(size, each * 2 * k)
         total = logprobs + self.scores[rows, :each].repeat_interleave(2 * k, dim=1)
         total, index = total.topk(2 * k)  # [S, 2k]
         parents = index // (2 * k)

@@ -41,7 +41,7 @@ class Manner:
     look: int  # steps after which the host looks who is done: on a GPU that means waiting
 
 
-ON_CPU = Manner(static=False, captured=False, rows=64, tokens=8192, look=1)
+ON_CPU = Manner(static=False, captured=False, rows=128, tokens=8192, look=1)
 ON_CUDA = Manner(static=True, captured=True, rows=512, tokens=1 << 17, look=8)
 
 

@@ -46,6 +46,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Dropout(nn.Dropout):
+    """Sets numbers to 0 at random while training. A decoder comes by dozens of times a step, and is not kept."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        dropped: Tensor = super().__call__(x) if self.training else x
+        return dropped
+
+
 class LayerNorm(nn.LayerNorm):
     """(x − mean) / √(variance + ε) · γ + β over the width of each token."""
 
@@ -170,7 +178,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.dropout = nn.Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.activation_dropout)
         bias = config.feed_forward_bias
         gated = config.activation == "swiglu"
         self.expand = nn.Linear(config.width, config.feed_forward, bias=bias)
@@ -194,7 +202,7 @@ class AddAndNorm(nn.Module):
         super().__init__()
         self.first = config.norm_first
         self.norm = norm(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], taps: Taps) -> Tensor:
         if self.first:

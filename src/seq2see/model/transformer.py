@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.model.initial import initialise
-from seq2see.model.layers import Block, Pasts, norm
+from seq2see.model.layers import Block, Dropout, Pasts, norm
 from seq2see.model.layout import Layout, Packed
 from seq2see.model.network import Network
 from seq2see.model.positions import rotation, sinusoids
@@ -31,7 +31,7 @@ class Stack(nn.Module):
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.register_buffer("waves", self._sinusoids(config.longest), persistent=False)
         self.embedding_norm = norm(config) if config.embedding_norm else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, causal, cross) for _ in range(layers))
         # Blocks that norm first leave the last sum without one.
         self.final_norm = norm(config) if config.norm_first else None

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from seq2see.errors import UserError, nearest
 from seq2see.vectors.reading import Reading, read
@@ -95,6 +96,7 @@ class _Training:
         # Whole numbers, since the running sum of a large vocabulary needs more digits than some devices have.
         heap = text.counts.double().pow(0.75).cumsum(0)
         self.heap = (heap / heap[-1] * 2**31).round().long().to(device)  # [words]
+        self.times = torch.zeros(len(text.words), device=device)
         places = torch.arange(SPAN + 2 * settings.window, device=device) - settings.window
         self.distance = (torch.arange(SPAN, device=device)[:, None] - places).abs()  # [L, H]
 
@@ -140,7 +142,7 @@ class _Training:
         drawn = torch.randint(1, 2**31 + 1, (count, SHARED), generator=self.random, device=self.device)
         negatives = torch.searchsorted(self.heap, drawn)  # [S, K]
         targets = torch.cat([contexts[:, centres], negatives], 1)  # [S, L + K]
-        x, y = self.inputs[contexts], self.outputs[targets]  # [S, H, D], [S, L + K, D]
+        x, y = embedding(contexts, self.inputs), embedding(targets, self.outputs)  # [S, H, D], [S, L + K, D]
         scales = self._scale(contexts) * lr, self._scale(targets) * lr
         moves = gradients(x, y, pairs, self.settings.negatives, *scales)
         self.inputs.index_add_(0, contexts.flatten(), moves[0].flatten(0, 1))
@@ -148,12 +150,12 @@ class _Training:
 
     def _scale(self, ids: Tensor) -> Tensor:
         """How far each place may move its word, 1 for a word with few places in this step."""
+        # Not bincount, for which the host would wait for a GPU; and only the words of this step are set to 0.
         places = ids.flatten()
-        # Not bincount, for which the host would wait for a GPU.
-        times = torch.zeros(len(self.heap), device=self.device).index_add_(0, places, torch.ones_like(places).float())[
-            ids
-        ]
-        return (MOST / times).clamp(max=1)
+        times = self.times.index_fill_(0, places, 0.0).index_add_(
+            0, places, torch.ones(len(places), device=self.device)
+        )
+        return (MOST / times.index_select(0, places).view(ids.shape)).clamp_(max=1)
 
 
 Gradients = Callable[[Tensor, Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]
