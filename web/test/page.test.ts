@@ -13,7 +13,7 @@ import { DEFAULTS, format, parse } from "../src/state";
 import { treeOf } from "../src/views/beam";
 
 const CONFIG: ModelConfig = {
-  shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
+  kind: "transformer", shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
   activation: "relu", norm: "layer", norm_first: true, norm_epsilon: 1e-5, positions: "sinusoidal", segments: 0, embedding_norm: false,
   scale_embeddings: true, tie: "target", output_bias: false, vocabulary: 20,
 }; // prettier-ignore

@@ -44,7 +44,7 @@ test("interventions are asked for as the server takes them", () => {
 
 test("interventions are told in words of the sentence", () => {
   assert.deepEqual(
-    ALL.map((one) => told(one, MANIFEST)),
+    ALL.map((one) => told(one, MANIFEST, 8)),
     [
       "decoder layer 1, cross-attention: head 3 off",
       "encoder layer 0, self-attention: all heads averaged, for “tea”",
