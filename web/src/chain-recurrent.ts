@@ -30,7 +30,7 @@ function betweenStages(config: ModelConfig): Stage[] {
       {
         ...common, key: "handed", name: "the last state", shows: layersOf(config, "encoder").map((layer) => `${layer}.states`),
         sentence: `The first row, read last, is all that the decoder gets, of each layer: ${config.width} numbers (and as many of c), however long the sentence was. There is no attention; what these numbers have lost is lost.`,
-        code: recurrent("kept.append(torch.stack([states[last], state[:, 1]], dim=1))  # what is shown may have been reached into"),
+        code: recurrent("kept.append(torch.stack([states[last], state[:, 1]], dim=1))"),
       },
     ]; // prettier-ignore
   const last = layersOf(config, "encoder").pop()!;

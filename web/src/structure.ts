@@ -87,7 +87,7 @@ const STRUCTURES: Record<Kind, Structure> = {
     ...ATTENTIVE,
     attentions: () => [],
     without:
-      "This model, as those of 2014, has no attention: all it gets is the last state that the encoder came to, however long the sentence. No word of the output looks back at any word of the input.",
+      "The model of 2014 has no attention: all that its decoder gets is the last state the encoder came to, however long the sentence. No word of the output looks back at any word of the input.",
   },
 };
 

@@ -56,6 +56,15 @@ test("interventions are told in words of the sentence", () => {
   );
 });
 
+test("an only head is not named, and units of states are the states' own", () => {
+  const [off, , set] = ALL;
+  assert.equal(told(off, MANIFEST, 1), "decoder layer 1, cross-attention: off");
+  assert.equal(told({ ...set, query: 1 } as Intervention, MANIFEST, 1), "decoder layer 1, cross-attention: for “मुझे” set to like 50%, tea 50%");
+  const [unit] = read("unit:encoder.1.states:3");
+  assert.deepEqual(body(unit), { do: "scale", name: "encoder.1.states", factor: 0, unit: 3 });
+  assert.equal(told(unit, MANIFEST, 1), "encoder, after layer 1: unit 3 off");
+});
+
 test("a difference is cell by cell, keeps masks, and is refused between shapes", () => {
   const a = new Tensor([2, 2], new Float32Array([1, -Infinity, 0.25, 2]));
   const b = new Tensor([2, 2], new Float32Array([0.5, -Infinity, 0.75, 2]));

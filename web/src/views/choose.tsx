@@ -2,8 +2,10 @@
 import "./views.css";
 import type { ComponentChildren } from "preact";
 import type { Manifest, ModelCard } from "../api";
+import { go } from "../state";
 import { attentions, structureOf, title } from "../structure";
 import { Empty } from "../ui";
+import { Sentence } from "./sentence";
 
 interface LineProps {
   label: string;
@@ -79,6 +81,23 @@ export function NoAttention({ card, children }: { card: ModelCard; children?: Co
       <p data-without>{structureOf(card).without}</p>
       {children}
     </Empty>
+  );
+}
+
+/** And in the place of a view that is all about attention. */
+export function NothingLooks({ card }: { card: ModelCard }) {
+  return (
+    <div class="stack">
+      <Sentence />
+      <section class="card">
+        <h2>Nothing looks back</h2>
+        <NoAttention card={card}>
+          <button class="chip on" onClick={() => go({ view: "walk", stage: "", cell: "" })}>
+            see what it has instead, step by step →
+          </button>
+        </NoAttention>
+      </section>
+    </div>
   );
 }
 

@@ -75,7 +75,9 @@ export function Compare() {
   const held = against === "models" && state.held === 1;
   const second = against === "models" ? (other ?? named(models, fallback)!) : { card };
   const text2 = against === "sentences" ? state.text2 || (examplesOf(card).length ? OTHER : text) : text;
-  const attention2 = attentionNamed(second.card, against === "heads" && state.attention2 ? state.attention2 : (attention?.name ?? ""));
+  // Models that are built alike are looked at in the same place.
+  const apart = against === "heads" || attentionOptions(card).join() !== attentionOptions(second.card).join();
+  const attention2 = attentionNamed(second.card, (apart && state.attention2) || (attention?.name ?? ""));
   const head2 = chosenHead(second.card, against === "heads" ? state.head2 : state.head);
   const theirSteps = structureOf(second.card).steps.map(([key]) => key);
   const steps = structureOf(card).steps.filter(([key]) => theirSteps.includes(key)); // in both
@@ -115,7 +117,7 @@ export function Compare() {
           ) : (
             <p class="small soft">Two heads of this sentence. Other sentences and models need the model itself: run seq2see explore.</p>
           )}
-          {attention && attention2 ? <Choice label="step" options={steps} value={step} onChange={(next) => go({ step: next, cell: "" })} /> : null}
+          {attention && attention2 && steps.length > 1 ? <Choice label="step" options={steps} value={step} onChange={(next) => go({ step: next, cell: "" })} /> : null}
         </div>
         {against === "sentences" ? (
           <Line label="The other sentence" value={text2} onChange={(value) => go({ text2: value })} />
@@ -131,12 +133,6 @@ export function Compare() {
             {attention ? <HeadPick card={card} all="mean" value={head} onChange={(next) => go({ head: next, cell: "" })} /> : null}
           </div>
           <div class="controls">
-            {against === "heads" && attention2 ? (
-              <>
-                <Pick label="other attention" value={attention2.name} options={attentionOptions(card)} onChange={(name) => go({ attention2: name, cell: "" })} />
-                <HeadPick card={card} label="other head" all="mean" value={head2} onChange={(next) => go({ head2: next, cell: "" })} />
-              </>
-            ) : null}
             {against === "models" ? (
               <Pick
                 label="other model"
@@ -144,6 +140,12 @@ export function Compare() {
                 options={choices}
                 onChange={(key) => go({ model2: key, cell: "" })}
               />
+            ) : null}
+            {apart && attention2 ? (
+              <Pick label="other attention" value={attention2.name} options={attentionOptions(second.card)} onChange={(name) => go({ attention2: name, cell: "" })} />
+            ) : null}
+            {against === "heads" && attention2 ? (
+              <HeadPick card={card} label="other head" all="mean" value={head2} onChange={(next) => go({ head2: next, cell: "" })} />
             ) : null}
             {against === "models" ? (
               <Pick
@@ -208,9 +210,9 @@ function Sides({ sides, step, against, name2 }: SidesProps) {
             </div>
             {side.looked ? (
               <Matrix {...audited(side, side.looked, grids.own[i]!)} title={`${side.looked.attention.name}.${step}`} tallest={440} />
-            ) : (
+            ) : a.looked || b.looked ? (
               <NoAttention card={side.card} />
-            )}
+            ) : null}
           </section>
         ))}
       </div>
@@ -224,7 +226,11 @@ function Sides({ sides, step, against, name2 }: SidesProps) {
           </div>
           {grids.less ? <Less grid={grids.less.grid} whole={grids.less.whole} exactly={grids.less.alike} /> : <Unlike a={a.looked.values} b={b.looked.values} />}
         </section>
-      ) : null}
+      ) : a.looked || b.looked ? null : (
+        <section class="card">
+          <NoAttention card={a.card} />
+        </section>
+      )}
     </WithInspector>
   );
 }

@@ -11,7 +11,7 @@ import { useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionGrid, attentionNamed, attentions, chosenHead, chosenRow, gridName, KINDS, meanOf, title, titleOf, type Attention } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
-import { NoAttention } from "./choose";
+import { NothingLooks } from "./choose";
 import { Sentence } from "./sentence";
 
 const SORTS = [
@@ -35,15 +35,7 @@ export function Heads() {
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
   const named = attentionNamed(card, state.attention);
-  if (!named)
-    return (
-      <div class="stack">
-        <Sentence />
-        <section class="card">
-          <NoAttention card={card} />
-        </section>
-      </div>
-    );
+  if (!named) return <NothingLooks card={card} />;
   const locked = { attention: named.name, head: chosenHead(card, state.head) };
   const all = attentions(card);
   const columns = (["self", "cross", "masked"] as const).filter((kind) => all.some((one) => one.kind === kind));
@@ -113,13 +105,13 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
               onClick={() => go({ ...chosen, cell: "" })}
             >
               <Thumbnail grid={stamps[i]} />
-              <span class="small">{head < 0 ? "mean" : first ? head : ""}</span>
+              <span class="small">{head < 0 ? "mean" : first ? head : "\u00a0"}</span>
               {figures && head >= 0 ? <span class="figure">{short(figures[head])}</span> : null}
             </button>
           );
         })}
       </div>
-      {sorting.state === "failed" ? <Failed error={sorting.error} /> : null}
+      {sorting.state === "failed" ? <Failed error={new Error(sorting.error.message)} /> : null}
     </div>
   );
 }

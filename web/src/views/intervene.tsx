@@ -38,7 +38,7 @@ export function Intervene() {
       <section class="card stack">
         <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value, row: -1 })} />
         {error ? <Failed error={error} /> : null}
-        {manifest ? <BeforeAfter hint={attentions(card).length ? "Switch off a head below, or choose another change." : "Choose a change below."} before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
+        {manifest ? <BeforeAfter hint={card.config.model.heads > 1 ? "Switch off a head below, or choose another change." : "Choose a change below."} before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
           <Waiting what="the first answer" />
         ) : (
           <Empty>
@@ -135,7 +135,7 @@ function Switchboard({ card, reached }: { card: ModelCard; reached: Intervention
   return (
     <>
       <div>
-        <h2>Switch heads off</h2>
+        <h2>{heads > 1 ? "Switch heads off" : "Switch attention off"}</h2>
         {all.length ? (
           <p class="soft small">{heads > 1 ? "A head that is off adds nothing to the tokens’ vectors." : "An attention that is off finds nothing: zeros."}</p>
         ) : (

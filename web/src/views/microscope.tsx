@@ -13,7 +13,7 @@ import { useSession } from "../session";
 import { go, useAddress } from "../state";
 import { attentionNamed, attentions, chosenHead, groups, keyLabels, queryLabels, structureOf, titleOf, type Attention } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
-import { NoAttention } from "./choose";
+import { NothingLooks } from "./choose";
 import { Sentence } from "./sentence";
 
 export function Microscope() {
@@ -28,15 +28,7 @@ export function Microscope() {
   }, [state.head]);
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
-  if (!attention)
-    return (
-      <div class="stack">
-        <Sentence />
-        <section class="card">
-          <NoAttention card={card} />
-        </section>
-      </div>
-    );
+  if (!attention) return <NothingLooks card={card} />;
   const queries = queryLabels(manifest, attention);
   const inspected = parsePlace(state.cell);
   const pointed = inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : state.row;
@@ -49,13 +41,15 @@ export function Microscope() {
           <div class="lead">
             <h2>{titleOf(card, attention, head)}</h2>
             <div class="controls">
-              <select aria-label="attention" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value, cell: "" })}>
-                {attentions(card).map((one) => (
-                  <option key={one.name} value={one.name}>
-                    {one.name}
-                  </option>
-                ))}
-              </select>
+              {attentions(card).length > 1 ? (
+                <select aria-label="attention" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value, cell: "" })}>
+                  {attentions(card).map((one) => (
+                    <option key={one.name} value={one.name}>
+                      {one.name}
+                    </option>
+                  ))}
+                </select>
+              ) : null}
               {card.config.model.heads > 1 ? (
                 <select aria-label="head" value={String(head)} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
                   {Array.from({ length: card.config.model.heads }, (_, one) => (

@@ -201,7 +201,7 @@ function Row({ step, frame, finished, attention, head, on, onChoose }: RowProps)
     <li>
       <button aria-pressed={on} onClick={onChoose} data-step={step}>
         <span class="small soft">{stepName(step)}</span>
-        <span class="stamp-small">{grid ? <Thumbnail grid={grid} /> : null}</span>
+        <span class={attention ? "stamp-small" : "stamp-small none"}>{grid ? <Thumbnail grid={grid} /> : null}</span>
         <span class="said">{frame ? <Said frame={frame} finished={finished} /> : <span class="soft">…</span>}</span>
         <span class="small soft right">{sure === null ? "" : percent(sure)}</span>
       </button>

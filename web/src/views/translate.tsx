@@ -174,9 +174,7 @@ function WhereItLooked({ manifest }: { manifest: Manifest }) {
   return (
     <>
       <h2>Where each word looked</h2>
-      <NoAttention card={card}>
-        <p class="small">The walk shows what it has instead: its states, word by word.</p>
-      </NoAttention>
+      <NoAttention card={card} />
     </>
   );
 }
