@@ -1,4 +1,4 @@
-"""The page on the models of 2014 and 2015: the attention of the one is shown and worked out, the other says that it has none."""
+"""The page on the models of 2014 and 2015: the attention of the one is shown and worked out, the other says it has none."""
 
 import re
 from collections.abc import Iterator
@@ -103,7 +103,9 @@ def test_the_walk_shows_every_quantity(
 def test_the_ribbon_and_the_microscope_show_the_attention_of_2015(
     page: Page, address: str, explained: dict[str, Explanation]
 ) -> None:
-    energies, weights = (explained["2015"].trace[f"{CROSS}.{name}", 0][0, 1].tolist() for name in ("energies", "weights"))
+    energies, weights = (
+        explained["2015"].trace[f"{CROSS}.{name}", 0][0, 1].tolist() for name in ("energies", "weights")
+    )
     settled(page, f"{address}/#/translate?{asking('2015')}&row=1")
     page.locator(".ribbon path").first.wait_for(state="attached")
     shown = [figure(text) for text in page.locator(".ribbon text.end").all_text_contents() if text.endswith("%")]
