@@ -190,4 +190,4 @@ def test_one_file_holds_such_a_model_too(
     told = page.locator("[data-without]") if name == "2014" else page.get_by_role("alert")
     expect(told).to_contain_text("no attention" if name == "2014" else "a reading of Transformers")
     page.evaluate("location.hash = '#/compare'")
-    page.locator("[data-side='1']").wait_for()
+    page.locator("[data-needs-model]").wait_for()

@@ -14,6 +14,7 @@ import { go, useAddress } from "../state";
 import { attentionGrid, attentionNamed, attentions, attentionStep, chosenHead, gridName, structureOf, titleOf, type Attention, type Step } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
 import { attentionOptions, HeadPick, Line, NoAttention, Pick } from "./choose";
+import { NeedsModel } from "./intervene";
 import { Sentence } from "./sentence";
 
 const AGAINST = [
@@ -64,8 +65,8 @@ export function Compare() {
   const { models, card, text, manifest, error } = useSession();
   const state = useAddress();
   const several = attentions(card).length * card.config.model.heads > 1;
-  const ways = AGAINST.filter(([key]) => (key === "heads" ? several || !source.live : source.live));
-  const against = ways.find(([key]) => key === state.against)?.[0] ?? ways[0][0];
+  const ways = AGAINST.filter(([key]) => (key === "heads" ? several : source.live));
+  const against = (ways.find(([key]) => key === state.against) ?? ways[0] ?? AGAINST[0])[0];
   const attention = attentionNamed(card, state.attention);
   const head = chosenHead(card, state.head);
   const choices = modelOptions(models);
@@ -106,6 +107,7 @@ export function Compare() {
   );
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
+  if (!ways.length) return <NeedsModel view="Compare" why="Here are no two heads to compare; other sentences go through the model once more" />;
   const sides = present(loaded);
   return (
     <div class="stack">
