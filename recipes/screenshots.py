@@ -1,6 +1,8 @@
-"""Takes the pictures of docs/page.md: every view of the page on the bundled model, light and dark.
+"""Takes the pictures of docs/page.md: every view of the page on the bundled model, light and dark; and with a model of 2015,
+trained as docs/recurrent.md tells, the picture of its attention.
 
 python recipes/screenshots.py             # needs the page (make page) and chromium
+python recipes/screenshots.py runs/2015
 """
 
 import shutil
@@ -26,27 +28,36 @@ VIEWS = {
 }
 
 
+ATTENTION = (
+    "#/microscope?model={}&text=She+is+drinking+water+at+home+now.&row=4&cell=decoder.0.cross.energies:0,4,3"
+)  # fmt: skip
+
+
 def main() -> None:
+    run = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
+    pictures = {f"{name}-{theme}": (where, theme) for theme in ("light", "dark") for name, where in VIEWS.items()}
+    if run:
+        pictures = {"attention-2015": (ATTENTION.format(run.name), "light")}
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("no chromium here")
     PICTURES.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", str(PORT)]
+    command += ["--model", str(run)] if run else []
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{PORT}/"
     try:
         _wait_for(f"{address}api/models")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            for theme in ("light", "dark"):
-                for name, where in VIEWS.items():
-                    size = {"width": 1280, "height": 800}
-                    page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
-                    page.goto(address + where)
-                    page.wait_for_load_state("networkidle")
-                    page.wait_for_timeout(1500)  # for what fades in
-                    page.screenshot(path=PICTURES / f"{name}-{theme}.png")
-                    page.close()
+            for name, (where, theme) in pictures.items():
+                size = {"width": 1280, "height": 800}
+                page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
+                page.goto(address + where)
+                page.wait_for_load_state("networkidle")
+                page.wait_for_timeout(1500)  # for what fades in
+                page.screenshot(path=PICTURES / f"{name}.png")
+                page.close()
             browser.close()
     finally:
         server.terminate()

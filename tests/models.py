@@ -7,7 +7,7 @@ import torch
 
 from seq2see.config import Config, ModelConfig, TextConfig
 from seq2see.directory import Model, save_config, save_tokenizers, save_weights
-from seq2see.model.transformer import Transformer
+from seq2see.model.kinds import kind_of
 from seq2see.text.tokenizer import Tokenizer
 
 TINY = ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16, dropout=0.0)
@@ -18,7 +18,7 @@ def tiny_model(texts: list[str], model: ModelConfig = TINY, text: TextConfig | N
     text = text or TextConfig()
     tokenizer = Tokenizer.train(texts, text.tokenizer, vocabulary=300, normalise=text.normalise)
     config = Config(model=replace(model, vocabulary=len(tokenizer)), text=text)
-    return Model(config, Transformer(config.model).eval(), (tokenizer, tokenizer), {})
+    return Model(config, kind_of(config.model)(config.model).eval(), (tokenizer, tokenizer), {})
 
 
 def save(model: Model, folder: Path) -> Path:

@@ -132,6 +132,11 @@ def test_beam_shows_the_best_hypotheses(page: Page, address: str) -> None:
 def test_every_value_of_a_whole_walk_is_the_traces(page: Page, address: str, explanation: Explanation) -> None:
     """Through all stages by the space bar; each matrix saved as CSV, which is what the canvas is painted from."""
     settled(page, f"{address}/#/walk?head=3&row=2")
+    assert walk_through(page, explanation) == {"encoder.tokens", "decoder.tokens"}, "quantities that no stage shows"
+
+
+def walk_through(page: Page, explanation: Explanation) -> set[str]:
+    """From the first stage to the last, every matrix checked; the quantities of which there was none."""
     seen: set[str] = set()
     total = int(page.locator(".count").inner_text().split(" of ")[1])
     for number in range(1, total + 1):
@@ -144,8 +149,7 @@ def test_every_value_of_a_whole_walk_is_the_traces(page: Page, address: str, exp
                 check_panel(matrix, explanation, name, int(head) if head else None)
         page.evaluate("document.activeElement.blur()")  # on a button, the space bar would press that
         page.keyboard.press("Space")
-    names = set(explanation.trace.names())
-    assert names - seen == {"encoder.tokens", "decoder.tokens"}, "quantities that no stage shows"
+    return set(explanation.trace.names()) - seen
 
 
 def test_no_press_of_the_space_bar_is_lost(page: Page, address: str) -> None:
@@ -166,14 +170,15 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
     with Path(download.value.path()).open(encoding="utf-8") as file:
         (_, *columns), *rows = csv.reader(file)
     expected = explanation.trace[name, 0]
-    if head is not None:
-        expected = expected[head] if name.endswith(("scores", "scaled", "masked", "weights")) else expected[:, head]
+    table = re.search(r"(scores|scaled|masked|energies|weights)$", name)
+    if expected.dim() == 3:  # an only head is not named
+        expected = expected[head or 0] if table else expected[:, head or 0]
     shown = torch.tensor([[float(value) for value in row[1:]] for row in rows])
     assert torch.equal(shown, expected.float()), name
     of_keys = name.endswith((".keys", ".values")) and ".cross." in name
     tokens = explanation.sources if name.startswith("encoder") or of_keys else explanation.reads
     assert tuple(row[0] for row in rows) == tokens, name
-    if expected.dim() == 2 and re.search(r"(scores|scaled|masked|weights)$", name):
+    if table:
         assert tuple(columns) == (explanation.sources if "cross" in name else tokens)
     # What a screen reader is told are the same figures.
     for cell in matrix.locator("[data-cell]").all()[:: max(1, expected.numel() // 3)]:
@@ -198,17 +203,21 @@ def audit_all(page: Page, address: str, explanation: Explanation) -> float:
         if name.endswith(".tokens"):
             continue
         expected = explanation.trace[name, 0]
-        index = [min(size - 1, (2, 1, 4)[axis]) for axis, size in enumerate(expected.shape)]
-        key = f"{name}:{','.join(map(str, index))}"
-        page.evaluate("hash => { location.hash = hash }", f"#/walk?{address}&head=2&cell={key}")
-        found = page.locator(f"[data-audit='{key}']")
-        found.wait_for()
-        model, computed = (float(found.get_attribute(f"data-{part}") or "nan") for part in ("model", "computed"))
-        assert model == float(expected[tuple(index)]), key
-        difference = 0.0 if model == computed else abs(model - computed) / max(1.0, abs(model))
-        assert difference < 2e-5, key
-        worst = max(worst, difference)
+        index = tuple(min(size - 1, (2, 1, 4)[axis]) for axis, size in enumerate(expected.shape))
+        worst = max(worst, audit_cell(page, f"{address}&head=2", name, index, float(expected[index])))
     return worst
+
+
+def audit_cell(page: Page, address: str, name: str, index: tuple[int, ...], expected: float) -> float:
+    key = f"{name}:{','.join(map(str, index))}"
+    page.evaluate("hash => { location.hash = hash }", f"#/walk?{address}&cell={key}")
+    found = page.locator(f"[data-audit='{key}']")
+    found.wait_for()
+    model, computed = (float(found.get_attribute(f"data-{part}") or "nan") for part in ("model", "computed"))
+    assert model == expected, key
+    difference = 0.0 if model == computed else abs(model - computed) / max(1.0, abs(model))
+    assert difference < 2e-5, key
+    return difference
 
 
 ONE = replace(TINY, decoder_layers=1)

@@ -3,6 +3,7 @@
 import { embedded } from "./embedded";
 
 export interface ModelConfig {
+  kind: "transformer" | "rnn" | "rnn-attention";
   shape: "encoder-decoder" | "decoder" | "encoder";
   width: number;
   heads: number;

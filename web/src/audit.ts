@@ -1,48 +1,33 @@
 // The audit of one cell: from which cells it was made, by which formula, and the same worked out again here. Every quantity that
-// a trace names has its rule below; a rule fetches the operands, never the answer.
-import { tokensOf, type ModelConfig } from "./api";
-import { activate, dot, mean, short, sinusoid, variance, type Vector } from "./numbers";
+// a trace names has its rule, those of a Transformer below; a rule fetches the operands, never the answer.
+import type { ModelCard, ModelConfig } from "./api";
+import { RECURRENT } from "./audit-recurrent";
+import { copied, embedded, group, heads, linear, logits, n, probabilities, products, weights, type Rule } from "./formulas";
+import { activate, dot, mean, short, sinusoid, variance } from "./numbers";
 import { At, type Audit, type Context, type Figure, type Place } from "./operands";
-import { groups, headWidth } from "./structure";
+import { headWidth, type Kind } from "./structure";
 
-type Rule = (at: At) => Promise<Audit>;
-
-const n = (x: number): string => (x < 0 ? `(${short(x, 3)})` : short(x, 3));
-
-/** a₀×b₀ + a₁×b₁ + … with the largest terms first written out. */
-function products(a: Vector, b: Vector, rest: Figure[] = []): string {
-  const terms = Array.from({ length: a.length }, (_, i) => i).sort((i, j) => Math.abs(a[j] * b[j]) - Math.abs(a[i] * b[i]));
-  const first = terms.slice(0, 3).map((i) => `${n(a[i])}×${n(b[i])}`);
-  const more = terms.length - first.length;
-  return [...first, ...(more > 0 ? [`… ${more} more`] : []), ...rest.map(({ value }) => n(value))].join(" + ");
-}
-
-/** x · W + b: one row of a learned matrix against a vector of the trace. */
-async function linear(at: At, input: string, row: number, symbol: string, out: number): Promise<Audit> {
-  const x = await at.values(input, `${row}`);
-  const w = (await at.learned(at.place, `W${symbol}`, out))!.data;
-  const bias = await at.number(at.place, `b${symbol}`, out);
-  const figures: Figure[] = bias === null ? [] : [{ label: `b${symbol}`, value: bias }];
-  return {
-    formula: `x · W${symbol}${bias === null ? "" : ` + b${symbol}`}`,
-    numbers: products(x, w, figures),
-    figures,
-    strips: [
-      { label: "x", values: x, part: (i) => ({ name: input, index: [row, i] }) },
-      { label: `column of W${symbol}`, values: w },
-    ],
-    computed: dot(x, w) + (bias ?? 0),
-  };
-}
+const read = (at: At): string => at.wiring.read(at.place);
+const own =
+  (what: string) =>
+  (at: At): string =>
+    `${at.place}.${what}`;
 
 /** Queries, keys and values, all heads side by side: [token, head, i]. */
 const projection =
   (symbol: string): Rule =>
-  (at) => {
+  async (at) => {
     const [row, head, i] = at.index;
     const memory = at.place.endsWith(".cross") && symbol !== "_Q";
-    return linear(at, memory ? "encoder.vectors" : at.wiring.read(at.place), row, symbol, head * headWidth(at.config) + i);
+    const x = await at.vector(memory ? "encoder.vectors" : read(at), [row]);
+    return linear(at, x, head * headWidth(at.config) + i, `W${symbol}`, `b${symbol}`);
   };
+
+/** x · W + b, number for number of a token's vector. */
+const mapped =
+  (input: (at: At) => string, symbol: string): Rule =>
+  async (at) =>
+    linear(at, await at.vector(input(at), [at.index[0]]), at.index[1], `W${symbol}`, `b${symbol}`);
 
 const rotated =
   (what: string): Rule =>
@@ -66,8 +51,6 @@ const rotated =
       computed: x[i] * Math.cos(angle) + sign * x[other] * Math.sin(angle),
     };
   };
-
-const group = (at: At, head: number): number => Math.floor(head / (at.config.heads / groups(at.config)));
 
 async function scores(at: At): Promise<Audit> {
   const [head, query, key] = at.index;
@@ -110,57 +93,6 @@ async function masked(at: At): Promise<Audit> {
     strips: [],
     computed: hidden ? -Infinity : value,
   };
-}
-
-/** e^x over the sum of the row's. */
-function share(row: Vector, i: number, part: (i: number) => Place): Audit {
-  let most = -Infinity;
-  for (let j = 0; j < row.length; j++) most = Math.max(most, row[j]);
-  let sum = 0;
-  for (let j = 0; j < row.length; j++) sum += Math.exp(row[j] - most); // less the largest, which divides out
-  const own = Math.exp(row[i] - most);
-  return {
-    formula: "e^x ÷ Σ e^x over the row",
-    numbers: row[i] === -Infinity ? "e^(−∞) = 0" : `e^${n(row[i])} ÷ Σ = ${short(own, 4)} ÷ ${short(sum, 4)}, both ÷ e^${n(most)}`,
-    figures: [{ label: "x", value: row[i], place: part(i) }],
-    strips: [{ label: "the row", values: row, part }],
-    computed: own / sum,
-  };
-}
-
-async function weights(at: At): Promise<Audit> {
-  const [head, query, key] = at.index;
-  const row = await at.values(`${at.place}.masked`, `${head},${query}`);
-  return share(row, key, (j) => ({ name: `${at.place}.masked`, index: [head, query, j] }));
-}
-
-async function probabilities(at: At): Promise<Audit> {
-  const [row, token] = at.index;
-  return share(await at.values("logits", `${row}`), token, (j) => ({ name: "logits", index: [row, j] }));
-}
-
-async function heads(at: At): Promise<Audit> {
-  const [row, head, i] = at.index;
-  const shared = group(at, head);
-  const [w, v] = await Promise.all([
-    at.values(`${at.place}.weights`, `${head},${row}`),
-    at.values(`${at.place}.values`, `:,${shared},${i}`),
-  ]);
-  return {
-    formula: "Σ weight × value, over the keys",
-    numbers: products(w, v),
-    figures: [],
-    strips: [
-      { label: "weights", values: w, part: (j) => ({ name: `${at.place}.weights`, index: [head, row, j] }) },
-      { label: "values", values: v, part: (j) => ({ name: `${at.place}.values`, index: [j, shared, i] }) },
-    ],
-    computed: dot(w, v),
-  };
-}
-
-async function copied(at: At, name: string, index: number[], formula: string): Promise<Audit> {
-  const value = await at.one(name, index);
-  return { formula, numbers: short(value, 4), figures: [{ label: name, value, place: { name, index } }], strips: [], computed: value };
 }
 
 const concatenated: Rule = (at) => {
@@ -249,28 +181,7 @@ async function after(at: At): Promise<Audit> {
   return { formula: kind === "relu" ? "max(0, x)" : `${kind}(x)`, numbers, figures, strips: [], computed: activate(kind, before) };
 }
 
-const output: Rule = (at) =>
-  at.place.endsWith("norm") ? normOutput(at) : linear(at, `${at.place}.after`, at.index[0], "₂", at.index[1]);
-
-async function embedded(at: At): Promise<Audit> {
-  const [row, i] = at.index;
-  const { manifest } = at.context;
-  const token = (at.place === "encoder" && at.config.shape === "encoder-decoder" ? manifest.sources : manifest.reads)[row];
-  const own = at.place === "encoder" && at.config.shape === "encoder-decoder" && at.config.tie !== "all";
-  const symbol = own ? "E of the source" : "E";
-  const entry = (await at.learned(own ? "source_embedding" : "embedding", symbol, token.id))!.data[i];
-  const factor = at.config.scale_embeddings ? Math.sqrt(at.config.width) : 1;
-  return {
-    formula: `E[${token.text}]${factor === 1 ? "" : " × √width"}`,
-    numbers: `${short(entry, 4)}${factor === 1 ? "" : ` × √${at.config.width}`}`,
-    figures: [
-      { label: `row ${token.id} of E, number ${i}`, value: entry },
-      ...(factor === 1 ? [] : [{ label: "√width", value: factor }]),
-    ],
-    strips: [],
-    computed: entry * factor,
-  };
-}
+const output: Rule = (at) => (at.place.endsWith("norm") ? normOutput(at) : mapped(own("after"), "₂")(at));
 
 async function positions(at: At): Promise<Audit> {
   const [row, i] = at.index;
@@ -296,29 +207,7 @@ async function positions(at: At): Promise<Audit> {
 const vectors: Rule = (at) =>
   copied(at, at.config.norm_first ? `${at.place}.final_norm.output` : at.wiring.last(at.place), at.index, "what leaves the stack");
 
-async function logits(at: At): Promise<Audit> {
-  const [row, token] = at.index;
-  const x = await at.values("decoder.vectors", `${row}`);
-  const tied = at.config.tie !== "none";
-  const table = (await at.learned(tied ? "embedding" : "unembedding", tied ? "E" : "E of the output", token))!.data;
-  const bias = at.config.output_bias ? await at.number("unembedding_bias", "b", token) : null;
-  const word = (await tokensOf(at.context.card.name)).target[token];
-  const figures: Figure[] = bias === null ? [] : [{ label: "b", value: bias }];
-  return {
-    formula: `vector · E[${word}]${bias === null ? "" : " + b"}`,
-    numbers: products(x, table, figures),
-    figures,
-    strips: [
-      { label: "vector", values: x, part: (i) => ({ name: "decoder.vectors", index: [row, i] }) },
-      { label: `E[${word}]`, values: table },
-    ],
-    computed: dot(x, table) + (bias ?? 0),
-  };
-}
-
-const read = (at: At): string => at.wiring.read(at.place);
-
-const RULES: Record<string, Rule> = {
+const TRANSFORMER: Record<string, Rule> = {
   embedded,
   positions,
   input,
@@ -333,13 +222,13 @@ const RULES: Record<string, Rule> = {
   weights,
   heads,
   concatenated,
-  projected: (at) => linear(at, `${at.place}.concatenated`, at.index[0], "_O", at.index[1]),
+  projected: mapped(own("concatenated"), "_O"),
   sum,
   mean: moments,
   variance: moments,
   mean_square: moments,
-  before: (at) => linear(at, read(at), at.index[0], "₁", at.index[1]),
-  gate: (at) => linear(at, read(at), at.index[0], "_gate", at.index[1]),
+  before: mapped(read, "₁"),
+  gate: mapped(read, "_gate"),
   after,
   output,
   vectors,
@@ -347,12 +236,15 @@ const RULES: Record<string, Rule> = {
   probabilities,
 };
 
-export const canAudit = (name: string): boolean => name.slice(name.lastIndexOf(".") + 1) in RULES;
+const RULES: Record<Kind, Record<string, Rule>> = { transformer: TRANSFORMER, rnn: RECURRENT, "rnn-attention": RECURRENT };
+
+export const canAudit = ({ config: { model } }: ModelCard, name: string): boolean =>
+  name.slice(name.lastIndexOf(".") + 1) in RULES[model.kind];
 
 /** The cell's formula worked out again, and the model's own figure beside it. */
 export async function audit(context: Context, place: Place): Promise<Audit & { model: number }> {
   const at = new At(context, place.name, place.index);
-  const rule = RULES[at.what];
+  const rule = RULES[at.config.kind][at.what];
   if (!rule) throw new Error(`${place.name} is given, not computed`);
   const [found, model] = await Promise.all([rule(at), at.one(place.name, place.index)]);
   return { ...found, model };

@@ -1,30 +1,13 @@
-// The notes' chain, from text to the next token, as the stages of a walk: for each the quantities it shows (operands first), one
-// sentence, and the line of code that does it. A test looks every such line up in the source.
+// The notes' chain, from text to the next token, as the stages of a walk through a model, whatever its kind; those of a
+// Transformer are here. A test looks every line of code up in the source.
 import type { ModelConfig } from "./api";
+import { recurrentChain } from "./chain-recurrent";
+import { at, exitStages, tokenStages, type Code, type Stage } from "./stages";
+import { layersOf, stacks, type Kind } from "./structure";
 import { Wiring } from "./wiring";
 
-export interface Stage {
-  key: string; // the quantity that the stage makes; its address
-  group: string; // decoder.1.cross
-  name: string; // short, for the steps
-  sentence: string;
-  shows: readonly string[]; // operands, then what is made of them
-  code: readonly Code[];
-  kind: "tokens" | "matrix" | "next";
-}
-
-export interface Code {
-  file: string;
-  line: string;
-}
-
-const at =
-  (file: string) =>
-  (...lines: string[]): Code[] =>
-    lines.map((line) => ({ file, line }));
 const attention = at("model/attention.py");
 const layers = at("model/layers.py");
-const network = at("model/network.py");
 const transformer = at("model/transformer.py");
 
 const SELF = {
@@ -160,24 +143,13 @@ function sublayerStages(place: string, wiring: Wiring): Stage[] {
 
 function entranceStages(stack: string, wiring: Wiring): Stage[] {
   const { config } = wiring;
-  const common = { group: stack, kind: "matrix" as const };
   const of = (name: string): string => `${stack}.${name}`;
   const placed = config.positions !== "rotary" && config.positions !== "none";
-  const shifted = stack === "decoder" ? " The output is shifted right: it begins with <start>, and each row is to write the next token." : "";
   return [
-    {
-      ...common, key: of("tokens"), name: "tokens", kind: "tokens",
-      sentence: `The text is cut into tokens, and each token has a number, its id.${shifted}`,
-      shows: [of("tokens")], code: network('ids = taps("tokens", tokens.tokens)'),
-    },
-    {
-      ...common, key: of("embedded"), name: "embedding",
-      sentence: `Each id picks its row of a learned table: one static vector a word, an average over all that it meant in training${config.scale_embeddings ? "; times √width, so that it outweighs the position" : ""}.`,
-      shows: [of("embedded")], code: network("return table(ids) * (math.sqrt(self.config.width) if self.config.scale_embeddings else 1.0)"),
-    },
+    ...tokenStages(stack, config, "so that it outweighs the position"),
     ...(placed
       ? [{
-          ...common, key: of("input"), name: "+ position",
+          group: stack, kind: "matrix" as const, key: of("input"), name: "+ position",
           sentence: "Attention alone has no order: “Nithish killed lion” and “lion killed Nithish” would be the same to it. So a vector that tells the position, waves from fast to slow, is added.",
           shows: [of("embedded"), of("positions"), of("input")], code: transformer('x = x + taps("positions", positions)'),
         }]
@@ -186,43 +158,30 @@ function entranceStages(stack: string, wiring: Wiring): Stage[] {
   ]; // prettier-ignore
 }
 
-function exitStages(config: ModelConfig): Stage[] {
-  const common = { group: "logits", kind: "matrix" as const };
-  return [
-    {
-      ...common, key: "logits", name: "linear",
-      sentence: "The last vector against every token’s vector: how well each token of the vocabulary would fit next.",
-      shows: ["decoder.vectors", "logits"],
-      code: network(config.tie === "none" ? "logits = self.unembedding(vectors)" : "logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)"),
-    },
-    {
-      ...common, key: "probabilities", name: "softmax", sentence: "Once more e to the power of each, divided by the sum: a probability for every token.",
-      shows: ["logits", "probabilities"], code: at("look/trace.py")('return self._kept["logits"].softmax(-1)'),
-    },
-    {
-      ...common, key: "next", name: "next token", kind: "next", sentence: "One token is chosen, and goes back in at the bottom, one row further: until it is <end>.",
-      shows: ["probabilities"], code: at("decode/search.py")("tokens = largest(logits, 1)[1]"),
-    },
-  ]; // prettier-ignore
-}
-
-/** The whole way of a model, in the order of the computation. */
-export function chain(config: ModelConfig): Stage[] {
+function transformerChain(config: ModelConfig): Stage[] {
   const wiring = new Wiring(config);
-  const stacks = [...(config.shape === "decoder" ? [] : ["encoder"]), ...(config.shape === "encoder" ? [] : ["decoder"])];
-  const stages = stacks.flatMap((stack) => {
-    const count = stack === "encoder" ? config.encoder_layers : config.decoder_layers;
-    const places = Array.from({ length: count }, (_, layer) => wiring.sublayers(stack).map((name) => `${stack}.${layer}.${name}`)).flat();
+  const stages = stacks(config).flatMap((stack) => {
+    const places = layersOf(config, stack).flatMap((layer) => wiring.sublayers(stack).map((name) => `${layer}.${name}`));
     const final = config.norm_first ? [{ ...normStage(`${stack}.final_norm`, places[places.length - 1], wiring), name: "final norm" }] : [];
     return [...entranceStages(stack, wiring), ...places.flatMap((place) => sublayerStages(place, wiring)), ...final];
   });
   return config.shape === "encoder" ? stages : [...stages, ...exitStages(config)];
 }
 
+const CHAINS: Record<Kind, (config: ModelConfig) => Stage[]> = {
+  transformer: transformerChain,
+  rnn: recurrentChain,
+  "rnn-attention": recurrentChain,
+};
+
+/** The whole way of a model, in the order of the computation. */
+export const chain = (config: ModelConfig): Stage[] => CHAINS[config.kind](config);
+
 const NAMES: Record<string, string> = { self: "self-attention", masked: "masked attention", cross: "cross-attention", feed_forward: "feed-forward" };
 
 export function groupName(group: string): string {
   if (group === "logits") return "the next token";
+  if (group === "between") return "from encoder to decoder";
   const [stack, layer, sublayer] = group.split(".");
-  return layer === undefined ? `into the ${stack}` : `${stack} ${layer} · ${NAMES[sublayer]}`;
+  return layer === undefined ? `into the ${stack}` : `${stack} ${layer} · ${sublayer ? NAMES[sublayer] : "LSTM"}`;
 }

@@ -15,7 +15,7 @@ export interface Embedded {
   note: string;
   tokens: Vocabularies;
   entropies: Record<string, number[]>;
-  contributions: Contributions[]; // of every row
+  contributions: Contributions[] | string; // of every row, or why there are none
   tensors: Record<string, Stored>;
   learned: Learned[];
   weights: Record<string, Stored>; // none where the model is large
@@ -78,7 +78,10 @@ export function sourceOf(embedded: Embedded): Source {
     weight: async (_, name, index) => read(embedded.weights[name], name, index),
     learned: async () => embedded.learned,
     tokens: async () => embedded.tokens,
-    contributions: async (_, row) => embedded.contributions[row],
+    contributions: async (_, row) => {
+      if (typeof embedded.contributions === "string") throw new Problem(embedded.contributions, "");
+      return embedded.contributions[row];
+    },
     entropies: async () => embedded.entropies,
     history: async () => {
       throw refused();

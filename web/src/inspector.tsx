@@ -81,7 +81,7 @@ function Findings({ place, found }: { place: Place; found: Audit & { model: numb
         <ul class="figures">
           {found.figures.map(({ label, value, place: to }) => (
             <li key={label}>
-              <span class="soft">{label}</span> <span>{exact(value)}</span> {to ? <Follow to={to} /> : null}
+              <span class="soft">{label}</span> <span>{exact(value)}</span> <Follow to={to ?? null} />
             </li>
           ))}
         </ul>
@@ -92,13 +92,13 @@ function Findings({ place, found }: { place: Place; found: Audit & { model: numb
 }
 
 function whereabouts(place: Place, { manifest }: ReturnType<typeof useSession>): string {
-  const axes = manifest?.tensors.find(({ name }) => name === place.name)?.axes ?? [];
+  const { axes = [], shape = [] } = manifest?.tensors.find(({ name }) => name === place.name) ?? {};
   const own = place.name.startsWith("encoder") ? manifest?.sources : manifest?.reads;
   const keys = place.name.includes(".cross.") ? manifest?.sources : own;
   return place.index
     .map((i, axis) => {
       const kind = axes[axis];
-      if (kind === "head") return `head ${i}`;
+      if (kind === "head") return shape[axis] === 1 ? "" : `head ${i}`;
       if (kind === "key" || kind === "key token") return `key ${keys?.[i]?.text ?? i}`;
       if (kind === "query") return `query ${own?.[i]?.text ?? i}`;
       if (kind === "token") return own?.[i]?.text ?? `token ${i}`;
@@ -108,7 +108,8 @@ function whereabouts(place: Place, { manifest }: ReturnType<typeof useSession>):
     .join(" · ");
 }
 
-function Follow({ to }: { to: Place }) {
+function Follow({ to }: { to: Place | null }) {
+  if (!to) return null;
   return (
     <button class="follow" title="how it was computed" aria-label={`inspect ${placeKey(to)}`} onClick={() => go({ cell: placeKey(to) }, true)}>
       ↳
@@ -123,7 +124,7 @@ function Strips({ strips }: { strips: readonly Strip[] }) {
   const palette = usePalette();
   const [all, setAll] = useState(false);
   if (!strips.length) return null;
-  const [a, b] = strips;
+  const [a, b] = [strips[0], strips.filter(({ beside }) => !beside)[1]];
   const size = a.values.length;
   const most = strips.map(({ values }) => Math.max(...Array.from(values, (x) => (Number.isFinite(x) ? Math.abs(x) : 0))));
   const product = (i: number): number => a.values[i] * (b ? b.values[i] : 1);
@@ -160,7 +161,7 @@ function Strips({ strips }: { strips: readonly Strip[] }) {
               <td class="soft">{i}</td>
               {strips.map(({ label, values, part }) => (
                 <td key={label}>
-                  {short(values[i], 3)} {part ? <Follow to={part(i)} /> : null}
+                  {short(values[i], 3)} <Follow to={part?.(i) ?? null} />
                 </td>
               ))}
               {b ? <td>{short(product(i), 3)}</td> : null}

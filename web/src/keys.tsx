@@ -25,8 +25,9 @@ const isTyping = (target: EventTarget | null): boolean =>
 export function changesFor(key: string, state: ReturnType<typeof address>, card: ModelCard, views: readonly string[]): Changes | null {
   const heads = card.config.model.heads;
   const here = attentionNamed(card, state.attention);
-  const alike = attentions(card).filter(({ stack, kind }) => stack === here.stack && kind === here.kind);
-  const layer = (by: number): Changes => {
+  const layer = (by: number): Changes | null => {
+    if (!here) return null;
+    const alike = attentions(card).filter(({ stack, kind }) => stack === here.stack && kind === here.kind);
     const next = alike[Math.min(alike.length - 1, Math.max(0, here.layer + by))];
     return { attention: next.name, cell: "" };
   };

@@ -84,7 +84,7 @@ function Nav() {
         <select
           aria-label="model"
           value={card.name}
-          onChange={(event) => go({ model: event.currentTarget.value, text: "", row: -1, attention: "", head: -1, cell: "" })}
+          onChange={(event) => go({ model: event.currentTarget.value, text: "", row: -1, attention: "", head: -1, reach: "", cell: "" })}
         >
           {models.map(({ name }) => (
             <option key={name} value={name}>

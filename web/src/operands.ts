@@ -23,18 +23,19 @@ export interface Figure {
   place?: Place;
 }
 
-/** A vector that takes part, to be shown as a strip; `part` is the cell of it at i. */
+/** A vector that takes part, to be shown as a strip; `part` is the cell of it at i, if it is one. */
 export interface Strip {
   label: string;
   values: Vector;
-  part?: (i: number) => Place;
+  part?: (i: number) => Place | null;
+  beside?: boolean; // shown beside those that are multiplied
 }
 
 export interface Audit {
   formula: string; // in symbols
   numbers: string; // the same with this cell's own numbers
   figures: Figure[];
-  strips: Strip[]; // two of equal length are multiplied pair by pair
+  strips: Strip[]; // all of equal length; two are multiplied pair by pair
   computed: number;
 }
 
@@ -70,13 +71,26 @@ export class At {
     return (await this.values(name, index.slice(0, -1).join(",")))[index[index.length - 1]];
   }
 
+  /** A row of a quantity as a strip: its last axis, at the indices before it. */
+  async vector(name: string, before: readonly number[], label = "x"): Promise<Strip> {
+    return { label, values: await this.values(name, before.join(",")), part: (i) => ({ name, index: [...before, i] }) };
+  }
+
   /** Row i of what the notes call by this symbol here, or the i-th number of a vector; null where the model has none. */
   async learned(place: string, symbol: string, row: number): Promise<Tensor | null> {
+    return this.rows(place, symbol, (start) => `${start + row}`);
+  }
+
+  /** `count` rows of it, from this one on. */
+  learnedRows = (place: string, symbol: string, row: number, count: number): Promise<Tensor | null> =>
+    this.rows(place, symbol, (start) => `${start + row}:${start + row + count}`);
+
+  private async rows(place: string, symbol: string, index: (start: number) => string): Promise<Tensor | null> {
     const all = await learnedOf(this.context.card.name);
     const found = all.find((one) => one.place === place && one.symbols.some((s) => s.symbol === symbol));
     if (!found) return null;
     const { start } = found.symbols.find((s) => s.symbol === symbol)!;
-    return weight(this.context.card.name, found.name, `${start + row}`);
+    return weight(this.context.card.name, found.name, index(start));
   }
 
   async number(place: string, symbol: string, row: number): Promise<number | null> {

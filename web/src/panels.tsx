@@ -10,7 +10,7 @@ import type { Cell, Grid, Lit } from "./matrix/grid";
 import { Matrix } from "./matrix/Matrix";
 import { useSession } from "./session";
 import { go, useAddress } from "./state";
-import { groups } from "./structure";
+import { chosenHead, groups } from "./structure";
 import { Failed, Waiting } from "./ui";
 
 export interface Panel {
@@ -38,7 +38,8 @@ export async function panelOf(card: ModelCard, manifest: Manifest, name: string,
   const named = manifest.tensors.find((one) => one.name === name);
   if (!named) throw new Error(`this model computes no ${name}`);
   const kind = axesOf(named.axes);
-  const head = headOf(card, named.axes, Math.max(0, wanted));
+  const head = headOf(card, named.axes, Math.max(0, chosenHead(card, wanted)));
+  const many = named.shape[named.axes.indexOf("head")] > 1;
   const slice = kind === "table" ? `${head}` : kind === "heads" ? `:,${head}` : "";
   const values = await tensor(manifest.id, name, slice);
   const own = name.startsWith("encoder") ? manifest.sources : manifest.reads;
@@ -56,7 +57,7 @@ export async function panelOf(card: ModelCard, manifest: Manifest, name: string,
           : Array.from({ length: cols }, (_, i) => String(i));
   const positive = name.endsWith(".weights") || name === "probabilities";
   const grid: Grid = {
-    name: `${name}${kind === "table" || kind === "heads" ? ` head ${head}` : ""}`,
+    name: `${name}${many ? ` head ${head}` : ""}`,
     rows,
     cols,
     data: values.data,
@@ -90,8 +91,9 @@ export const Audited = createContext<Audit | null>(null);
 export function litBy(audit: Audit, panel: Panel): Lit[] {
   const cells = audit.figures.flatMap(({ place }) => (place ? [panel.cell(place)] : [])).filter((cell) => cell !== null);
   const strips = audit.strips.flatMap(({ part, values }): Lit[] => {
-    const [first, last] = part ? [panel.cell(part(0)), panel.cell(part(values.length - 1))] : [null, null];
-    if (!first || !last) return [];
+    const found = part ? Array.from(values, (_, i) => part(i)).flatMap((place) => (place && panel.cell(place)) ?? []) : [];
+    const [first, last] = [found[0], found[found.length - 1]];
+    if (!first) return [];
     if (first.row === last.row && first.col === last.col) return [first];
     return [first.row === last.row ? { row: first.row } : { col: first.col }];
   });
@@ -128,7 +130,7 @@ export function PanelOf({ name, title, row = -1, tallest = 420, comfortable = 56
         lit={lit}
         tallest={tallest}
         comfortable={comfortable}
-        onSelect={(chosen) => canAudit(name) && go({ cell: placeKey(panel.place(chosen)) })}
+        onSelect={(chosen) => canAudit(card, name) && go({ cell: placeKey(panel.place(chosen)) })}
       />
     </div>
   );

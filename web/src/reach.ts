@@ -4,7 +4,7 @@
 //     even:decoder.1.cross:3:2         head 3, for query 2, looks at all alike; * is every head, every query
 //     set:decoder.1.cross:3:2:0,0.5    … or with these weights
 //     swap:encoder.vectors:1:4         token 1 gets the vector of token 4; with a text after it, of token 4 of that text
-//     unit:decoder.1.feed_forward:17   unit 17 is switched off
+//     unit:decoder.1.feed_forward:17   unit 17 is switched off; of a recurrent model, unit:decoder.1.states:17
 import type { Manifest } from "./api";
 
 export type Intervention =
@@ -62,6 +62,9 @@ function parsed(text: string): Intervention | null {
 export const read = (text: string): Intervention[] =>
   text.split(";").filter(Boolean).map(parsed).filter((one) => one !== null); // prettier-ignore
 
+/** The quantity whose units can be switched off: of a feed-forward layer, what comes after its activation. */
+export const unitsOf = (place: string): string => place.replace(/feed_forward$/, "feed_forward.after");
+
 /** As the server wants it; `traces` are the ids of the other texts from which vectors are taken. */
 export function body(one: Intervention, traces: ReadonlyMap<string, string> = new Map()): Record<string, unknown> {
   const where = (head: number | null, query: number | null): Record<string, unknown> => ({
@@ -80,7 +83,7 @@ export function body(one: Intervention, traces: ReadonlyMap<string, string> = ne
       return { do: "patch", name: one.name, positions: [one.at], from: { position: one.from, ...trace } };
     }
     case "unit":
-      return { do: "scale", name: `${one.place}.after`, factor: 0, unit: one.unit };
+      return { do: "scale", name: unitsOf(one.place), factor: 0, unit: one.unit };
   }
 }
 
@@ -93,26 +96,28 @@ export function placeName(name: string): string {
     cross: "cross-attention",
     feed_forward: "feed-forward",
   };
-  if (/\.(sum|norm\.output)$/.test(name)) return `${stack}, after layer ${layer}`;
+  if (/\.(sum|norm\.output|states)$/.test(name)) return `${stack}, after layer ${layer}`;
   if (layer === "embedded") return `${stack}, embedding`;
   if (layer === "vectors") return `${stack}, final vectors`;
   return `${stack} layer ${layer}${kinds[kind] ? `, ${kinds[kind]}` : ""}`;
 }
 
-export function told(one: Intervention, manifest: Manifest): string {
+/** What is done, in words of the sentence; an only head is not named. */
+export function told(one: Intervention, manifest: Manifest, among: number): string {
   const tokens = (name: string): readonly { text: string }[] => (name.startsWith("encoder") ? manifest.sources : manifest.reads);
   const token = (name: string, i: number): string => `“${tokens(name)[i]?.text ?? `token ${i}`}”`;
-  const heads = (head: number | null): string => (head === null ? "all heads" : `head ${head}`);
+  const heads = (head: number | null): string => (among === 1 ? "" : head === null ? "all heads " : `head ${head} `);
   const row = (attention: string, query: number | null): string => (query === null ? "" : `, for ${token(attention, query)}`);
   switch (one.do) {
     case "off":
-      return `${placeName(one.attention)}: head ${one.head} off`;
+      return `${placeName(one.attention)}: ${heads(one.head)}off`;
     case "even":
-      return `${placeName(one.attention)}: ${heads(one.head)} averaged${row(one.attention, one.query)}`;
+      return `${placeName(one.attention)}: ${heads(one.head)}averaged${row(one.attention, one.query)}`;
     case "set": {
       const keys = one.attention.endsWith(".cross") ? manifest.sources : tokens(one.attention);
       const set = one.weights.map((w, i) => (w > 0 ? `${keys[i]?.text ?? i} ${Math.round(w * 100)}%` : "")).filter(Boolean);
-      return `${placeName(one.attention)}: ${heads(one.head)}${row(one.attention, one.query)} set to ${set.join(", ") || "nothing"}`;
+      const where = `${heads(one.head).trim()}${row(one.attention, one.query)}`.replace(/^, /, "");
+      return `${placeName(one.attention)}: ${where} set to ${set.join(", ") || "nothing"}`;
     }
     case "swap":
       return `${placeName(one.name)}: ${token(one.name, one.at)} gets the vector of ${

@@ -1,39 +1,123 @@
-// The shape of a model as the page needs it: its attentions in order, their names and labels, and the matrices made of a trace.
+// The shape of a model as the page needs it: what each kind of model is made of, its attentions in order, their names and labels,
+// and the matrices made of a trace. The chain of Walk and the rules of the Inspector have a table by the same kinds.
 import { Tensor, tensor, type Manifest, type ModelCard, type ModelConfig } from "./api";
 import type { Scale } from "./colour";
 import type { Grid } from "./matrix/grid";
 
 export interface Attention {
   name: string; // decoder.1.cross
-  stack: "encoder" | "decoder";
+  stack: Stack;
   layer: number;
   kind: "self" | "masked" | "cross";
 }
 
+export type Kind = ModelConfig["kind"];
+export type Stack = "encoder" | "decoder";
+export type Step = "scores" | "scaled" | "masked" | "energies" | "weights";
+
+/** What sets one kind of model apart from another. */
+interface Structure {
+  attentions: (config: ModelConfig) => Attention[];
+  steps: readonly (readonly [Step, string])[]; // from query and key to the weight
+  lookup: readonly (readonly [Step, string])[]; // of these, what is told of each key that a row looks up
+  end: (config: ModelConfig) => string; // of a layer, what the next one reads
+  units: { name: string; most: (config: ModelConfig) => number; told: string }; // of a layer, numbers that can be held at 0
+  without: string; // why there is no attention
+}
+
 export const KINDS = { self: "self-attention", masked: "masked self-attention", cross: "cross-attention" } as const;
+
+export const stacks = ({ shape }: ModelConfig): Stack[] =>
+  (["encoder", "decoder"] as const).filter((stack) => shape === "encoder-decoder" || shape === stack);
+
+/** encoder.0, encoder.1 … */
+export const layersOf = (config: ModelConfig, stack: Stack): string[] =>
+  Array.from({ length: stack === "encoder" ? config.encoder_layers : config.decoder_layers }, (_, layer) => `${stack}.${layer}`);
+
+const attentionAt = (place: string, kind: Attention["kind"]): Attention => {
+  const [stack, layer] = place.split(".");
+  return { name: `${place}.${kind}`, stack: stack as Stack, layer: Number(layer), kind };
+};
+
+const TRANSFORMER: Structure = {
+  attentions: (config) =>
+    stacks(config).flatMap((stack) => {
+      const kinds = stack === "encoder" ? (["self"] as const) : config.shape === "decoder" ? (["masked"] as const) : (["masked", "cross"] as const);
+      return layersOf(config, stack).flatMap((layer) => kinds.map((kind) => attentionAt(layer, kind)));
+    }),
+  steps: [
+    ["scores", "scores"],
+    ["scaled", "÷ √d"],
+    ["masked", "mask"],
+    ["weights", "softmax"],
+  ],
+  lookup: [
+    ["scores", "q · k"],
+    ["masked", "÷ √d, mask"],
+  ],
+  end: (config) => (config.norm_first ? "feed_forward.sum" : "feed_forward.norm.output"),
+  units: {
+    name: "feed_forward",
+    most: (config) => config.feed_forward,
+    told: "One number inside the feed-forward layer is held at 0, at every token.",
+  },
+  without: "",
+};
+
+const ATTENTIVE: Structure = {
+  attentions: () => [attentionAt("decoder.0", "cross")],
+  steps: [
+    ["energies", "energies"],
+    ["weights", "softmax"],
+  ],
+  lookup: [["energies", "vᵀ tanh(q + k)"]],
+  end: () => "states",
+  units: {
+    name: "states",
+    most: (config) => config.width,
+    told: "One number of a layer’s states is held at 0 for whoever reads them, at every token; the layer itself still remembers it.",
+  },
+  without: "",
+};
+
+const STRUCTURES: Record<Kind, Structure> = {
+  transformer: TRANSFORMER,
+  "rnn-attention": ATTENTIVE,
+  rnn: {
+    ...ATTENTIVE,
+    attentions: () => [],
+    without:
+      "The model of 2014 has no attention: all that its decoder gets is the last state the encoder came to, however long the sentence. No word of the output looks back at any word of the input.",
+  },
+};
+
+export const structureOf = ({ config: { model } }: ModelCard): Structure => STRUCTURES[model.kind];
 
 export const headWidth = (config: ModelConfig): number => config.head_width || config.width / config.heads;
 export const groups = (config: ModelConfig): number => config.key_value_heads || config.heads;
 
-export function attentions({ config: { model } }: ModelCard): Attention[] {
-  const of = (stack: Attention["stack"], layers: number, kinds: Attention["kind"][]): Attention[] =>
-    Array.from({ length: layers }, (_, layer) =>
-      kinds.map((kind) => ({ name: `${stack}.${layer}.${kind}`, stack, layer, kind })),
-    ).flat();
-  const both = model.shape === "encoder-decoder";
-  return [
-    ...(model.shape === "decoder" ? [] : of("encoder", model.encoder_layers, ["self"])),
-    ...(model.shape === "encoder" ? [] : of("decoder", model.decoder_layers, both ? ["masked", "cross"] : ["masked"])),
-  ];
-}
+export const attentions = (card: ModelCard): Attention[] => structureOf(card).attentions(card.config.model);
 
-/** The one of this name, or the model's last. */
-export function attentionNamed(card: ModelCard, name: string): Attention {
+/** The head that is looked at, −1 for the mean of all; an only one is always itself. */
+export const chosenHead = ({ config: { model } }: ModelCard, head: number): number => (model.heads === 1 ? 0 : Math.min(head, model.heads - 1));
+
+/** The one of this name, or the model's last; null where it has none. */
+export function attentionNamed(card: ModelCard, name: string): Attention | null {
   const all = attentions(card);
-  return all.find((attention) => attention.name === name) ?? all[all.length - 1];
+  return all.find((attention) => attention.name === name) ?? all[all.length - 1] ?? null;
 }
 
 export const title = ({ stack, layer, kind }: Attention): string => `${stack} layer ${layer}, ${KINDS[kind]}`;
+
+/** With the head, where there are several. */
+export function titleOf(card: ModelCard, attention: Attention, head: number): string {
+  if (card.config.model.heads === 1) return title(attention);
+  return `${title(attention)}, ${head < 0 ? "mean over the heads" : `head ${head}`}`;
+}
+
+/** For a file: decoder.1.cross.weights head 3. */
+export const gridName = (card: ModelCard, attention: Attention, step: Step, head: number): string =>
+  `${attention.name}.${step}${card.config.model.heads === 1 ? "" : head < 0 ? " mean" : ` head ${head}`}`;
 
 const texts = (tokens: readonly { text: string }[]): string[] => tokens.map((token) => token.text);
 
@@ -60,8 +144,6 @@ export function meanOf(whole: Tensor): Tensor {
   }
   return new Tensor(shape, out);
 }
-
-export type Step = "scores" | "scaled" | "masked" | "weights";
 
 /** One step of an attention, of one head or (head −1) the mean over all. */
 export async function attentionStep(manifest: Manifest, attention: Attention, head: number, step: Step): Promise<Tensor> {

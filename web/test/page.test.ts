@@ -13,7 +13,7 @@ import { DEFAULTS, format, parse } from "../src/state";
 import { treeOf } from "../src/views/beam";
 
 const CONFIG: ModelConfig = {
-  shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
+  kind: "transformer", shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
   activation: "relu", norm: "layer", norm_first: true, norm_epsilon: 1e-5, positions: "sinusoidal", segments: 0, embedding_norm: false,
   scale_embeddings: true, tie: "target", output_bias: false, vocabulary: 20,
 }; // prettier-ignore
@@ -39,6 +39,7 @@ test("a cell's address survives the way there and back", () => {
 test("every line of code that Walk shows stands in the source", () => {
   const shapes: Partial<ModelConfig>[] = [
     {}, { norm_first: false }, { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie: "none" },
+    { kind: "rnn" }, { kind: "rnn-attention" },
   ]; // prettier-ignore
   for (const shape of shapes)
     for (const { code } of chain({ ...CONFIG, ...shape }))
@@ -57,6 +58,19 @@ test("the walk goes through all sub-layers, and norms stand where the model has 
   const post = chain({ ...CONFIG, norm_first: false }).map(({ key }) => key);
   assert.ok(post.indexOf("decoder.1.cross.norm.output") > post.indexOf("decoder.1.cross.sum"));
   assert.equal(new Set(keys).size, keys.length);
+});
+
+test("the walk of 2015 looks before it reads on, that of 2014 never looks", () => {
+  const keys = chain({ ...CONFIG, kind: "rnn-attention" }).map(({ key }) => key);
+  const order = ["encoder.vectors", "cross.keys", "cross.queries", "cross.energies", "cross.weights", "cross.heads"];
+  const last = ["decoder.0.states", "decoder.1.states", "decoder.vectors", "logits", "probabilities", "next"];
+  const places = [...order.map((name) => name.replace("cross", "decoder.0.cross")), ...last].map((key) => keys.indexOf(key));
+  assert.ok(!places.includes(-1));
+  assert.deepEqual(places, [...places].sort((a, b) => a - b));
+  assert.equal(new Set(keys).size, keys.length);
+  const before = chain({ ...CONFIG, kind: "rnn" });
+  assert.ok(before.some(({ key, row }) => key === "handed" && row === 0));
+  assert.ok(!before.some(({ shows }) => shows.some((name) => name.includes("cross") || name === "encoder.vectors")));
 });
 
 test("a sub-layer reads what came before it", () => {

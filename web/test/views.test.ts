@@ -44,7 +44,7 @@ test("interventions are asked for as the server takes them", () => {
 
 test("interventions are told in words of the sentence", () => {
   assert.deepEqual(
-    ALL.map((one) => told(one, MANIFEST)),
+    ALL.map((one) => told(one, MANIFEST, 8)),
     [
       "decoder layer 1, cross-attention: head 3 off",
       "encoder layer 0, self-attention: all heads averaged, for “tea”",
@@ -54,6 +54,15 @@ test("interventions are told in words of the sentence", () => {
       "decoder layer 1, feed-forward: unit 17 off",
     ],
   );
+});
+
+test("an only head is not named, and units of states are the states' own", () => {
+  const [off, , set] = ALL;
+  assert.equal(told(off, MANIFEST, 1), "decoder layer 1, cross-attention: off");
+  assert.equal(told({ ...set, query: 1 } as Intervention, MANIFEST, 1), "decoder layer 1, cross-attention: for “मुझे” set to like 50%, tea 50%");
+  const [unit] = read("unit:encoder.1.states:3");
+  assert.deepEqual(body(unit), { do: "scale", name: "encoder.1.states", factor: 0, unit: 3 });
+  assert.equal(told(unit, MANIFEST, 1), "encoder, after layer 1: unit 3 off");
 });
 
 test("a difference is cell by cell, keeps masks, and is refused between shapes", () => {

@@ -17,6 +17,7 @@ from seq2see.model.recurrent import Recurrent
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "expand": "₁", "contract": "₂", "gate": "gate"}
 GATES = "ifgo"  # of an LSTM: input, forget, new, output
+LETTERS = {"weight_ih": "W", "weight_hh": "U", "bias_ih": "b", "bias_hh": "d"}  # of the input, of the state before
 ADDITIVE = {"queries": "W", "keys": "U", "fit": "v", "begin": "W_s", "combine": "W_t"}
 TABLES = {
     "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P", "segments": "S"
@@ -92,12 +93,14 @@ def _recurrent_symbols(model: Network, name: str) -> Iterator[Symbol]:
     path, _, kind = name.rpartition(".")
     last = path.rpartition(".")[2]
     rows = model.state_dict()[name].shape[0]
-    if kind.startswith(("weight_", "bias_")):  # of the input (ih) and of the state before (hh)
-        letter = "b" if kind.startswith("bias") else "W" if "_ih" in kind else "U"
+    gated, _, way = kind.partition("_l0")  # a module of layers has _l0, and _l0_reverse for the way back
+    if gated in LETTERS:
         size = rows // len(GATES)
         for number, gate in enumerate(GATES):
-            yield Symbol(f"{letter}_{gate}", number * size, (number + 1) * size)
+            symbol = f"{'←' if way else ''}{LETTERS[gated]}_{gate}"
+            yield Symbol(symbol, number * size, (number + 1) * size)
     elif last in ADDITIVE:
-        yield Symbol(ADDITIVE[last] if kind == "weight" else "b", 0, rows)
+        symbol = ADDITIVE[last]
+        yield Symbol(symbol if kind == "weight" else f"b{symbol[1:]}", 0, rows)
     else:
         yield from _symbols(model, name)

@@ -91,12 +91,20 @@ def embedded(e: Explanation, name: str, best: list[Hypothesis]) -> dict[str, Any
         "note": _note(e),
         "tokens": told.tokens(e.model),
         "entropies": {place: heads.tolist() for place, heads in entropies(e).items()},
-        "contributions": [asdict(contributions(e, row)) for row in range(len(e.reads))],
+        "contributions": _contributions(e),
         "tensors": {tensor: store.add(e.trace[tensor, 0]) for tensor in e.trace.names()},
         "learned": [asdict(weight) for weight in weights(e.model.transformer)],
         "weights": {place: store.add(weight) for place, weight in state.items()} if fits else {},
         "data": store.data,
     }
+
+
+def _contributions(e: Explanation) -> list[Any] | str:
+    """Of every row; or, of a model whose logits are no sum, the sentence that says so."""
+    try:
+        return [asdict(contributions(e, row)) for row in range(len(e.reads))]
+    except UserError as error:
+        return str(error)
 
 
 class Store:

@@ -1,7 +1,11 @@
 // What several views choose: the sentence, an attention, a head, a token.
 import "./views.css";
+import type { ComponentChildren } from "preact";
 import type { Manifest, ModelCard } from "../api";
-import { attentions, title } from "../structure";
+import { go } from "../state";
+import { attentions, structureOf, title } from "../structure";
+import { Empty } from "../ui";
+import { Sentence } from "./sentence";
 
 interface LineProps {
   label: string;
@@ -54,11 +58,48 @@ export function Pick<T extends string | number>({ label, value, options, onChang
 
 export const attentionOptions = (card: ModelCard): [string, string][] => attentions(card).map((one) => [one.name, title(one)]);
 
-/** −1 is all of them together: their mean, or each. */
-export const headOptions = (card: ModelCard, all: string): [number, string][] => [
-  [-1, all],
-  ...Array.from({ length: card.config.model.heads }, (_, head): [number, string] => [head, `head ${head}`]),
-];
+interface HeadProps {
+  card: ModelCard;
+  label?: string;
+  all: string; // what −1, all of them together, is: their mean, or each
+  value: number;
+  onChange: (head: number) => void;
+}
+
+/** Which head, where there are several. */
+export function HeadPick({ card, label = "head", all, value, onChange }: HeadProps) {
+  const { heads } = card.config.model;
+  if (heads === 1) return null;
+  const options = Array.from({ length: heads }, (_, head): [number, string] => [head, `head ${head}`]);
+  return <Pick label={label} value={value} options={[[-1, all], ...options]} onChange={onChange} />;
+}
+
+/** What stands in an attention's place, in a model that has none. */
+export function NoAttention({ card, children }: { card: ModelCard; children?: ComponentChildren }) {
+  return (
+    <Empty>
+      <p data-without>{structureOf(card).without}</p>
+      {children}
+    </Empty>
+  );
+}
+
+/** And in the place of a view that is all about attention. */
+export function NothingLooks({ card }: { card: ModelCard }) {
+  return (
+    <div class="stack">
+      <Sentence />
+      <section class="card">
+        <h2>Nothing looks back</h2>
+        <NoAttention card={card}>
+          <button class="chip on" onClick={() => go({ view: "walk", stage: "", cell: "" })}>
+            see what it has instead, step by step →
+          </button>
+        </NoAttention>
+      </section>
+    </div>
+  );
+}
 
 export const tokenOptions = (tokens: readonly { text: string }[]): [number, string][] =>
   tokens.map((token, i) => [i, `${i} · ${token.text}`]);

@@ -11,9 +11,10 @@ import { Matrix } from "../matrix/Matrix";
 import { short } from "../numbers";
 import { examplesOf, questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionGrid, attentionNamed, attentionStep, title, type Attention, type Step } from "../structure";
+import { attentionGrid, attentionNamed, attentions, attentionStep, chosenHead, gridName, structureOf, titleOf, type Attention, type Step } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
-import { attentionOptions, headOptions, Line, Pick } from "./choose";
+import { attentionOptions, HeadPick, Line, NoAttention, Pick } from "./choose";
+import { NeedsModel } from "./intervene";
 import { Sentence } from "./sentence";
 
 const AGAINST = [
@@ -22,25 +23,24 @@ const AGAINST = [
   ["models", "Two models"],
 ] as const;
 
-const STEPS = [
-  ["scores", "scores"],
-  ["scaled", "÷ √d"],
-  ["masked", "mask"],
-  ["weights", "softmax"],
-] as const;
-
 const OTHER = "I like eating mangoes"; // as many tokens as the bundled model's first example
 
 /** What stands on one side. */
 interface Side {
   card: ModelCard;
   manifest: Manifest;
+  looked: Looked | null; // a model without attention has only its output
+}
+
+interface Looked {
   attention: Attention;
   head: number;
   values: Tensor;
 }
 
-const headName = (head: number): string => (head < 0 ? "mean over the heads" : `head ${head}`);
+async function lookedAt(manifest: Manifest, attention: Attention | null, head: number, step: Step): Promise<Looked | null> {
+  return attention && { attention, head, values: await attentionStep(manifest, attention, head, step) };
+}
 
 /** All models, and each at its snapshots: "bundled@512". */
 function modelOptions(models: readonly ModelCard[]): [string, string][] {
@@ -64,9 +64,11 @@ function named(models: readonly ModelCard[], key: string): { card: ModelCard; st
 export function Compare() {
   const { models, card, text, manifest, error } = useSession();
   const state = useAddress();
-  const against = source.live ? (AGAINST.find(([key]) => key === state.against)?.[0] ?? "heads") : "heads";
-  const step = (STEPS.find(([key]) => key === state.step)?.[0] ?? "weights") as Step;
+  const several = attentions(card).length * card.config.model.heads > 1;
+  const ways = AGAINST.filter(([key]) => (key === "heads" ? several : source.live));
+  const against = (ways.find(([key]) => key === state.against) ?? ways[0] ?? AGAINST[0])[0];
   const attention = attentionNamed(card, state.attention);
+  const head = chosenHead(card, state.head);
   const choices = modelOptions(models);
   const other = (against === "models" && named(models, state.model2)) || null;
   const last = card.snapshots.length ? `${card.name}@${card.snapshots[card.snapshots.length - 1]}` : card.name;
@@ -74,9 +76,13 @@ export function Compare() {
   const held = against === "models" && state.held === 1;
   const second = against === "models" ? (other ?? named(models, fallback)!) : { card };
   const text2 = against === "sentences" ? state.text2 || (examplesOf(card).length ? OTHER : text) : text;
-  const attention2 = attentionNamed(second.card, against === "heads" && state.attention2 ? state.attention2 : attention.name);
-  const most2 = second.card.config.model.heads - 1;
-  const head2 = Math.min(most2, against === "heads" ? state.head2 : state.head);
+  // Models that are built alike are looked at in the same place.
+  const apart = against === "heads" || attentionOptions(card).join() !== attentionOptions(second.card).join();
+  const attention2 = attentionNamed(second.card, (apart && state.attention2) || (attention?.name ?? ""));
+  const head2 = chosenHead(second.card, against === "heads" ? state.head2 : state.head);
+  const theirSteps = structureOf(second.card).steps.map(([key]) => key);
+  const steps = structureOf(card).steps.filter(([key]) => theirSteps.includes(key)); // in both
+  const step = steps.find(([key]) => key === state.step)?.[0] ?? "weights";
 
   const loaded = useLoaded(
     manifest
@@ -88,19 +94,20 @@ export function Compare() {
           };
           const theirs = against === "heads" ? manifest : await source.explain(question, signal);
           const [a, b] = await Promise.all([
-            attentionStep(manifest, attention, state.head, step),
-            attentionStep(theirs, attention2, head2, step),
+            lookedAt(manifest, attention, head, step),
+            lookedAt(theirs, attention2, head2, step),
           ]);
           return [
-            { card, manifest, attention, head: state.head, values: a },
-            { card: second.card, manifest: theirs, attention: attention2, head: head2, values: b },
+            { card, manifest, looked: a },
+            { card: second.card, manifest: theirs, looked: b },
           ];
         }
       : null,
-    [manifest?.id, against, attention.name, state.head, attention2.name, head2, step, second.card.name, second.step, text2, held],
+    [manifest?.id, against, attention?.name, head, attention2?.name, head2, step, second.card.name, second.step, text2, held],
   );
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
+  if (!ways.length) return <NeedsModel view="Compare" why="Here are no two heads to compare; other sentences go through the model once more" />;
   const sides = present(loaded);
   return (
     <div class="stack">
@@ -108,11 +115,11 @@ export function Compare() {
       <section class="card stack">
         <div class="controls">
           {source.live ? (
-            <Choice label="what is compared" options={AGAINST} value={against} onChange={(next) => go({ against: next, cell: "" })} />
+            <Choice label="what is compared" options={ways} value={against} onChange={(next) => go({ against: next, cell: "" })} />
           ) : (
             <p class="small soft">Two heads of this sentence. Other sentences and models need the model itself: run seq2see explore.</p>
           )}
-          <Choice label="step" options={STEPS} value={step as "scores"} onChange={(next) => go({ step: next, cell: "" })} />
+          {attention && attention2 && steps.length > 1 ? <Choice label="step" options={steps} value={step} onChange={(next) => go({ step: next, cell: "" })} /> : null}
         </div>
         {against === "sentences" ? (
           <Line label="The other sentence" value={text2} onChange={(value) => go({ text2: value })} />
@@ -122,16 +129,12 @@ export function Compare() {
         ) : null}
         <div class="two">
           <div class="controls">
-            <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={(name) => go({ attention: name, cell: "" })} />
-            <Pick label="head" value={state.head} options={headOptions(card, "mean")} onChange={(head) => go({ head, cell: "" })} />
+            {attention ? (
+              <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={(name) => go({ attention: name, cell: "" })} />
+            ) : null}
+            {attention ? <HeadPick card={card} all="mean" value={head} onChange={(next) => go({ head: next, cell: "" })} /> : null}
           </div>
           <div class="controls">
-            {against === "heads" ? (
-              <>
-                <Pick label="other attention" value={attention2.name} options={attentionOptions(card)} onChange={(name) => go({ attention2: name, cell: "" })} />
-                <Pick label="other head" value={head2} options={headOptions(card, "mean")} onChange={(head) => go({ head2: head, cell: "" })} />
-              </>
-            ) : null}
             {against === "models" ? (
               <Pick
                 label="other model"
@@ -139,6 +142,12 @@ export function Compare() {
                 options={choices}
                 onChange={(key) => go({ model2: key, cell: "" })}
               />
+            ) : null}
+            {apart && attention2 ? (
+              <Pick label="other attention" value={attention2.name} options={attentionOptions(second.card)} onChange={(name) => go({ attention2: name, cell: "" })} />
+            ) : null}
+            {against === "heads" && attention2 ? (
+              <HeadPick card={card} label="other head" all="mean" value={head2} onChange={(next) => go({ head2: next, cell: "" })} />
             ) : null}
             {against === "models" ? (
               <Pick
@@ -174,20 +183,20 @@ function Sides({ sides, step, against, name2 }: SidesProps) {
   const [a, b] = sides;
   const names =
     against === "heads"
-      ? [`${title(a.attention)}, ${headName(a.head)}`, `${title(b.attention)}, ${headName(b.head)}`]
+      ? sides.map(({ card, looked }) => (looked ? titleOf(card, looked.attention, looked.head) : card.name))
       : against === "sentences"
         ? [a.manifest.text, b.manifest.text]
         : [a.card.name, name2];
   // Only the text of the page can be audited: the other side's weights and trace are another's.
-  const audited = (side: Side, grid: Grid) => {
-    if (side.head < 0 || side.manifest.id !== manifest?.id) return { grid };
-    const name = `${side.attention.name}.${step}`;
+  const audited = (side: Side, looked: Looked, grid: Grid) => {
+    if (looked.head < 0 || side.manifest.id !== manifest?.id) return { grid };
+    const name = `${looked.attention.name}.${step}`;
     const [place, index] = cell.split(":");
     const [head, row, col] = (index ?? "").split(",").map(Number);
     return {
       grid,
-      selected: place === name && head === side.head ? { row, col } : null,
-      onSelect: ({ row, col }: Cell) => go({ cell: placeKey({ name, index: [side.head, row, col] }) }),
+      selected: place === name && head === looked.head ? { row, col } : null,
+      onSelect: ({ row, col }: Cell) => go({ cell: placeKey({ name, index: [looked.head, row, col] }) }),
     };
   };
   return (
@@ -201,36 +210,49 @@ function Sides({ sides, step, against, name2 }: SidesProps) {
                 {against === "heads" ? null : <p class="accent">{side.manifest.output}</p>}
               </div>
             </div>
-            <Matrix {...audited(side, grids.both[i])} title={`${side.attention.name}.${step}`} tallest={440} />
+            {side.looked ? (
+              <Matrix {...audited(side, side.looked, grids.own[i]!)} title={`${side.looked.attention.name}.${step}`} tallest={440} />
+            ) : a.looked || b.looked ? (
+              <NoAttention card={side.card} />
+            ) : null}
           </section>
         ))}
       </div>
-      <section class="card">
-        <div class="lead tight">
-          <div>
-            <h2>The first less the second</h2>
-            <p class="soft small">Violet: more on the first side. Orange: more on the second.</p>
+      {a.looked && b.looked ? (
+        <section class="card">
+          <div class="lead tight">
+            <div>
+              <h2>The first less the second</h2>
+              <p class="soft small">Violet: more on the first side. Orange: more on the second.</p>
+            </div>
           </div>
-        </div>
-        {grids.less ? <Less grid={grids.less.grid} whole={grids.less.whole} exactly={grids.less.alike} /> : <Unlike a={a.values} b={b.values} />}
-      </section>
+          {grids.less ? <Less grid={grids.less.grid} whole={grids.less.whole} exactly={grids.less.alike} /> : <Unlike a={a.looked.values} b={b.looked.values} />}
+        </section>
+      ) : a.looked || b.looked ? null : (
+        <section class="card">
+          <NoAttention card={a.card} />
+        </section>
+      )}
     </WithInspector>
   );
 }
 
-function sidesGrids([a, b]: [Side, Side], step: Step) {
-  const own = [a, b].map((side) =>
-    attentionGrid(side.manifest, side.attention, step, side.values, `${side.attention.name}.${step} ${side.head < 0 ? "mean" : `head ${side.head}`}`),
+/** What each side shows, on one scale, and where both can be subtracted, the difference. */
+function sidesGrids(sides: [Side, Side], step: Step) {
+  const plain = sides.map(({ card, manifest, looked }) =>
+    looked ? attentionGrid(manifest, looked.attention, step, looked.values, gridName(card, looked.attention, step, looked.head)) : null,
   );
-  const most = step === "weights" ? 1 : Math.max(...own.flatMap(({ data }) => Array.from(data, (x) => (Number.isFinite(x) ? Math.abs(x) : 0))));
-  const both = own.map((grid): Grid => ({ ...grid, most })); // one scale for both
-  const whole = difference(a.values, b.values);
-  if (!whole) return { both, less: null };
-  const [rowLabels, colLabels] = [bothLabels(own[0].rowLabels, own[1].rowLabels), bothLabels(own[0].colLabels, own[1].colLabels)];
-  const alike = rowLabels.every((label, i) => label === own[0].rowLabels[i]) && colLabels.every((label, i) => label === own[0].colLabels[i]);
-  const grid: Grid = { ...own[0], name: `${own[0].name} less ${own[1].name}`, data: whole.data, rowLabels, colLabels, scale: "diverging" };
+  const sizes = plain.flatMap((grid) => (grid ? Array.from(grid.data, (x) => (Number.isFinite(x) ? Math.abs(x) : 0)) : []));
+  const most = step === "weights" ? 1 : sizes.reduce((a, b) => Math.max(a, b), 0);
+  const own = plain.map((grid) => grid && { ...grid, most });
+  const [a, b] = plain;
+  const whole = a && b ? difference(sides[0].looked!.values, sides[1].looked!.values) : null;
+  if (!a || !b || !whole) return { own, less: null };
+  const [rowLabels, colLabels] = [bothLabels(a.rowLabels, b.rowLabels), bothLabels(a.colLabels, b.colLabels)];
+  const alike = rowLabels.every((label, i) => label === a.rowLabels[i]) && colLabels.every((label, i) => label === a.colLabels[i]);
+  const grid: Grid = { ...a, name: `${a.name} less ${b.name}`, data: whole.data, rowLabels, colLabels, scale: "diverging" };
   delete grid.most;
-  return { both, less: { grid, whole, alike } };
+  return { own, less: { grid, whole, alike } };
 }
 
 function Less({ grid, whole, exactly }: { grid: Grid; whole: Tensor; exactly: boolean }) {

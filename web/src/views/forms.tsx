@@ -3,12 +3,12 @@ import { useState } from "preact/hooks";
 import { source, tensor, type Manifest, type ModelCard } from "../api";
 import { present, useLoaded } from "../hooks";
 import { percent, short } from "../numbers";
-import { placeName, written, type Intervention } from "../reach";
+import { placeName, unitsOf, written, type Intervention } from "../reach";
 import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionNamed, attentions, attentionStep, keyLabels, type Attention } from "../structure";
+import { attentionNamed, attentions, attentionStep, keyLabels, layersOf, stacks, structureOf, type Attention } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
-import { attentionOptions, headOptions, Line, Pick, tokenOptions } from "./choose";
+import { attentionOptions, HeadPick, Line, Pick, tokenOptions } from "./choose";
 
 export const put = (all: readonly Intervention[]): void => go({ reach: written(all) });
 export const MOST = 32; // the server takes no more at once
@@ -27,13 +27,14 @@ interface FormProps {
 }
 
 export function Add({ card, manifest, reached }: { card: ModelCard; manifest: Manifest; reached: Intervention[] }) {
-  const [kind, setKind] = useState<(typeof KINDS)[number][0]>("even");
+  const kinds = attentions(card).length ? KINDS : KINDS.slice(2); // the first two are of weights
+  const [kind, setKind] = useState<(typeof KINDS)[number][0]>(kinds[0][0]);
   const add = (one: Intervention): void => put([...reached.filter((other) => written([other]) !== written([one])), one]);
   const Form = { even: Even, set: SetWeights, swap: Swap, unit: Unit }[kind];
   return (
     <>
       <h2>Change something else</h2>
-      <Choice label="kind of change" options={KINDS} value={kind} onChange={setKind} />
+      <Choice label="kind of change" options={kinds} value={kind} onChange={setKind} />
       {reached.length >= MOST ? <p class="small soft">{MOST} changes at once are the most: remove one first.</p> : <Form {...{ card, manifest, add }} />}
     </>
   );
@@ -43,8 +44,8 @@ const queries = (manifest: Manifest, { stack }: Attention): readonly { text: str
 
 function useAttention(card: ModelCard) {
   const state = useAddress();
-  const [name, setName] = useState(attentionNamed(card, state.attention).name);
-  return [attentionNamed(card, name), setName] as const;
+  const [name, setName] = useState(state.attention);
+  return [attentionNamed(card, name)!, setName] as const; // the forms of weights are for models that have some
 }
 
 function Even({ card, manifest, add }: FormProps) {
@@ -55,7 +56,7 @@ function Even({ card, manifest, add }: FormProps) {
     <>
       <p class="small soft">Every key that may be looked at gets the same weight.</p>
       <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={setName} />
-      <Pick label="head" value={head} options={headOptions(card, "all heads")} onChange={setHead} />
+      <HeadPick card={card} all="all heads" value={head} onChange={setHead} />
       <Pick label="for the token" value={query} options={[[-1, "every one"], ...tokenOptions(queries(manifest, attention))]} onChange={setQuery} />
       <button class="do" onClick={() => add({ do: "even", attention: attention.name, head: head < 0 ? null : head, query: query < 0 ? null : query })}>
         Average
@@ -86,7 +87,7 @@ function SetWeights({ card, manifest, add }: FormProps) {
     <>
       <p class="small soft">Where one token looks, in your own words. The sliders begin with the model’s weights.</p>
       <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={setName} />
-      <Pick label="head" value={head} options={headOptions(card, "all heads")} onChange={setHead} />
+      <HeadPick card={card} all="all heads" value={head} onChange={setHead} />
       <Pick label="for the token" value={query} options={tokenOptions(rows)} onChange={setQuery} />
       <div class="keys">
         {keys.map((key, i) => (
@@ -119,20 +120,15 @@ function SetWeights({ card, manifest, add }: FormProps) {
 }
 
 /** Where each token has one vector that the next part of the model reads. */
-function vectorPlaces({ config: { model } }: ModelCard): [string, string][] {
-  const end = model.norm_first ? "sum" : "norm.output";
-  const of = (stack: string, layers: number): [string, string][] => [
-    [`${stack}.embedded`, `${stack}, embedding`],
-    ...Array.from({ length: layers }, (_, n): [string, string] => [`${stack}.${n}.feed_forward.${end}`, `${stack}, after layer ${n}`]),
-  ];
-  return [
-    ...(model.shape === "decoder" ? [] : [...of("encoder", model.encoder_layers), ["encoder.vectors", "encoder, final vectors"] as [string, string]]),
-    ...(model.shape === "encoder" ? [] : of("decoder", model.decoder_layers)),
-  ];
+function vectorPlaces(card: ModelCard, { tensors }: Manifest): [string, string][] {
+  const { model } = card.config;
+  const ends = (layer: string): string => `${layer}.${structureOf(card).end(model)}`;
+  const places = stacks(model).flatMap((stack) => [`${stack}.embedded`, ...layersOf(model, stack).map(ends), ...(stack === "encoder" ? ["encoder.vectors"] : [])]);
+  return places.filter((place) => tensors.some(({ name }) => name === place)).map((place) => [place, placeName(place)]);
 }
 
 function Swap({ card, manifest, add }: FormProps) {
-  const places = vectorPlaces(card);
+  const places = vectorPlaces(card, manifest);
   const [name, setName] = useState(places[0][0]);
   const [at, setAt] = useState(0);
   const [from, setFrom] = useState(1);
@@ -167,24 +163,25 @@ const SHOWN = 8;
 
 function Unit({ card, manifest, add }: FormProps) {
   const { model } = card.config;
-  const places = attentions(card).map(({ stack, layer }) => `${stack}.${layer}.feed_forward`);
-  const options = [...new Set(places)].map((place): [string, string] => [place, placeName(place)]);
+  const { name, most, told } = structureOf(card).units;
+  const size = most(model);
+  const options = stacks(model).flatMap((stack) => layersOf(model, stack).map((layer): [string, string] => [`${layer}.${name}`, placeName(`${layer}.${name}`)]));
   const [place, setPlace] = useState(options[options.length - 1][0]);
   const [unit, setUnit] = useState(0);
-  const loaded = useLoaded(() => tensor(manifest.id, `${place}.after`), [manifest.id, place]);
+  const loaded = useLoaded(() => tensor(manifest.id, unitsOf(place)), [manifest.id, place]);
   const after = present(loaded);
   return (
     <>
-      <p class="small soft">One number inside the feed-forward layer is held at 0, at every token.</p>
+      <p class="small soft">{told}</p>
       <Pick label="layer" value={place} options={options} onChange={setPlace} />
       <label class="pick">
-        <span class="small soft">unit, 0 to {model.feed_forward - 1}</span>
+        <span class="small soft">unit, 0 to {size - 1}</span>
         <input
           type="number"
           min={0}
-          max={model.feed_forward - 1}
+          max={size - 1}
           value={unit}
-          onInput={(event) => setUnit(Math.min(model.feed_forward - 1, Math.max(0, Math.round(Number(event.currentTarget.value)) || 0)))}
+          onInput={(event) => setUnit(Math.min(size - 1, Math.max(0, Math.round(Number(event.currentTarget.value)) || 0)))}
         />
       </label>
       {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}

@@ -1,7 +1,7 @@
 // Heads: every attention of the model at a glance, encoder left, decoder right, cross-attention between, each head a stamp. Pointing
 // at one shows it large, a click keeps it. Sorted as they are, by how widely they look, or by what they add to the chosen token.
 import { useMemo, useState } from "preact/hooks";
-import { source, Tensor, tensor, type Manifest } from "../api";
+import { source, Tensor, tensor, type Manifest, type ModelCard } from "../api";
 import { present, useLoaded } from "../hooks";
 import { WithInspector } from "../inspector";
 import { Matrix, Thumbnail } from "../matrix/Matrix";
@@ -9,8 +9,9 @@ import { short } from "../numbers";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionGrid, attentionNamed, attentions, chosenRow, KINDS, meanOf, title, type Attention } from "../structure";
+import { attentionGrid, attentionNamed, attentions, chosenHead, chosenRow, gridName, KINDS, meanOf, title, titleOf, type Attention } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
+import { NothingLooks } from "./choose";
 import { Sentence } from "./sentence";
 
 const SORTS = [
@@ -33,7 +34,9 @@ export function Heads() {
   const [peek, setPeek] = useState<Chosen | null>(null);
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
-  const locked = { attention: attentionNamed(card, state.attention).name, head: state.head };
+  const named = attentionNamed(card, state.attention);
+  if (!named) return <NothingLooks card={card} />;
+  const locked = { attention: named.name, head: chosenHead(card, state.head) };
   const all = attentions(card);
   const columns = (["self", "cross", "masked"] as const).filter((kind) => all.some((one) => one.kind === kind));
   return (
@@ -71,20 +74,23 @@ interface LayerProps {
 }
 
 function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
+  const { card } = useSession();
   const { sort, row } = useAddress();
   const loaded = useLoaded(() => tensor(manifest.id, `${attention.name}.weights`), [manifest.id, attention.name]);
-  const figures = present(useFigures(manifest, attention, sort, chosenRow(manifest, row)));
+  const sorting = useFigures(manifest, attention, sort, chosenRow(manifest, row));
+  const figures = sorting.state === "failed" ? null : present(sorting);
   const weights = present(loaded);
-  const stamps = useMemo(() => (weights ? stampsOf(manifest, attention, weights) : []), [weights]);
+  const stamps = useMemo(() => (weights ? stampsOf(card, manifest, attention, weights) : []), [weights]);
   if (loaded.state === "failed") return <Failed error={loaded.error} />;
   const order = stamps.map((_, i) => i);
-  if (figures) order.sort((a, b) => Number(b < 0) - Number(a < 0) || (a && b ? (sort === "entropy" ? 1 : -1) * (figures[a - 1] - figures[b - 1]) : a - b));
+  const first = stamps.length > 1 ? -1 : 0; // of several the first stamp is the mean
+  if (figures) order.sort((a, b) => (a && b ? (sort === "entropy" ? 1 : -1) * (figures[a - 1] - figures[b - 1]) : a - b));
   return (
     <div class="layer">
       <span class="soft small">layer {attention.layer}</span>
       <div class="stamps" role="group" aria-label={title(attention)} style={{ gridTemplateColumns: `repeat(${across(stamps.length)}, 1fr)` }}>
         {order.map((i) => {
-          const head = i - 1; // the first stamp is the mean
+          const head = i + first;
           const chosen = { attention: attention.name, head };
           const on = locked.attention === attention.name && locked.head === head;
           return (
@@ -92,19 +98,20 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
               key={head}
               class="stamp"
               aria-pressed={on}
-              aria-label={`${title(attention)}, ${head < 0 ? "mean" : `head ${head}`}`}
+              aria-label={titleOf(card, attention, head)}
               data-head={`${attention.name} ${head}`}
               onMouseEnter={() => onPeek(chosen)}
               onFocus={() => onPeek(chosen)}
               onClick={() => go({ ...chosen, cell: "" })}
             >
               <Thumbnail grid={stamps[i]} />
-              <span class="small">{head < 0 ? "mean" : `${head}`}</span>
+              <span class="small">{head < 0 ? "mean" : first ? head : "\u00a0"}</span>
               {figures && head >= 0 ? <span class="figure">{short(figures[head])}</span> : null}
             </button>
           );
         })}
       </div>
+      {sorting.state === "failed" ? <Failed error={new Error(sorting.error.message)} /> : null}
     </div>
   );
 }
@@ -112,10 +119,11 @@ function Layer({ attention, manifest, locked, onPeek }: LayerProps) {
 /** All in one line, or in two of equal length where they would be too small. */
 const across = (count: number): number => (count <= 9 ? Math.max(count, 5) : Math.ceil(count / Math.ceil(count / 9)));
 
-function stampsOf(manifest: Manifest, attention: Attention, weights: Tensor) {
+/** The mean of all heads, then each of them; an only one is both. */
+function stampsOf(card: ModelCard, manifest: Manifest, attention: Attention, weights: Tensor) {
   const heads = Array.from({ length: weights.shape[0] }, (_, head) => weights.at(head));
-  return [meanOf(weights), ...heads].map((values, i) =>
-    attentionGrid(manifest, attention, "weights", values, `${attention.name}.weights ${i ? `head ${i - 1}` : "mean"}`),
+  return [...(heads.length > 1 ? [meanOf(weights)] : []), ...heads].map((values, i) =>
+    attentionGrid(manifest, attention, "weights", values, gridName(card, attention, "weights", i - 1)),
   );
 }
 
@@ -136,13 +144,12 @@ function useFigures(manifest: Manifest, attention: Attention, sort: string, row:
 function Large({ chosen, manifest, peeking }: { chosen: Chosen; manifest: Manifest; peeking: boolean }) {
   const { card } = useSession();
   const { row } = useAddress();
-  const attention = attentionNamed(card, chosen.attention);
+  const attention = attentionNamed(card, chosen.attention)!;
   const name = `${attention.name}.weights`;
-  const heading = `${title(attention)}, ${chosen.head < 0 ? "mean over the heads" : `head ${chosen.head}`}`;
   return (
     <section class="card" data-large={`${chosen.attention} ${chosen.head}`}>
       <div class="lead">
-        <h2>{heading}</h2>
+        <h2>{titleOf(card, attention, chosen.head)}</h2>
         {peeking ? (
           <p class="soft small">click to keep it</p>
         ) : (
@@ -164,8 +171,9 @@ function Large({ chosen, manifest, peeking }: { chosen: Chosen; manifest: Manife
 function Seen({ manifest, attention, head }: { manifest: Manifest; attention: Attention; head: number }) {
   const loaded = useLoaded(() => tensor(manifest.id, `${attention.name}.weights`), [manifest.id, attention.name]);
   const weights = present(loaded);
+  const { card } = useSession();
   const grid = useMemo(
-    () => weights && stampsOf(manifest, attention, weights)[head + 1],
+    () => weights && stampsOf(card, manifest, attention, weights)[card.config.model.heads > 1 ? head + 1 : 0],
     [weights, head],
   );
   return grid && grid.name.startsWith(attention.name) ? <Matrix grid={grid} tallest={420} /> : <Waiting what="the weights" />;

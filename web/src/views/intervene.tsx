@@ -5,9 +5,9 @@ import { percent } from "../numbers";
 import { body, read, told, written, type Intervention } from "../reach";
 import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentions, KINDS, title } from "../structure";
+import { attentions, KINDS, stacks, title } from "../structure";
 import { Empty, Failed, Icon, Waiting } from "../ui";
-import { Line, Marked } from "./choose";
+import { Line, Marked, NoAttention } from "./choose";
 import { Add, MOST, put } from "./forms";
 
 export function Intervene() {
@@ -38,7 +38,7 @@ export function Intervene() {
       <section class="card stack">
         <Line label={card.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => go({ text: value, row: -1 })} />
         {error ? <Failed error={error} /> : null}
-        {manifest ? <BeforeAfter before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
+        {manifest ? <BeforeAfter hint={card.config.model.heads > 1 ? "Switch off a head below, or choose another change." : "Choose a change below."} before={manifest} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
           <Waiting what="the first answer" />
         ) : (
           <Empty>
@@ -89,12 +89,13 @@ export function NeedsModel({ view, why }: { view: string; why: string }) {
 }
 
 interface BeforeAfterProps {
+  hint: string; // while there is nothing
   before: Manifest;
   after: Manifest | null;
   busy: boolean;
 }
 
-function BeforeAfter({ before, after, busy }: BeforeAfterProps) {
+function BeforeAfter({ hint, before, after, busy }: BeforeAfterProps) {
   const same = after && after.output === before.output;
   return (
     <dl class={`versus${busy ? " busy" : ""}`}>
@@ -103,7 +104,7 @@ function BeforeAfter({ before, after, busy }: BeforeAfterProps) {
       <dt class="small soft">After</dt>
       <dd aria-live="polite" data-after={after?.output ?? ""}>
         {!after ? (
-          <span class="soft">{busy ? "…" : "Switch off a head below, or choose another change."}</span>
+          <span class="soft">{busy ? "…" : hint}</span>
         ) : (
           <>
             <Marked manifest={after} marked={changedRows(after.changes)} />{" "}
@@ -123,7 +124,8 @@ function changedRows(changes: readonly Change[]): Set<number> {
 
 /** Every head of the model as a switch. */
 function Switchboard({ card, reached }: { card: ModelCard; reached: Intervention[] }) {
-  const heads = card.config.model.heads;
+  const { heads } = card.config.model;
+  const all = attentions(card);
   const toggle = (attention: string, head: number): void => {
     const others = reached.filter((one) => !(one.do === "off" && one.attention === attention && one.head === head));
     put(others.length < reached.length ? others : [...reached, { do: "off", attention, head }]);
@@ -133,11 +135,15 @@ function Switchboard({ card, reached }: { card: ModelCard; reached: Intervention
   return (
     <>
       <div>
-        <h2>Switch heads off</h2>
-        <p class="soft small">A head that is off adds nothing to the tokens’ vectors.</p>
+        <h2>{heads > 1 ? "Switch heads off" : "Switch attention off"}</h2>
+        {all.length ? (
+          <p class="soft small">{heads > 1 ? "A head that is off adds nothing to the tokens’ vectors." : "An attention that is off finds nothing: zeros."}</p>
+        ) : (
+          <NoAttention card={card} />
+        )}
       </div>
       <div class="board">
-        {attentions(card).map((attention) => (
+        {all.map((attention) => (
           <div class="board-row" role="group" aria-label={title(attention)} key={attention.name}>
             <span class="small">{title(attention)}</span>
             <span class="switches">
@@ -151,7 +157,7 @@ function Switchboard({ card, reached }: { card: ModelCard; reached: Intervention
                   disabled={reached.length >= MOST && !isOff(attention.name, head)}
                   onClick={() => toggle(attention.name, head)}
                 >
-                  {head}
+                  {heads > 1 ? head : isOff(attention.name, head) ? "off" : "on"}
                 </button>
               ))}
             </span>
@@ -223,14 +229,21 @@ export function Signed({ value, most = 1 }: { value: number; most?: number }) {
 /** To begin with, of any model. */
 function suggestions(card: ModelCard, manifest: Manifest): [string, Intervention[]][] {
   const all = attentions(card);
-  const [first, last] = [all[0], all[all.length - 1]];
   const heads = Array.from({ length: Math.min(MOST, card.config.model.heads) }, (_, head) => head);
-  const words = first.stack === "encoder" ? manifest.sources : manifest.reads.slice(1);
-  const begin = first.stack === "encoder" ? 0 : 1; // <start> is no word
-  const name = `${first.stack}.embedded`;
+  const [stack] = stacks(card.config.model);
+  const words = stack === "encoder" ? manifest.sources : manifest.reads.slice(1);
+  const begin = stack === "encoder" ? 0 : 1; // <start> is no word
+  const name = `${stack}.embedded`;
+  const alone = all.length === 1;
   return [
-    [`no ${KINDS[last.kind]} in the last layer`, heads.map((head) => ({ do: "off", attention: last.name, head }))],
-    ["the first layer looks at all words alike", [{ do: "even", attention: first.name, head: null, query: null }]],
+    ...all.slice(-1).map((last): [string, Intervention[]] => [
+      `no ${KINDS[last.kind]}${alone ? "" : " in the last layer"}`,
+      heads.map((head) => ({ do: "off", attention: last.name, head })),
+    ]),
+    ...all.slice(0, 1).map((first): [string, Intervention[]] => [
+      `${alone ? "it" : "the first layer"} looks at all words alike`,
+      [{ do: "even", attention: first.name, head: null, query: null }],
+    ]),
     ...(words.length > 2
       ? [
           [
@@ -260,8 +273,8 @@ function Done({ card, reached, manifest }: { card: ModelCard; reached: Intervent
         <ul class="done" aria-label="interventions">
           {reached.map((one, i) => (
             <li key={written([one])}>
-              <span>{told(one, manifest)}</span>
-              <button class="round" aria-label={`remove: ${told(one, manifest)}`} onClick={() => put(reached.filter((_, j) => j !== i))}>
+              <span>{told(one, manifest, card.config.model.heads)}</span>
+              <button class="round" aria-label={`remove: ${told(one, manifest, card.config.model.heads)}`} onClick={() => put(reached.filter((_, j) => j !== i))}>
                 <Icon name="cross" />
               </button>
             </li>

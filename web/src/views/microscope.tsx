@@ -11,27 +11,24 @@ import { parsePlace } from "../operands";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionNamed, attentions, groups, keyLabels, queryLabels, title, type Attention, type Step } from "../structure";
+import { attentionNamed, attentions, chosenHead, groups, keyLabels, queryLabels, structureOf, titleOf, type Attention } from "../structure";
 import { Choice, Failed, Waiting } from "../ui";
+import { NothingLooks } from "./choose";
 import { Sentence } from "./sentence";
-
-const STEPS = [
-  ["scores", "scores"],
-  ["scaled", "÷ √d"],
-  ["masked", "mask"],
-  ["weights", "softmax"],
-] as const;
 
 export function Microscope() {
   const { card, manifest, error } = useSession();
   const state = useAddress();
   const attention = attentionNamed(card, state.attention);
-  const step = (STEPS.find(([key]) => key === state.step)?.[0] ?? "weights") as Step;
+  const { steps } = structureOf(card);
+  const step = steps.find(([key]) => key === state.step)?.[0] ?? "weights";
+  const head = Math.max(0, chosenHead(card, state.head));
   useEffect(() => {
     if (state.head < 0) go({ head: 0 });
   }, [state.head]);
   if (error && !manifest) return <Failed error={error} />;
   if (!manifest) return <Waiting what="the trace" />;
+  if (!attention) return <NothingLooks card={card} />;
   const queries = queryLabels(manifest, attention);
   const inspected = parsePlace(state.cell);
   const pointed = inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : state.row;
@@ -42,29 +39,31 @@ export function Microscope() {
       <WithInspector>
         <section class="card">
           <div class="lead">
-            <h2>
-              {title(attention)}, head {Math.max(0, state.head)}
-            </h2>
+            <h2>{titleOf(card, attention, head)}</h2>
             <div class="controls">
-              <select aria-label="attention" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value, cell: "" })}>
-                {attentions(card).map((one) => (
-                  <option key={one.name} value={one.name}>
-                    {one.name}
-                  </option>
-                ))}
-              </select>
-              <select aria-label="head" value={String(Math.max(0, state.head))} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
-                {Array.from({ length: card.config.model.heads }, (_, head) => (
-                  <option key={head} value={String(head)}>{`head ${head}`}</option>
-                ))}
-              </select>
-              <Choice label="step" options={STEPS} value={step as "scores"} onChange={(next) => go({ step: next, cell: "" })} />
+              {attentions(card).length > 1 ? (
+                <select aria-label="attention" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value, cell: "" })}>
+                  {attentions(card).map((one) => (
+                    <option key={one.name} value={one.name}>
+                      {one.name}
+                    </option>
+                  ))}
+                </select>
+              ) : null}
+              {card.config.model.heads > 1 ? (
+                <select aria-label="head" value={String(head)} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
+                  {Array.from({ length: card.config.model.heads }, (_, one) => (
+                    <option key={one} value={String(one)}>{`head ${one}`}</option>
+                  ))}
+                </select>
+              ) : null}
+              <Choice label="step" options={steps} value={step} onChange={(next) => go({ step: next, cell: "" })} />
             </div>
           </div>
           <PanelOf name={`${attention.name}.${step}`} row={row} tallest={640} comfortable={92} />
         </section>
         <section class="card">
-          <Lookup manifest={manifest} attention={attention} head={Math.max(0, state.head)} row={row} />
+          <Lookup manifest={manifest} attention={attention} head={head} row={row} />
         </section>
       </WithInspector>
     </div>
@@ -77,21 +76,21 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
   const { card } = useSession();
   const [shown, setShown] = useState<number | null>(null); // keys that have been looked at while it plays
   const [playing, setPlaying] = useState(false);
+  const { lookup } = structureOf(card);
   const shared = Math.floor(head / (card.config.model.heads / groups(card.config.model)));
   const of = (name: string, index: string) => tensor(manifest.id, `${attention.name}.${name}`, index);
   const turned = card.config.model.positions === "rotary" && attention.kind !== "cross" ? "rotated_" : "";
   const loaded = useLoaded(
     async () => {
-      const [query, keys, values, scores, masked, weights, found] = await Promise.all([
+      const [query, keys, values, weights, found, ...fits] = await Promise.all([
         of(`${turned}queries`, `${row},${head}`),
         of(`${turned}keys`, `:,${shared}`),
         of("values", `:,${shared}`),
-        of("scores", `${head},${row}`),
-        of("masked", `${head},${row}`),
         of("weights", `${head},${row}`),
         of("heads", `${row},${head}`),
+        ...lookup.map(([step]) => of(step, `${head},${row}`)),
       ]);
-      return { query, keys, values, scores, masked, weights, found };
+      return { query, keys, values, weights, found, fits };
     },
     [manifest.id, attention.name, head, row],
   );
@@ -113,9 +112,10 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
 
   const data = present(loaded);
   if (loaded.state === "failed") return <Failed error={loaded.error} />;
-  if (!data || data.scores.data.length !== last) return <Waiting what="the row" />;
+  if (!data || data.weights.data.length !== last) return <Waiting what="the row" />;
   const asks = queryLabels(manifest, attention)[row];
   const seen = shown ?? last;
+  const isHidden = (key: number): boolean => data.fits[data.fits.length - 1].data[key] === -Infinity;
   return (
     <>
       <div class="lead">
@@ -137,12 +137,11 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
             <tr>
               <th />
               <th scope="col">key</th>
-              <th scope="col" class="right">
-                q · k
-              </th>
-              <th scope="col" class="right">
-                ÷ √d, mask
-              </th>
+              {lookup.map(([step, label]) => (
+                <th key={step} scope="col" class="right">
+                  {label}
+                </th>
+              ))}
               <th scope="col">weight</th>
               <th scope="col">value</th>
             </tr>
@@ -151,7 +150,7 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
               <td>
                 <Numbers values={data.query.data} />
               </td>
-              <td colSpan={4} />
+              <td colSpan={2 + lookup.length} />
             </tr>
           </thead>
           <tbody>
@@ -161,13 +160,16 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
                 <td>
                   <Numbers values={data.keys.at(i).data} />
                 </td>
-                <td class="right">{short(data.scores.data[i])}</td>
-                <td class="right">{data.masked.data[i] === -Infinity ? "masked" : short(data.masked.data[i])}</td>
+                {lookup.map(([step], k) => (
+                  <td key={step} class="right">
+                    {data.fits[k].data[i] === -Infinity ? "masked" : short(data.fits[k].data[i])}
+                  </td>
+                ))}
                 <td>
                   <span class="meter">
                     <i style={{ width: `${data.weights.data[i] * 100}%` }} />
                   </span>
-                  <span class="small soft">{data.masked.data[i] === -Infinity ? "–" : percent(data.weights.data[i])}</span>
+                  <span class="small soft">{isHidden(i) ? "–" : percent(data.weights.data[i])}</span>
                 </td>
                 <td>
                   <Numbers values={data.values.at(i).data} fade={data.weights.data[i]} />
@@ -177,7 +179,7 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
           </tbody>
           <tfoot>
             <tr class={shown === null || shown >= last ? "" : "hidden"}>
-              <td colSpan={5}>weights × values, added up: what {asks} found</td>
+              <td colSpan={3 + lookup.length}>weights × values, added up: what {asks} found</td>
               <td>
                 <Numbers values={data.found.data} />
               </td>

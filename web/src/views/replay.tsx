@@ -8,9 +8,9 @@ import { Matrix, Thumbnail } from "../matrix/Matrix";
 import { mean, percent } from "../numbers";
 import { questionOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionGrid, attentionNamed, attentionStep, title, type Attention } from "../structure";
+import { attentionGrid, attentionNamed, attentionStep, chosenHead, gridName, titleOf, type Attention } from "../structure";
 import { Empty, Failed, Waiting } from "../ui";
-import { attentionOptions, headOptions, Marked, Pick } from "./choose";
+import { attentionOptions, HeadPick, Marked, NoAttention, Pick } from "./choose";
 import { LossCurve } from "./curve";
 import { NeedsModel } from "./intervene";
 import { Sentence } from "./sentence";
@@ -70,6 +70,7 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
   const [playing, setPlaying] = useState(false);
   const show = (index: number): void => go({ snapshot: steps[index] });
   const attention = attentionNamed(card, state.attention);
+  const head = chosenHead(card, state.head);
   const frame = frames.get(steps[at]);
   const still = reducedMotion();
 
@@ -122,17 +123,21 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
         <section class="card stack">
           <div class="lead tight">
             <div>
-              <h2>A head, learning</h2>
-              <p class="soft small">
-                {title(attention)}, {state.head < 0 ? "mean over the heads" : `head ${state.head}`}, {stepName(steps[at])}
-              </p>
+              <h2>{card.config.model.heads > 1 ? "A head, learning" : "Attention, learning"}</h2>
+              {attention ? (
+                <p class="soft small">
+                  {titleOf(card, attention, head)}, {stepName(steps[at])}
+                </p>
+              ) : null}
             </div>
-            <div class="controls">
-              <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={(name) => go({ attention: name })} />
-              <Pick label="head" value={state.head} options={headOptions(card, "mean")} onChange={(head) => go({ head })} />
-            </div>
+            {attention ? (
+              <div class="controls">
+                <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={(name) => go({ attention: name })} />
+                <HeadPick card={card} all="mean" value={head} onChange={(next) => go({ head: next })} />
+              </div>
+            ) : null}
           </div>
-          {frame ? <HeadThen frame={frame} attention={attention} head={state.head} /> : <Waiting what="the snapshot" />}
+          {!attention ? <NoAttention card={card} /> : frame ? <HeadThen frame={frame} attention={attention} head={head} /> : <Waiting what="the snapshot" />}
         </section>
       </div>
       <section class="card">
@@ -144,7 +149,7 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
         </div>
         <ol class="film">
           {steps.map((step, i) => (
-            <Row key={step} step={step} frame={frames.get(step)} finished={finished} attention={attention} head={state.head} on={i === at} onChoose={() => show(i)} />
+            <Row key={step} step={step} frame={frames.get(step)} finished={finished} attention={attention} head={head} on={i === at} onChoose={() => show(i)} />
           ))}
         </ol>
       </section>
@@ -158,15 +163,16 @@ function Said({ frame, finished }: { frame: Manifest; finished: Manifest }) {
   return <Marked manifest={frame} marked={new Set(other)} />;
 }
 
-function useWeights(frame: Manifest | undefined, attention: Attention, head: number) {
+function useWeights(frame: Manifest | undefined, attention: Attention | null, head: number) {
+  const { card } = useSession();
   const loaded = useLoaded(
-    frame ? async () => ({ of: frame.id, name: attention.name, values: await attentionStep(frame, attention, head, "weights") }) : null,
-    [frame?.id, attention.name, head],
+    frame && attention ? async () => ({ of: frame.id, name: attention.name, values: await attentionStep(frame, attention, head, "weights") }) : null,
+    [frame?.id, attention?.name, head],
   );
   const found = present(loaded);
-  const fits = frame && found && found.of === frame.id && found.name === attention.name;
+  const fits = frame && found && found.of === frame.id && found.name === attention?.name;
   const grid = useMemo(
-    () => (fits ? attentionGrid(frame, attention, "weights", found.values, `${attention.name}.weights ${head < 0 ? "mean" : `head ${head}`}`) : null),
+    () => (fits && attention ? attentionGrid(frame, attention, "weights", found.values, gridName(card, attention, "weights", head)) : null),
     [fits, found],
   );
   return { grid, error: loaded.state === "failed" ? loaded.error : null };
@@ -182,7 +188,7 @@ interface RowProps {
   step: number;
   frame: Manifest | undefined;
   finished: Manifest;
-  attention: Attention;
+  attention: Attention | null;
   head: number;
   on: boolean;
   onChoose: () => void;
@@ -195,7 +201,7 @@ function Row({ step, frame, finished, attention, head, on, onChoose }: RowProps)
     <li>
       <button aria-pressed={on} onClick={onChoose} data-step={step}>
         <span class="small soft">{stepName(step)}</span>
-        <span class="stamp-small">{grid ? <Thumbnail grid={grid} /> : null}</span>
+        <span class={attention ? "stamp-small" : "stamp-small none"}>{grid ? <Thumbnail grid={grid} /> : null}</span>
         <span class="said">{frame ? <Said frame={frame} finished={finished} /> : <span class="soft">…</span>}</span>
         <span class="small soft right">{sure === null ? "" : percent(sure)}</span>
       </button>

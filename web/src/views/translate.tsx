@@ -6,9 +6,10 @@ import { present, useLoaded } from "../hooks";
 import { drawnNumber, filtered, percent, pickedAt, ranked, short } from "../numbers";
 import { examplesOf, useSession } from "../session";
 import { go, useAddress } from "../state";
-import { attentionNamed, attentions, attentionStep, chosenRow, title } from "../structure";
+import { attentionNamed, attentions, attentionStep, chosenHead, chosenRow, titleOf, type Attention } from "../structure";
 import { Choice, Empty, Failed, Slider, Waiting } from "../ui";
 import { Beam } from "./beam";
+import { NoAttention } from "./choose";
 import { Ribbon } from "./ribbon";
 
 export function Translate() {
@@ -168,10 +169,23 @@ function WhereItLooked({ manifest }: { manifest: Manifest }) {
   const kind = card.kind === "translator" ? "cross" : "masked";
   const all = attentions(card).filter((attention) => attention.kind === kind);
   const named = attentionNamed(card, state.attention);
-  const attention = named.kind === kind ? named : all[all.length - 1];
-  const loaded = useLoaded(() => attentionStep(manifest, attention, state.head, "weights"), [manifest.id, attention.name, state.head]);
+  const attention = named?.kind === kind ? named : all[all.length - 1];
+  if (attention) return <Looked manifest={manifest} attention={attention} all={all} />;
+  return (
+    <>
+      <h2>Where each word looked</h2>
+      <NoAttention card={card} />
+    </>
+  );
+}
+
+function Looked({ manifest, attention, all }: { manifest: Manifest; attention: Attention; all: readonly Attention[] }) {
+  const state = useAddress();
+  const { card } = useSession();
+  const head = chosenHead(card, state.head);
+  const loaded = useLoaded(() => attentionStep(manifest, attention, head, "weights"), [manifest.id, attention.name, head]);
   const weights = present(loaded);
-  const above = (kind === "cross" ? manifest.sources : manifest.reads).map((token) => token.text);
+  const above = (attention.kind === "cross" ? manifest.sources : manifest.reads).map((token) => token.text);
   const below = manifest.writes.map((token) => token.text);
   const fits = weights && weights.shape[0] === below.length && weights.shape[1] === above.length;
   return (
@@ -179,22 +193,24 @@ function WhereItLooked({ manifest }: { manifest: Manifest }) {
       <div class="lead">
         <div>
           <h2>Where each word looked</h2>
-          <p class="soft small">
-            {title(attention)}, {state.head < 0 ? "mean over the heads" : `head ${state.head}`}. Point at a word.
-          </p>
+          <p class="soft small">{titleOf(card, attention, head)}. Point at a word.</p>
         </div>
         <div class="controls">
-          <select aria-label="layer" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value })}>
-            {all.map((one) => (
-              <option key={one.name} value={one.name}>{`layer ${one.layer}`}</option>
-            ))}
-          </select>
-          <select aria-label="head" value={String(state.head)} onChange={(event) => go({ head: Number(event.currentTarget.value) })}>
-            <option value="-1">mean</option>
-            {Array.from({ length: card.config.model.heads }, (_, head) => (
-              <option key={head} value={String(head)}>{`head ${head}`}</option>
-            ))}
-          </select>
+          {all.length > 1 ? (
+            <select aria-label="layer" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value })}>
+              {all.map((one) => (
+                <option key={one.name} value={one.name}>{`layer ${one.layer}`}</option>
+              ))}
+            </select>
+          ) : null}
+          {card.config.model.heads > 1 ? (
+            <select aria-label="head" value={String(head)} onChange={(event) => go({ head: Number(event.currentTarget.value) })}>
+              <option value="-1">mean</option>
+              {Array.from({ length: card.config.model.heads }, (_, one) => (
+                <option key={one} value={String(one)}>{`head ${one}`}</option>
+              ))}
+            </select>
+          ) : null}
         </div>
       </div>
       {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}

@@ -1,12 +1,13 @@
 // Walk: the notes' chain for one token, a stage at a time, each with its real matrices, their shapes, one sentence and the line of
 // code that does it. Space goes on; a click on any cell opens the Inspector.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { chain, groupName, type Stage } from "../chain";
+import { chain, groupName } from "../chain";
 import { reducedMotion } from "../hooks";
 import { WithInspector } from "../inspector";
 import { useSpace } from "../keys";
 import { PanelOf } from "../panels";
 import { useSession } from "../session";
+import type { Stage } from "../stages";
 import { go, useAddress } from "../state";
 import { chosenRow } from "../structure";
 import { Failed, Waiting } from "../ui";
@@ -60,7 +61,7 @@ export function Walk() {
           {stage.kind === "matrix" ? (
             <div class="panels">
               {stage.shows.map((name) => (
-                <PanelOf key={name} name={name} row={rowIn(name, row)} />
+                <PanelOf key={name} name={name} row={stage.row ?? rowIn(name, name === stage.before ? row - 1 : row)} />
               ))}
             </div>
           ) : null}
@@ -79,7 +80,7 @@ function rowIn(name: string, row: number): number {
 function HeadPicker({ stage }: { stage: Stage }) {
   const { card } = useSession();
   const { head } = useAddress();
-  if (!/\.(self|masked|cross)$/.test(stage.group) || /norm|sum|projected|concatenated/.test(stage.key)) return null;
+  if (card.config.model.heads === 1 || !/\.(self|masked|cross)$/.test(stage.group) || /norm|sum|projected|concatenated/.test(stage.key)) return null;
   return (
     <select aria-label="head" value={String(Math.max(0, head))} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
       {Array.from({ length: card.config.model.heads }, (_, i) => (
