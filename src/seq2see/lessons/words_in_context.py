@@ -93,7 +93,8 @@ def _bank(sentence: str, features: Features, given: Tensor) -> Bank:
     words, x = vectors_of(sentence, features)
     if given.shape != (len(x), len(x)):
         raise UserError(
-            f'the weights of "{sentence}" are {len(given)} × {given.shape[1]}, but it has {len(x)} words: a row and a column each'
+            f'the weights of "{sentence}" are {len(given)} × {given.shape[1]}, but it has {len(x)} words: each needs a row '
+            "and a column"
         )
     steps = attention(x, x, x)
     return Bank(words, as_table(given), as_table(given @ x), steps.weights, steps.output)
