@@ -47,7 +47,7 @@ BOUNDS: Mapping[tuple[str, str], Bounds] = {
     ("leak", "seed"): SEED, ("leak", "steps"): Bounds(10, 250),
     ("cross", "seed"): SEED, ("cross", "steps"): Bounds(10, 200),
     ("next", "printed"): Bounds(1e-9, 1, False), ("next", "temperatures"): Bounds(0.01, 1000, False),
-    ("directions", "sentences"): Bounds(100, 10_000), ("directions", "seed"): SEED,
+    ("directions", "sentences"): Bounds(1000, 10_000), ("directions", "seed"): SEED,
 }  # fmt: skip
 TABLE = Bounds(-10_000, 10_000, False)
 MAY_BE_EMPTY = {("mask", "target")}  # a text, or nothing at all

@@ -183,7 +183,7 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
     const values = all.map((point) => point[axis] ?? 0);
     const [least, most] = [Math.min(0, ...values), Math.max(1, ...values)];
     const room = (most - least) * 0.12;
-    return [least - room, most + room];
+    return [least - room, most + (axis ? room : 2.5 * room)]; // names stand to the right
   };
   const [xs, ys] = [reach(0), reach(1)];
   const x = (point: readonly number[]): number => 34 + (((point[0] ?? 0) - xs[0]) / (xs[1] - xs[0])) * (size - 48);
@@ -218,11 +218,12 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
         <text class="axis" x={size - 8} y={y([0, 0]) - 6} text-anchor="end">
           {axes[0]}
         </text>
-        <text class="axis" x={x([0, 0]) + 6} y={16}>
+        <text class="axis" x={2} y={12}>
           {axes[1]}
         </text>
         {arrows.map(({ word, from, to, plain }, i) => {
           const [soft, even] = [between(from, to), between(from, plain)];
+          const before = arrows.slice(0, i).filter((one) => Math.hypot(x(one.from) - x(from), y(one.from) - y(from)) < 20).length;
           return (
             <g key={i} data-word={word} data-to={to.join(",")}>
               <path class="tone-without curve-line" d={`M${x(from)} ${y(from)}L${x(even)} ${y(even)}`} />
@@ -230,7 +231,7 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
               <circle class="was" cx={x(from)} cy={y(from)} r="4" />
               <circle class="tone-without now" cx={x(even)} cy={y(even)} r="3" />
               <circle class="tone-with now" cx={x(soft)} cy={y(soft)} r="5" />
-              <text class="word" x={x(from) + 8} y={y(from) - 8 + (arrows.slice(0, i).filter((one) => Math.abs(x(one.from) - x(from)) < 30 && Math.abs(y(one.from) - y(from)) < 12).length * 15)}>
+              <text class="word" x={x(from) + 8} y={y(from) - 8 + 15 * before}>
                 {word}
               </text>
             </g>

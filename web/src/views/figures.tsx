@@ -3,11 +3,12 @@
 import type { ComponentChildren } from "preact";
 import type { Grid } from "../matrix/grid";
 import { Matrix } from "../matrix/Matrix";
+import { useSession } from "../session";
 import { go } from "../state";
 import { Arrows, Bars, Chart, type Line, type Tone } from "./charts";
 
 type Numbers = readonly (readonly number[])[];
-type Picture = (result: never) => ComponentChildren;
+type Draw = (result: never, reads: (layer: number) => string) => ComponentChildren; // `reads`: the attention that reads a sentence
 
 interface HeatProps {
   name: string;
@@ -32,9 +33,11 @@ function Heat({ name, rows, cols, numbers, scale = "sequential", most, causal, a
 
 function Into({ view, text, children, ...more }: { view: string; text?: string; attention?: string; head?: number; children: ComponentChildren }) {
   return (
-    <button class="chip" onClick={() => go({ view, ...(text ? { text } : {}), ...more, row: -1, cell: "" })}>
-      {children} →
-    </button>
+    <div class="break">
+      <button class="chip" onClick={() => go({ view, ...(text ? { text } : {}), ...more, row: -1, cell: "" })}>
+        {children} →
+      </button>
+    </div>
   );
 }
 
@@ -62,7 +65,7 @@ const two = (first: [string, [number, number][]], second: [string, [number, numb
 ];
 const TONES: readonly Tone[] = ["with", "without", "third", "soft"];
 
-const PICTURES: Record<string, Picture> = {
+const PICTURES: Record<string, Draw> = {
   words: ({ mixtures }: { mixtures: { fruit_sentences: number; phone_sentences: number; to_fruit: number; to_phones: number }[] }) => (
     <Bars
       title="Where “apple” lies, by Word2Vec: its mean cosine to the fruits and to the phones"
@@ -148,19 +151,21 @@ const PICTURES: Record<string, Picture> = {
       <Losses named={[["divided by √d", divided.curve], ["not divided", plain.curve]]} />
     </>
   ),
-  heads: ({ answers }: { answers: { sentence: string; words: string[]; asks: string; layer: number; head: number; weights: Numbers }[] }) =>
+  heads: ({ answers }: { answers: { sentence: string; words: string[]; asks: string; layer: number; head: number; weights: Numbers }[] }, reads) =>
     answers.map((a) => (
       <div class="stack tight-stack" key={a.sentence}>
         <Heat name={`layer ${a.layer}, head ${a.head}, chosen for “${a.asks}”`} rows={a.words} cols={a.words} numbers={a.weights} most={1} />
-        <Into view="heads" text={a.sentence} head={a.head}>
+        <Into view="heads" text={a.sentence} attention={reads(a.layer)} head={a.head}>
           every head of this sentence
         </Into>
       </div>
     )),
   positions: ({ map, bits }: { map: Numbers; bits: Numbers }) => (
     <>
-      <Heat name="sines and cosines of the position" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" most={1} axes={["position", "number"]} />
-      <Heat name="counting in binary" rows={bits.map((_, i) => String(i))} cols={["8", "4", "2", "1"]} numbers={bits} most={1} axes={["number", "bit"]} comfortable={40} />
+      <div class="wide">
+        <Heat name="sines and cosines of the position" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" most={1} axes={["position", "number"]} />
+      </div>
+      <Heat name="counting in binary" rows={bits.map((_, i) => String(i))} cols={["8", "4", "2", "1"]} numbers={bits} most={1} axes={["number", "bit"]} comfortable={30} />
     </>
   ),
   order: ({ positions, none, floor }: { positions: { curve: Curve }; none: { curve: Curve }; floor: number }) => (
@@ -230,7 +235,7 @@ const PICTURES: Record<string, Picture> = {
       <Bars
         title="softmax(x / T): the larger T, the flatter"
         most={1}
-        groups={temperatures.map((t, n) => ({ name: `T = ${t}`, bars: logits.map((x, i) => ({ name: String(x), value: probabilities[n][i] })) }))}
+        groups={temperatures.map((t, n) => ({ name: `T = ${t}`, bars: logits.map((x, i) => ({ name: String(x).replace("-", "−"), value: probabilities[n][i] })) }))}
       />
       <Into view="translate" text={source}>
         the model’s own logits in Translate
@@ -262,6 +267,8 @@ function Losses({ named, level }: { named: [[string, Curve], [string, Curve]]; l
 }
 
 export function Picture({ lesson, result }: { lesson: string; result: Record<string, unknown> }) {
+  const { shape } = useSession().card.config.model;
+  const reads = (layer: number): string => (shape === "decoder" ? `decoder.${layer}.masked` : `encoder.${layer}.self`);
   const draw = PICTURES[lesson];
-  return draw ? <div class="pictures">{draw(result as never)}</div> : null;
+  return draw ? <div class="pictures">{draw(result as never, reads)}</div> : null;
 }

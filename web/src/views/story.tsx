@@ -58,9 +58,9 @@ function Shown({ table }: { table: Table }) {
     return { background: css(colour), color: inkOn(colour) };
   };
   return (
-    <div class="shown-scroll">
-      <table class={`shown${table.shaded ? " shaded" : ""}`} data-table={table.caption}>
-        {table.caption ? <caption>{table.caption}</caption> : null}
+    <figure class="shown-scroll">
+      {table.caption ? <figcaption>{table.caption}</figcaption> : null}
+      <table class={`shown${table.shaded ? " shaded" : ""}`} aria-label={table.caption || undefined} data-table={table.caption}>
         {table.columns.some(Boolean) ? (
           <thead>
             <tr>
@@ -90,6 +90,6 @@ function Shown({ table }: { table: Table }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </figure>
   );
 }
