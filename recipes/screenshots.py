@@ -1,6 +1,7 @@
 """Takes the pictures of docs/page.md: every view of the page on the bundled model, light and dark.
 
 python recipes/screenshots.py             # needs the page (make page) and chromium
+python recipes/screenshots.py learn       # this view alone
 """
 
 import shutil
@@ -23,10 +24,13 @@ VIEWS = {
     "intervene": "#/intervene?reach=off:decoder.1.cross:0;off:decoder.1.cross:3",
     "replay": "#/replay?snapshot=256",
     "compare": "#/compare?attention=decoder.1.cross&head=1&attention2=decoder.1.cross&head2=5",
+    "learn": "#/learn?lesson=context",
 }
+PHONE = {"learn-phone": "#/learn?lesson=positions"}
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
-def main() -> None:
+def main(only: list[str]) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("no chromium here")
@@ -38,15 +42,18 @@ def main() -> None:
         _wait_for(f"{address}api/models")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            for theme in ("light", "dark"):
-                for name, where in VIEWS.items():
-                    size = {"width": 1280, "height": 800}
-                    page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
-                    page.goto(address + where)
-                    page.wait_for_load_state("networkidle")
-                    page.wait_for_timeout(1500)  # for what fades in
-                    page.screenshot(path=PICTURES / f"{name}-{theme}.png")
-                    page.close()
+            shots = [(name, where, theme, WIDE) for theme in ("light", "dark") for name, where in VIEWS.items()]
+            shots += [(name, where, "light", NARROW) for name, where in PHONE.items()]
+            for name, where, theme, size in shots:
+                if only and name not in only:
+                    continue
+                page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
+                page.goto(address + where)
+                page.wait_for_load_state("networkidle")
+                page.locator("main [role=status]").wait_for(state="detached")
+                page.wait_for_timeout(1500)  # for what fades in or moves
+                page.screenshot(path=PICTURES / (f"{name}.png" if size is NARROW else f"{name}-{theme}.png"))
+                page.close()
             browser.close()
     finally:
         server.terminate()
@@ -63,4 +70,4 @@ def _wait_for(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,7 +2,7 @@
 // it orange and dashed, so that they are told apart in grey too.
 import { useEffect, useState } from "preact/hooks";
 import { reducedMotion, useWidth } from "../hooks";
-import { short, ticks } from "../numbers";
+import { levels, short, ticks } from "../numbers";
 
 export type Tone = "with" | "without" | "third" | "soft";
 
@@ -25,13 +25,6 @@ interface ChartProps {
 
 const HEIGHT = 220;
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 14, 12, 34];
-
-/** Round figures between the least and the most, four or five of them. */
-export function levels(least: number, most: number): number[] {
-  const step = [1, 2, 5, 10].map((n) => n * 10 ** Math.floor(Math.log10((most - least || 1) / 5))).find((n) => (most - least) / n <= 5)!;
-  const first = Math.ceil(least / step);
-  return Array.from({ length: Math.floor(most / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6)));
-}
 
 const powers = (least: number, most: number): number[] => {
   const all = Array.from({ length: 41 }, (_, n) => 2 ** (n - 20)).filter((x) => x >= least && x <= most);
