@@ -191,7 +191,7 @@ def _items(value: Any, where: str, most: int = ITEMS) -> list[Any]:
 
 def _count(row: Sequence[Any], example: Sequence[Any], where: str) -> None:
     if len(row) != len(example):
-        raise _refused(f"{len(row)} where {len(example)} are expected, as in {_brief(plain(example))}", where)
+        raise _refused(f"{len(row)} where {len(example)} are expected, as in {plain(example)}", where)
 
 
 def _text(value: Any, where: str) -> str:
@@ -219,7 +219,9 @@ def _number(value: Any, bounds: Bounds, where: str) -> int | float:
 
 
 def _brief(value: Any) -> str:
-    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    if isinstance(value, (list, tuple, dict)):  # perhaps a thousand deep
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
     return "".join(letter if letter.isprintable() else "�" for letter in (text if len(text) <= 40 else f"{text[:39]}…"))
 
 

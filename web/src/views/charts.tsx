@@ -1,6 +1,6 @@
 // Small drawings of a lesson's own numbers: curves, bars and arrows in a plane. What the paper does is violet, what happens without
 // it orange and dashed, so that they are told apart in grey too.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { reducedMotion, useWidth } from "../hooks";
 import { levels, short, ticks } from "../numbers";
 
@@ -158,8 +158,9 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
   const [share, setShare] = useState(1);
   const [times, setTimes] = useState(0);
   const key = JSON.stringify(arrows);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (still) return;
+    setShare(0); // before it is painted where it will be
     let frame = 0;
     const begun = performance.now();
     const step = (now: number): void => {

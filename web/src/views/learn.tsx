@@ -174,14 +174,17 @@ interface SettingsProps {
 }
 
 function Settings({ card, values, blame, error, onChange }: SettingsProps) {
-  const [wide] = useState(() => matchMedia("(min-width: 861px)").matches);
+  const [isOpen, setOpen] = useState(() => matchMedia("(min-width: 861px)").matches);
+  useEffect(() => {
+    if (blame) setOpen(true);
+  }, [blame]);
   const valueOf = (name: string): Value => values[name] ?? start(card.settings.find((setting) => setting.name === name)!);
   const headsOf = (name: string): string[] | undefined => {
     if (card.name === "context" && name === "table") return (valueOf("names") as string[]).map(String);
     return card.name === "context" && name === "bank" ? ["finance", "water", "verb"] : card.name === "lookup" ? ["room"] : undefined;
   };
   return (
-    <details class="card settings" open={wide || blame !== ""}>
+    <details class="card settings" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <h3>Yours to change</h3>
         {Object.keys(values).length ? (
