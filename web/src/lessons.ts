@@ -128,7 +128,7 @@ const LABELS: Record<string, string> = {
   "positions.wide": "Width of the map",
   "positions.shift": "Shift k",
   "positions.sentences": "Two orders of the same words",
-  "norms.samples": "Five samples, a row each",
+  "norms.samples": "Samples, a row each",
   "norms.padding": "Rows of zeros under them",
   "norms.sentences": "A batch for the model",
   "encoder.changed": "The same with a word changed",

@@ -21,27 +21,29 @@ interface ChartProps {
   log?: { x?: boolean; y?: boolean };
   level?: { at: number; name: string } | undefined;
   marks?: readonly string[]; // names of the places on x, where they are not numbers
+  isTight?: boolean; // y begins with its least number, not with 0
 }
 
 const HEIGHT = 220;
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 14, 12, 34];
+const [LEFT, RIGHT, TOP, BOTTOM] = [46, 14, 26, 34];
 
 const powers = (least: number, most: number): number[] => {
   const all = Array.from({ length: 41 }, (_, n) => 2 ** (n - 20)).filter((x) => x >= least && x <= most);
   return all.length > 6 ? all.filter((_, i) => i % 2 === 0) : all;
 };
 
-export function Chart({ title, x, y, lines, log = {}, level, marks }: ChartProps) {
+export function Chart({ title, x, y, lines, log = {}, level, marks, isTight = false }: ChartProps) {
   const [place, width] = useWidth<HTMLElement>();
   const wide = Math.max(width, 220);
   const all = lines.flatMap(({ points }) => points).filter(([, b]) => Number.isFinite(b) && (!log.y || b > 0));
   if (!all.length) return null;
   const [xs, ys] = [all.map(([a]) => a), [...all.map(([, b]) => b), ...(level ? [level.at] : [])]];
-  const range = (values: number[], isLog?: boolean): [number, number] => {
+  const range = (values: number[], isLog: boolean | undefined, from = 0): [number, number] => {
     const [least, most] = [Math.min(...values), Math.max(...values)];
-    return isLog ? [least, most === least ? most * 2 : most] : [Math.min(0, least), most === least ? most + 1 : most];
+    return isLog ? [least, most === least ? most * 2 : most] : [Math.min(from, least), most === least ? most + 1 : most];
   };
-  const [[x0, x1], [y0, y1]] = [marks ? [0, Math.max(1, marks.length - 1)] : range(xs, log.x), range(ys, log.y)];
+  const [[x0, x1], [y0, y1]] = [marks ? [0, Math.max(1, marks.length - 1)] : range(xs, log.x), range(ys, log.y, isTight ? Infinity : 0)];
+  const every = marks && (wide - LEFT - RIGHT) / marks.length < 62 ? 2 : 1; // names that fit side by side
   const share = (value: number, from: number, to: number, isLog?: boolean): number =>
     isLog ? Math.log(value / from) / Math.log(to / from) : (value - from) / (to - from);
   const atX = (value: number): number => LEFT + share(value, x0, x1, log.x) * (wide - LEFT - RIGHT);
@@ -69,7 +71,7 @@ export function Chart({ title, x, y, lines, log = {}, level, marks }: ChartProps
             </text>
           </g>
         ))}
-        {(marks ? marks.map((_, i) => i) : log.x ? powers(x0, x1) : levels(x0, x1)).map((value) => (
+        {(marks ? marks.map((_, i) => i).filter((i) => i % every === 0) : log.x ? powers(x0, x1) : levels(x0, x1)).map((value) => (
           <text key={value} x={atX(value)} y={HEIGHT - BOTTOM + 15} text-anchor={value === x0 && marks ? "start" : value === x1 && marks ? "end" : "middle"}>
             {marks?.[value] ?? value.toLocaleString("en")}
           </text>
@@ -77,7 +79,7 @@ export function Chart({ title, x, y, lines, log = {}, level, marks }: ChartProps
         <text class="axis" x={wide - RIGHT} y={HEIGHT - 3} text-anchor="end">
           {x}
         </text>
-        <text class="axis" x={4} y={TOP - 1} text-anchor="start">
+        <text class="axis" x={4} y={12} text-anchor="start">
           {y}
         </text>
         {level ? (
@@ -209,7 +211,7 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
             {n}
           </text>
         ))}
-        <text class="axis" x={size - 8} y={y([0, 0]) - 6} text-anchor="end">
+        <text class="axis" x={size - 8} y={y([0, 0]) + 26} text-anchor="end">
           {axes[0]}
         </text>
         <text class="axis" x={2} y={12}>

@@ -252,6 +252,7 @@ const PICTURES: Record<string, Draw> = {
         title={`“${each.word}”: cosines between its sentences`}
         x=""
         y="cosine"
+        isTight
         marks={each.places.map((place) => ({ embedded: "looked up", input: "+ pos", vectors: "end" })[place.split(".")[1]] ?? `block ${place.split(".")[1]}`)}
         lines={[
           ...each.sentences.slice(1, 4).map((_, i): Line => ({ name: `1 · ${i + 2}`, tone: TONES[i + 1], thin: true, points: each.cosines.map((table, p) => [p, table[0][i + 1]]) })),
