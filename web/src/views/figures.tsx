@@ -220,15 +220,11 @@ const PICTURES: Record<string, Draw> = {
       </Into>
     </>
   ),
-  cross: ({ sentences, french }: { sentences: { source: string[]; target: string[]; weights: Numbers }[]; french: { source: string[]; target: string[]; weights: Numbers } }) => (
-    <>
-      {[...sentences, french].map((each, i) => (
-        <Heat key={i} name={each.source.join(" ")} rows={each.target} cols={each.source} numbers={each.weights} most={1} axes={["target", "source"]} />
-      ))}
-      <Into view="translate" text={sentences[0].source.join(" ")}>
-        the first in Translate
-      </Into>
-    </>
+  cross: ({ sentences }: { sentences: { source: string[] }[] }) => (
+    // its tables are the picture: every weight, shaded
+    <Into view="translate" text={sentences[0].source.join(" ")}>
+      the first as a ribbon, in Translate
+    </Into>
   ),
   next: ({ logits, temperatures, probabilities, source }: { logits: number[]; temperatures: number[]; probabilities: Numbers; source: string }) => (
     <>
