@@ -25,9 +25,9 @@ VIEWS = {
     "intervene": "#/intervene?reach=off:decoder.1.cross:0;off:decoder.1.cross:3",
     "replay": "#/replay?snapshot=256",
     "compare": "#/compare?attention=decoder.1.cross&head=1&attention2=decoder.1.cross&head2=5",
+    "learn": "#/learn?lesson=context",
 }
-
-
+PHONE = "#/learn?lesson=positions"
 ATTENTION = (
     "#/microscope?model={}&text=She+is+drinking+water+at+home+now.&row=4&cell=decoder.0.cross.energies:0,4,3"
 )  # fmt: skip
@@ -36,6 +36,7 @@ ATTENTION = (
 def main() -> None:
     run = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
     pictures = {f"{name}-{theme}": (where, theme) for theme in ("light", "dark") for name, where in VIEWS.items()}
+    pictures["learn-phone"] = (PHONE, "light")
     if run:
         pictures = {"attention-2015": (ATTENTION.format(run.name), "light")}
     chromium = shutil.which("chromium")
@@ -51,11 +52,12 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
             for name, (where, theme) in pictures.items():
-                size = {"width": 1280, "height": 800}
+                size = {"width": 390, "height": 844} if name.endswith("phone") else {"width": 1280, "height": 800}
                 page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
                 page.goto(address + where)
                 page.wait_for_load_state("networkidle")
-                page.wait_for_timeout(1500)  # for what fades in
+                page.locator("main [role=status]").wait_for(state="detached")
+                page.wait_for_timeout(1500)  # for what fades in or moves
                 page.screenshot(path=PICTURES / f"{name}.png")
                 page.close()
             browser.close()

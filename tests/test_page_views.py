@@ -289,6 +289,7 @@ def test_the_file_shows_every_view_with_the_network_blocked(browser: Any, why: P
         "compare?head=3": "[data-parting]",
         "intervene": "[data-needs-model]",
         "replay": "[data-needs-model]",
+        "learn": "[data-needs-model]",
     }.items():
         tab.goto(f"{why.as_uri()}#/{view}")
         tab.locator(sign).first.wait_for(state="attached")

@@ -535,7 +535,7 @@ def test_the_page_is_served_from_memory_and_nothing_beside_it(folders: dict[str,
 
 SOME = {
     "model": "translator", "weight": "embedding.weight", "name": "logits", "stack": "both", "attention": "decoder.1.cross",
-    "place": "encoder.vectors",
+    "place": "encoder.vectors", "lesson": "context",
 }  # fmt: skip
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
@@ -545,7 +545,7 @@ CHECKS = [
 
 BODIES = {
     "/api/translate": {"text": TEXT}, "/api/generate": {"prompt": TEXT}, "/api/traces": {"text": TEXT},
-    "/api/senses": {"word": "dog", "sentences": TEXTS[:2]},
+    "/api/senses": {"word": "dog", "sentences": TEXTS[:2]}, "/api/lessons/{lesson}": {"given": {"names": ["a", "b"]}},
 }  # fmt: skip
 
 

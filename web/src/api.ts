@@ -1,6 +1,7 @@
 // The one place that knows where data come from: the server's endpoints, or what is embedded in a file that `seq2see explain`
 // wrote. Tensors come when they are asked for, a slice at a time, as bare float32, and are kept while their trace is in use.
 import { embedded } from "./embedded";
+import type { LessonCard, Told, Values } from "./lessons";
 
 export interface ModelConfig {
   kind: "transformer" | "rnn" | "rnn-attention";
@@ -152,6 +153,7 @@ export class Problem extends Error {
   constructor(
     what: string,
     readonly remedy: string,
+    readonly where = "",
   ) {
     super(what);
   }
@@ -172,6 +174,8 @@ export interface Source {
   contributions(trace: string, row: number): Promise<Contributions>;
   entropies(trace: string): Promise<Record<string, number[]>>;
   history(model: string): Promise<History>;
+  lessons(): Promise<LessonCard[]>;
+  lesson(name: string, model: string, given: Values, signal: AbortSignal): Promise<Told>;
 }
 
 /** Who wants to know that the server no longer keeps a trace: it keeps the last few, and none over its own end. */
@@ -189,7 +193,7 @@ async function answer(path: string, init: RequestInit = {}): Promise<Response> {
   const body: unknown = await response.json().catch(() => null);
   const { what, where, remedy } = (body ?? {}) as { what?: string; where?: string; remedy?: string };
   if (response.status === 404 && where === "id") onLost.forEach((listener) => listener());
-  throw new Problem(what ?? `the server answered ${response.status}`, remedy ?? "");
+  throw new Problem(what ?? `the server answered ${response.status}`, remedy ?? "", where);
 }
 
 const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await answer(path, init)).json() as Promise<T>;
@@ -250,6 +254,8 @@ export const http: Source = {
   entropies: async (trace) =>
     (await json<{ entropies: Record<string, number[]> }>(`api/traces/${part(trace)}/entropies`)).entropies,
   history: (model) => json(`api/models/${part(model)}/history`),
+  lessons: async () => (await json<{ lessons: LessonCard[] }>("api/lessons")).lessons,
+  lesson: (name, model, given, signal) => json(`api/lessons/${part(name)}`, post({ model, given }, signal)),
 };
 
 export const source: Source = embedded() ?? http;

@@ -86,6 +86,12 @@ export function sourceOf(embedded: Embedded): Source {
     history: async () => {
       throw refused();
     },
+    lessons: async () => {
+      throw refused();
+    },
+    lesson: async () => {
+      throw refused();
+    },
   };
 }
 

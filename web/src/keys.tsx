@@ -115,7 +115,8 @@ export function Help({ onClose }: { onClose: () => void }) {
         <p>
           Type a text and the model answers. Every figure on this page is one that the model computed for it: click any cell of any
           matrix and the Inspector shows the formula with this cell’s own numbers, works it out again in your browser and puts both
-          results side by side. The address holds all that you see: keep it or send it.
+          results side by side. The address holds all that you see: keep it or send it. Learn tells the notes’ lessons, and computes them
+          again with your own words and tables.
         </p>
         <dl>
           {KEYS.map(([key, does]) => (

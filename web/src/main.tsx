@@ -11,6 +11,7 @@ import { Icon } from "./ui";
 import { Compare } from "./views/compare";
 import { Heads } from "./views/heads";
 import { Intervene } from "./views/intervene";
+import { Learn } from "./views/learn";
 import { Microscope } from "./views/microscope";
 import { Replay } from "./views/replay";
 import { Translate } from "./views/translate";
@@ -31,6 +32,7 @@ const VIEWS: readonly View[] = [
   { key: "intervene", name: "Intervene", Component: Intervene },
   { key: "replay", name: "Replay", Component: Replay },
   { key: "compare", name: "Compare", Component: Compare },
+  { key: "learn", name: "Learn", Component: Learn },
 ];
 const KEYS = VIEWS.map(({ key }) => key);
 

@@ -185,3 +185,10 @@ export function ticks(least: number, most: number): number[] {
   const fine = within([1, 2, 5]);
   return fine.length <= 8 ? fine : within([1]);
 }
+
+/** Round figures between the least and the most, four or five of them. */
+export function levels(least: number, most: number): number[] {
+  const step = [1, 2, 5, 10].map((n) => n * 10 ** Math.floor(Math.log10((most - least || 1) / 5))).find((n) => (most - least) / n <= 5.01)!;
+  const first = Math.ceil(least / step);
+  return Array.from({ length: Math.floor(most / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6)));
+}

@@ -26,6 +26,8 @@ export const DEFAULTS = {
   text2: "",
   attention2: "",
   head2: 1,
+  lesson: "", // of Learn; empty: the first
+  given: "", // what was edited in it, as JSON
   cell: "", // what the Inspector shows: name:i,j,k
 };
 

@@ -46,6 +46,7 @@ class Lesson:
     name: str
     title: str  # one sentence
     home: str  # its module in this package; named unlike the lesson, which would hide the function
+    seconds: int = 0  # that it trains for, about, on a core of its own; 0: it answers at once
 
     def defaults(self) -> dict[str, Any]:
         """What can be given, and what it is if nobody does."""
@@ -96,18 +97,18 @@ LESSONS: dict[str, Lesson] = {
         Lesson("lookup", "Query, key and value: a dictionary that answers softly.", "soft_lookup"),
         Lesson("qkv", "Learned self-attention, in rows and in columns.", "queries_keys_values"),
         Lesson("scaling", "Why √d: the variance of a dot product grows with the dimension.", "dot_products"),
-        Lesson("saturation", "The same in training: undivided scores saturate softmax.", "without_scaling"),
+        Lesson("saturation", "The same in training: undivided scores saturate softmax.", "without_scaling", 24),
         Lesson("heads", "Many heads: several perspectives on one sentence.", "many_heads"),
         Lesson("positions", "Sines and cosines of the position, and why a word count will not do.", "waves"),
-        Lesson("order", "Positions in training: without them a sentence is a bag of words.", "without_positions"),
+        Lesson("order", "Positions in training: without them a sentence is a bag of words.", "without_positions", 12),
         Lesson("norms", "Layer norm against batch norm, and what padding does to them.", "two_norms"),
         Lesson("encoder", "A block of the encoder; attention is global, feed-forward local.", "encoder_block"),
         Lesson("mask", "Masked attention: no position sees a later one.", "masking"),
-        Lesson("leak", "The mask in training: without it the answer leaks.", "without_mask"),
+        Lesson("leak", "The mask in training: without it the answer leaks.", "without_mask", 12),
         Lesson("decoder", "The decoder, taught all places at once and used one by one.", "decoder_block"),
-        Lesson("cross", "Cross-attention: the output's words ask the input's.", "two_sequences"),
+        Lesson("cross", "Cross-attention: the output's words ask the input's.", "two_sequences", 2),
         Lesson("next", "The next token: unembedding, every layer's guess, temperature.", "next_token"),
-        Lesson("directions", "Directions that mean something: king − man + woman, plurals.", "meaning_directions"),
+        Lesson("directions", "Directions that mean something: king − man + woman, plurals.", "meaning_directions", 6),
         Lesson("senses", "One word in several sentences: static against contextual vectors.", "word_senses"),
     )
 }

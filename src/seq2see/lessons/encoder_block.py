@@ -5,6 +5,7 @@ itself. The same is then shown on one vector that is changed inside the model, j
 """
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -97,6 +98,7 @@ def _sizes(name: str, config: ModelConfig) -> Sizes:
     return Sizes(name, config.width, config.feed_forward, inner / sum(p.numel() for p in block.parameters()))
 
 
+@cache  # always the same; and its seed would disturb a training in another thread
 @torch.no_grad()
 def _residual() -> tuple[float, float]:
     """The paper's add & norm of the second sub-layer on a small untrained block, by the parts that its trace shows."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from seq2see.errors import UserError
 from seq2see.lessons.pictures import WITH, WITHOUT, label, panels, save
 from seq2see.lessons.telling import Grid, Row, Story
+from seq2see.lessons.training import before_each_step
 from seq2see.vectors import Vectors, Word2Vec, fit_word2vec
 
 ANALOGIES = (
@@ -75,7 +76,9 @@ def _trained(sentences: int, seed: int) -> Vectors:
     from seq2see.text.sample import sample
 
     texts = [pair.source for pair in sample(pairs=sentences, seed=seed).train]
-    return fit_word2vec(texts, Word2Vec(width=50, window=2, epochs=20, min_count=3, seed=seed))
+    may_go_on = before_each_step.get()
+    settings = Word2Vec(width=50, window=2, epochs=20, min_count=3, seed=seed)
+    return fit_word2vec(texts, settings, progress=lambda _: may_go_on())
 
 
 def _question(vectors: Vectors, words: Sequence[str]) -> Question:

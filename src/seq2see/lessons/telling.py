@@ -74,14 +74,23 @@ def _table(grid: Grid) -> Table:
 
 
 def _cell(cell: Cell, grid: Grid) -> Text:
-    if cell is None or isinstance(cell, str):
-        return Text(cell or "")
-    if isinstance(cell, int):
-        return Text(f"{cell:,}")
+    text = shown(cell, grid)
+    if not isinstance(cell, float):
+        return Text(text)
     if math.isinf(cell):
-        return Text("−∞" if cell < 0 else "∞", "dim")
-    shade = "" if not grid.shaded else "bold cyan" if cell >= 0.5 else "cyan" if cell >= 0.15 else "dim"
-    return Text(f"{cell:.{grid.decimals}f}".replace("-", "−"), shade)
+        return Text(text, "dim")
+    return Text(text, "" if not grid.shaded else "bold cyan" if cell >= 0.5 else "cyan" if cell >= 0.15 else "dim")
+
+
+def shown(cell: Cell, grid: Grid) -> str:
+    """A cell as a person reads it, wherever the grid is shown."""
+    if cell is None or isinstance(cell, str):
+        return cell or ""
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if math.isinf(cell):
+        return "−∞" if cell < 0 else "∞"
+    return f"{cell:.{grid.decimals}f}".replace("-", "−")
 
 
 def brief(number: float) -> str:

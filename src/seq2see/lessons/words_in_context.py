@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from seq2see.errors import UserError
 from seq2see.lessons.measures import DOCUMENT
 from seq2see.lessons.pictures import WITH, WITHOUT, label, panels, save
 from seq2see.lessons.tables import Features, Table, as_table, as_tensor, attention, vectors_of
@@ -90,6 +91,11 @@ def _related(x: Tensor, scaled: Tensor) -> Tensor:
 
 def _bank(sentence: str, features: Features, given: Tensor) -> Bank:
     words, x = vectors_of(sentence, features)
+    if given.shape != (len(x), len(x)):
+        raise UserError(
+            f'the weights of "{sentence}" are {len(given)} × {given.shape[1]}, but it has {len(x)} words: each needs a row '
+            "and a column"
+        )
     steps = attention(x, x, x)
     return Bank(words, as_table(given), as_table(given @ x), steps.weights, steps.output)
 

@@ -211,3 +211,62 @@ class Senses(BaseModel):
     static: list[float] = Field(description="The vector without any sentence, [width].")
     cosines: list[list[list[float]]] = Field(description="[places, occurrences, occurrences]")
     to_static: list[list[float]] = Field(description="[places, occurrences]")
+
+
+Kind = Literal[
+    "text", "texts", "rows", "number", "numbers", "matrix", "values", "table", "matrices", "groups", "questions",
+]  # fmt: skip
+
+
+class Setting(BaseModel):
+    name: str = Field(examples=["table"])
+    kind: Kind = Field(
+        description="One `text`, many `texts`, `rows` of so many each; a `number`, many `numbers`, a `matrix`; by name: "
+        "a number (`values`), numbers (`table`), a matrix (`matrices`), texts (`groups`), a text and texts (`questions`)."
+    )
+    default: Any = Field(description="The notes' own.")
+    least: float = Field(description="Of its numbers.")
+    most: float
+    whole: bool = Field(description="Its numbers are whole.")
+
+
+class LessonCard(BaseModel):
+    name: str = Field(examples=["context"])
+    title: str
+    settings: list[Setting]
+    model: bool = Field(description="It looks into a model.")
+    seconds: int = Field(description="That it trains for, about; 0: it answers at once.")
+
+
+class Lessons(BaseModel):
+    """In the notes' order."""
+
+    lessons: list[LessonCard]
+
+
+class Table(BaseModel):
+    columns: list[str]
+    rows: list[list[str | float | None]] = Field(description="Figures as they are; null where there is none, or −∞.")
+    shown: list[list[str]] = Field(description="The same as a person reads them.")
+    caption: str
+    decimals: int
+    shaded: bool = Field(description="Weights: the larger the stronger.")
+    strong: list[int] = Field(description="Rows that matter most.")
+
+
+class Story(BaseModel):
+    claim: str = Field(description="What is done, and what the notes say of it.")
+    parts: list[str | Table]
+    look: str = Field(description="What to look at.")
+    slips: list[str] = Field(description="What the notes wrote, and what is right.")
+
+
+class Lesson(BaseModel):
+    """A lesson, computed now."""
+
+    name: str
+    title: str
+    model: str | None = Field(description="That it looked into.")
+    given: dict[str, Any] = Field(description="Every setting, as it was used.")
+    story: Story
+    result: dict[str, Any] = Field(description="Every number that is told, unrounded, and more.")

@@ -16,6 +16,7 @@ from seq2see.look.intervene import intervene
 from seq2see.look.learned import weights
 from seq2see.serve import answered, asked, reach, told
 from seq2see.serve.kept import Kept, Traces
+from seq2see.serve.learn import Learn, named
 from seq2see.serve.shelf import Shelf
 from seq2see.serve.tensors import Floats, floats
 from seq2see.serve.workers import Clock, Limits, Refusal, near
@@ -29,6 +30,7 @@ class Answers:
         self.limits = limits
         self.shelf = Shelf(folders, limits.snapshots)
         self.traces = Traces(limits)
+        self.learn = Learn()
 
     # Models
 
@@ -186,6 +188,19 @@ class Answers:
             word=found.word, sentences=list(found.sentences), places=list(found.places), vectors=found.vectors.tolist(),
             static=found.static.tolist(), cosines=found.cosines.tolist(), to_static=found.to_static.tolist(),
         )  # fmt: skip
+
+    # Lessons
+
+    def lessons(self) -> answered.Lessons:
+        return self.learn.all()
+
+    def lesson(self, name: str, body: asked.Lesson, clock: Clock) -> answered.Lesson:
+        lesson, looked, model = named(name), None, None
+        if "model" in lesson.defaults():
+            looked = self.shelf.named(body.model)
+            model = self.shelf.own(looked, None, clock)
+        told = self.learn.tell(lesson, body.given, model, clock)
+        return answered.Lesson(name=name, title=lesson.title, model=looked, **told)
 
     # What they share
 

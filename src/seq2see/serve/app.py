@@ -3,9 +3,10 @@
 Torch is imported by the first worker, not here, so that the server answers within a second or two of its start.
 """
 
+import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from seq2see import __version__
 from seq2see.errors import UserError
+from seq2see.lessons import LESSONS
 from seq2see.serve import answered, asked
 from seq2see.serve.guard import Guard, problem
 from seq2see.serve.page import FOLDER, MISSING, PLAIN_POLICY, document, files, plain
@@ -129,9 +131,11 @@ def create(folders: dict[str, Path | None], limits: Limits | None = None, page: 
     app.add_middleware(Guard, body_bytes=limits.body_bytes)
     _errors(app)
 
-    async def told(work: Callable[["Answers", Clock], BaseModel], status: int = 200) -> Response:
+    async def told(
+        work: Callable[["Answers", Clock], BaseModel], status: int = 200, seconds: float | None = None
+    ) -> Response:
         # Written out as JSON by the worker too: a long answer would hold up the event loop.
-        data = await workers.do(lambda clock: work(answers(), clock).model_dump_json().encode())
+        data = await workers.do(lambda clock: work(answers(), clock).model_dump_json().encode(), seconds)
         return Response(data, status, media_type="application/json")
 
     async def numbers(work: Callable[["Answers", Clock], Floats]) -> Response:
@@ -143,6 +147,7 @@ def create(folders: dict[str, Path | None], limits: Limits | None = None, page: 
     _writing(app, told, workers, answers)
     _traces(app, told, numbers)
     _readings(app, told, numbers)
+    _lessons(app, told, limits)
     _pages(app, page)
     return app
 
@@ -272,6 +277,35 @@ def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
     async def senses(body: asked.Senses) -> Response:
         """The vectors of one word in several sentences, layer by layer, and their cosines."""
         return await told(lambda answers, clock: answers.senses(body, clock))
+
+
+def _lessons(app: FastAPI, told: Told, limits: Limits) -> None:
+    @app.get("/api/lessons", response_model=answered.Lessons, tags=["lessons"])
+    async def lessons() -> Response:
+        """The notes' lessons, in their order, and what can be set in each."""
+        return await told(lambda answers, clock: answers.lessons())
+
+    @app.post("/api/lessons/{lesson}", response_model=answered.Lesson, tags=["lessons"])
+    async def lesson(lesson: In, body: asked.Lesson, request: Request) -> Response:
+        """A lesson computed and told, with the notes' words and tables or with others."""
+        trains = lesson in LESSONS and LESSONS[lesson].seconds
+        seconds = limits.training_seconds if trains else None
+        return await _if_awaited(
+            request, told(lambda answers, clock: answers.lesson(lesson, body, clock), 200, seconds)
+        )
+
+
+async def _if_awaited(request: Request, answer: Coroutine[Any, Any, Response]) -> Response:
+    """The answer, unless who asked goes away before: then the worker stops at its next look at the clock."""
+    working, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(503, "nobody waits for the answer any more", "ask again", retry=1)
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
 
 
 def _pages(app: FastAPI, folder: Path) -> None:

@@ -158,3 +158,13 @@ class Senses(OfModel):
         min_length=1, max_length=16, description="Each has the word in it.",
         examples=[["She went to the bank.", "He sat by the bank."]],
     )  # fmt: skip
+
+
+class Lesson(Body):
+    model: Name | None = Field(None, description="Of a lesson that looks into one; without it, the first.")
+    given: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Your own words and tables, by the names in `/api/lessons`, built as the defaults are; what is by name may "
+        "also be a list of pairs.",
+        examples=[{"sentences": ["an apple phone"]}],
+    )

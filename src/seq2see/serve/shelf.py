@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from types import MethodType
 from typing import Any, Literal
 
 from torch import Tensor
@@ -100,9 +101,9 @@ def _its_own_fault() -> Iterator[None]:
 def _timed(transformer: Network, clock: Clock) -> Network:
     own = copy(transformer)
 
-    def decode(*inputs: Any, **options: Any) -> Tensor:
+    def decode(self: Network, *inputs: Any, **options: Any) -> Tensor:
         clock.check()
-        return type(own).decode(own, *inputs, **options)
+        return type(self).decode(self, *inputs, **options)
 
-    own.decode = decode  # type: ignore[method-assign]
+    own.decode = MethodType(decode, own)  # type: ignore[method-assign]  # of a copy's copy, bound to that one
     return own

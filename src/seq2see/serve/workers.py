@@ -26,6 +26,7 @@ class Limits:
     threads: int = 2  # that compute
     waiting: int = 64  # requests before them; the next one is refused
     seconds: float = 30.0  # of a request, from its arrival
+    training_seconds: float = 180.0  # of a lesson that trains; one at a time does
     tokens: int = 1024  # of a text, of either side
     traces: int = 64  # that are kept; the one that nobody asked for longest makes room
     trace_bytes: int = 512 << 20  # of them all
@@ -84,12 +85,12 @@ class Workers:
         for number in range(limits.threads):
             threading.Thread(target=self._run, name=f"worker {number}", daemon=True).start()
 
-    async def do(self, work: Callable[[Clock], T]) -> T:
+    async def do(self, work: Callable[[Clock], T], seconds: float | None = None) -> T:
         """What `work` returns, computed by a worker."""
-        async with aclosing(self.stream(lambda clock: iter([work(clock)]))) as answers:
+        async with aclosing(self.stream(lambda clock: iter([work(clock)]), seconds)) as answers:
             return await anext(answers)
 
-    async def stream(self, work: Callable[[Clock], Iterator[T]]) -> AsyncGenerator[T]:
+    async def stream(self, work: Callable[[Clock], Iterator[T]], seconds: float | None = None) -> AsyncGenerator[T]:
         """What `work` yields, as it comes. Leaving early stops the worker at its next look at the clock."""
         loop, items = asyncio.get_running_loop(), asyncio.Queue[tuple[Any, BaseException | None, bool]]()
 
@@ -97,7 +98,7 @@ class Workers:
             with suppress(RuntimeError):  # the loop may be closed: the server has ended
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
-        clock = Clock(self.limits.seconds)
+        clock = Clock(seconds or self.limits.seconds)
         try:
             self._jobs.put_nowait(_Job(work, clock, hand_over))
         except queue.Full:
@@ -132,8 +133,8 @@ class Workers:
                     job.clock.stopped = True
                     job.clock.check()
                 if job.clock.over:
-                    seconds = self.limits.seconds
-                    raise Refusal(503, f"waited {seconds:g} seconds for its turn", "try again in a second", retry=1)
+                    waited = f"waited {job.clock.seconds:g} seconds for its turn"
+                    raise Refusal(503, waited, "try again in a second", retry=1)
                 for item in job.work(job.clock):
                     job.hand_over(item, None, False)
                 job.hand_over(None, None, True)
