@@ -60,7 +60,7 @@ export function exitStages(config: ModelConfig): Stage[] {
     },
     {
       ...common, key: "next", name: "next token", kind: "next", sentence: "One token is chosen, and goes back in at the bottom, one row further: until it is <end>.",
-      shows: ["probabilities"], code: at("decode/search.py")("tokens = largest(logits, 1)[1]"),
+      shows: ["probabilities"], code: at("decode/search.py")("tokens = largest(logprobs, 1)[1]"),
     },
   ]; // prettier-ignore
 }
