@@ -27,9 +27,9 @@ import transformers
 
 from seq2see.decode.engine import search
 from seq2see.decode.int8 import quantised
+from seq2see.decode.ready import ready
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, Vocabulary
-from seq2see.decode.weights import laid_out
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.network import Network
 
@@ -116,7 +116,7 @@ def build(name: str, threads: int) -> Run:
     model = from_huggingface(theirs)
     if precision == "int8":
         return ours(quantised(model))
-    return ours(laid_out(model.bfloat16() if precision == "bf16" else model))
+    return ours(ready(model.bfloat16() if precision == "bf16" else model))
 
 
 def work(name: str, threads: int, asked: Connection) -> None:

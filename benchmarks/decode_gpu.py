@@ -20,9 +20,11 @@ import torch
 import transformers
 
 from seq2see.decode.engine import search
+from seq2see.decode.ready import ready
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, Vocabulary
 from seq2see.exchange.huggingface import from_huggingface
+from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 
 DEVICE = "cuda"
@@ -65,7 +67,7 @@ def gpt2() -> Any:
 MODELS = {"transformer-base": (transformer_base, 30, 64), "gpt2": (gpt2, 32, 256)}
 
 
-def ours(model: Transformer, work: Work, inputs: list[list[int]]) -> Run:
+def ours(model: Network, work: Work, inputs: list[list[int]]) -> Run:
     words = Vocabulary(START, END, banned=(0, END))
     sides = [(tokens, [START]) if model.encoder is not None else ((), tokens) for tokens in inputs]
     requests = [Request(i, source, prompt, work.tokens_out) for i, (source, prompt) in enumerate(sides)]
@@ -94,10 +96,10 @@ def hugging_face(theirs: Any, work: Work, inputs: list[list[int]], cache: str) -
     return run
 
 
-def bytes_a_step(model: Transformer, work: Work) -> float:
+def bytes_a_step(model: Network, work: Work) -> float:
     """In bf16, at the mean length."""
     config = model.config
-    assert model.decoder is not None
+    assert isinstance(model, Transformer) and model.decoder is not None
     weights = sum(weight.numel() for weight in model.decoder.parameters()) + model.embedding.weight.numel()
     if model.decoder.positions is not None:
         weights -= model.decoder.positions.weight.numel()
@@ -108,7 +110,7 @@ def bytes_a_step(model: Transformer, work: Work) -> float:
     return 2.0 * (weights + written + source)
 
 
-def measure(theirs: Any, model: Transformer, work: Work, rounds: int) -> list[dict[str, object]]:
+def measure(theirs: Any, model: Network, work: Work, rounds: int) -> list[dict[str, object]]:
     random = torch.Generator().manual_seed(1)
     inputs = torch.randint(3, 1000, (work.batch, work.tokens_in), generator=random).tolist()
     contenders = [
@@ -162,7 +164,7 @@ def main() -> None:
             continue
         torch.manual_seed(0)
         theirs = build().eval().to(DEVICE, torch.bfloat16)
-        model = from_huggingface(theirs)
+        model = ready(from_huggingface(theirs))
         for batch in (1, 128):
             for beam in (1, 4):
                 if options.batch in (0, batch) and options.beam in (0, beam):

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, ModelConfig, TextConfig
-from seq2see.decode.weights import laid_out
+from seq2see.decode.ready import ready
 from seq2see.directory import Model, save_config, save_tokenizers, save_weights
 from seq2see.model.kinds import kind_of
 from seq2see.text.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ def tiny_model(texts: list[str], model: ModelConfig = TINY, text: TextConfig | N
     text = text or TextConfig()
     tokenizer = Tokenizer.train(texts, text.tokenizer, vocabulary=300, normalise=text.normalise)
     config = Config(model=replace(model, vocabulary=len(tokenizer)), text=text)
-    network = laid_out(kind_of(config.model)(config.model).eval())  # as if loaded, to the last bit
+    network = ready(kind_of(config.model)(config.model).eval())  # as if loaded, to the last bit
     return Model(config, network, (tokenizer, tokenizer), {})
 
 

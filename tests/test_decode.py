@@ -16,11 +16,11 @@ from seq2see.config import Config, ModelConfig
 from seq2see.decode import engine, session
 from seq2see.decode.engine import continuations, search, translations
 from seq2see.decode.int8 import quantised
+from seq2see.decode.ready import ready
 from seq2see.decode.sampling import candidates
 from seq2see.decode.search import Beam, Hypothesis, Search, SearchOptions, largest
 from seq2see.decode.session import Manner, Request, Vocabulary
 from seq2see.decode.text import Chat, readable
-from seq2see.decode.weights import laid_out
 from seq2see.directory import Model, load, save_config, save_tokenizers, save_weights
 from seq2see.errors import UsageError, UserError
 from seq2see.exchange.huggingface import from_huggingface
@@ -252,7 +252,7 @@ def test_a_beam_goes_on_while_it_may_beat_its_worst_finished_hypothesis() -> Non
         assert not bool(beam.done[0])
         beam.choose(torch.stack(step), slice(0, 1))
     assert bool(beam.done[0])
-    best, second = beam.hypotheses(0)
+    ((best, second),) = beam.hypotheses(torch.tensor([0]))
     assert (best.tokens, second.tokens) == ((), (3, 5))
     assert (best.score, second.score) == pytest.approx((-1.0, -2.1), abs=1e-4)
 
@@ -651,7 +651,7 @@ def test_weights_laid_out_for_decoding_compute_the_same(name: str, dtype: torch.
     with torch.inference_mode():
         before = m(sources, targets)
         weights = {name: weight.clone() for name, weight in m.state_dict().items()}
-        after = laid_out(m)(sources, targets)
+        after = ready(m)(sources, targets)
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     torch.testing.assert_close(after, before, rtol=tolerance, atol=tolerance)
     assert all(torch.equal(weight, weights[name]) for name, weight in m.state_dict().items())

@@ -24,10 +24,10 @@ from seq2see.compact import expand
 from seq2see.config import Config
 from seq2see.decode.engine import continuations, requests_for, stream, translations
 from seq2see.decode.int8 import quantised
+from seq2see.decode.ready import ready
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
 from seq2see.decode.session import Vocabulary
 from seq2see.decode.text import Chat, Turn, end_of, readable
-from seq2see.decode.weights import laid_out
 from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.look.intervene import Intervention, intervene, without
@@ -176,13 +176,13 @@ def _computing_in(precision: Compute, model: Network) -> Network:
     if precision == "int8":
         return quantised(model)
     if precision == "float32":
-        return laid_out(model)
+        return ready(model)
     if not model.embedding.weight.is_cuda and not bf16_works():
         raise UserError(
             "this CPU does not compute in bf16 (or says that it can, and fails: then ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 "
             'in the environment may help): take precision "int8", which is faster still'
         )
-    return laid_out(model.to(torch.bfloat16))
+    return ready(model.to(torch.bfloat16))
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], dtype: torch.dtype | None = torch.float32) -> None:

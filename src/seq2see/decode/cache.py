@@ -16,9 +16,10 @@ Shapes: S sentences, k hypotheses of each, M source tokens, H heads, G heads tha
 head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -63,6 +64,7 @@ class Cache:
         assert model.decoder is not None
         self.static = static
         self.device = model.embedding.weight.device
+        self.look = kernel(model) if static else None
         self.beam, self.places, self.source = beam, places, source
         self.group = model.config.heads // model.config.groups
         self.written = [Kept(self, places) for _ in model.decoder.blocks]
@@ -129,6 +131,11 @@ class Cache:
         """The next pass takes one token of each hypothesis: their layout, every hypothesis a sequence by itself."""
         size, k = self.size, self.beam
         self.mask[:size].index_copy_(2, self.place, self.own[:size])
+        positions, numbers = self.positions[:size].view(-1), self.numbers[:size].view(-1)
+        layout = replace(ones(size * k, self.device), positions=positions, numbers=numbers)
+        if self.look is not None:  # which takes the masks as they are
+            self.now = Window(size, self.window, None, self.source, None)
+            return layout
         even = k == 1 and not self.static and max(self.began[:size]) == self.steps - self.next
         mask = None if even else self.mask[:size, None, :, : self.window].to(self.dtype)
         if mask is not None and k > 1 and self.group > 1:
@@ -137,8 +144,7 @@ class Cache:
         same = not source or (not self.static and min(self.source_sizes[:size]) == source)
         source_mask = None if same else self.source_mask[:size, None, None, :source].to(self.dtype)
         self.now = Window(size, self.window, mask, source, source_mask)
-        positions, numbers = self.positions[:size].view(-1), self.numbers[:size].view(-1)
-        return replace(ones(size * k, self.device), positions=positions, numbers=numbers)
+        return layout
 
     def advance(self, parents: Tensor | None, going: Tensor) -> None:
         """A token of each hypothesis is chosen. Hypothesis j of a sentence goes on from its hypothesis parents[s, j].
@@ -175,19 +181,22 @@ class Cache:
         self.place += place - self.next
         self.next = self.closed = place
 
-    def vacate(self, row: int) -> None:
-        self.mask[row] = HIDDEN
-        if row == 0:  # nobody is left
+    def vacate(self, first: int) -> None:
+        """Nobody is left in the rows from this one on."""
+        self.mask[first : self.size] = HIDDEN
+        if first == 0:
             self._write_from(0)
 
-    def move(self, origin: int, row: int) -> None:
-        """The sentence of one row goes to another, whose own is done."""
+    def move(self, origins: Sequence[int], rows: Sequence[int]) -> None:
+        """The sentences of some rows go to others, whose own are done."""
+        there, here = torch.tensor(origins, device=self.device), torch.tensor(rows, device=self.device)
         for kept in (*self.written, *self.sources):
             if kept is not None:
-                kept.move(origin, row)
+                kept.move(there, here)
         for table in (self.positions, self.numbers, self.mask, self.source_mask):
-            table[row] = table[origin]
-        self.began[row], self.source_sizes[row] = self.began[origin], self.source_sizes[origin]
+            table[here] = table[there]
+        for origin, row in zip(origins, rows, strict=True):
+            self.began[row], self.source_sizes[row] = self.began[origin], self.source_sizes[origin]
 
 
 class Kept:
@@ -198,10 +207,10 @@ class Kept:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
 
-    def move(self, origin: int, row: int) -> None:
+    def move(self, origins: Tensor, rows: Tensor) -> None:
         for table in (self.keys, self.values):
             if table is not None:
-                table[row] = table[origin]
+                table[rows] = table[origins]
 
     def rearrange(self, index: Tensor, first: int, last: int) -> None:
         assert self.keys is not None and self.values is not None
@@ -214,6 +223,8 @@ class Kept:
     ) -> Tensor:
         now = self.cache.now
         if isinstance(now, Window):
+            if self.cache.look is not None and not taps.listening:
+                return self._look(q, (k, v), now)
             self._write(k, v, now)
             return self.recall(q, queries, taps)
         assert now is not None
@@ -246,6 +257,8 @@ class Kept:
         assert isinstance(now, Window) and self.keys is not None and self.values is not None
         if taps.listening:
             return self._recall_openly(q, queries, taps)
+        if self.cache.look is not None:
+            return self._look(q, None, now)
         places, mask = (now.source, now.source_mask) if self.of_source else (now.places, now.mask)
         k, v = self.keys[: now.size, :, :places], self.values[: now.size, :, :places]  # [S, G, places, d]
         size, beam, group = now.size, self.cache.beam, self.cache.group
@@ -262,6 +275,12 @@ class Kept:
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return heads.unflatten(2, (group, beam)).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
 
+    def _look(self, q: Tensor, new: tuple[Tensor, Tensor] | None, now: Window) -> Tensor:
+        cache = self.cache
+        assert cache.look is not None and self.keys is not None and self.values is not None
+        places, mask = (now.source, cache.source_mask[:, None]) if self.of_source else (now.places, cache.mask)
+        return cache.look(q, new, self.keys, self.values, mask[: now.size], cache.place, places)
+
     def _recall_openly(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
         """Every hypothesis a sequence by itself, its keys in their order: then the open attention is the textbook's."""
         assert isinstance(self.cache.now, Window) and self.keys is not None and self.values is not None
@@ -274,6 +293,17 @@ class Kept:
         k, v = self.keys[rows // beam, :, places], self.values[rows // beam, :, places]  # [U, G, d]
         keys = replace(Layout.of(seen.sum(1)), numbers=queries.numbers)
         return attend_openly(q, k, v, queries, keys, not self.of_source, taps=taps.at("", keys=keys))
+
+
+def kernel(model: Transformer) -> Callable[..., Tensor] | None:
+    """The attention in one kernel, where there can be one."""
+    weight, width = model.embedding.weight, model.config.width_of_head
+    fits = width >= 16 and width & (width - 1) == 0 and weight.dtype != torch.float64
+    if not weight.is_cuda or not fits or find_spec("triton") is None:
+        return None
+    from seq2see.decode.kernels import look
+
+    return look
 
 
 @lru_cache(maxsize=64)

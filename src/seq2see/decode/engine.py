@@ -61,17 +61,21 @@ def _run(
         else:
             session.run()
         done = session.chooser.done[: len(running)].tolist()
-        for row in reversed(range(len(running))):  # from the end, since the last row takes the place of one that leaves
-            hypotheses = session.chooser.hypotheses(row) if done[row] or enough is not None else []
-            if enough is not None and hypotheses:
-                short = shortest(hypotheses[0].tokens, enough)
-                if short is not None:
-                    done[row], hypotheses = True, [_cut(hypotheses[0], short)]
-            if done[row]:
+        looked_at = [row for row in range(len(running)) if done[row] or enough is not None]
+        if not looked_at:
+            continue
+        leaving = []
+        found = session.chooser.hypotheses(torch.tensor(looked_at, device=session.tokens.device))
+        for row, hypotheses in zip(looked_at, found, strict=True):
+            short = shortest(hypotheses[0].tokens, enough) if enough is not None and hypotheses else None
+            if short is not None:
+                hypotheses = [_cut(hypotheses[0], short)]
+            if done[row] or short is not None:
                 yield running[row], hypotheses
-                session.leave(row)
-                running[row] = running[-1]
-                running.pop()
+                leaving.append(row)
+        for origin, row in session.leave(leaving) if leaving else []:
+            running[row] = running[origin]
+        del running[len(running) - len(leaving) :]
 
 
 def shortest(tokens: Sequence[int], enough: Enough) -> int | None:
@@ -108,7 +112,7 @@ def _stream(model: Network, request: Request, options: Search, words: Vocabulary
             if bool(one.chooser.done[0]):
                 break
             one.step()
-        one.leave(0)
+        one.leave([0])
 
 
 def translations(

@@ -108,13 +108,14 @@ class Chooser(Protocol):
         The logits are one row a hypothesis or, at the start, one row a sentence.
         """
 
-    def move(self, origin: int, row: int) -> None: ...
+    def move(self, origins: Tensor, rows: Tensor) -> None:
+        """The sentences of some rows go to others."""
 
     def written(self, row: int) -> list[int]:
         """The new tokens of a row's best hypothesis that goes on."""
 
-    def hypotheses(self, row: int) -> list[Hypothesis]:
-        """What a row has found, best first."""
+    def hypotheses(self, rows: Tensor) -> list[list[Hypothesis]]:
+        """What each of these rows has found, best first. The device is asked once for all of them."""
 
 
 class Picker:
@@ -163,31 +164,30 @@ class Picker:
         done |= (tokens[:, 0] == self.end) | (count >= self.limit[rows])
         return tokens[:, 0], None
 
-    def move(self, origin: int, row: int) -> None:
+    def move(self, origins: Tensor, rows: Tensor) -> None:
         for table in self._tables():
-            table[row] = table[origin]
+            table[rows] = table[origins]
 
     def written(self, row: int) -> list[int]:
         return self.tokens[row, : int(self.count[row])].tolist()
 
-    def hypotheses(self, row: int) -> list[Hypothesis]:
-        count = int(self.count[row])
-        tokens, logprobs = self.tokens[row, :count].tolist(), self.logprobs[row, :count].tolist()
-        finished = bool(tokens) and tokens[-1] == self.end
-        length = torch.tensor(float(max(count, 1)))
-        score = float(self.search.penalised(torch.tensor(sum(logprobs)), length))
-        others = [
-            tuple(zip(ids, values, strict=True))
-            for ids, values in zip(
-                self.others[row, :count].tolist(), self.other_logprobs[row, :count].tolist(), strict=True
-            )
-        ]
+    def hypotheses(self, rows: Tensor) -> list[list[Hypothesis]]:
+        counts = self.count[rows].tolist()
+        written = [ids[:n] for ids, n in zip(self.tokens[rows].tolist(), counts, strict=True)]
+        logprobs = [values[:n] for values, n in zip(self.logprobs[rows].tolist(), counts, strict=True)]
+        lengths = torch.tensor([float(max(n, 1)) for n in counts])
+        scores = self.search.penalised(torch.tensor([sum(values) for values in logprobs]), lengths).tolist()
+        others: list[tuple[tuple[tuple[int, float], ...], ...]] = [()] * len(counts)
+        if self.search.alternatives:
+            tables = self.others[rows].tolist(), self.other_logprobs[rows].tolist()
+            others = [
+                tuple(tuple(zip(*step, strict=True)) for step in zip(ids[:n], values[:n], strict=True))
+                for ids, values, n in zip(*tables, counts, strict=True)
+            ]
         return [
-            Hypothesis(
-                tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished,
-                tuple(others) if self.search.alternatives else (),
-            )
-        ]  # fmt: skip
+            [_hypothesis(tokens, values, score, self.end, more)]
+            for tokens, values, score, more in zip(written, logprobs, scores, others, strict=True)
+        ]
 
 
 class Beam:
@@ -284,25 +284,32 @@ class Beam:
         best = self.search.penalised(running[:, 0], (limit if hopeful else count).float())
         return (full & (best <= self.done_scores[rows].amin(1))) | (count >= limit)
 
-    def move(self, origin: int, row: int) -> None:
+    def move(self, origins: Tensor, rows: Tensor) -> None:
         for table in self._tables():
-            table[row] = table[origin]
+            table[rows] = table[origins]
 
     def written(self, row: int) -> list[int]:
         return self.tokens[row, 0, : int(self.count[row])].tolist()
 
-    def hypotheses(self, row: int) -> list[Hypothesis]:
-        found = []
-        for place in range(self.search.nbest):
-            count = int(self.done_count[row, place])
-            if not count:
-                break
-            tokens = self.done_tokens[row, place, :count].tolist()
-            finished = tokens[-1] == self.end
-            logprobs = self.done_logprobs[row, place, :count].tolist()
-            score = float(self.done_scores[row, place])
-            found.append(Hypothesis(tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished))
-        return found
+    def hypotheses(self, rows: Tensor) -> list[list[Hypothesis]]:
+        best = slice(0, self.search.nbest)
+        tables = (self.done_count, self.done_tokens, self.done_logprobs, self.done_scores)
+        return [
+            [
+                _hypothesis(tokens[:n], logprobs[:n], score, self.end)
+                for n, tokens, logprobs, score in zip(*row, strict=True)
+                if n
+            ]
+            for row in zip(*(table[rows, best].tolist() for table in tables), strict=True)
+        ]
+
+
+def _hypothesis(
+    tokens: list[int], logprobs: list[float], score: float, end: int,
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = (),
+) -> Hypothesis:  # fmt: skip
+    finished = bool(tokens) and tokens[-1] == end
+    return Hypothesis(tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished, alternatives)
 
 
 def largest(x: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -144,9 +144,8 @@ class Session:
         logits = self._fill([rows.start + i for i in first], some, [one.prompt for one in some])
         if len(first) < len(requests):
             which = [bisect(first, i) - 1 for i in range(len(requests))]
-            for i, one in enumerate(which):
-                if first[one] != i:
-                    self.cache.move(rows.start + first[one], rows.start + i)
+            others = [i for i, one in enumerate(which) if first[one] != i]
+            self.cache.move([rows.start + first[which[i]] for i in others], [rows.start + i for i in others])
             logits = logits[torch.tensor(which, device=logits.device)]
         self._resize()
         chosen, _ = self.chooser.choose(logits, rows)
@@ -227,18 +226,30 @@ class Session:
         # The last token is yet to be fed.
         self._fill(rows, [self.requests[row] for row in rows], [tokens[-kept:-1] for tokens in whole])
 
-    def leave(self, row: int) -> None:
-        """This row is done: the last one takes its place."""
-        last = len(self.requests) - 1
-        if row != last:
-            self.cache.move(last, row)
-            self.chooser.move(last, row)
-            self.tokens[row] = self.tokens[last]
-            self.requests[row], self.born[row] = self.requests[last], self.born[last]
-        self.cache.vacate(last)
-        self.chooser.done[last] = True
-        self.requests.pop()
+    def leave(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """These rows are done: the last ones take their places. Who went from where to where."""
+        left = len(self.requests) - len(rows)
+        gone = set(rows)
+        moves = list(
+            zip(
+                (row for row in range(left, len(self.requests)) if row not in gone),
+                (row for row in rows if row < left),
+                strict=True,
+            )
+        )
+        if moves:
+            origins, places = ([*side] for side in zip(*moves, strict=True))
+            there, here = (torch.tensor(side, device=self.tokens.device) for side in (origins, places))
+            self.cache.move(origins, places)
+            self.chooser.move(there, here)
+            self.tokens[here] = self.tokens[there]
+            for origin, row in moves:
+                self.requests[row], self.born[row] = self.requests[origin], self.born[origin]
+        self.cache.vacate(left)
+        self.chooser.done[left : len(self.requests)] = True
+        del self.requests[left:]
         self._resize()
+        return moves
 
 
 def _cache(model: Network, room: Room, beam: int, static: bool) -> Cache | States:

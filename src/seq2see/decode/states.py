@@ -96,12 +96,14 @@ class States:
     def count(self) -> None:
         self.steps += 1
 
-    def vacate(self, row: int) -> None:
-        """Nobody looks at what a row has left behind."""
+    def vacate(self, first: int) -> None:
+        """Nobody looks at what rows have left behind."""
 
-    def move(self, origin: int, row: int) -> None:
-        """The sentence of one row goes to another, whose own is done."""
+    def move(self, origins: Sequence[int], rows: Sequence[int]) -> None:
+        """The sentences of some rows go to others, whose own are done."""
+        there, here = torch.tensor(origins, device=self.device), torch.tensor(rows, device=self.device)
         for table in (self.states, self.keys, self.values, self.real, self.positions, self.numbers):
             if table is not None:
-                table[row] = table[origin]
-        self.source_sizes[row] = self.source_sizes[origin]
+                table[here] = table[there]
+        for origin, row in zip(origins, rows, strict=True):
+            self.source_sizes[row] = self.source_sizes[origin]

@@ -21,6 +21,7 @@ from seq2see.model.positions import rotate
 from seq2see.model.taps import Taps
 
 Turn = tuple[Tensor, Tensor]
+Sublayer = Callable[[Tensor], Tensor]
 
 
 class Past(Protocol):
@@ -177,6 +178,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.activation_name = config.activation
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
         bias = config.feed_forward_bias
@@ -204,7 +206,7 @@ class AddAndNorm(nn.Module):
         self.norm = norm(config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], taps: Taps) -> Tensor:
+    def forward(self, x: Tensor, sublayer: Sublayer, taps: Taps) -> Tensor:
         if self.first:
             return taps("sum", x + self.dropout(sublayer(self.norm(x, taps.at("norm")))))
         return self.norm(taps("sum", x + self.dropout(sublayer(x))), taps.at("norm"))

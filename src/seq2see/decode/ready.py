@@ -1,13 +1,14 @@
-"""How the weights of a model lie in memory while it decodes on a CPU, which decides much of its speed.
+"""A model made ready to decode: what it computes stays the same, how it lies in memory and is started does not.
 
-Decoding multiplies a few rows with large matrices, so its time goes into reading them. Stored as they are trained, a row
-an output, the library's product reads across the rows for few rows of input; turned round, it reads straight on. In bf16
-they are cut into the blocks that the processor's instructions take, once instead of before each product. The numbers stay
-what they were.
+On a CPU, decoding multiplies a few rows with large matrices, so its time goes into reading them. Stored as they are
+trained, a row an output, the library's product reads across the rows for few rows of input; turned round, it reads straight
+on. In bf16 they are cut into the blocks that the processor's instructions take, once instead of before each product. On a
+GPU, parts of a block that are several kernels become one.
 """
 
 from collections.abc import Callable
 from copy import copy
+from importlib.util import find_spec
 from typing import TypeVar
 
 import torch
@@ -21,17 +22,25 @@ M = TypeVar("M", bound=nn.Module)
 ROWS = 16  # for which blocks are chosen; they serve any number
 
 
-def laid_out(model: Network) -> Network:
-    """The model with its weights as decoding likes them: the same in float32, in bf16 a copy that can only be run."""
+def ready(model: Network) -> Network:
+    """The model, or a copy that shares its weights, as decoding likes it on its device and in its precision."""
     weight = model.embedding.weight
-    if weight.device.type != "cpu":
-        return model
+    if weight.is_cuda:
+        return quick(model)
     if weight.dtype == torch.bfloat16:
         return with_linear(model, BlockedLinear) if torch.backends.mkldnn.is_available() else model
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     for matrix in matrices if model.unembedding is not None else [*matrices, weight]:
         matrix.data = matrix.data.T.contiguous().T
     return model
+
+
+def quick(model: Network) -> Network:
+    if find_spec("triton") is None:
+        return model
+    from seq2see.decode.quick import in_one_go
+
+    return changed(model, in_one_go)
 
 
 class BlockedLinear(nn.Module):
@@ -43,8 +52,7 @@ class BlockedLinear(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
-        return found
+        return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
 
 
 class Split(nn.Module):
@@ -55,27 +63,31 @@ class Split(nn.Module):
         self.linear, self.heads, self.head_width = linear, like.heads, like.head_width
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        found: Tensor = self.linear(x)
-        return found.unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
+        return self.linear(x).unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
 
 
 @torch.no_grad()
 def with_linear(model: Network, make: Callable[[Tensor, Tensor | None], nn.Module]) -> Network:
     """A copy of the model whose linear maps, and the table that makes the logits, are made anew; all else is shared."""
-    less = _copied(model, make)
+
+    def change(module: nn.Module) -> nn.Module | None:
+        if not isinstance(module, nn.Linear):
+            return None
+        linear = make(module.weight, module.bias)
+        return Split(linear, module) if isinstance(module, StackedLinear) else linear
+
+    less = changed(model, change)
     table = model.embedding.weight if model.unembedding is None else model.unembedding.weight
     less.unembedding = make(table, model.unembedding_bias)  # type: ignore[assignment]
     less.unembedding_bias = None
     return less
 
 
-def _copied(module: M, make: Callable[[Tensor, Tensor | None], nn.Module]) -> M:
-    less = copy(module)
-    less._modules, less._parameters = dict(module._modules), dict(module._parameters)
+def changed(module: M, change: Callable[[nn.Module], nn.Module | None]) -> M:
+    """A copy of a tree of modules in which those that `change` has another for are exchanged; all else is shared."""
+    other = copy(module)
+    other._modules, other._parameters = dict(module._modules), dict(module._parameters)
     for name, child in module._modules.items():
-        if isinstance(child, nn.Linear):
-            linear = make(child.weight, child.bias)
-            less._modules[name] = Split(linear, child) if isinstance(child, StackedLinear) else linear
-        elif child is not None:
-            less._modules[name] = _copied(child, make)
-    return less
+        if child is not None:
+            other._modules[name] = change(child) or changed(child, change)
+    return other
