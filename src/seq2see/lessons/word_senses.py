@@ -94,7 +94,7 @@ def story(result: Senses) -> Story:
         tuple(parts),
         f"looked up, a word is the same everywhere (cosine 1); layer by layer its sentences part it: {', '.join(falls)}. "
         "Where the meanings differ the cosine should fall further than where they agree; the translations show whether the "
-        "model told them apart." + ("" if result.wic else " --set wic=FOLDER measures it on the pairs of WiC."),
+        "model told them apart." + ("" if result.wic else " (--set wic=FOLDER measures it on the pairs of WiC.)"),
     )
 
 
