@@ -94,7 +94,7 @@ def story(result: Similarity) -> Story:
             ),
             matrix(
                 contextual.cosine, static.words, static.words,
-                "And after the encoder, which has let the words look at each other:",
+                "And at the end, when the words have looked at each other:",
             ),
         ),
         "the dot product grows with the length of the vectors, the cosine does not: a long vector is like everything. "

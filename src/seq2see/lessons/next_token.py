@@ -68,10 +68,12 @@ def next(
     sentence: str = "The man saw the lion.", turns: Sequence[tuple[str, str]] = TURNS, model: Model | None = None,
 ) -> Next:  # fmt: skip
     """The notes' logits at several temperatures, and a model's own predictions everywhere."""
-    if len(logits) != len(printed) or len(logits) < 2 or not all(t > 0 for t in temperatures) or min(printed) <= 0:
+    if len(logits) != len(printed) or len(logits) < 2:
         raise UserError(
-            f"{len(logits)} logits, {len(printed)} probabilities: as many, two at least, all T and p above 0"
+            f"{len(logits)} logits and {len(printed)} printed probabilities: one for each, and two at least"
         )
+    if min(*temperatures, *printed) <= 0:
+        raise UserError(f"temperatures {list(temperatures)} and probabilities {list(printed)}: all must be above 0")
     chosen = bundled(model)
     e = read(chosen, sentence)
     rows = tuple(_at(logits, t) for t in temperatures)

@@ -70,8 +70,8 @@ def context(
 
 def _names(names: Sequence[str], table: Features) -> tuple[str, ...]:
     """One for each feature: a number where no name is left."""
-    width = len(next(iter(table.values())))
-    return tuple([*names[:width], *(str(i + 1) for i in range(len(names), width))])
+    width = len(next(iter(table.values()), ()))
+    return (*names[:width], *(str(i + 1) for i in range(len(names), width)))
 
 
 def _context(sentence: str, table: Features) -> Context:
