@@ -373,6 +373,12 @@ def test_a_table_of_ones_own_and_what_is_wrong_with_it() -> None:
         lessons.words(words=["ice-cream", "cake"])
     with pytest.raises(UserError, match="3 sentences, where 2 orders"):
         lessons.positions(sentences=["a b"] * 3, model=_model())
+    for sentences, wrong in (
+        (["The bank", "The man"], '"bank" is not in "The man"'),
+        (["The bank"], "1 sentence with"),
+    ):
+        with pytest.raises(UserError, match=wrong):
+            lessons.senses(words={"bank": sentences}, model=_model())
     with pytest.raises(UserError, match="6 logits and 5 printed probabilities"):
         lessons.next(logits=[1, 2, 3, 4, 5, 6], model=_model())
     with pytest.raises(UserError, match='no row for "coffee"'):

@@ -117,8 +117,8 @@ def story(result: Heads) -> Story:
         )
         if a.output:
             change = f"{-a.worth:+.2f}".replace("-", "−")
-            instead = f"is written {a.without}" if a.without != a.output else "the same is written"
-            told += f"Without it ln P of the translation, {a.output}, changes by {change}, and {instead}"
+            instead = f"{a.without} is written" if a.without != a.output else "the same is written"
+            told += f"Without it ln P of the translation, {a.output}, changes by {change}, and {instead}."
         parts.append(told)
     return Story(
         'several attentions side by side. The notes: one captures "only ONE perspective", but "The man saw the '
