@@ -352,6 +352,9 @@ def test_an_error_stands_beside_its_field_and_nothing_is_lost(browser: Any, addr
     sentence.fill("an apple tree")
     tab.locator("[data-setting=sentences]").get_by_role("alert").wait_for()
     assert sentence.input_value() == "an apple tree"
+    tab.goto(f"{address}/#/learn?lesson=decoder&model=writer")
+    told = tab.locator(".lesson-body").get_by_role("alert").inner_text()
+    assert "choose another" in told and "/docs" not in told  # which is for programs
     tab.close()
 
 
@@ -364,6 +367,13 @@ def test_a_lesson_that_trains_waits_to_be_asked(tab: Page, address: str) -> None
     train.click()
     tab.wait_for_function(HAS_TOLD, arg="order", timeout=120_000)
     shows(tab, tables("order", {"steps": 10}))
+
+
+@in_a_browser
+def test_the_bars_of_a_group_begin_below_each_other(tab: Page, address: str) -> None:
+    opened(tab, address, "lookup")
+    begin = "groups => groups.map(g => new Set([...g.querySelectorAll('.meter')].map(m => m.getBoundingClientRect().x)).size)"
+    assert tab.locator(".bar-group").evaluate_all(begin) == [1, 1, 1, 1]
 
 
 @in_a_browser

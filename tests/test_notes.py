@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -325,6 +326,26 @@ def test_every_lesson_turns_into_json_and_back_into_its_arguments(told: dict[str
 
 
 @bundled
+def test_what_only_the_terminal_can_do_is_said_in_brackets(told: dict[str, Any]) -> None:
+    """The page leaves those out (web/src/lessons.ts, `linked`)."""
+    bracketed = []
+    for name, result in told.items():
+        story = LESSONS[name].story(result)
+        for text in (story.claim, story.look, *story.slips, *(part for part in story.parts if isinstance(part, str))):
+            rest, count = re.subn(r" ?\([^()]*--set [^()]*\)", "", text)
+            assert "--" not in rest and "seq2see " not in rest, name
+            bracketed += [name] * count
+    assert {"context", "directions", "senses"} <= set(bracketed)
+
+
+def test_positions_are_told_of_a_model_that_cuts_the_first_word_otherwise() -> None:
+    model = tiny_model(["Nithish killed lion"] * 5, replace(TINY, shape="decoder"))
+    assert lessons.positions(model=model).orders is None
+    with pytest.raises(UserError, match="not made of the same words"):
+        lessons.positions(sentences=["Nithish killed lion", "lion saw Nithish"], model=model)
+
+
+@bundled
 def test_every_lesson_is_drawn(told: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name, result in told.items():
@@ -346,6 +367,20 @@ def test_lessons_look_into_a_language_model_too() -> None:
 def test_a_table_of_ones_own_and_what_is_wrong_with_it() -> None:
     mine = LESSONS["context"].compute({"table": {"tea": [1, 0, 0], "milk": [1, 1, 0]}, "sentences": "tea milk"})
     assert mine.sentences[0].words == ("tea", "milk")
+    for width, names in ((2, ("tech", "fruit")), (4, ("tech", "fruit", "other", "4"))):
+        assert lessons.context(table={"tea": [1] * width}, sentences=["tea"]).names == names
+    with pytest.raises(UserError, match='"ice-cream" is 2 words, ice and cream'):
+        lessons.words(words=["ice-cream", "cake"])
+    with pytest.raises(UserError, match="3 sentences, where 2 orders"):
+        lessons.positions(sentences=["a b"] * 3, model=_model())
+    for sentences, wrong in (
+        (["The bank", "The man"], '"bank" is not in "The man"'),
+        (["The bank"], "1 sentence with"),
+    ):
+        with pytest.raises(UserError, match=wrong):
+            lessons.senses(words={"bank": sentences}, model=_model())
+    with pytest.raises(UserError, match="6 logits and 5 printed probabilities"):
+        lessons.next(logits=[1, 2, 3, 4, 5, 6], model=_model())
     with pytest.raises(UserError, match='no row for "coffee"'):
         lessons.context(sentences=["coffee"])
     with pytest.raises(UserError, match="rows of 1, 2 numbers"):

@@ -317,3 +317,6 @@ def test_the_commands(tmp_path: Path, sentences: list[str], monkeypatch: pytest.
     assert Path("axes.svg").stat().st_size > 5000
     run("convert", "vectors.safetensors", "v.vec")
     assert torch.equal(Vectors.load("v.vec").matrix, Vectors.load("vectors").matrix)
+    run("fit", "--text", "text.txt", "--method", "tf-idf", "--out", "counted")
+    with pytest.raises(UserError, match="put blank lines between documents"):
+        run("fit", "--text", "pairs.txt", "--method", "tf-idf")

@@ -193,7 +193,8 @@ async function answer(path: string, init: RequestInit = {}): Promise<Response> {
   const body: unknown = await response.json().catch(() => null);
   const { what, where, remedy } = (body ?? {}) as { what?: string; where?: string; remedy?: string };
   if (response.status === 404 && where === "id") onLost.forEach((listener) => listener());
-  throw new Problem(what ?? `the server answered ${response.status}`, remedy ?? "", where);
+  const isForPrograms = /(^|\s)\/(api|docs)\b/.test(remedy ?? ""); // it names an address of the API
+  throw new Problem(what ?? `the server answered ${response.status}`, isForPrograms ? "" : (remedy ?? ""), where);
 }
 
 const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await answer(path, init)).json() as Promise<T>;

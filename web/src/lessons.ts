@@ -88,9 +88,10 @@ export function blamed(where: string, touched: string, card: LessonCard): string
   return card.settings.some((setting) => setting.name === name) ? name : "";
 }
 
-/** A line of a story, cut where it names other lessons: those at odd places are their names. */
+/** A line of a story, cut where it names other lessons: those at odd places are their names. In brackets with `--set` stands what
+ *  is for the terminal alone. */
 export function linked(text: string, names: readonly string[]): string[] {
-  const cut = text.replace(/ ?\(--set \w+=…\)/g, "").split(/(?<=\(lessons?: [a-z, ]*)\b([a-z]+)\b(?=[a-z, ]*\))|`([a-z]+)`/);
+  const cut = text.replace(/ ?\([^()]*--set [^()]*\)/g, "").split(/(?<=\(lessons?: [a-z, ]*)\b([a-z]+)\b(?=[a-z, ]*\))|`([a-z]+)`/);
   const parts: string[] = [""];
   for (let i = 0; i < cut.length; i += 3) {
     const name = cut[i + 1] ?? cut[i + 2];

@@ -49,6 +49,7 @@ test("lessons that a line names are links, other words are not", () => {
   assert.deepEqual(linked("at once (lessons: decoder, leak).", names), ["at once (lessons: ", "decoder", ", ", "leak", ")."]);
   assert.deepEqual(linked("the lesson `context` again, `nothing`; scaling", names), ["the lesson ", "context", " again, nothing; scaling"]);
   assert.deepEqual(linked("of our own (--set bank=…).", names), ["of our own."]);
+  assert.deepEqual(linked("told apart. (--set wic=FOLDER measures it.)", names), ["told apart."]);
 });
 
 test("settings have names that a person reads", () => {

@@ -89,6 +89,11 @@ def fit(
         else:
             counted = fit_one_hot if method == "one-hot" else fit_tf_idf
             made = counted(documents, min_count or 1, not keep_case, reading)
+    if made.method == "tf-idf" and made.width == 1:
+        raise UserError(
+            f"1 document has all {len(made):,} words, so that each is ln(1 / 1) = 0 times whatever: put blank lines between "
+            "documents, or give a file for each and --boundaries file"
+        )
     out = out if out.suffix in (".safetensors", ".txt", ".vec") else out.with_name(out.name + ".safetensors")
     made.save(out)
     typer.echo(f"{out}: {len(made):,} words, {made.width:,} numbers each ({made.method})", err=True)

@@ -138,8 +138,8 @@ def story(result: Encoder) -> Story:
             ),
             alone,
         ),
-        "what enters differs in one word only; after the first attention all words have moved. Changed just before the "
-        "feed-forward layer, one vector moves itself and nobody else.",
+        "what enters differs in one word only; after the first attention every word that may look at it has moved. Changed "
+        "just before the feed-forward layer, one vector moves itself and nobody else.",
         (
             'the second residual is written (X + Z) + R, "normalized" then: it skips the first norm. The block is '
             f"norm(norm(X + Z) + R): on a small paper block that is its output (off by {result.residual_apart:.0e} at most), "

@@ -116,7 +116,9 @@ def story(result: Heads) -> Story:
             f"everywhere alike, {a.chance:.0%}. "
         )
         if a.output:
-            told += f"Without it ln P of the same translation changes by {-a.worth:+.2f}: {a.output} → {a.without}"
+            change = f"{-a.worth:+.2f}".replace("-", "−")
+            instead = f"{a.without} is written" if a.without != a.output else "the same is written"
+            told += f"Without it ln P of the translation, {a.output}, changes by {change}, and {instead}."
         parts.append(told)
     return Story(
         'several attentions side by side. The notes: one captures "only ONE perspective", but "The man saw the '

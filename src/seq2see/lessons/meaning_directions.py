@@ -115,8 +115,8 @@ def story(result: Directions) -> Story:
             Grid(("", "how plural"), tuple(plural)),
         ),
         f"{len(first)} of {len(asked)} answers come first; the rank tells how far off the others are, out of {result.size:,}. "
-        "A word has to be frequent for its vector to know what it is: bring vectors of a large text, --set vectors=FILE, to "
-        "see king and queen (seq2see vectors fit makes them).",
+        "A word has to be frequent for its vector to know what it is, as king and queen are in a larger text. "
+        "(seq2see vectors fit makes such vectors, --set vectors=FILE takes them.)",
         (
             "≈ does not say that the sum lands on queen: the three words given are not counted as answers. If they were, the "
             f"first of the three would be the nearest word in {sum(q.rank_of_a == 1 for q in asked)} of these {len(asked)}.",

@@ -79,6 +79,7 @@ def story(result: Similarity) -> Story:
         combinations(range(len(static.words)), 2),
         key=lambda pair: abs(static.cosine[pair[0]][pair[1]] - contextual.cosine[pair[0]][pair[1]]),
     )
+    before, after = (f"{table.cosine[one][other]:.2f}".replace("-", "−") for table in (static, contextual))
     return Story(
         "two words are alike if their vectors are. The notes compare them by the dot product, by the cosine (the dot "
         "product of vectors made of length 1) and by the dot product divided by √d, d the number of features.",
@@ -93,13 +94,13 @@ def story(result: Similarity) -> Story:
             ),
             matrix(
                 contextual.cosine, static.words, static.words,
-                "And after the encoder, which has let the words look at each other:",
+                "And at the end, when the words have looked at each other:",
             ),
         ),
         "the dot product grows with the length of the vectors, the cosine does not: a long vector is like everything. "
         "The scaled one only changes the unit, which matters when an exponential follows (lesson: scaling). In the "
         f'model, the sentence has moved its words: "{static.words[one]}" and "{static.words[other]}" most, from '
-        f"{static.cosine[one][other]:.2f} to {contextual.cosine[one][other]:.2f}.",
+        f"{before} to {after}.",
         _slips(),
     )  # fmt: skip
 

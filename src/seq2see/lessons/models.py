@@ -19,7 +19,7 @@ def bundled(model: Model | None) -> Model:
     """The model that somebody brought, or the one that comes with seq2see."""
     if model is not None and model.config.model.kind != "transformer":
         raise UserError(
-            f'the lessons look into Transformers, and this model is of the kind "{model.config.model.kind}"'
+            f'the lessons look into Transformers, and this model is of the kind "{model.config.model.kind}": choose another'
         )
     return model or _bundled()
 
@@ -32,7 +32,9 @@ def _bundled() -> Model:
 def translator(model: Model | None) -> Model:
     chosen = bundled(model)
     if chosen.config.model.shape != "encoder-decoder":
-        raise UserError(f"this lesson needs an encoder-decoder, and this model is a {chosen.config.model.shape}")
+        raise UserError(
+            f"this lesson needs an encoder-decoder, and this model is a {chosen.config.model.shape}: choose another"
+        )
     return chosen
 
 

@@ -68,10 +68,12 @@ def next(
     sentence: str = "The man saw the lion.", turns: Sequence[tuple[str, str]] = TURNS, model: Model | None = None,
 ) -> Next:  # fmt: skip
     """The notes' logits at several temperatures, and a model's own predictions everywhere."""
-    if len(logits) != len(printed) or len(logits) < 2 or not all(t > 0 for t in temperatures) or min(printed) <= 0:
+    if len(logits) != len(printed) or len(logits) < 2:
         raise UserError(
-            f"{len(logits)} logits, {len(printed)} probabilities: as many, two at least, all T and p above 0"
+            f"{len(logits)} logits and {len(printed)} printed probabilities: one for each, and two at least"
         )
+    if min(*temperatures, *printed) <= 0:
+        raise UserError(f"temperatures {list(temperatures)} and probabilities {list(printed)}: all must be above 0")
     chosen = bundled(model)
     e = read(chosen, sentence)
     rows = tuple(_at(logits, t) for t in temperatures)
@@ -131,10 +133,10 @@ def story(result: Next) -> Story:
     notes = Grid(
         ("logit", *(f"T = {t:g}" for t in result.temperatures), "printed"),
         tuple(
-            (f"{x:g}", *(row[i] for row in result.probabilities), f"{result.printed[i]:g}")
+            (f"{x:g}".replace("-", "−"), *(row[i] for row in result.probabilities), f"{result.printed[i]:g}")
             for i, x in enumerate(result.logits)
         ),
-        "The notes' logits, softmax(x / T):", 3,
+        "Logits x and softmax(x / T):", 3,
     )  # fmt: skip
     places = Grid(
         ("reads", "predicts", "p", "else", ""),
@@ -151,7 +153,7 @@ def story(result: Next) -> Story:
     )  # fmt: skip
     chat = f"A conversation is one text to a language model:\n{result.prompt.rstrip()} {result.reply or '…'}"
     if not result.reply:
-        chat += "\n(This model translates. With --model FOLDER of a language model, its reply stands here.)"
+        chat += "\n(This model translates; of a language model, its reply would stand here.)"
     best = max(range(len(result.logits)), key=result.logits.__getitem__)
     fitted = _fitted(LOGITS, PRINTED)
     remade = ", ".join(f"{sum(PRINTED) * p:.2f}" for p in _at(LOGITS, fitted))
@@ -166,7 +168,7 @@ def story(result: Next) -> Story:
             places, grown, notes, chat,
         ),
         f"at T = {result.temperatures[0]:g} the best token has {shares[0]}, at T = {result.temperatures[-1]:g} "
-        f"{shares[-1]}: smaller T is sharper, larger T flatter, and T → 0 always takes the best.",
+        f"it has {shares[-1]}: smaller T is sharper, larger T flatter, and T → 0 always takes the best.",
         (
             f"the probabilities printed beside the logits are those of no softmax at T = 1 (which gives the best token "
             f"{_at(LOGITS, 1.0)[4]:.2f}, not 0.35). They add to {sum(PRINTED):.2f}, so that other tokens have "

@@ -129,7 +129,7 @@ def story(result: QKV) -> Story:
         first = result.idioms[0]
         rows = ((f"{first.text}, word by word", " · ".join(word or "–" for word in first.one_by_one)),)
         learned = tuple((idiom.text, idiom.translation) for idiom in result.idioms)
-        parts.append(Grid(("", ""), rows + learned, "An idiom, by a model that was trained on examples of it:"))
+        parts.append(Grid(("", ""), rows + learned, "Idioms, by a model that has learned from examples:"))
     return Story(
         "three linear maps make a query, a key and a value of every word, the same maps for all words. The notes: "
         'Attention(Q, K, V) = Softmax(QKᵀ/√d_K)V; without weights "there is no learning from DATASET", and "piece of '

@@ -106,6 +106,13 @@ def train(
     return Curve(at, learned, tested)
 
 
+def few_steps(exact: float) -> str:
+    """What to say first where even the model as it should be has not learned the language."""
+    if exact >= 0.9:
+        return ""
+    return f"too few steps: {exact:.0%} of the first model's translations are right; train longer to see what follows. "
+
+
 def translations(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     sources = [[*tokenizer.encode(text), tokenizer.end] for text in texts]
     found = search(model.eval(), sources, Vocabulary.of(tokenizer))

@@ -135,7 +135,7 @@ def story(result: Norms) -> Story:
             ("mean", *(f"{x:.2f}" for x in result.column_means), None, None),
             ("σ", *(f"{x:.2f}" for x in result.column_deviations), None, None),
         ),
-        "The notes' five samples:",
+        "Samples, with mean and σ of every row and column:",
     )  # fmt: skip
     real = result.real
     return Story(

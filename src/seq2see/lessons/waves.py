@@ -61,7 +61,7 @@ class Positions:
     counts_at: tuple[float, ...]  # pos · (pos + k) at several places
     waves_at: tuple[float, ...]  # PE(pos) · PE(pos + k)
     faults: tuple[Fault, ...]
-    orders: TwoOrders | None  # None where the model adds no positions
+    orders: TwoOrders | None  # None where the model adds no positions, or cuts a word otherwise at the beginning
 
 
 def positions(
@@ -69,10 +69,12 @@ def positions(
     model: Model | None = None,
 ) -> Positions:  # fmt: skip
     """The waves themselves, and what they do in a model."""
-    if width % 2 or wide % 2 or min(width, wide, length, shift) < 1 or len(sentences) != 2:
-        raise UserError(
-            f"widths {width} and {wide} (even), length {length} and shift {shift} (from 1 up), {len(sentences)} sentences (2)"
-        )
+    if width % 2 or wide % 2:
+        raise UserError(f"widths {width} and {wide}: a sine and a cosine go together, so both must be even")
+    if min(width, wide, length, shift) < 1:
+        raise UserError(f"widths {width} and {wide}, length {length} and shift {shift}: all from 1 up")
+    if len(sentences) != 2:
+        raise UserError(f"{len(sentences)} sentences, where 2 orders of the same words are compared")
     table = sinusoids(length + shift, wide).double()
     count = torch.arange(length + shift, dtype=torch.float64)
     inside = tuple(place for place in PLACES if place < length)
@@ -117,7 +119,9 @@ def _orders(model: Model, sentences: Sequence[str]) -> TwoOrders | None:
         one, other = (read(model, sentence, interventions=off) for sentence in sentences)
         first, second = reader(one), reader(other)
         if sorted(first.words) != sorted(second.words):
-            raise UserError(f"{quoted(sentences)} are not made of the same words")
+            if sorted(sentences[0].split()) == sorted(sentences[1].split()):
+                return None
+            raise UserError(f"{quoted(sentences)} are not made of the same words: change one in both")
         vectors = [e.trace[f"{first.stack}.vectors"] for e in (one, other)]
         moved = [vectors[0][i] - vectors[1][second.words.index(word)] for i, word in enumerate(first.words)]
         apart.append(tuple(float(d.norm() / x.norm()) for d, x in zip(moved, vectors[0], strict=True)))

@@ -17,7 +17,7 @@ from torch import Tensor
 from seq2see.lessons.language import NOTES, Sentence, language
 from seq2see.lessons.pictures import WITH, WITHOUT, label, level, panels, save
 from seq2see.lessons.telling import Grid, Story
-from seq2see.lessons.training import Curve, Material, material, train, translations, untrained
+from seq2see.lessons.training import Curve, Material, few_steps, material, train, translations, untrained
 from seq2see.look.trace import trace
 from seq2see.model.layers import Block
 from seq2see.model.layout import Packed
@@ -120,7 +120,7 @@ def story(result: Leak) -> Story:
         "two translators, alike but for the decoder's mask. The notes: a word's context embedding needs all words of the "
         'sentence, which are there "at Train Time but not on Inference time": a "data leak".',
         (Grid(("", "with the mask", "without"), tuple(rows), strong=(len(rows) - 2,)), Grid(("", "", ""), said)),
-        "Hindi has two pasts, and two places for the time; guessing which comes costs "
+        f"{few_steps(masked.exact)}Hindi has two pasts, and two places for the time; guessing which comes costs "
         f"{result.floor:.3f} a token, and on unseen sentences an honest loss cannot do better. The loss without the mask "
         "does, by copying the next word from the decoder's own input; in writing there is no next word yet, and nothing "
         "was learned to find it.",

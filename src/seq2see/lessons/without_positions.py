@@ -15,7 +15,7 @@ from seq2see.config import Positions
 from seq2see.lessons.language import NOTES, Sentence, language
 from seq2see.lessons.pictures import WITH, WITHOUT, label, level, panels, save
 from seq2see.lessons.telling import Grid, Story
-from seq2see.lessons.training import Curve, Material, material, train, translations, untrained
+from seq2see.lessons.training import Curve, Material, few_steps, material, train, translations, untrained
 from seq2see.model.layout import Packed
 from seq2see.model.transformer import Transformer
 
@@ -109,9 +109,9 @@ def story(result: Order) -> Story:
             Grid(("", "with positions", "without"), (*apart, *outcome), strong=(len(apart) + len(outcome) - 1,)),
             Grid(("", "", ""), said),
         ),
-        "without positions every word has the same vector in both sentences, to the last digits, so both get one "
-        "translation, and one of two is wrong. All else is learned: the loss stays near the price of tossing a coin for "
-        f"who did it, ln 2 a sentence or {result.floor:.3f} a token.",
+        f"{few_steps(result.positions.exact)}without positions every word has the same vector in both sentences, to the last "
+        "digits, so both get one translation, and one of two is wrong. All else is learned: the loss stays near the price of "
+        f"tossing a coin for who did it, ln 2 a sentence or {result.floor:.3f} a token.",
     )
 
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 from seq2see.directory import Model
+from seq2see.errors import UserError
 from seq2see.lessons.models import bundled
 from seq2see.lessons.pictures import label, panels, save
 from seq2see.lessons.tables import Table, as_table
@@ -57,11 +58,15 @@ def senses(words: Mapping[str, Sequence[str]] = WORDS, wic: str | None = None, m
 
 def _word(model: Model, word: str, sentences: Sequence[str]) -> Word:
     found = senses_of(model, word, sentences)
+    if lacking := [sentence for sentence in sentences if sentence not in found.sentences]:
+        raise UserError(f'"{word}" is not in "{lacking[0]}": every sentence needs the word itself')
+    if len(found.sentences) < 2:
+        raise UserError(f'1 sentence with "{word}": two at least, to be compared')
     translated: list[str] = []
     if model.config.model.shape == "encoder-decoder":
         translated = model.translate(found.sentences)
     pairs = list(combinations(range(len(found.sentences)), 2))
-    means = tuple(sum(float(table[i, j]) for i, j in pairs) / max(len(pairs), 1) for table in found.cosines)
+    means = tuple(sum(float(table[i, j]) for i, j in pairs) / len(pairs) for table in found.cosines)
     return Word(
         word, found.sentences, tuple(translated), found.places, tuple(as_table(table) for table in found.cosines), means
     )
@@ -94,7 +99,7 @@ def story(result: Senses) -> Story:
         tuple(parts),
         f"looked up, a word is the same everywhere (cosine 1); layer by layer its sentences part it: {', '.join(falls)}. "
         "Where the meanings differ the cosine should fall further than where they agree; the translations show whether the "
-        "model told them apart." + ("" if result.wic else " --set wic=FOLDER measures it on the pairs of WiC."),
+        "model told them apart." + ("" if result.wic else " (--set wic=FOLDER measures it on the pairs of WiC.)"),
     )
 
 

@@ -64,7 +64,14 @@ def context(
 ) -> Contexts:  # fmt: skip
     """Every word of every sentence as a mixture of its words."""
     banks = tuple(_bank(sentence, bank, as_tensor(rows, sentence)) for sentence, rows in bank_weights.items())
-    return Contexts(tuple(_context(each, table) for each in sentences), tuple(names), banks, BANK_NAMES)
+    found = tuple(_context(each, table) for each in sentences)
+    return Contexts(found, _names(names, table), banks, _names(BANK_NAMES, bank))
+
+
+def _names(names: Sequence[str], table: Features) -> tuple[str, ...]:
+    """One for each feature: a number where no name is left."""
+    width = len(next(iter(table.values()), ()))
+    return (*names[:width], *(str(i + 1) for i in range(len(names), width)))
 
 
 def _context(sentence: str, table: Features) -> Context:
@@ -116,7 +123,7 @@ def story(result: Contexts) -> Story:
             Grid(("", "vector", "plain", "softmax"), vectors, f"So the vectors ({', '.join(result.names)}) become")
         )
     for bank in result.banks:
-        parts.append(matrix(bank.given, bank.words, bank.words, "The notes' weights, given and not computed:"))
+        parts.append(matrix(bank.given, bank.words, bank.words, "Weights that are given, not computed:"))
         i = bank.words.index("bank") if "bank" in bank.words else 0
         parts.append(
             f'"{bank.words[i]}" of "{" ".join(bank.words)}" becomes ({", ".join(result.bank_names)}) '
@@ -161,6 +168,8 @@ def _vector(numbers: Sequence[float]) -> str:
 
 def draw(result: Contexts, path: Path | str) -> None:
     """The first two features, each word an arrow from where it was to where its sentence moves it."""
+    if len(result.names) < 2:
+        raise UserError("the picture shows two features, and the table has 1: give every word a second number")
     figure, axes = panels(len(result.sentences))
     for side, each in zip(axes, result.sentences, strict=True):
         for i, word in enumerate(each.words):

@@ -17,6 +17,7 @@ from seq2see.lessons.pictures import WITH, WITHOUT, label, panels, save
 from seq2see.lessons.tables import Features, Table, as_table
 from seq2see.lessons.telling import Grid, Story, matrix
 from seq2see.vectors import Vectors, Word2Vec, fit_one_hot, fit_tf_idf, fit_word2vec
+from seq2see.vectors.reading import split
 
 WORDS = ("mat", "cat", "rat")
 DOCUMENTS = (
@@ -62,6 +63,9 @@ def words(
     """Counted vectors of a few words and documents, and learned ones of sentences made for the purpose."""
     if not all(0 < share < 1 for share in shares) or sentences < 20:
         raise UserError(f"shares {list(shares)} of {sentences} sentences: between 0 and 1, of 20 at least")
+    for each in words:
+        if len(found := split(each)) != 1:
+            raise UserError(f'"{each}" is {len(found)} words, {" and ".join(found) or "none"}: give one at a time')
     counted = fit_tf_idf(documents)
     terms = list(counted.words[:8])  # the most frequent
     cosines = counted.similarity(terms)
@@ -111,7 +115,7 @@ def story(result: Words) -> Story:
         '"depending on the Data set": with 9K sentences of 10K about the fruit, apple is something like [0.9, 0.1].',
         (
             matrix(result.one_hot, result.words, result.words, "One-hot: a word is a place, all are as far apart", 0),
-            Grid(("", ""), tuple(zip(numbers, result.documents, strict=True)), "Four documents:"),
+            Grid(("", ""), tuple(zip(numbers, result.documents, strict=True)), "Documents:"),
             matrix(
                 result.tf_idf, result.terms, numbers, "TF-IDF: times in the document · ln(documents / those that have it)"
             ),

@@ -70,7 +70,7 @@ def read(
     if len(order) < 2:
         raise UserError(
             f"too few words: {len(order)} of the {len(numbers):,} different ones occur at least {min_count} times; "
-            f"give more text, or a lower --min-count"
+            f"give more text{', or a lower --min-count' * (min_count > 1)}"
         )
     rank = np.full(len(numbers), -1, dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)

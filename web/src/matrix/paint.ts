@@ -178,7 +178,7 @@ function paintLabels(
   ctx.textAlign = "right";
   ctx.save();
   ctx.beginPath();
-  ctx.rect(0, top - 2, left, sight.height);
+  ctx.rect(0, top - 6, left, sight.height); // half a letter above the first row, which may be lower than one
   ctx.clip();
   for (let row = firstRow; row < lastRow && grid.rowLabels.length; row++) {
     if (row % everyRow && !inUse("row", row)) continue;

@@ -60,6 +60,7 @@ export function Chart({ title, x, y, lines, log = {}, level, marks, isTight = fa
               {name}
             </span>
           ))}
+          {level ? <span class="tone-level">{level.name}</span> : null}
         </span>
       </figcaption>
       <svg width={wide} height={HEIGHT} role="img" aria-label={`${title}. ${told}`}>
@@ -82,14 +83,7 @@ export function Chart({ title, x, y, lines, log = {}, level, marks, isTight = fa
         <text class="axis" x={4} y={12} text-anchor="start">
           {y}
         </text>
-        {level ? (
-          <g>
-            <path class="level" d={`M${LEFT} ${atY(level.at)}H${wide - RIGHT}`} />
-            <text x={wide - RIGHT} y={atY(level.at) - 4} text-anchor="end">
-              {level.name}
-            </text>
-          </g>
-        ) : null}
+        {level ? <path class="level" d={`M${LEFT} ${atY(level.at)}H${wide - RIGHT}`} /> : null}
         {lines.map(({ name, tone, thin, points }) => (
           <g key={name} class={`tone-${tone}${thin ? " thin" : ""}`}>
             <path

@@ -186,7 +186,7 @@ const PICTURES: Record<string, Draw> = {
   ),
   encoder: ({ places, words, moved, reached_by_attention, reached_by_feed_forward, sentence }: { places: string[]; words: string[]; moved: Numbers; reached_by_attention: number[]; reached_by_feed_forward: number[]; sentence: string }) => (
     <>
-      <Heat name="who has moved, and where" rows={places.map((place) => place.slice(place.indexOf(".") + 1))} cols={words} numbers={moved} axes={["place", "token"]} />
+      <Heat name="who has moved, and where" rows={places.map((place) => place.replace(/^(en|de)coder\.(0\.)?(self\.|masked\.)?|\.output$/g, ""))} cols={words} numbers={moved} axes={["place", "token"]} />
       <Heat name="one vector changed inside" rows={["attention", "feed-forward"]} cols={words} numbers={[reached_by_attention, reached_by_feed_forward]} axes={["sub-layer", "token"]} />
       <Into view="walk" text={sentence}>
         this sentence in Walk

@@ -216,7 +216,7 @@ function Settings({ card, values, blame, error, onChange }: SettingsProps) {
             {error && blame === name ? (
               <p class="field-error" role="alert">
                 {error.message}
-                {error.remedy && !error.remedy.startsWith("/") && !error.remedy.includes("/docs") ? <span class="soft"> {error.remedy}</span> : null}
+                {error.remedy ? <span class="soft">: {error.remedy}</span> : null}
               </p>
             ) : null}
           </div>
