@@ -254,6 +254,7 @@ def test_a_trace_has_every_tap_and_changes_nothing(name: str, tmp_path: Path) ->
         torch.testing.assert_close(weights, t["decoder.0.cross.energies", 1].softmax(-1))
         assert weights.shape == (1, len(sentences(3, seed=1)[1]), len(sentences(3)[1]))
         torch.testing.assert_close(weights[0] @ values[:, 0], t["decoder.0.cross.heads", 1][:, 0])
+        assert t.quantity("decoder.0.cross.values").formula.startswith("x itself")
 
 
 @pytest.mark.parametrize("name", ["2015", "2015, more layers"])

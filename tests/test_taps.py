@@ -68,6 +68,15 @@ def test_every_tap_has_a_stable_name_a_formula_and_axes(name: str) -> None:
         assert t.quantity(tap).formula
 
 
+@pytest.mark.parametrize(("name", "formula"), [("paper", "activation(before)"), ("llama-like", "silu(gate) · before")])
+def test_a_formula_is_that_of_the_model(name: str, formula: str) -> None:
+    m = model(name)
+    with trace(m) as t:
+        m(*inputs(m))
+    assert t.quantity("decoder.1.feed_forward.after").formula == formula
+    assert t.quantity("decoder.1.masked.values").formula.startswith("x · W_V")
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_is_derived_is_what_was_computed(name: str) -> None:
     m = model(name)

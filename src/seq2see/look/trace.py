@@ -12,6 +12,7 @@ being saved and loaded. Where an intervention has changed a quantity that would 
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
@@ -73,7 +74,12 @@ class Trace:
 
     def quantity(self, name: str) -> Quantity:
         """What a name stands for: its formula in words and its axes."""
-        return quantity(name)
+        found = quantity(name)
+        if name.endswith(".after") and self.activation == "swiglu":
+            return replace(found, formula="silu(gate) · before")
+        if name.endswith(".values") and name.replace(".values", ".energies") in self:  # the attention of 2015
+            return replace(found, formula="x itself: what it gives when found")
+        return found
 
     def __contains__(self, name: str) -> bool:
         return name in self.names()
