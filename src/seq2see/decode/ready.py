@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from seq2see.model.layers import StackedLinear
+from seq2see.model.layers import StackedLinear, apart
 from seq2see.model.network import Network
 
 M = TypeVar("M", bound=nn.Module)
@@ -26,21 +26,17 @@ def ready(model: Network) -> Network:
     """The model, or a copy that shares its weights, as decoding likes it on its device and in its precision."""
     weight = model.embedding.weight
     if weight.is_cuda:
-        return quick(model)
+        if find_spec("triton") is None:
+            return model
+        from seq2see.decode.quick import in_one_go
+
+        return changed(model, in_one_go)
     if weight.dtype == torch.bfloat16:
         return with_linear(model, BlockedLinear) if torch.backends.mkldnn.is_available() else model
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     for matrix in matrices if model.unembedding is not None else [*matrices, weight]:
         matrix.data = matrix.data.T.contiguous().T
     return model
-
-
-def quick(model: Network) -> Network:
-    if find_spec("triton") is None:
-        return model
-    from seq2see.decode.quick import in_one_go
-
-    return changed(model, in_one_go)
 
 
 class BlockedLinear(nn.Module):
@@ -56,14 +52,14 @@ class BlockedLinear(nn.Module):
 
 
 class Split(nn.Module):
-    """What a `StackedLinear` does with what it has computed."""
+    """A `StackedLinear` whose product is another's."""
 
     def __init__(self, linear: nn.Module, like: StackedLinear) -> None:
         super().__init__()
         self.linear, self.heads, self.head_width = linear, like.heads, like.head_width
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.linear(x).unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
+        return apart(self.linear(x), self.heads, self.head_width)
 
 
 @torch.no_grad()

@@ -230,15 +230,10 @@ class Session:
         """These rows are done: the last ones take their places. Who went from where to where."""
         left = len(self.requests) - len(rows)
         gone = set(rows)
-        moves = list(
-            zip(
-                (row for row in range(left, len(self.requests)) if row not in gone),
-                (row for row in rows if row < left),
-                strict=True,
-            )
-        )
+        origins = [row for row in range(left, len(self.requests)) if row not in gone]
+        places = [row for row in rows if row < left]
+        moves = list(zip(origins, places, strict=True))
         if moves:
-            origins, places = ([*side] for side in zip(*moves, strict=True))
             there, here = (torch.tensor(side, device=self.tokens.device) for side in (origins, places))
             self.cache.move(origins, places)
             self.chooser.move(there, here)

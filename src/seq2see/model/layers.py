@@ -94,7 +94,12 @@ class StackedLinear(nn.Linear):
         super().__init__(config.width, sum(self.sizes), bias=config.attention_bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        return super().forward(x).unflatten(-1, (-1, self.head_width)).split(self.heads, dim=1)
+        return apart(super().forward(x), self.heads, self.head_width)
+
+
+def apart(stacked: Tensor, heads: tuple[int, ...], width: int) -> tuple[Tensor, ...]:
+    """What a stacked map has computed, [T, all heads × width], map by map."""
+    return stacked.unflatten(-1, (-1, width)).split(heads, dim=1)
 
 
 def projection(config: ModelConfig) -> nn.Linear:
