@@ -5,7 +5,7 @@ as well, up to 60 words, in training, so that no model meets long ones for the f
 `--sentences` of every band of ten words, real ones first and joined ones to fill it up. What is tested is held out.
 Each model trains for `--minutes`; BLEU by the length of the source is printed, drawn and, as one JSON line, told.
 
-    python benchmarks/length_study.py --data DIR --minutes 20 --device cuda --out study    # study/length.png
+    python benchmarks/length_study.py --data DIR --minutes 20 --device cuda --together --out study    # study/length.png
 
 DIR holds tatoeba/en-de.{en,de}.xz and multi30k/{train.{en,de}.xz,val.{en,de},test_2017.{en,de}}.
 """
@@ -13,7 +13,10 @@ DIR holds tatoeba/en-de.{en,de}.xz and multi30k/{train.{en,de}.xz,val.{en,de},te
 import argparse
 import json
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -33,6 +36,7 @@ HELD = 4000  # everyday sentences that are not trained on
 FEWEST = 30  # in a band, for a score
 
 Pair = tuple[str, str]
+Tested = list[tuple[int, list[Pair], list[Pair]]]  # for each band its first length, real sentences and joined ones
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,7 @@ def material(data: Path, limit: int, random: Random) -> tuple[list[Pair], list[P
     return kept + joined, valid, list(held.items())[300:] + read(data / "multi30k", "test_2017")
 
 
-def bands(test: Sequence[Pair], each: int, random: Random) -> list[tuple[int, list[Pair], list[Pair]]]:
-    """For each band its first length, real sentences and joined ones."""
+def bands(test: Sequence[Pair], each: int, random: Random) -> Tested:
     made = []
     for low in range(1, LONGEST, BAND):
         high = low + BAND - 1
@@ -94,7 +97,17 @@ def bands(test: Sequence[Pair], each: int, random: Random) -> list[tuple[int, li
     return made
 
 
-def measure(model: Model, tested: Sequence[tuple[int, list[Pair], list[Pair]]]) -> list[Band]:
+def study(
+    name: str, data: DataConfig, tested: Tested, settings: Sequence[str], out: Path, device: str
+) -> tuple[dict[str, object], list[Band]]:
+    """Trains one of the models and measures it."""
+    run.train(data, out / name, preset=name, settings=settings, device=device)
+    model = load(out / name, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    about = {key: model.scores["training"][key] for key in ("steps", "epochs")}
+    return {"parameters": structure(model.config.model, name).parameters, **about}, measure(model, tested)
+
+
+def measure(model: Model, tested: Tested) -> list[Band]:
     found = []
     for low, real, joined in tested:
         both = real + joined
@@ -136,6 +149,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("length-study"), help="an empty folder for all that is made")
     parser.add_argument("--minutes", type=float, default=20, help="of training, of each model")
     parser.add_argument("--device", default="", help="cpu, cuda or mps; else the best there is")
+    parser.add_argument("--together", action="store_true", help="all at once, on a machine that is large enough")
     parser.add_argument("--pairs", type=int, default=0, help="real sentence pairs at most, to try it out; 0: all")
     parser.add_argument("--sentences", type=int, default=400, help="tested in each band")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all three models")
@@ -148,21 +162,18 @@ def main() -> None:
     )
     data = DataConfig(src=(src,), tgt=(tgt,), valid_src=(valid_src,), valid_tgt=(valid_tgt,))
     settings = [f"train.minutes={options.minutes}", "train.steps=0", "train.patience=0", *options.set]
-    results, about = {}, {}
-    for name in MODELS:
-        run.train(data, options.out / name, preset=name, settings=settings, device=options.device)
-        model = load(options.out / name, options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        results[name] = measure(model, tested)
-        about[name] = {
-            "parameters": structure(model.config.model, name).parameters,
-            "steps": model.scores["training"]["steps"],
-            "epochs": model.scores["training"]["epochs"],
-        }
+    one = partial(study, data=data, tested=tested, settings=settings, out=options.out, device=options.device)
+    with ProcessPoolExecutor(len(MODELS) if options.together else 1, get_context("spawn")) as pool:
+        abouts, found = zip(*pool.map(one, MODELS), strict=True)
+    results: dict[str, list[Band]] = dict(zip(MODELS, found, strict=True))
     print(f"{'words':>9}" + "".join(f"{MODELS[name]:>28}" for name in results))
     for row in zip(*results.values(), strict=True):
         print(f"{row[0].low:>4} – {row[0].high:<2}" + "".join(f"{band.bleu:28.1f}" for band in row))
     draw(results, options.out / "length.png")
-    told = {name: {**about[name], "bands": [asdict(band) for band in found]} for name, found in results.items()}
+    told = {
+        name: {**about, "bands": [asdict(band) for band in results[name]]}
+        for name, about in zip(MODELS, abouts, strict=True)
+    }
     minutes = {"minutes": options.minutes, "pairs": len(train), "torch": torch.__version__}
     print(json.dumps({"benchmark": "length_study", **minutes, "results": told}))
 

@@ -70,7 +70,7 @@ def test_a_compiled_step_is_one_graph_and_learns() -> None:
         value = loss()
         value.backward()
         optimizer.step()
-        losses.append(float(value))
+        losses.append(float(value.detach()))
     assert losses[-1] < 0.1 * losses[0]
 
 
@@ -171,3 +171,57 @@ def test_decoding_by_captured_graphs_gives_what_a_cpu_gives(shape: Shape, option
     model.double()
     with intervene(model, without("decoder.1.masked", head=0)):
         assert search(model, requests, options, words) != found
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_one_kernel_norms_multiplies_and_activates(rows: int, dtype: torch.dtype, tolerance: float) -> None:
+    from torch.nn.functional import gelu, layer_norm, relu
+
+    from seq2see.decode.kernels import Norm, linear
+
+    torch.manual_seed(0)
+    width = 136
+    with torch.device("cuda"):
+        x, y = torch.randn(2, rows, width, dtype=dtype)
+        weight, bias = torch.randn(300, width, dtype=dtype) / width**0.5, torch.randn(300, dtype=dtype)
+        scale, shift = torch.randn(2, width, dtype=dtype)
+    total = x + y
+    normed = layer_norm(total, (width,), scale, shift)
+    for given, norm, kept in (
+        ((x, None), None, x),
+        ((x, y), Norm(scale, shift, 1e-5, "norm"), normed),
+        ((x, y), Norm(scale, shift, 1e-5, "sum"), total),
+        ((x, None), Norm(scale, None, 1e-5, "sum"), x),
+    ):
+        before = given[0] if given[1] is None else total
+        if norm is not None:
+            before = layer_norm(before, (width,), scale, norm.bias)
+        product = before.double() @ weight.double().T + bias.double()
+        for name, function in (("", lambda x: x), ("relu", relu), ("gelu-tanh", lambda x: gelu(x, approximate="tanh"))):
+            found, beside = linear(given[0], weight, bias, norm, given[1], name)
+            torch.testing.assert_close(found.double(), function(product), rtol=tolerance, atol=2 * tolerance)
+            torch.testing.assert_close(beside, kept, rtol=tolerance, atol=tolerance)
+
+
+def test_two_kernels_pick_a_token_and_write_it_down() -> None:
+    from seq2see.decode.kernels import pick
+
+    torch.manual_seed(0)
+    rows, width, end = 5, 9000, 7
+    with torch.device("cuda"):
+        logits, banned = torch.randn(rows, width), torch.tensor([3, 8999])
+        logits[:, 3] = 20.0  # the likeliest, and banned
+        logits[1, end] = 19.0
+        tokens, logprobs = torch.zeros(rows, 6, dtype=torch.int64), torch.zeros(rows, 6)
+        count, limit = torch.tensor([0, 1, 2, 4, 5]), torch.tensor([5, 5, 5, 5, 5])
+        done = torch.tensor([False, False, False, False, True])
+    before = count.clone()
+    expected = logits.log_softmax(-1)
+    expected[:, banned] = -torch.inf
+    best, index = expected.max(-1)
+    chosen = pick(logits, banned, tokens, logprobs, count, limit, done, end)
+    assert torch.equal(chosen, index) and torch.equal(tokens.gather(1, before[:, None])[:, 0], index)
+    torch.testing.assert_close(logprobs.gather(1, before[:, None])[:, 0], best, rtol=1e-5, atol=1e-5)
+    assert count.tolist() == [1, 2, 3, 5, 5]
+    assert done.tolist() == [False, True, False, True, True]

@@ -1,15 +1,24 @@
-"""Two kernels for a step of decoding on a GPU, where what a step costs is the number of things that are started one by one.
+"""Kernels for a step of decoding on a GPU, where what a step costs is the number of things that are started one by one.
 
 `look` keeps the new keys and values and lets the queries look at all that are kept, in one go and by the cache's own mask;
-`add_and_norm` is a residual and its norm. Both are written for few rows.
+`add_and_norm` is a residual and its norm; `linear` a product of few rows with all that comes before and after it; `pick`
+takes the likeliest token and writes it down.
 
 Shapes: S sentences, k hypotheses of each, H heads, G heads of keys and values, d the width of a head, P places.
 """
+
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+# From Hopper on, a kernel may start while the one before it still runs, fetch its weights, and only then wait for it.
+_CAN_OVERLAP = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+AHEAD: dict[str, Any] = {"ahead": True, "launch_pdl": True} if _CAN_OVERLAP else {"ahead": False}
 
 BLOCK = 64  # places that are looked at together
 
@@ -31,7 +40,7 @@ def look(
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         keys.stride(0), keys.stride(1), mask.stride(0), mask.stride(1) if mask.shape[1] > 1 else 0,
         beam=beam, group=heads // groups, rows=max(16, triton.next_power_of_2(beam * (heads // groups))),
-        width=width, block=BLOCK, writes=new is not None,
+        width=width, block=BLOCK, writes=new is not None, **AHEAD,
     )  # fmt: skip
     return found
 
@@ -41,9 +50,12 @@ def _look(
     q, k, v, keys, values, mask, place, found, places, scale,
     q_row, q_head, k_row, k_head, v_row, v_head, kept_row, kept_head, mask_row, mask_beam,
     beam: tl.constexpr, group: tl.constexpr, rows: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
-    writes: tl.constexpr,
+    writes: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
     """One sentence and one head of keys: its rows are its hypotheses, each with the group of heads that share the key."""
+    if ahead:
+        gdc_launch_dependents()
+        gdc_wait()
     sentence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = tl.arange(0, rows)
     real = row < beam * group
@@ -99,15 +111,19 @@ def add_and_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, epsi
     block = triton.next_power_of_2(x.shape[1])
     _add_and_norm[(len(x),)](
         x, y, weight, bias if bias is not None else weight, out, x.stride(0), y.stride(0), x.shape[1], epsilon,
-        biased=bias is not None, block=block,
+        biased=bias is not None, block=block, **AHEAD,
     )  # fmt: skip
     return out
 
 
 @triton.jit
 def _add_and_norm(
-    x, y, weight, bias, out, x_row, y_row, width, epsilon, biased: tl.constexpr, block: tl.constexpr
+    x, y, weight, bias, out, x_row, y_row, width, epsilon, biased: tl.constexpr, block: tl.constexpr,
+    ahead: tl.constexpr,
 ):  # fmt: skip
+    if ahead:
+        gdc_launch_dependents()
+        gdc_wait()
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     inside = column < width
     total = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
@@ -120,3 +136,165 @@ def _add_and_norm(
     if biased:
         normed += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * width + column, normed.to(out.dtype.element_ty), mask=inside)
+
+
+FEW = 4  # rows, at most, of `linear`
+WIDEST = 8192  # and so many numbers of each
+COLUMNS = 2  # of the product that one program computes: many programs of little work each wait for memory side by side
+ACTIVATIONS = {"relu": 1, "gelu-tanh": 2}
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Layer norm of x + y before the product; `keeps` what is wanted of it beside the product, the norm or the sum."""
+
+    weight: Tensor
+    bias: Tensor | None
+    epsilon: float
+    keeps: Literal["norm", "sum"]
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None = None, y: Tensor | None = None,
+    activation: str = "",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """activation(norm(x + y) · Wᵀ + b) of a few rows in one kernel, and what the norm keeps."""
+    rows, width = x.shape
+    few, whole = triton.next_power_of_2(rows), triton.next_power_of_2(width)
+    out = x.new_empty(rows, len(weight))
+    kept = torch.empty_like(x, memory_format=torch.contiguous_format) if norm is not None else x
+    _linear[(triton.cdiv(len(weight), COLUMNS),)](
+        x, x if y is None else y, x if norm is None else norm.weight,
+        x if norm is None or norm.bias is None else norm.bias, weight, x if bias is None else bias, out, kept,
+        rows, width, len(weight), x.stride(0), x.stride(0) if y is None else y.stride(0), weight.stride(0),
+        0.0 if norm is None else norm.epsilon,
+        adds=y is not None, norms=norm is not None, norm_biased=norm is not None and norm.bias is not None,
+        keeps_sum=norm is not None and norm.keeps == "sum", biased=bias is not None,
+        activation=ACTIVATIONS.get(activation, 0), few=few, whole=whole, columns=COLUMNS,
+        num_warps=4 if few * whole <= 4096 else 8, **AHEAD,
+    )  # fmt: skip
+    return out, kept
+
+
+@triton.jit
+def _linear(
+    x, y, norm_weight, norm_bias, weight, bias, out, kept, rows, width, outputs, x_row, y_row, weight_row, epsilon,
+    adds: tl.constexpr, norms: tl.constexpr, norm_biased: tl.constexpr, keeps_sum: tl.constexpr, biased: tl.constexpr,
+    activation: tl.constexpr, few: tl.constexpr, whole: tl.constexpr, columns: tl.constexpr, ahead: tl.constexpr,
+):  # fmt: skip
+    """All rows against some of the weights. Each program norms the rows for itself: that is less than to wait for another."""
+    row, place = tl.arange(0, few), tl.arange(0, whole)
+    output = tl.program_id(0) * columns + tl.arange(0, columns)
+    inside, wanted = place < width, output < outputs
+    there = (row < rows)[:, None] & inside[None, :]
+    kind = out.dtype.element_ty
+    weights = tl.load(
+        weight + output[:, None] * weight_row + place[None, :], mask=wanted[:, None] & inside[None, :], other=0.0
+    )
+    if ahead:
+        gdc_launch_dependents()
+        gdc_wait()
+    given = tl.load(x + row[:, None] * x_row + place[None, :], mask=there, other=0.0).to(tl.float32)
+    if adds:
+        given += tl.load(y + row[:, None] * y_row + place[None, :], mask=there, other=0.0).to(tl.float32)
+        given = given.to(kind).to(tl.float32)  # as the sum would be kept
+    if norms:
+        mean = tl.sum(given, 1) / width
+        centred = tl.where(there, given - mean[:, None], 0.0)
+        normed = centred / tl.sqrt(tl.sum(centred * centred, 1) / width + epsilon)[:, None]
+        normed *= tl.load(norm_weight + place, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if norm_biased:
+            normed += tl.load(norm_bias + place, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if tl.program_id(0) == 0:
+            keep = given if keeps_sum else normed
+            tl.store(kept + row[:, None] * width + place[None, :], keep.to(kind), mask=there)
+        given = normed.to(kind).to(tl.float32)
+    sums = tl.sum(given[:, None, :] * weights.to(tl.float32)[None, :, :], 2)
+    if biased:
+        sums += tl.load(bias + output, mask=wanted, other=0.0).to(tl.float32)[None, :]
+    if activation == 1:
+        sums = tl.maximum(sums, 0.0)
+    elif activation == 2:
+        inner = 0.7978845608028654 * (sums + 0.044715 * sums * sums * sums)  # √(2/π)
+        sums = sums * (1.0 - 1.0 / (1.0 + tl.exp(2.0 * inner)))  # ½ (1 + tanh) = σ(2 ·)
+    tl.store(
+        out + row[:, None] * outputs + output[None, :], sums.to(kind), mask=(row < rows)[:, None] & wanted[None, :]
+    )
+
+
+CHUNK = 4096  # of the vocabulary
+
+
+def pick(
+    logits: Tensor,
+    banned: Tensor,
+    tokens: Tensor,
+    logprobs: Tensor,
+    count: Tensor,
+    limit: Tensor,
+    done: Tensor,
+    end: int,
+) -> Tensor:
+    """The likeliest token of each row that is not banned; it is written to tokens[row, count] and its log-probability beside,
+    and the row is counted and, where it ends, done.
+    """
+    rows, width = logits.shape
+    chunks = triton.cdiv(width, CHUNK)
+    most, total, best = torch.empty(3, rows, chunks, device=logits.device)
+    index = torch.empty(rows, chunks, dtype=torch.int64, device=logits.device)
+    chosen = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    _search[(rows, chunks)](
+        logits, banned, most, total, best, index, width, logits.stride(0), bans=len(banned), chunk=CHUNK, **AHEAD,
+    )  # fmt: skip
+    _choose[(rows,)](
+        most, total, best, index, tokens, logprobs, count, limit, done, chosen, end, tokens.stride(0),
+        logprobs.stride(0), chunks, block=triton.next_power_of_2(chunks), **AHEAD,
+    )  # fmt: skip
+    return chosen
+
+
+@triton.jit
+def _search(
+    logits, banned, most, total, best, index, width, logits_row, bans: tl.constexpr, chunk: tl.constexpr,
+    ahead: tl.constexpr,
+):  # fmt: skip
+    if ahead:
+        gdc_launch_dependents()
+        gdc_wait()
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = part * chunk + tl.arange(0, chunk)
+    x = tl.load(logits + row * logits_row + at, mask=at < width, other=float("-inf")).to(tl.float32)
+    x = tl.where(x == x, x, float("-inf"))  # idle rows may hold no numbers
+    here = row * tl.num_programs(1) + part
+    largest = tl.max(x, 0)
+    tl.store(most + here, largest)
+    tl.store(total + here, tl.sum(tl.exp(x - largest), 0))
+    for i in tl.static_range(bans):
+        x = tl.where(at == tl.load(banned + i), float("-inf"), x)
+    tl.store(best + here, tl.max(x, 0))
+    tl.store(index + here, part * chunk + tl.argmax(x, 0))
+
+
+@triton.jit
+def _choose(
+    most, total, best, index, tokens, logprobs, count, limit, done, chosen, end, tokens_row, logprobs_row, chunks,
+    block: tl.constexpr, ahead: tl.constexpr,
+):  # fmt: skip
+    if ahead:
+        gdc_launch_dependents()
+        gdc_wait()
+    row, part = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+    there, real = row * chunks + part, part < chunks
+    maxima = tl.load(most + there, mask=real, other=float("-inf"))
+    largest = tl.max(maxima, 0)
+    whole = largest + tl.log(tl.sum(tl.load(total + there, mask=real, other=0.0) * tl.exp(maxima - largest), 0))
+    scores = tl.load(best + there, mask=real, other=float("-inf"))
+    token = tl.sum(tl.where(part == tl.argmax(scores, 0), tl.load(index + there, mask=real, other=0), 0), 0)
+    at = tl.load(count + row)
+    tl.store(tokens + row * tokens_row + at, token)
+    tl.store(logprobs + row * logprobs_row + at, tl.max(scores, 0) - whole)
+    was_done = tl.load(done + row)
+    written = at + tl.where(was_done, 0, 1)
+    tl.store(count + row, written)
+    tl.store(done + row, was_done | (token == end) | (written >= tl.load(limit + row)))
+    tl.store(chosen + row, token)

@@ -26,7 +26,7 @@ def ready(model: Network) -> Network:
     """The model, or a copy that shares its weights, as decoding likes it on its device and in its precision."""
     weight = model.embedding.weight
     if weight.is_cuda:
-        if find_spec("triton") is None:
+        if weight.dtype == torch.float64 or find_spec("triton") is None:
             return model
         from seq2see.decode.quick import in_one_go
 

@@ -8,6 +8,7 @@ Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N new tok
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal, Protocol, TypedDict
 
 import torch
@@ -132,6 +133,11 @@ class Picker:
         self.uniforms = torch.zeros(rows, longest if sampled else 0, dtype=torch.float64, device=banned.device)
         self.others = banned.new_zeros(rows, longest, search.alternatives)
         self.other_logprobs = torch.zeros(rows, longest, search.alternatives, device=banned.device)
+        self.pick = None
+        if banned.is_cuda and not sampled and not search.alternatives and find_spec("triton") is not None:
+            from seq2see.decode.kernels import pick
+
+            self.pick = pick
 
     def _tables(self) -> tuple[Tensor, ...]:
         return (
@@ -144,6 +150,12 @@ class Picker:
             self.uniforms[rows, : uniforms.shape[1]] = uniforms
 
     def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        if self.pick is not None:
+            chosen = self.pick(
+                logits, self.banned, self.tokens[rows], self.logprobs[rows], self.count[rows], self.limit[rows],
+                self.done[rows], self.end,
+            )  # fmt: skip
+            return chosen, None
         logprobs = logits.log_softmax(-1, torch.float32)  # [S, V]
         if len(self.banned):
             logprobs.index_fill_(1, self.banned, -torch.inf)

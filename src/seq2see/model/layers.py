@@ -222,6 +222,7 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, causal: bool, cross: bool) -> None:
         super().__init__()
+        self.causal = causal
         self.name = "masked" if causal else "self"
         self.attention = SelfAttention(config, causal)
         self.attention_norm = AddAndNorm(config)
