@@ -78,7 +78,7 @@ class QuickBlock(nn.Module):
         taps: Taps, pasts: Pasts = (None, None),
     ) -> Tensor:  # fmt: skip
         past, past_source = pasts
-        if past is None or memory is not None or len(x) > FEW or taps.listening or torch.is_grad_enabled():
+        if past is None or len(x) > FEW or taps.listening or torch.is_grad_enabled():
             return self.openly(x, layout, memory, memory_layout, turn, taps, pasts)
         block = self.block
         stacked = block.attention.queries_keys_values
@@ -93,7 +93,12 @@ class QuickBlock(nn.Module):
             queries = block.cross.queries
             out, x = self._into(1, queries, x, y)
             (q,) = apart(out, queries.heads, queries.head_width)
-            y = _mapped(block.cross.project, past_source.recall(q, layout, taps).flatten(1))
+            if memory is None or memory_layout is None:
+                y = past_source.recall(q, layout, taps)
+            else:
+                k, v = block.cross.keys_values(memory)
+                y = past_source.attend(q, k, v, layout, memory_layout, False, taps)
+            y = _mapped(block.cross.project, y.flatten(1))
         feed_forward = block.feed_forward
         out, x = self._into(len(self.norms) - 1, feed_forward.expand, x, y, feed_forward.activation_name)
         y = _mapped(feed_forward.contract, out)

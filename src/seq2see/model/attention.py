@@ -76,7 +76,9 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
     """The fast one: on CUDA in half precision a kernel made for packed sequences, else padded inside the call."""
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and not dropout:
+    # Started from Python that kernel costs the host much, which counts where one sentence is decoded.
+    plain = not torch.is_grad_enabled() and queries.is_even and keys.is_even
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and not dropout and not plain:
         return _attend_packed(q, k, v, queries, keys, causal)
     return _attend_padded(q, k, v, queries, keys, causal, dropout)
 
