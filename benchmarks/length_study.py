@@ -131,7 +131,8 @@ def draw(results: dict[str, list[Band]], path: Path) -> None:
     axis.set(xlabel="words of the source", ylabel="BLEU", xlim=(0, LONGEST))
     axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)
-    axis.legend()
+    # Above, for the lines leave no room inside.
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(results), frameon=False)
     save(figure, path)
 
 

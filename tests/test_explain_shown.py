@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from seq2see.cli import app
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.directory import BUNDLED, Model
 from seq2see.errors import UsageError
+from seq2see.lessons.pictures import heat, panels
+from seq2see.lessons.pictures import save as save_lesson
+from seq2see.look import plots
 from seq2see.look.alignment import word_alignment
 from seq2see.look.explain import Explanation
 from seq2see.look.flow import attentions, weights
 from seq2see.look.pictures import draw_attention, steady
-from seq2see.look.tables import all_heads, attention_name, attention_table
+from seq2see.look.tables import AttentionTable, all_heads, attention_name, attention_table
 from seq2see.look.trace import Trace
 from tests.models import save, tiny_model
 from tests.test_docs import blocks
@@ -59,6 +63,12 @@ def test_a_table_has_the_models_weights_and_the_words_that_look(model: Model) ->
     assert masked.rows[:2] == ("<start> → हम", "हम → दोस्त")
     own = attention_table(e, "encoder.0.self")
     assert own.rows == own.columns == e.sources and own.probabilities is None
+
+
+def test_only_several_heads_have_a_mean() -> None:
+    for heads, title in ((1, "decoder.1.cross, head 0"), (2, "decoder.1.cross, mean of its heads")):
+        e = tiny_model(TEXTS, replace(SMALL, heads=heads), WORDS).explain(SOURCE, target=TARGET)
+        assert attention_table(e, "decoder.1.cross").title == title
 
 
 def test_tokens_that_cut_a_letter_are_joined_until_it_can_be_read(bytes_model: Model) -> None:
@@ -173,6 +183,26 @@ def test_files_are_written_by_their_endings(folder: Path, model: Model, tmp_path
     trace = Trace.load(tmp_path / "trace.safetensors")
     e = model.explain(SOURCE, target=TARGET)
     assert torch.allclose(trace["decoder.1.cross.weights", 0], e.trace["decoder.1.cross.weights", 0], atol=1e-6)
+
+
+def test_a_missing_font_is_told_once_and_only_when_a_picture_needs_it(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lesson(table: AttentionTable, path: Path) -> None:
+        figure, (axes,) = panels(1, any_script=True)
+        heat(axes, table.weights.tolist(), table.rows, table.columns, table.title)
+        save_lesson(figure, path)
+
+    monkeypatch.setattr(plots, "_fonts", list)  # there are none
+    e = model.explain(SOURCE, target=TARGET)
+    english, hindi = (attention_table(e, name) for name in ("encoder.0.self", "decoder.1.cross"))
+    for draw in (plots.draw_attention, lesson):
+        monkeypatch.setattr(plots, "_no_font", cache(plots._no_font.__wrapped__))  # as in a new process
+        draw(english, tmp_path / "english.png")
+        assert capsys.readouterr().err == ""
+        draw(hindi, tmp_path / "hindi.png")
+        draw(hindi, tmp_path / "again.png")
+        assert capsys.readouterr().err.count("no font for Devanagari was found") == 1
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def test_the_lessons_are_listed_in_the_notes_order_and_no_file_can_be_set(client
     assert kinds == {
         "text", "texts", "rows", "number", "numbers", "matrix", "values", "table", "matrices", "groups", "questions",
     }  # fmt: skip
-    assert [card["name"] for card in cards if card["seconds"]] == ["saturation", "order", "leak", "cross", "directions"]
+    trained = ["saturation", "order", "leak", "cross", "directions"]
+    for having in ("seconds", "claim"):
+        assert [card["name"] for card in cards if card[having]] == trained
 
 
 # But `saturation`, which trains as `order` does, and longer.
@@ -110,6 +112,7 @@ def test_a_lesson_answers_with_the_library_s_own_numbers(client: httpx.Client, n
     story = told(lesson.story(result))
     assert [type(part) for part in answer["story"]["parts"]] == [type(part) for part in story["parts"]]
     assert answer["story"]["slips"] == story["slips"]
+    assert not lesson.seconds or answer["story"]["claim"] == lesson.claim
     assert all(answer["given"][setting] == value for setting, value in given.items())
     assert answer["model"] == ("bundled" if "model" in lesson.defaults() else None)
 
@@ -364,6 +367,9 @@ def test_a_lesson_that_trains_waits_to_be_asked(tab: Page, address: str) -> None
     train = tab.get_by_role("button", name="Train now")
     train.wait_for()
     assert tab.locator(".shown").count() == 0
+    head, claim = tab.locator(".lesson-head"), LESSONS["order"].claim
+    assert claim[0].upper() + claim[1:] in head.inner_text()
+    assert "trains two small translators on the spot: about 12 seconds" in tab.locator(".train").inner_text()
     train.click()
     tab.wait_for_function(HAS_TOLD, arg="order", timeout=120_000)
     shows(tab, tables("order", {"steps": 10}))

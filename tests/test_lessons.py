@@ -116,7 +116,8 @@ def test_the_trained_lessons_are_told_in_eighty_columns_and_drawn(
         console = Console(file=StringIO(), width=80)
         tell(name, LESSONS[name].story(result), console)
         text = console.file.getvalue()  # type: ignore[attr-defined]
-        assert text.startswith(f"{name}: ") and "The notes" in text and "What to look at" in text
+        assert " ".join(text.split()).startswith(f"{name}: {LESSONS[name].claim}")
+        assert "The notes" in text and "What to look at" in text
         assert "…" not in text
     pytest.importorskip("matplotlib")
     for name, result in (("leak", leaked), ("order", ordered), ("saturation", saturated)):

@@ -314,7 +314,7 @@ def test_it_learns_phrases(name: str, trained: dict[str, Path]) -> None:
     assert m.translate(["red tea three"], beam=3) == ["लाल चाय तीन"]
 
 
-def test_the_attention_of_2015_aligns_and_explains(trained: dict[str, Path]) -> None:
+def test_the_attention_of_2015_aligns_and_explains(trained: dict[str, Path], tmp_path: Path) -> None:
     m = load(trained["rnn-2015"])
     text, right = "I drink red water", "मैं पीता लाल पानी"
     assert align(m, [(text, right)]) == [[(0, 0), (1, 1), (2, 2), (3, 3)]]
@@ -324,7 +324,13 @@ def test_the_attention_of_2015_aligns_and_explains(trained: dict[str, Path]) -> 
     told = json.loads(ask("explain", text, "--model", str(trained["rnn-2015"]), "--json"))
     assert list(told["attention"]) == ["decoder.0.cross"]
     assert told["lens"] is None and told["alignment"]["links"] == [[0, 0], [1, 1], [2, 2], [3, 3]]
-    assert "I मैं" in ask("explain", text, "--model", str(trained["rnn-2015"]), "--step", "1", "--beam", "2")
+    shown = ask("explain", text, "--model", str(trained["rnn-2015"]), "--step", "1", "--beam", "2")
+    assert "I मैं" in shown and "decoder.0.cross, head 0" in shown
+    given = {"src": text, "ref": right, "align": "0-0 1-1 2-2 3-3"}
+    for name, line in given.items():
+        (tmp_path / name).write_text(f"{line}\n")
+    options = [part for name in given for part in (f"--{name}", str(tmp_path / name))]
+    assert "mean of heads" not in ask("evaluate", "--model", str(trained["rnn-2015"]), *options)
     for reading in (lambda: lens(e), lambda: contributions(e, 0), lambda: rollout(e, "encoder")):
         with pytest.raises(UserError, match='of Transformers, and this model is of the kind "rnn-attention"'):
             reading()

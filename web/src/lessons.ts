@@ -17,6 +17,7 @@ export interface Setting {
 export interface LessonCard {
   name: string;
   title: string;
+  claim: string; // of one that trains, how its story begins
   settings: Setting[];
   model: boolean; // it looks into one
   seconds: number; // that it trains for, about

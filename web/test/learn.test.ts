@@ -5,7 +5,7 @@ import { levels } from "../src/numbers";
 
 const setting = (name: string, kind: Setting["kind"], value: unknown): Setting => ({ name, kind, default: value as Setting["default"], least: -9, most: 9, whole: false });
 const CARD: LessonCard = {
-  name: "context", title: "", model: false, seconds: 0,
+  name: "context", title: "", claim: "", model: false, seconds: 0,
   settings: [
     setting("table", "table", { orange: [0, 3], apple: [2, 2] }),
     setting("sentences", "texts", ["an apple phone"]),

@@ -97,7 +97,7 @@ def _alignment(rows: Sequence[AlignedBy]) -> Table:
     for mean in (row for row in rows if row.view.head is None):
         own = [row.scores.aer for row in rows if row.view.layer == mean.view.layer and row.view.head is not None]
         cells = [f"[bold green]{aer:.1%}[/]" if aer == best else f"{aer:.1%}" for aer in (mean.scores.aer, *own)]
-        layer = f"{mean.view.layer}, mean of heads"
+        layer = f"{mean.view.layer}, mean of heads" if heads > 1 else f"{mean.view.layer}"
         table.add_row(layer, cells[0], f"{mean.scores.precision:.1%}", f"{mean.scores.recall:.1%}", *cells[1:])
     return table
 

@@ -5,8 +5,9 @@
 
 Each lesson is a file with two or three functions: the one that computes and bears the lesson's name, whose arguments are the
 notes' tables and sentences until somebody brings others; `story(result)`, which puts the numbers into the form that
-`telling` shows; and, where there is a picture, `draw(result, path)`. `LESSONS` lists them in the notes' order and imports
-none, so that listing them costs nothing.
+`telling` shows; and, where there is a picture, `draw(result, path)`. What one that trains
+claims is its `CLAIM`, to be read before. `LESSONS` lists them in the notes' order and imports none, so that listing them
+costs nothing.
 """
 
 from collections.abc import Mapping
@@ -63,6 +64,12 @@ class Lesson:
             name: (value,) if name in lists and isinstance(value, str) else value for name, value in given.items()
         }
         return self._function(**arguments)
+
+    @property
+    def claim(self) -> str:
+        """Of one that trains, how its story begins; the others tell it as soon as they are asked."""
+        claim: str = getattr(self._module, "CLAIM", "")
+        return claim
 
     def story(self, result: Any) -> "Story":
         story: Story = self._module.story(result)

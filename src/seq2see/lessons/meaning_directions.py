@@ -14,6 +14,10 @@ from seq2see.lessons.telling import Grid, Row, Story
 from seq2see.lessons.training import before_each_step
 from seq2see.vectors import Vectors, Word2Vec, fit_word2vec
 
+CLAIM = (
+    'directions carry meaning. The notes: E(queen) ≈ E(king) + E(woman) − E(man), leaders and countries likewise, and "you '
+    'can find how plural a word is" by a dot product with the direction from singular to plural.'
+)
 ANALOGIES = (
     ("king", "man", "woman", "queen"), ("father", "man", "woman", "mother"), ("brother", "boy", "girl", "sister"),
     ("cats", "cat", "dog", "dogs"), ("hitler", "germany", "italy", "mussolini"), ("delhi", "india", "france", "paris"),
@@ -105,8 +109,7 @@ def story(result: Directions) -> Story:
     first = [q for q in result.questions if q.rank == 1]
     asked = [q for q in result.questions if q.rank]
     return Story(
-        'directions carry meaning. The notes: E(queen) ≈ E(king) + E(woman) − E(man), leaders and countries likewise, and "you '
-        'can find how plural a word is" by a dot product with the direction from singular to plural.',
+        CLAIM,
         (
             f"{result.about}: {result.size:,} words of {result.width} numbers.",
             Grid(("", "expected", "rank", "nearest, with their cosines"), tuple(rows)),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2see.errors import UserError
-from seq2see.look.plots import pyplot
+from seq2see.look.plots import pyplot, tell_of_boxes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +51,7 @@ def save(figure: "Figure", path: Path | str) -> None:
         figure.savefig(path, dpi=130)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+    tell_of_boxes(figure)
 
 
 def heat(

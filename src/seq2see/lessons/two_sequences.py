@@ -20,6 +20,11 @@ from seq2see.lessons.training import material, train, untrained
 from seq2see.look.alignment import View, word_alignment
 from seq2see.look.explain import Explanation
 
+CLAIM = (
+    'cross-attention, the "first instance where Encoder & Decoder input meets". The notes: the query comes from the '
+    "output sequence, key and value from the input sequence, and there are as many outputs as queries: so order and "
+    "size may differ."
+)
 SENTENCES = ("I like eating ice-cream", "Congratulations", "Thank you")
 PHRASE = ("The European Economic Area", "La Zone Économique Européenne")
 THE = {"The": "La", "A": "Une", "My": "Ma"}
@@ -103,9 +108,7 @@ def story(result: Cross) -> Story:
     )
     heads, width = first.queries[1:]
     return Story(
-        'cross-attention, the "first instance where Encoder & Decoder input meets". The notes: the query comes from the '
-        "output sequence, key and value from the input sequence, and there are as many outputs as queries: so order and "
-        "size may differ.",
+        CLAIM,
         (
             *parts,
             Grid(("", "words in", "words out", "links that cross"), sizes),

@@ -23,6 +23,11 @@ from seq2see.model.layers import Block
 from seq2see.model.layout import Packed
 from seq2see.model.transformer import Transformer
 
+CLAIM = (
+    "two translators, alike but for the decoder's mask. The notes: a word's context embedding needs all words of the "
+    'sentence, which are there "at Train Time but not on Inference time": a "data leak".'
+)
+
 
 @dataclass(frozen=True)
 class Decoder:
@@ -117,8 +122,7 @@ def story(result: Leak) -> Story:
         for i, (name, decoder) in enumerate((("with the mask", masked), ("without", unmasked)))
     )
     return Story(
-        "two translators, alike but for the decoder's mask. The notes: a word's context embedding needs all words of the "
-        'sentence, which are there "at Train Time but not on Inference time": a "data leak".',
+        CLAIM,
         (Grid(("", "with the mask", "without"), tuple(rows), strong=(len(rows) - 2,)), Grid(("", "", ""), said)),
         f"{few_steps(masked.exact)}Hindi has two pasts, and two places for the time; guessing which comes costs "
         f"{result.floor:.3f} a token, and on unseen sentences an honest loss cannot do better. The loss without the mask "

@@ -19,6 +19,10 @@ from seq2see.lessons.training import Curve, Material, few_steps, material, train
 from seq2see.model.layout import Packed
 from seq2see.model.transformer import Transformer
 
+CLAIM = (
+    'two translators, alike but for the positions. The notes: self-attention has "no mechanism to understand the '
+    f'order of words", so "{NOTES.english}" and "{NOTES.mirror.english}" are "hard to differentiate".'
+)
 Vectors = tuple[tuple[float, ...], ...]
 
 
@@ -103,8 +107,7 @@ def story(result: Order) -> Story:
         for i, (name, reader) in enumerate(zip(("with positions", "without"), readers, strict=True))
     )
     return Story(
-        'two translators, alike but for the positions. The notes: self-attention has "no mechanism to understand the '
-        f'order of words", so "{NOTES.english}" and "{NOTES.mirror.english}" are "hard to differentiate".',
+        CLAIM,
         (
             Grid(("", "with positions", "without"), (*apart, *outcome), strong=(len(apart) + len(outcome) - 1,)),
             Grid(("", "", ""), said),

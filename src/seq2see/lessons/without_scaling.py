@@ -26,6 +26,10 @@ from seq2see.model.taps import OpenTaps, Site
 from seq2see.model.transformer import Transformer
 from seq2see.train.loss import loss
 
+CLAIM = (
+    "two translators, alike but for the division of the scores q · k by √d. The notes: in d dimensions a dot product has "
+    '"d · Var(X)", and dividing Y by √d retains Var(X).'
+)
 WIDTH = 128
 MEASURED = ("entropy", "let\nthrough", "at a\nquery", "test\nloss")
 HEAD_WIDTHS = (8, 16, 32, 64, 128)  # the last is trained
@@ -181,8 +185,7 @@ def story(result: Saturation) -> Story:
     )  # fmt: skip
     first = probes[0]
     return Story(
-        'the scores q · k, divided by √d or not. The notes: in d dimensions a dot product has "d · Var(X)", and dividing '
-        "Y by √d retains Var(X).",
+        CLAIM,
         (
             spreads, trained,
             "entropy: of the weights, 1 looks everywhere alike, 0 at one word. let through: the gradient that leaves "

@@ -3,6 +3,7 @@
 Letters in an SVG are outlines, so that Devanagari is shaped as it was here whatever fonts the reader has.
 """
 
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 # matplotlib takes the next font for what the first has not.
 LATIN = "DejaVu Sans"  # comes with matplotlib
 DEVANAGARI = ["Noto Sans Devanagari", "Lohit Devanagari", "Nirmala UI", "Kohinoor Devanagari", "Mangal"]
+LETTER = re.compile("[\u0900-\u097f]")  # of Devanagari
 COLOURS = "Blues"  # light to dark, also in grey and to any eye
 HIDDEN = "#e8e8e8"  # what the mask hides
 CELL = 0.34  # inches
@@ -41,8 +43,7 @@ def pyplot() -> Any:
     found = _fonts()
     pyplot.rcParams["font.family"] = [LATIN, *found]
     pyplot.rcParams["svg.fonttype"] = "path"
-    if not found:
-        print('no font for Devanagari was found: install one, such as Debian\'s "fonts-lohit-deva"', file=sys.stderr)
+    if not found:  # `tell_of_boxes` says so, once
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
     return pyplot
 
@@ -208,3 +209,17 @@ def save(figure: Any, path: Path) -> None:
         raise UserError(f"cannot draw {path}: {error}") from error
     finally:
         pyplot().close(figure)
+    tell_of_boxes(figure)
+
+
+def tell_of_boxes(figure: Any) -> None:
+    """Says, once, that a picture has boxes where Devanagari should be: for who saves one."""
+    from matplotlib.text import Text
+
+    if any(LETTER.search(text.get_text()) for text in figure.findobj(Text)) and not _fonts():
+        _no_font()
+
+
+@cache
+def _no_font() -> None:
+    print('no font for Devanagari was found: install one, such as Debian\'s "fonts-lohit-deva"', file=sys.stderr)

@@ -22,7 +22,7 @@ class AttentionTable:
     """Row i looks at column j with weights[i, j]."""
 
     name: str  # decoder.1.cross
-    head: int | None  # None: the mean over the heads
+    head: int | None  # None: the mean over several heads
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     weights: Tensor
@@ -40,7 +40,7 @@ def attention_table(e: Explanation, attention: str, head: int | None = None) -> 
 
 
 def all_heads(e: Explanation, attention: str) -> list[AttentionTable]:
-    """A table of every head, and the mean as the last."""
+    """A table of every head, and the mean as the last; of one head that is the head itself."""
     known = attentions(e)
     if attention not in known:
         raise UsageError(f'no attention "{attention}": {nearest(attention, known)}')
@@ -56,7 +56,8 @@ def all_heads(e: Explanation, attention: str) -> list[AttentionTable]:
     table = torch.stack([table[..., group].sum(-1) for group in looked_at.groups], dim=-1)
     table = torch.stack([table[:, group].mean(1) for group in rows.groups], dim=1)
     mean = AttentionTable(
-        attention, None, rows.labels, looked_at.labels, table.mean(0), kind == "masked", probabilities
+        attention, None if len(table) > 1 else 0, rows.labels, looked_at.labels, table.mean(0), kind == "masked",
+        probabilities,
     )  # fmt: skip
     return [*(replace(mean, head=head, weights=own) for head, own in enumerate(table)), mean]
 

@@ -233,6 +233,7 @@ class Setting(BaseModel):
 class LessonCard(BaseModel):
     name: str = Field(examples=["context"])
     title: str
+    claim: str = Field(description="Of one that trains, how its story begins, to be read before; else empty.")
     settings: list[Setting]
     model: bool = Field(description="It looks into a model.")
     seconds: int = Field(description="That it trains for, about; 0: it answers at once.")

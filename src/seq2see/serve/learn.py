@@ -103,7 +103,7 @@ def _card(lesson: Lesson) -> answered.LessonCard:
     settings = [_setting(lesson, name, default) for name, default in settable(lesson).items()]
     looks = "model" in lesson.defaults()
     return answered.LessonCard(
-        name=lesson.name, title=lesson.title, settings=settings, model=looks, seconds=lesson.seconds
+        name=lesson.name, title=lesson.title, claim=lesson.claim, settings=settings, model=looks, seconds=lesson.seconds
     )
 
 

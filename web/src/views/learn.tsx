@@ -102,6 +102,7 @@ function Lesson({ card, names }: { card: LessonCard; names: readonly string[] })
   const last = present(loaded);
   const busy = wanted && loaded.state === "loading";
   const error = wanted && loaded.state === "failed" ? (loaded.error as Problem) : null;
+  const claim = last?.told.story.claim ?? card.claim;
   const isStale = last !== undefined && last.key !== key;
   const blame = error ? blamed(error.where ?? "", touched, card) : "";
   const change = (name: string, value: Value): void => {
@@ -112,7 +113,7 @@ function Lesson({ card, names }: { card: LessonCard; names: readonly string[] })
     <article class="lesson" aria-labelledby="lesson-title" data-lesson={card.name} data-told={last && !busy && !error && !isStale ? card.name : ""}>
       <header class="lesson-head">
         <h2 id="lesson-title">{card.title}</h2>
-        {last ? <Prose text={last.told.story.claim[0].toUpperCase() + last.told.story.claim.slice(1)} names={names} /> : null}
+        {claim ? <Prose text={claim[0].toUpperCase() + claim.slice(1)} names={names} /> : null}
         {card.model ? <p class="small soft">It looks into the model “{model.name}”.</p> : null}
       </header>
       <Settings card={card} values={values} blame={blame} error={error} onChange={change} />
@@ -122,7 +123,7 @@ function Lesson({ card, names }: { card: LessonCard; names: readonly string[] })
           <section class="card train">
             <p>
               {isStale ? "What stands below is of the settings before. " : ""}
-              This lesson trains {card.name === "directions" ? "vectors" : "models"} on the spot: about {card.seconds} seconds on a free core.
+              This lesson trains {card.name === "directions" ? "word vectors" : "two small translators"} on the spot: about {card.seconds} seconds on a free core.
             </p>
             <button class="do" onClick={() => setAsked(key)}>
               Train now
