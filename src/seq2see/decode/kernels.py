@@ -17,7 +17,8 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 # From Hopper on, a kernel may start while the one before it still runs, fetch its weights, and only then wait for it.
-_CAN_OVERLAP = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+_CAPABILITIES = [torch.cuda.get_device_capability(number) for number in range(torch.cuda.device_count())]
+_CAN_OVERLAP = torch.version.hip is None and min(_CAPABILITIES, default=(0, 0)) >= (9, 0)
 AHEAD: dict[str, Any] = {"ahead": True, "launch_pdl": True} if _CAN_OVERLAP else {"ahead": False}
 
 BLOCK = 64  # places that are looked at together
@@ -141,7 +142,7 @@ def _add_and_norm(
 FEW = 4  # rows, at most, of `linear`
 WIDEST = 8192  # and so many numbers of each
 COLUMNS = 2  # of the product that one program computes: many programs of little work each wait for memory side by side
-ACTIVATIONS = {"relu": 1, "gelu-tanh": 2}
+ACTIVATIONS = {"": 0, "relu": 1, "gelu-tanh": 2}
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def linear(
         0.0 if norm is None else norm.epsilon,
         adds=y is not None, norms=norm is not None, norm_biased=norm is not None and norm.bias is not None,
         keeps_sum=norm is not None and norm.keeps == "sum", biased=bias is not None,
-        activation=ACTIVATIONS.get(activation, 0), few=few, whole=whole, columns=COLUMNS,
+        activation=ACTIVATIONS[activation], few=few, whole=whole, columns=COLUMNS,
         num_warps=4 if few * whole <= 4096 else 8, **AHEAD,
     )  # fmt: skip
     return out, kept
@@ -240,7 +241,7 @@ def pick(
     """
     rows, width = logits.shape
     chunks = triton.cdiv(width, CHUNK)
-    most, total, best = torch.empty(3, rows, chunks, device=logits.device)
+    most, total, best = torch.empty(3, rows, chunks, dtype=torch.float32, device=logits.device)
     index = torch.empty(rows, chunks, dtype=torch.int64, device=logits.device)
     chosen = torch.empty(rows, dtype=torch.int64, device=logits.device)
     _search[(rows, chunks)](
@@ -268,7 +269,7 @@ def _search(
     here = row * tl.num_programs(1) + part
     largest = tl.max(x, 0)
     tl.store(most + here, largest)
-    tl.store(total + here, tl.sum(tl.exp(x - largest), 0))
+    tl.store(total + here, tl.sum(tl.exp(x - tl.where(largest == float("-inf"), 0.0, largest)), 0))
     for i in tl.static_range(bans):
         x = tl.where(at == tl.load(banned + i), float("-inf"), x)
     tl.store(best + here, tl.max(x, 0))

@@ -30,13 +30,20 @@ def ready(model: Network) -> Network:
             return model
         from seq2see.decode.quick import in_one_go
 
+        for matrix in _matrices(model):
+            matrix.data = matrix.data.contiguous()  # a model that was ready for a CPU may have come here
         return changed(model, in_one_go)
     if weight.dtype == torch.bfloat16:
         return with_linear(model, BlockedLinear) if torch.backends.mkldnn.is_available() else model
-    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-    for matrix in matrices if model.unembedding is not None else [*matrices, weight]:
+    for matrix in _matrices(model):
         matrix.data = matrix.data.T.contiguous().T
     return model
+
+
+def _matrices(model: Network) -> list[Tensor]:
+    """All that vectors are multiplied with."""
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    return matrices if model.unembedding is not None else [*matrices, model.embedding.weight]
 
 
 class BlockedLinear(nn.Module):

@@ -130,6 +130,14 @@ class Session:
 
     def admit(self, requests: Sequence[Request]) -> None:
         """New sentences, in the rows after the others: their prompts pass through the model as a whole."""
+        with self._here():
+            self._admit(requests)
+
+    def _here(self) -> torch.cuda.device_of:
+        """Kernels and graphs start on the current GPU, which need not be the model's. On a CPU this does nothing."""
+        return torch.cuda.device_of(self.tokens)
+
+    def _admit(self, requests: Sequence[Request]) -> None:
         rows = slice(len(self.requests), len(self.requests) + len(requests))
         limits = torch.tensor([request.limit for request in requests], device=self.tokens.device)
         drawn = None
@@ -180,6 +188,10 @@ class Session:
 
     def step(self) -> None:
         """Every hypothesis is one token longer."""
+        with self._here():
+            self._step()
+
+    def _step(self) -> None:
         cache = self.cache
         if self.window and isinstance(cache, Cache):  # only Transformers are language models
             full = [row for row in range(len(self.requests)) if cache.length(row) >= self.window]
