@@ -76,7 +76,7 @@ function attentionStages(): Stage[] {
     ),
     stage(
       "weights", "softmax", "e to the power of each energy, divided by the sum of its row: weights between 0 and 1 that add to 1. No word is masked: all of the input is there from the beginning.",
-      [of("energies")], recurrent('weights = taps("weights", energies.masked_fill(hidden[:, None, None], -torch.inf).softmax(-1))'),
+      [of("energies")], recurrent('weights = taps("weights", energies.masked_fill(source.hidden, -torch.inf).softmax(-1))'),
     ),
     stage(
       "heads", "what was found", "The weighted sum of the words’ h: what the row found in the input. There is one head, and no W_O after it.",
@@ -92,7 +92,7 @@ function decoderStage(place: string, reads: readonly string[], looks: boolean): 
     key: `${place}.states`, group: place, name: "states", kind: "matrix", shows: [...reads, `${place}.states`],
     sentence: `${CELL}.${found || begin}`,
     code: recurrent(
-      looks ? "h, c = self.cell(torch.cat([words[:, t], look.heads[:, 0].to(x.dtype)], dim=-1), (h, c))" : "states, end = read(lstm, x, layout, state[:, number])",
+      looks ? "h, c = self.cell(torch.cat([word, look.heads[:, 0].to(x.dtype)], dim=-1), (h, c))" : "states, end = read(lstm, x, layout, state[:, number])",
     ),
   }; // prettier-ignore
 }

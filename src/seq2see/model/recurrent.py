@@ -13,6 +13,7 @@ Shapes: S sequences, T tokens of the target in the batch, U of the source, L and
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -37,6 +38,13 @@ class Source:
     @property
     def layout(self) -> Layout:
         return Layout.of(self.real.sum(1), self.real.shape[1])
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """[S, 1, 1, M] true where there is nothing to look at. A sequence without any word, as batches of fixed size may
+        have, looks everywhere: no number would be no gradient.
+        """
+        return (~self.real & self.real.any(1, keepdim=True))[:, None, None]
 
 
 class Past(Protocol):
@@ -71,9 +79,7 @@ class AdditiveAttention(nn.Module):
         queries = taps("queries", self.queries(state)[:, None])  # [S, 1, width]
         energies = self.fit(torch.tanh(queries + source.keys)).mT[:, None]  # [S, 1, 1, M]
         energies = taps("energies", energies)
-        # A sequence without any word, as batches of fixed size may have, looks everywhere: no number would be no gradient.
-        hidden = ~source.real & source.real.any(1, keepdim=True)
-        weights = taps("weights", energies.masked_fill(hidden[:, None, None], -torch.inf).softmax(-1))
+        weights = taps("weights", energies.masked_fill(source.hidden, -torch.inf).softmax(-1))
         heads = taps("heads", weights[:, 0].to(source.values.dtype) @ source.values)
         return Look(queries, energies, weights, heads)
 
@@ -164,11 +170,11 @@ class RecurrentDecoder(nn.Module):
         words = layout.pad(x)  # [S, L, width]
         h, c = state.unbind(1)
         looks, kept = [], []
-        for t in range(layout.longest):
+        for t, word in enumerate(words.unbind(1)):  # each words[:, t] would have a gradient as large as all words
             here = taps.reaching().at("cross", _moment(layout, t), source.layout) if taps.listening else NO_TAPS
             look = self.attention(h, source, here)
             # Autocast leaves cells alone, so all that enters must be of one kind.
-            h, c = self.cell(torch.cat([words[:, t], look.heads[:, 0].to(x.dtype)], dim=-1), (h, c))
+            h, c = self.cell(torch.cat([word, look.heads[:, 0].to(x.dtype)], dim=-1), (h, c))
             looks.append(look)
             kept.append(torch.stack([h, c], dim=1))
         states, heads = torch.stack(kept, dim=1), torch.stack([look.heads for look in looks], dim=1)  # [S, L, …]
