@@ -15,6 +15,7 @@ from seq2see.look.trace import trace
 from seq2see.model.attention import attend, attend_openly
 from seq2see.model.layout import Layout, Packed
 from seq2see.model.transformer import Transformer
+from tests import decoders
 
 pytestmark = [
     pytest.mark.gpu,
@@ -193,15 +194,11 @@ def test_a_few_rows_pass_through_quick_blocks(
         return linear(*given)
 
     monkeypatch.setattr("seq2see.decode.quick.linear", counted)
-    torch.manual_seed(0)
     config = ModelConfig(
         shape=shape, vocabulary=300, width=96, heads=6, encoder_layers=2, decoder_layers=2, feed_forward=160,
         dropout=0.0, longest=96, output_bias=True, **options,
     )  # fmt: skip
-    model = Transformer(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.15)
+    model = decoders.model(config, ends=0.0)
     sources = [torch.randint(3, 300, (n,)).tolist() for n in (2, 9, 5)]
     requests = [
         Request(i, one if shape == "encoder-decoder" else (), [1] if shape == "encoder-decoder" else one, 30)

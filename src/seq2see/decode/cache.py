@@ -19,12 +19,12 @@ head.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.decode.ready import has_kernels
 from seq2see.model.attention import attend, attend_openly
 from seq2see.model.layers import Pasts
 from seq2see.model.layout import Layout, Packed
@@ -298,8 +298,7 @@ class Kept:
 def kernel(model: Transformer) -> Callable[..., Tensor] | None:
     """The attention in one kernel, where there can be one."""
     weight, width = model.embedding.weight, model.config.width_of_head
-    fits = width >= 16 and width & (width - 1) == 0 and weight.dtype != torch.float64
-    if not weight.is_cuda or not fits or find_spec("triton") is None:
+    if not has_kernels(weight) or width < 16 or width & (width - 1):
         return None
     from seq2see.decode.kernels import look
 

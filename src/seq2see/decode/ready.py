@@ -26,7 +26,7 @@ def ready(model: Network) -> Network:
     """The model, or a copy that shares its weights, as decoding likes it on its device and in its precision."""
     weight = model.embedding.weight
     if weight.is_cuda:
-        if weight.dtype == torch.float64 or find_spec("triton") is None:
+        if not has_kernels(weight):
             return model
         from seq2see.decode.quick import in_one_go
 
@@ -38,6 +38,11 @@ def ready(model: Network) -> Network:
     for matrix in _matrices(model):
         matrix.data = matrix.data.T.contiguous().T
     return model
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether `decode/kernels.py` can work where this lies, in its precision."""
+    return x.is_cuda and x.dtype != torch.float64 and find_spec("triton") is not None
 
 
 def _matrices(model: Network) -> list[Tensor]:

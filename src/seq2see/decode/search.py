@@ -8,12 +8,12 @@ Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N new tok
 """
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal, Protocol, TypedDict
 
 import torch
 from torch import Tensor
 
+from seq2see.decode.ready import has_kernels
 from seq2see.decode.sampling import candidates, draw
 from seq2see.errors import UsageError
 
@@ -134,7 +134,7 @@ class Picker:
         self.others = banned.new_zeros(rows, longest, search.alternatives)
         self.other_logprobs = torch.zeros(rows, longest, search.alternatives, device=banned.device)
         self.pick = None
-        if banned.is_cuda and not sampled and not search.alternatives and find_spec("triton") is not None:
+        if has_kernels(banned) and not sampled and not search.alternatives:
             from seq2see.decode.kernels import pick
 
             self.pick = pick

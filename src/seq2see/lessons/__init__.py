@@ -5,9 +5,8 @@
 
 Each lesson is a file with two or three functions: the one that computes and bears the lesson's name, whose arguments are the
 notes' tables and sentences until somebody brings others; `story(result)`, which puts the numbers into the form that
-`telling` shows; and, where there is a picture, `draw(result, path)`. What one that trains
-claims is its `CLAIM`, to be read before. `LESSONS` lists them in the notes' order and imports none, so that listing them
-costs nothing.
+`telling` shows; and, where there is a picture, `draw(result, path)`. What one that trains claims is its `CLAIM`, to be read
+before. `LESSONS` lists them in the notes' order and imports none, so that listing them costs nothing.
 """
 
 from collections.abc import Mapping
