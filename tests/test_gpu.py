@@ -8,7 +8,7 @@ import torch
 from seq2see.config import ModelConfig, Shape
 from seq2see.decode.engine import search
 from seq2see.decode.ready import ready
-from seq2see.decode.search import Search
+from seq2see.decode.search import Beam, Search
 from seq2see.decode.session import Request, Vocabulary
 from seq2see.look.intervene import intervene, without
 from seq2see.look.trace import trace
@@ -249,8 +249,80 @@ def test_one_kernel_norms_multiplies_and_activates(rows: int, dtype: torch.dtype
             torch.testing.assert_close(beside, kept, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize(("vocabulary", "beam"), [(9000, 4), (40, 3), (700, 8)])
+@pytest.mark.parametrize(
+    "options", [{}, {"early_stopping": True}, {"early_stopping": "never"}, {"penalty": "gnmt", "length_penalty": 0.6}]
+)
+def test_two_kernels_take_a_step_of_a_beam(vocabulary: int, beam: int, options: dict[str, Any]) -> None:
+    """The same logits for a beam on a CPU and one on a GPU, step by step, until all sentences are done."""
+    random = torch.Generator().manual_seed(0)
+    rows, size, longest, end = slice(1, 6), 5, 20, 2
+    limits = torch.tensor([3, longest, longest, 1, longest])
+    plain, quick = (
+        Beam(Search(beam=beam, nbest=beam, **options), 7, longest, end, torch.tensor([0, 1, 5], device=device))
+        for device in ("cpu", "cuda")
+    )
+    assert plain.branch is None and quick.branch is not None
+    plain.admit(rows, limits, None)
+    quick.admit(rows, limits.cuda(), None)
+    steps = 0
+    while not bool(plain.done[rows].all()):
+        logits = 2 * torch.randn(size * (beam if steps else 1), vocabulary, generator=random)
+        logits[:, end] += 5 * (torch.rand(len(logits), generator=random) < 0.4)
+        logits[0, 0] = 40.0  # banned
+        logits[-1, 20:30] = -torch.inf
+        going = ~plain.done[rows] & (steps + 1 < limits)
+        expected, expected_parents = plain.choose(logits, rows)
+        tokens, parents = quick.choose(logits.cuda(), rows)
+        assert expected_parents is not None and parents is not None
+        assert torch.equal(tokens.cpu().view(size, beam)[going], expected.view(size, beam)[going])
+        assert torch.equal(parents.cpu()[going], expected_parents[going])
+        assert torch.equal(quick.done.cpu(), plain.done)
+        steps += 1
+    assert 1 < steps <= longest
+    which = torch.arange(1, 6)
+    for ours, theirs in zip(quick.hypotheses(which.cuda()), plain.hypotheses(which), strict=True):
+        assert [(one.tokens, one.finished) for one in ours] == [(one.tokens, one.finished) for one in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close([*one.logprobs, one.score], [*other.logprobs, other.score], rtol=1e-4, atol=1e-5)
+
+
+def test_places_are_closed_up_where_they_lie() -> None:
+    from seq2see.decode.kernels import rearrange
+
+    torch.manual_seed(0)
+    alive = torch.rand(3, 300) < torch.tensor([0.5, 0.2, 0.9])[:, None]
+    alive[:, :7] = True
+    first, most = 7, int(alive.sum(1).max())
+    index = (~alive).to(torch.uint8).argsort(dim=1, stable=True)[:, first:most].cuda()
+    keys, values = torch.randn(2, 4, 2, 400, 32, device="cuda")
+    expected = [[table[row, :, :300][:, places.cuda()] for row, places in enumerate(alive)] for table in (keys, values)]
+    rearrange(keys, values, index, first)
+    for table, wanted in zip((keys, values), expected, strict=True):
+        for row, kept in enumerate(wanted):
+            assert torch.equal(table[row, :, : kept.shape[1]], kept)
+
+
+@pytest.mark.parametrize("vocabulary", [301, 304])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_of_an_odd_vocabulary(vocabulary: int, biased: bool, tied: bool) -> None:
+    config = ModelConfig(
+        shape="decoder", vocabulary=vocabulary, width=64, heads=4, decoder_layers=1, feed_forward=96,
+        output_bias=biased, tie="all" if tied else "none",
+    )  # fmt: skip
+    model = decoders.model(config).cuda()
+    quick = ready(model)
+    for rows in (1, 4, 40):
+        vectors, layout = torch.randn(rows, 64, device="cuda"), Layout.of([1] * rows).to("cuda")
+        with torch.inference_mode():
+            found, expected = quick.logits(vectors, layout), model.logits(vectors, layout)
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_two_kernels_pick_a_token_and_write_it_down() -> None:
-    from seq2see.decode.kernels import pick
+    from seq2see.decode.choosing import pick
 
     torch.manual_seed(0)
     rows, width, end = 5, 9000, 7

@@ -16,9 +16,10 @@ Shapes: S sentences, k hypotheses of each, M source tokens, H heads, G heads tha
 head.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -64,7 +65,7 @@ class Cache:
         assert model.decoder is not None
         self.static = static
         self.device = model.embedding.weight.device
-        self.look = kernel(model) if static else None
+        self.kernels = kernels(model) if static else None
         self.beam, self.places, self.source = beam, places, source
         self.group = model.config.heads // model.config.groups
         self.written = [Kept(self, places) for _ in model.decoder.blocks]
@@ -133,7 +134,7 @@ class Cache:
         self.mask[:size].index_copy_(2, self.place, self.own[:size])
         positions, numbers = self.positions[:size].view(-1), self.numbers[:size].view(-1)
         layout = replace(ones(size * k, self.device), positions=positions, numbers=numbers)
-        if self.look is not None:  # which takes the masks as they are
+        if self.kernels is not None:  # which take the masks as they are
             self.now = Window(size, self.window, None, self.source, None)
             return layout
         even = k == 1 and not self.static and max(self.began[:size]) == self.steps - self.next
@@ -214,6 +215,9 @@ class Kept:
 
     def rearrange(self, index: Tensor, first: int, last: int) -> None:
         assert self.keys is not None and self.values is not None
+        if self.cache.kernels is not None:
+            self.cache.kernels.rearrange(self.keys, self.values, index, first)
+            return
         for table in (self.keys[: len(index)], self.values[: len(index)]):
             deep = index[:, None, :, None].expand(-1, table.shape[1], -1, table.shape[3])
             table[:, :, first:last] = table.gather(2, deep)
@@ -223,7 +227,7 @@ class Kept:
     ) -> Tensor:
         now = self.cache.now
         if isinstance(now, Window):
-            if self.cache.look is not None and not taps.listening:
+            if self.cache.kernels is not None and not taps.listening:
                 return self._look(q, (k, v), now)
             self._write(k, v, now)
             return self.recall(q, queries, taps)
@@ -257,7 +261,7 @@ class Kept:
         assert isinstance(now, Window) and self.keys is not None and self.values is not None
         if taps.listening:
             return self._recall_openly(q, queries, taps)
-        if self.cache.look is not None:
+        if self.cache.kernels is not None:
             return self._look(q, None, now)
         places, mask = (now.source, now.source_mask) if self.of_source else (now.places, now.mask)
         k, v = self.keys[: now.size, :, :places], self.values[: now.size, :, :places]  # [S, G, places, d]
@@ -277,9 +281,9 @@ class Kept:
 
     def _look(self, q: Tensor, new: tuple[Tensor, Tensor] | None, now: Window) -> Tensor:
         cache = self.cache
-        assert cache.look is not None and self.keys is not None and self.values is not None
+        assert cache.kernels is not None and self.keys is not None and self.values is not None
         places, mask = (now.source, cache.source_mask[:, None]) if self.of_source else (now.places, cache.mask)
-        return cache.look(q, new, self.keys, self.values, mask[: now.size], cache.place, places)
+        return cache.kernels.look(q, new, self.keys, self.values, mask[: now.size], cache.place, places)
 
     def _recall_openly(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
         """Every hypothesis a sequence by itself, its keys in their order: then the open attention is the textbook's."""
@@ -295,14 +299,14 @@ class Kept:
         return attend_openly(q, k, v, queries, keys, not self.of_source, taps=taps.at("", keys=keys))
 
 
-def kernel(model: Transformer) -> Callable[..., Tensor] | None:
-    """The attention in one kernel, where there can be one."""
+def kernels(model: Transformer) -> ModuleType | None:
+    """Those of our own, where they can work with this model's heads."""
     weight, width = model.embedding.weight, model.config.width_of_head
     if not has_kernels(weight) or width < 16 or width & (width - 1):
         return None
-    from seq2see.decode.kernels import look
+    from seq2see.decode import kernels
 
-    return look
+    return kernels
 
 
 @lru_cache(maxsize=64)

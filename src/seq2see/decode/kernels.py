@@ -1,8 +1,8 @@
 """Kernels for a step of decoding on a GPU, where what a step costs is the number of things that are started one by one.
 
 `look` keeps the new keys and values and lets the queries look at all that are kept, in one go and by the cache's own mask;
-`add_and_norm` is a residual and its norm; `linear` a product of few rows with all that comes before and after it; `pick`
-takes the likeliest token and writes it down.
+`rearrange` closes up the places of what is kept; `add_and_norm` is a residual and its norm; `linear` a product of few rows
+with all that comes before and after it. Those that choose a token are in `choosing`.
 
 Shapes: S sentences, k hypotheses of each, H heads, G heads of keys and values, d the width of a head, P places.
 """
@@ -21,7 +21,8 @@ _CAPABILITIES = [torch.cuda.get_device_capability(number) for number in range(to
 _CAN_OVERLAP = torch.version.hip is None and min(_CAPABILITIES, default=(0, 0)) >= (9, 0)
 AHEAD: dict[str, Any] = {"ahead": True, "launch_pdl": True} if _CAN_OVERLAP else {"ahead": False}
 
-BLOCK = 64  # places that are looked at together
+PLACES = 64  # that are looked at together, or twice as many where there are too few programs to keep a GPU busy
+BUSY = 128  # programs
 
 
 def look(
@@ -35,13 +36,14 @@ def look(
     size, heads, width = len(mask), q.shape[1], q.shape[2]
     groups, beam = keys.shape[1], len(q) // size
     found = torch.empty_like(q, memory_format=torch.contiguous_format)
+    block = PLACES if size * groups > BUSY or places <= PLACES else 2 * PLACES
     k, v = new if new is not None else (q, q)
     _look[(size, groups)](
         q, k, v, keys, values, mask, place, found, places, width**-0.5,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         keys.stride(0), keys.stride(1), mask.stride(0), mask.stride(1) if mask.shape[1] > 1 else 0,
         beam=beam, group=heads // groups, rows=max(16, triton.next_power_of_2(beam * (heads // groups))),
-        width=width, block=BLOCK, writes=new is not None, **AHEAD,
+        width=width, block=block, writes=new is not None, **AHEAD,
     )  # fmt: skip
     return found
 
@@ -106,6 +108,31 @@ def _look(
     tl.store(out, sums.to(found.dtype.element_ty), mask=real[:, None])
 
 
+def rearrange(keys: Tensor, values: Tensor, index: Tensor, first: int) -> None:
+    """What lies at places index[s] of a sentence moves to those that begin at `first`. It moves forward, never back."""
+    _, groups, _, width = keys.shape
+    _rearrange[(len(index), groups, 2)](
+        keys, values, index, first, index.shape[1], keys.stride(0), keys.stride(1), index.stride(0), width=width,
+        block=PLACES,
+    )  # fmt: skip
+
+
+@triton.jit
+def _rearrange(
+    keys, values, index, first, count, kept_row, kept_head, index_row, width: tl.constexpr, block: tl.constexpr
+):
+    sentence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    table = (keys if tl.program_id(2) == 0 else values) + sentence * kept_row + head * kept_head
+    column = tl.arange(0, width)
+    for start in range(0, count, block):
+        to = start + tl.arange(0, block)
+        inside = to < count
+        origin = tl.load(index + sentence * index_row + to, mask=inside, other=0)
+        some = tl.load(table + origin[:, None] * width + column[None, :], mask=inside[:, None])
+        tl.debug_barrier()  # all is read before it is overwritten
+        tl.store(table + (first + to)[:, None] * width + column[None, :], some, mask=inside[:, None])
+
+
 def add_and_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
     """Layer norm of x + y, rows of the same width."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -141,7 +168,7 @@ def _add_and_norm(
 
 FEW = 4  # rows, at most, of `linear`
 WIDEST = 8192  # and so many numbers of each
-COLUMNS = 2  # of the product that one program computes: many programs of little work each wait for memory side by side
+A_WARP = 1024  # numbers of the rows for each warp
 ACTIVATIONS = {"": 0, "relu": 1, "gelu-tanh": 2}
 
 
@@ -162,17 +189,18 @@ def linear(
     """activation(norm(x + y) · Wᵀ + b) of a few rows in one kernel, and what the norm keeps."""
     rows, width = x.shape
     few, whole = triton.next_power_of_2(rows), triton.next_power_of_2(width)
+    columns = 2 if rows == 1 else 4  # of one program: many programs of little work each wait for memory side by side
     out = x.new_empty(rows, len(weight))
     kept = torch.empty_like(x, memory_format=torch.contiguous_format) if norm is not None else x
-    _linear[(triton.cdiv(len(weight), COLUMNS),)](
+    _linear[(triton.cdiv(len(weight), columns),)](
         x, x if y is None else y, x if norm is None else norm.weight,
         x if norm is None or norm.bias is None else norm.bias, weight, x if bias is None else bias, out, kept,
         rows, width, len(weight), x.stride(0), x.stride(0) if y is None else y.stride(0), weight.stride(0),
         0.0 if norm is None else norm.epsilon,
         adds=y is not None, norms=norm is not None, norm_biased=norm is not None and norm.bias is not None,
         keeps_sum=norm is not None and norm.keeps == "sum", biased=bias is not None,
-        activation=ACTIVATIONS[activation], few=few, whole=whole, columns=COLUMNS,
-        num_warps=4 if few * whole <= 4096 else 8, **AHEAD,
+        activation=ACTIVATIONS[activation], few=few, whole=whole, columns=columns,
+        num_warps=min(max(few * whole // A_WARP, 1), 8), **AHEAD,
     )  # fmt: skip
     return out, kept
 
@@ -221,81 +249,3 @@ def _linear(
     tl.store(
         out + row[:, None] * outputs + output[None, :], sums.to(kind), mask=(row < rows)[:, None] & wanted[None, :]
     )
-
-
-CHUNK = 4096  # of the vocabulary
-
-
-def pick(
-    logits: Tensor,
-    banned: Tensor,
-    tokens: Tensor,
-    logprobs: Tensor,
-    count: Tensor,
-    limit: Tensor,
-    done: Tensor,
-    end: int,
-) -> Tensor:
-    """The likeliest token of each row that is not banned; it is written to tokens[row, count] and its log-probability beside,
-    and the row is counted and, where it ends, done.
-    """
-    rows, width = logits.shape
-    chunks = triton.cdiv(width, CHUNK)
-    most, total, best = torch.empty(3, rows, chunks, dtype=torch.float32, device=logits.device)
-    index = torch.empty(rows, chunks, dtype=torch.int64, device=logits.device)
-    chosen = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    _search[(rows, chunks)](
-        logits, banned, most, total, best, index, width, logits.stride(0), bans=len(banned), chunk=CHUNK, **AHEAD,
-    )  # fmt: skip
-    _choose[(rows,)](
-        most, total, best, index, tokens, logprobs, count, limit, done, chosen, end, tokens.stride(0),
-        logprobs.stride(0), chunks, block=triton.next_power_of_2(chunks), **AHEAD,
-    )  # fmt: skip
-    return chosen
-
-
-@triton.jit
-def _search(
-    logits, banned, most, total, best, index, width, logits_row, bans: tl.constexpr, chunk: tl.constexpr,
-    ahead: tl.constexpr,
-):  # fmt: skip
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    at = part * chunk + tl.arange(0, chunk)
-    x = tl.load(logits + row * logits_row + at, mask=at < width, other=float("-inf")).to(tl.float32)
-    x = tl.where(x == x, x, float("-inf"))  # idle rows may hold no numbers
-    here = row * tl.num_programs(1) + part
-    largest = tl.max(x, 0)
-    tl.store(most + here, largest)
-    tl.store(total + here, tl.sum(tl.exp(x - tl.where(largest == float("-inf"), 0.0, largest)), 0))
-    for i in tl.static_range(bans):
-        x = tl.where(at == tl.load(banned + i), float("-inf"), x)
-    tl.store(best + here, tl.max(x, 0))
-    tl.store(index + here, part * chunk + tl.argmax(x, 0))
-
-
-@triton.jit
-def _choose(
-    most, total, best, index, tokens, logprobs, count, limit, done, chosen, end, tokens_row, logprobs_row, chunks,
-    block: tl.constexpr, ahead: tl.constexpr,
-):  # fmt: skip
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
-    row, part = tl.program_id(0).to(tl.int64), tl.arange(0, block)
-    there, real = row * chunks + part, part < chunks
-    maxima = tl.load(most + there, mask=real, other=float("-inf"))
-    largest = tl.max(maxima, 0)
-    whole = largest + tl.log(tl.sum(tl.load(total + there, mask=real, other=0.0) * tl.exp(maxima - largest), 0))
-    scores = tl.load(best + there, mask=real, other=float("-inf"))
-    token = tl.sum(tl.where(part == tl.argmax(scores, 0), tl.load(index + there, mask=real, other=0), 0), 0)
-    at = tl.load(count + row)
-    tl.store(tokens + row * tokens_row + at, token)
-    tl.store(logprobs + row * logprobs_row + at, tl.max(scores, 0) - whole)
-    was_done = tl.load(done + row)
-    written = at + tl.where(was_done, 0, 1)
-    tl.store(count + row, written)
-    tl.store(done + row, was_done | (token == end) | (written >= tl.load(limit + row)))
-    tl.store(chosen + row, token)

@@ -6,26 +6,27 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.decode.kernels import FEW, WIDEST, Norm, add_and_norm, linear
-from seq2see.decode.ready import changed
+from seq2see.decode.ready import M, changed
 from seq2see.model.layers import AddAndNorm, Block, FeedForward, LayerNorm, Pasts, Sublayer, Turn, apart
 from seq2see.model.layout import Layout
 from seq2see.model.positions import rotate
-from seq2see.model.taps import Taps
+from seq2see.model.taps import NO_TAPS, Taps
+from seq2see.model.transformer import Transformer
 
+EVEN = 8
 FUSED = ("relu", "gelu-tanh")  # activations that a product brings along
 
 
-def in_one_go(module: nn.Module) -> nn.Module | None:
-    """A copy that shares the weights and does the same in fewer kernels, where there is one."""
-    kind = _kind(module)
-    if kind is None:
-        return None
+def in_one_go(module: M) -> M:
+    """A copy that shares the weights and does the same in fewer kernels."""
     quick = changed(module, in_one_go)
-    quick.__class__ = kind
-    return quick
+    quick.__class__ = _kind(module) or type(module)
+    return quick  # type: ignore[return-value]  # the kind is one of type(module)
 
 
 def _kind(module: nn.Module) -> type[nn.Module] | None:
+    if type(module) is Transformer:
+        return QuickTransformer
     if type(module) is Block and _fits(module):
         return QuickBlock
     if type(module) is AddAndNorm and not module.first and isinstance(module.norm, LayerNorm):
@@ -122,6 +123,23 @@ class QuickBlock(Block):
         assert isinstance(residual.norm, LayerNorm)
         norm = Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if own.first else "norm")
         return linear(x, to.weight, to.bias, norm, y, activation)
+
+
+class QuickTransformer(Transformer):
+    """A product whose width is no multiple of 8 takes a GPU several times as long: the last tokens' logits are made apart."""
+
+    def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
+        weight = self.embedding.weight if self.unembedding is None else self.unembedding.weight
+        even = len(weight) // EVEN * EVEN
+        if _openly(taps) or even == len(weight):
+            return super().logits(vectors, layout, taps)
+        logits = vectors.new_empty(len(vectors), even + EVEN)[:, : len(weight)]
+        for some in (slice(0, even), slice(even, len(weight))):
+            if self.unembedding_bias is None:
+                torch.mm(vectors, weight[some].T, out=logits[:, some])
+            else:
+                torch.addmm(self.unembedding_bias[some], vectors, weight[some].T, out=logits[:, some])
+        return logits
 
 
 def _mapped(by: nn.Linear, x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def ready(model: Network) -> Network:
 
         for matrix in _matrices(model):
             matrix.data = matrix.data.contiguous()  # a model that was ready for a CPU may have come here
-        return changed(model, in_one_go)
+        return in_one_go(model)
     if weight.dtype == torch.bfloat16:
         return with_linear(model, BlockedLinear) if torch.backends.mkldnn.is_available() else model
     for matrix in _matrices(model):

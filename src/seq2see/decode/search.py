@@ -22,6 +22,7 @@ Penalty = Literal["length", "gnmt"]
 
 IMPOSSIBLE = -1e9
 CHUNK = 128
+FEW_BEAMS = 32  # that one program on a GPU can follow
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,12 @@ class Search:
 
     def penalised(self, score: Tensor, length: Tensor) -> Tensor:
         """A sum of log-probabilities under the length penalty; the length counts `<end>`."""
+        return score / self.divisor(length)
+
+    def divisor(self, length: Tensor) -> Tensor:
         if self.penalty == "gnmt":
             length = (5 + length) / 6
-        return score / length**self.length_penalty
+        return length**self.length_penalty
 
 
 class SearchOptions(TypedDict, total=False):
@@ -135,7 +139,7 @@ class Picker:
         self.other_logprobs = torch.zeros(rows, longest, search.alternatives, device=banned.device)
         self.pick = None
         if has_kernels(banned) and not sampled and not search.alternatives:
-            from seq2see.decode.kernels import pick
+            from seq2see.decode.choosing import pick
 
             self.pick = pick
 
@@ -224,6 +228,12 @@ class Beam:
         self.done_count = banned.new_zeros(rows, k)  # 0: there is none
         self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
+        self.divisors = search.divisor(torch.arange(longest + 1.0, device=device))  # of each length
+        self.branch = None
+        if has_kernels(banned) and k <= FEW_BEAMS:
+            from seq2see.decode.choosing import branch
+
+            self.branch = branch
 
     def _tables(self) -> tuple[Tensor, ...]:
         return (
@@ -236,6 +246,11 @@ class Beam:
         self.scores[rows], self.done_scores[rows], self.done_count[rows] = 0.0, IMPOSSIBLE, 0
 
     def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        if self.branch is not None:
+            return self.branch(
+                logits, self.banned, [table[rows] for table in self._tables()], self.divisors, self.end,
+                early=self.search.early_stopping is True, hopeful=self._hopeful,
+            )  # fmt: skip
         k, size = self.k, rows.stop - rows.start
         each = len(logits) // size  # hypotheses that the logits are of: 1 at the start, then k
         all_of_them = logits.log_softmax(-1, torch.float32)
@@ -292,9 +307,13 @@ class Beam:
         full = (self.done_count[rows] > 0).all(1)
         if self.search.early_stopping is True:
             return full | (count >= limit)
-        hopeful = self.search.early_stopping == "never" and self.search.length_penalty > 0
-        best = self.search.penalised(running[:, 0], (limit if hopeful else count).float())
+        best = self.search.penalised(running[:, 0], (limit if self._hopeful else count).float())
         return (full & (best <= self.done_scores[rows].amin(1))) | (count >= limit)
+
+    @property
+    def _hopeful(self) -> bool:
+        """Whether a longer hypothesis could still be the best."""
+        return self.search.early_stopping == "never" and self.search.length_penalty > 0
 
     def move(self, origins: Tensor, rows: Tensor) -> None:
         for table in self._tables():
