@@ -181,10 +181,10 @@ LATER: dict[str, Any] = {"norm_first": True, "activation": "gelu-tanh", "positio
 @pytest.mark.parametrize(
     "options", [{}, {"norm_first": True}, {**LATER, "bias": "nowhere"}, {**LATER, "bias": "attention"}]
 )
-def test_a_few_rows_pass_through_quick_blocks(
+def test_rows_pass_through_quick_blocks(
     shape: Shape, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seq2see.decode.kernels import linear
+    from seq2see.decode.kernels import FEW, linear
 
     products = 0
 
@@ -205,7 +205,8 @@ def test_a_few_rows_pass_through_quick_blocks(
         for i, one in enumerate(sources)
     ]
     words = Vocabulary(1, 2)
-    for count, choice in ((1, Search()), (2, Search()), (3, Search()), (1, Search(beam=4, nbest=4))):
+    beam = Search(beam=4, nbest=4)
+    for count, choice in ((1, Search()), (2, Search()), (3, Search()), (1, beam), (3, beam)):
         expected = search(model.cpu(), requests[:count], choice, words)
         fewer = ready(model.cuda())
         assert list(fewer.state_dict()) == list(model.state_dict())
@@ -215,7 +216,7 @@ def test_a_few_rows_pass_through_quick_blocks(
             assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected]
             for one, other in zip(found, expected, strict=True):
                 torch.testing.assert_close([h.score for h in one], [h.score for h in other], rtol=1e-4, atol=1e-4)
-        assert products > 0
+        assert products > 0 or count * choice.beam > FEW
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])

@@ -133,21 +133,33 @@ def _rearrange(
         tl.store(table + (first + to)[:, None] * width + column[None, :], some, mask=inside[:, None])
 
 
-def add_and_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
-    """Layer norm of x + y, rows of the same width."""
+@dataclass(frozen=True)
+class Norm:
+    """Layer norm of x + y; `keeps` what is to go on beside what is made of it, the norm or the sum."""
+
+    weight: Tensor
+    bias: Tensor | None
+    epsilon: float
+    keeps: Literal["norm", "sum"]
+
+
+def add_and_norm(x: Tensor, y: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
+    """The norm of x + y, rows of the same width, and what it keeps."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    block = triton.next_power_of_2(x.shape[1])
+    kept = torch.empty_like(out) if norm.keeps == "sum" else out
     _add_and_norm[(len(x),)](
-        x, y, weight, bias if bias is not None else weight, out, x.stride(0), y.stride(0), x.shape[1], epsilon,
-        biased=bias is not None, block=block, **AHEAD,
+        x, x if y is None else y, norm.weight, norm.weight if norm.bias is None else norm.bias, out, kept, x.stride(0),
+        x.stride(0) if y is None else y.stride(0), x.shape[1], norm.epsilon, adds=y is not None,
+        keeps_sum=norm.keeps == "sum", biased=norm.bias is not None, block=triton.next_power_of_2(x.shape[1]),
+        **AHEAD,
     )  # fmt: skip
-    return out
+    return out, kept
 
 
 @triton.jit
 def _add_and_norm(
-    x, y, weight, bias, out, x_row, y_row, width, epsilon, biased: tl.constexpr, block: tl.constexpr,
-    ahead: tl.constexpr,
+    x, y, weight, bias, out, kept, x_row, y_row, width, epsilon, adds: tl.constexpr, keeps_sum: tl.constexpr,
+    biased: tl.constexpr, block: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
     if ahead:
         gdc_launch_dependents()
@@ -155,8 +167,11 @@ def _add_and_norm(
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     inside = column < width
     total = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
-    total += tl.load(y + row * y_row + column, mask=inside, other=0.0).to(tl.float32)
-    total = total.to(out.dtype.element_ty).to(tl.float32)  # as the sum would be kept
+    if adds:
+        total += tl.load(y + row * y_row + column, mask=inside, other=0.0).to(tl.float32)
+        total = total.to(out.dtype.element_ty).to(tl.float32)  # as the sum would be kept
+    if keeps_sum:
+        tl.store(kept + row * width + column, total.to(out.dtype.element_ty), mask=inside)
     mean = tl.sum(total, 0) / width
     centred = tl.where(inside, total - mean, 0.0)
     normed = centred / tl.sqrt(tl.sum(centred * centred, 0) / width + epsilon)
@@ -170,16 +185,6 @@ FEW = 4  # rows, at most, of `linear`
 WIDEST = 8192  # and so many numbers of each
 A_WARP = 1024  # numbers of the rows for each warp
 ACTIVATIONS = {"": 0, "relu": 1, "gelu-tanh": 2}
-
-
-@dataclass(frozen=True)
-class Norm:
-    """Layer norm of x + y before the product; `keeps` what is wanted of it beside the product, the norm or the sum."""
-
-    weight: Tensor
-    bias: Tensor | None
-    epsilon: float
-    keeps: Literal["norm", "sum"]
 
 
 def linear(

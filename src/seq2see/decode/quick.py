@@ -4,10 +4,11 @@ gradients are wanted, or precisions are mixed.
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seq2see.decode.kernels import FEW, WIDEST, Norm, add_and_norm, linear
 from seq2see.decode.ready import M, changed
-from seq2see.model.layers import AddAndNorm, Block, FeedForward, LayerNorm, Pasts, Sublayer, Turn, apart
+from seq2see.model.layers import ACTIVATIONS, AddAndNorm, Block, FeedForward, LayerNorm, Pasts, Sublayer, Turn, apart
 from seq2see.model.layout import Layout
 from seq2see.model.positions import rotate
 from seq2see.model.taps import NO_TAPS, Taps
@@ -58,7 +59,7 @@ class QuickAddAndNorm(AddAndNorm):
             return super().forward(x, sublayer, taps)
         y = sublayer(x)
         with torch.cuda.device_of(x):
-            return add_and_norm(x, y, self.norm.weight, self.norm.bias, self.norm.eps)
+            return add_and_norm(x, y, _norm(self))[0]
 
 
 class QuickFeedForward(FeedForward):
@@ -67,20 +68,20 @@ class QuickFeedForward(FeedForward):
     def forward(self, x: Tensor, taps: Taps) -> Tensor:
         if _openly(taps):
             return super().forward(x, taps)
-        assert self.expand.bias is not None
-        gelu = self.activation_name == "gelu-tanh"
-        return self.contract(torch._addmm_activation(self.expand.bias, x, self.expand.weight.T, use_gelu=gelu))
+        return self.contract(_mapped(x, self.expand, self.activation_name))
 
 
 class QuickBlock(Block):
-    """A block of a decoder that writes a few tokens: the norm of a residual is part of the product after it."""
+    """A block of a decoder that writes: a residual and its norm are one kernel and, for a few tokens, one with the product
+    after them.
+    """
 
     def forward(
         self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, turn: Turn | None,
         taps: Taps, pasts: Pasts = (None, None),
     ) -> Tensor:  # fmt: skip
         past, past_source = pasts
-        if past is None or len(x) > FEW or _openly(taps):
+        if past is None or _openly(taps):
             return super().forward(x, layout, memory, memory_layout, turn, taps, pasts)
         stacked = self.attention.queries_keys_values
         out, x = self._into(stacked, x, None, None, self.attention_norm)
@@ -88,7 +89,7 @@ class QuickBlock(Block):
         if turn is not None:
             q, k = rotate(q, turn), rotate(k, turn)
         y = past.attend(q, k, v, layout, layout, True, taps)
-        y = _mapped(self.attention.project, y.flatten(1))
+        y = _product(y.flatten(1), self.attention.project)[0]
         before = self.attention_norm
         if self.cross is not None and self.cross_norm is not None:
             assert past_source is not None
@@ -100,15 +101,14 @@ class QuickBlock(Block):
             else:
                 k, v = self.cross.keys_values(memory)
                 y = past_source.attend(q, k, v, layout, memory_layout, False, taps)
-            y = _mapped(self.cross.project, y.flatten(1))
+            y = _product(y.flatten(1), self.cross.project)[0]
             before = self.cross_norm
         expand, last = self.feed_forward.expand, self.feed_forward_norm
         out, x = self._into(expand, x, y, before, last, self.feed_forward.activation_name)
-        y = _mapped(self.feed_forward.contract, out)
+        y = _product(out, self.feed_forward.contract)[0]
         if last.first:
             return x + y
-        assert isinstance(last.norm, LayerNorm)
-        return add_and_norm(x, y, last.norm.weight, last.norm.bias, last.norm.eps)
+        return add_and_norm(x, y, _norm(last))[0]
 
     def _into(
         self, to: nn.Linear, x: Tensor, y: Tensor | None, before: AddAndNorm | None, own: AddAndNorm,
@@ -118,11 +118,7 @@ class QuickBlock(Block):
         the paper, by that of the one before.
         """
         residual = own if own.first else before
-        if residual is None:
-            return linear(x, to.weight, to.bias, None, None, activation)
-        assert isinstance(residual.norm, LayerNorm)
-        norm = Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if own.first else "norm")
-        return linear(x, to.weight, to.bias, norm, y, activation)
+        return _product(x, to, None if residual is None else _norm(residual), y, activation)
 
 
 class QuickTransformer(Transformer):
@@ -142,5 +138,24 @@ class QuickTransformer(Transformer):
         return logits
 
 
-def _mapped(by: nn.Linear, x: Tensor) -> Tensor:
-    return linear(x, by.weight, by.bias)[0]
+def _norm(residual: AddAndNorm) -> Norm:
+    """What goes on beside a sub-layer is the sum that was normed for it or, as in the paper, the norm itself."""
+    assert isinstance(residual.norm, LayerNorm)
+    return Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if residual.first else "norm")
+
+
+def _product(
+    x: Tensor, to: nn.Linear, norm: Norm | None = None, y: Tensor | None = None, activation: str = ""
+) -> tuple[Tensor, Tensor]:
+    """The linear map of x, or of the norm of x + y, and what the norm keeps."""
+    if len(x) <= FEW:
+        return linear(x, to.weight, to.bias, norm, y, activation)
+    normed, kept = (x, x) if norm is None else add_and_norm(x, y, norm)
+    return _mapped(normed, to, activation), kept
+
+
+def _mapped(x: Tensor, to: nn.Linear, activation: str) -> Tensor:
+    if activation and to.bias is not None:
+        return torch._addmm_activation(to.bias, x, to.weight.T, use_gelu=activation == "gelu-tanh")
+    mapped = F.linear(x, to.weight, to.bias)
+    return ACTIVATIONS[activation](mapped) if activation else mapped
