@@ -5,6 +5,7 @@ all do the same work). Each contender has a process of its own, all take turns i
 over rounds of the ratio to ours. Ends in one JSON line.
 
     python benchmarks/decode_cpu.py [--rounds 5] [--threads 2] [--only seq2see]
+    python benchmarks/decode_cpu.py --profile --only float32 --batch 8 --beam 1     what a step's time goes into
 """
 
 import argparse
@@ -172,6 +173,22 @@ def measure(all_of_them: list[Contender], rounds: int, cases: list[tuple[int, in
     return rows
 
 
+def profile(name: str, threads: int, cases: list[tuple[int, int]]) -> None:
+    """PyTorch's operations that take most of a step, of those contenders that are made of them."""
+    torch.set_num_threads(threads)
+    run = build(name, threads)
+    for batch, beam in cases:
+        sources = torch.randint(3, VOCABULARY, (batch, IN), generator=torch.Generator().manual_seed(1)).tolist()
+        run(sources, beam)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            run(sources, beam)
+        operations = sorted(seen.key_averages(), key=lambda one: -one.self_cpu_time_total)
+        whole = sum(one.self_cpu_time_total for one in operations) / OUT / 1000
+        print(f"\n{name}, batch {batch}, beam {beam}: {whole:.1f} ms a step", flush=True)
+        for one in operations[:8]:
+            print(f"{one.self_cpu_time_total / OUT / 1000:8.2f} ms{one.count / OUT:8.1f} × {one.key}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -179,11 +196,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only contenders with this in their name")
     parser.add_argument("--batch", type=int, default=0, help="only this batch size")
     parser.add_argument("--beam", type=int, default=0, help="only this beam")
+    parser.add_argument("--profile", action="store_true", help="instead, the operations that take most of a step")
     options = parser.parse_args()
     if not find_spec("ctranslate2"):
         print("CTranslate2 is not installed: pip install ctranslate2", flush=True)
     names = [name for name in NAMES if options.only in name and (find_spec("ctranslate2") or "CTr" not in name)]
     cases = [(n, k) for n, k in CASES if options.batch in (0, n) and options.beam in (0, k)]
+    if options.profile:
+        for name in names:
+            if "CTr" not in name:
+                profile(name, options.threads, cases)
+        return
     contenders = [Contender(name, options.threads) for name in names]
     rows = measure(contenders, options.rounds, cases)
     for one in contenders:

@@ -176,6 +176,12 @@ def test_banned_tokens_are_never_written() -> None:
         assert favourites.isdisjoint(token for best, *_ in found for token in best.tokens)
 
 
+def test_where_nothing_can_be_written_an_error_says_so() -> None:
+    words = replace(WORDS, banned=tuple(range(60)))
+    with pytest.raises(UserError, match="no token has a probability"):
+        translations(model(), sentences(2), words, Search(beam=3))
+
+
 def test_alternatives_are_the_likeliest_tokens_at_each_step() -> None:
     m, sources = model(), sentences(5)
     for source, (best, *_) in zip(sources, translations(m, sources, WORDS, Search(alternatives=3)), strict=True):

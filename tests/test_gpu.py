@@ -181,19 +181,17 @@ LATER: dict[str, Any] = {"norm_first": True, "activation": "gelu-tanh", "positio
 @pytest.mark.parametrize(
     "options", [{}, {"norm_first": True}, {**LATER, "bias": "nowhere"}, {**LATER, "bias": "attention"}]
 )
-def test_rows_pass_through_quick_blocks(
-    shape: Shape, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from seq2see.decode.kernels import FEW, linear
+def test_rows_pass_through_quick_blocks(shape: Shape, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from seq2see.decode.quick import QuickBlock
 
-    products = 0
+    fused, into = 0, QuickBlock._into
 
-    def counted(*given: Any) -> Any:
-        nonlocal products
-        products += 1
-        return linear(*given)
+    def counted(self: QuickBlock, *given: Any) -> Any:
+        nonlocal fused
+        fused += 1
+        return into(self, *given)
 
-    monkeypatch.setattr("seq2see.decode.quick.linear", counted)
+    monkeypatch.setattr(QuickBlock, "_into", counted)
     config = ModelConfig(
         shape=shape, vocabulary=300, width=96, heads=6, encoder_layers=2, decoder_layers=2, feed_forward=160,
         dropout=0.0, longest=96, output_bias=True, **options,
@@ -210,13 +208,13 @@ def test_rows_pass_through_quick_blocks(
         expected = search(model.cpu(), requests[:count], choice, words)
         fewer = ready(model.cuda())
         assert list(fewer.state_dict()) == list(model.state_dict())
-        products = 0
+        fused = 0
         for _ in range(3):  # as it is, captured, replayed
             found = search(fewer, requests[:count], choice, words)
             assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected]
             for one, other in zip(found, expected, strict=True):
                 torch.testing.assert_close([h.score for h in one], [h.score for h in other], rtol=1e-4, atol=1e-4)
-        assert products > 0 or count * choice.beam > FEW
+        assert fused > 0
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
@@ -286,6 +284,27 @@ def test_two_kernels_take_a_step_of_a_beam(vocabulary: int, beam: int, options: 
         assert [(one.tokens, one.finished) for one in ours] == [(one.tokens, one.finished) for one in theirs]
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close([*one.logprobs, one.score], [*other.logprobs, other.score], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("hopeless", [torch.nan, -torch.inf])
+def test_a_beam_outlives_logits_that_are_no_numbers(hopeless: float) -> None:
+    k, vocabulary, rows = 4, 300, slice(0, 3)
+    beam = Beam(Search(beam=k, nbest=k), 3, 6, 0, torch.tensor([5], device="cuda"))
+    beam.admit(rows, torch.tensor([6, 6, 6], device="cuda"), None)
+    for step in range(6):
+        logits = torch.randn(3 * (k if step else 1), vocabulary, device="cuda")
+        each = len(logits) // 3
+        logits[:each, 4:] = hopeless  # a few tokens are left, of which one ends
+        logits[each : 2 * each] = hopeless
+        tokens, parents = beam.choose(logits, rows)
+        assert parents is not None
+        assert int(tokens.min()) >= 0 and int(tokens.max()) < vocabulary
+        assert int(parents.min()) >= 0 and int(parents.max()) < k
+    few, none, many = beam.hypotheses(torch.arange(3, device="cuda"))
+    assert len(few) == len(many) == k and none == []
+    assert all(token < 4 for one in few for token in one.tokens)
+    assert all(one.score < 0 for one in [*few, *many])
+    assert len({one.tokens for one in few}) == k
 
 
 def test_places_are_closed_up_where_they_lie() -> None:

@@ -65,7 +65,7 @@ class Cache:
         assert model.decoder is not None
         self.static = static
         self.device = model.embedding.weight.device
-        self.kernels = kernels(model) if static else None
+        self.kernels = kernels_for(model) if static else None
         self.beam, self.places, self.source = beam, places, source
         self.group = model.config.heads // model.config.groups
         self.written = [Kept(self, places) for _ in model.decoder.blocks]
@@ -299,7 +299,7 @@ class Kept:
         return attend_openly(q, k, v, queries, keys, not self.of_source, taps=taps.at("", keys=keys))
 
 
-def kernels(model: Transformer) -> ModuleType | None:
+def kernels_for(model: Transformer) -> ModuleType | None:
     """Those of our own, where they can work with this model's heads."""
     weight, width = model.embedding.weight, model.config.width_of_head
     if not has_kernels(weight) or width < 16 or width & (width - 1):

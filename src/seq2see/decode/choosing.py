@@ -14,7 +14,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from seq2see.decode.kernels import AHEAD
 
 CHUNK = 4096  # logits that one program of the pass looks at
-PART = 256  # of which a beam takes all that are in a few
+PART = 256  # of them; a beam looks into the best few parts
 COLUMNS = 64  # tokens of hypotheses that are carried along together
 
 
@@ -132,7 +132,7 @@ def _branch(
     sentence, slot = tl.program_id(0).to(tl.int64), tl.arange(0, beams)
     real, own = slot < k, sentence * k + slot
     if tl.load(done + sentence):  # it computes idly until the host looks
-        tl.store(chosen + own, end, mask=real)
+        tl.store(chosen + own, slot * 0, mask=real)
         tl.store(parents + own, slot, mask=real)
         return
     at, most_tokens = tl.load(count + sentence), tl.load(limit + sentence)
@@ -145,7 +145,7 @@ def _branch(
 
     # The 2k best: those of the first k that end are finished, and of the others the first k go on.
     zeros, none = tl.zeros([beams], tl.float32), tl.zeros([beams], tl.int64)
-    on_score, on_logprob, on_token, on_parent = zeros, zeros, none, none
+    on_score, on_logprob, on_token, on_parent = zeros - float("inf"), zeros, none, none
     end_score, end_logprob, end_token, end_parent = zeros - float("inf"), zeros, none, none
     going, ended = 0, 0
     divisor = tl.load(divisors + written)
@@ -161,10 +161,11 @@ def _branch(
         end_score, end_logprob = tl.where(to, highest / divisor, end_score), tl.where(to, its_logprob, end_logprob)
         end_token, end_parent = tl.where(to, token, end_token), tl.where(to, parent, end_parent)
         ended += tl.where(ends, 1, 0)
-        to = slot == tl.where(token == end, -1, going)
+        stops = (token == end) | (highest == float("-inf"))  # there may be fewer
+        to = slot == tl.where(stops, -1, going)
         on_score, on_logprob = tl.where(to, highest, on_score), tl.where(to, its_logprob, on_logprob)
         on_token, on_parent = tl.where(to, token, on_token), tl.where(to, parent, on_parent)
-        going += tl.where(token == end, 0, 1)
+        going += tl.where(stops, 0, 1)
 
     # What has just ended joins what had ended before, if it is better.
     kept_score = tl.load(done_scores + own, mask=real, other=float("-inf"))
@@ -233,7 +234,7 @@ def _candidates(
     largest = tl.max(maxima, 1)
     largest = tl.where(largest == float("-inf"), 0.0, largest)
     whole = tl.sum(tl.load(total + here, mask=there, other=0.0) * tl.exp(maxima - largest[:, None]), 1)
-    whole = largest + tl.log(tl.where(row < each, whole, 1.0))
+    whole = largest + tl.log(tl.where(whole > 0.0, whole, 1.0))  # of a row without numbers there is nothing
     before = tl.load(scores + sentence * k + row, mask=row < each, other=0.0)
     best_of = tl.load(best + here, mask=there, other=float("-inf")) - whole[:, None] + before[:, None]
     best_of, place = tl.reshape(best_of, [rows * block]), tl.arange(0, rows * block)

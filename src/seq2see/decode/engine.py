@@ -71,6 +71,11 @@ def _run(
             if short is not None:
                 hypotheses = [_cut(hypotheses[0], short)]
             if done[row] or short is not None:
+                if not hypotheses:
+                    raise UserError(
+                        f"nothing can be written for sentence {requests[running[row]].number + 1}: no token has a "
+                        "probability, as where numbers in the model have overflowed"
+                    )
                 yield running[row], hypotheses
                 leaving.append(row)
         for origin, row in session.leave(leaving) if leaving else []:

@@ -109,7 +109,7 @@ def _look(
 
 
 def rearrange(keys: Tensor, values: Tensor, index: Tensor, first: int) -> None:
-    """What lies at places index[s] of a sentence moves to those that begin at `first`. It moves forward, never back."""
+    """What lies at places index[s] of a sentence moves to those that begin at `first`: what is seen moves down, never up."""
     _, groups, _, width = keys.shape
     _rearrange[(len(index), groups, 2)](
         keys, values, index, first, index.shape[1], keys.stride(0), keys.stride(1), index.stride(0), width=width,

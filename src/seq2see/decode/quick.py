@@ -1,4 +1,4 @@
-"""Parts of a block in fewer kernels, for decoding on a GPU. Each is the part itself, which runs as ever where somebody listens,
+"""Parts of a model in fewer kernels, for decoding on a GPU. Each is the part itself, which runs as ever where somebody listens,
 gradients are wanted, or precisions are mixed.
 """
 

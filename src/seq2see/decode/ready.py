@@ -41,7 +41,7 @@ def ready(model: Network) -> Network:
 
 
 def has_kernels(x: Tensor) -> bool:
-    """Whether `decode/kernels.py` can work where this lies, in its precision."""
+    """Whether kernels of our own can work where this lies, in its precision."""
     return x.is_cuda and x.dtype != torch.float64 and find_spec("triton") is not None
 
 
