@@ -34,4 +34,4 @@ def watched(browser: Browser, still: bool = False) -> Iterator[Page]:
     page.on("request", lambda r: None if r.url.startswith(local) else complaints.append(r.url))
     yield page
     context.close()
-    assert not complaints
+    assert not complaints, complaints

@@ -57,7 +57,7 @@ def test_output_follows_the_typing(page: Page, address: str) -> None:
     model = seq2see.load()
     page.get_by_label("Text to translate").fill("How are you?")
     (expected,) = model.translate(["How are you?"])
-    page.wait_for_function("t => document.querySelector('[data-output]').dataset.output === t", arg=expected)
+    page.wait_for_function("t => document.querySelector('[data-output]')?.dataset.output === t", arg=expected)
     assert page.locator(".output").inner_text() == expected
     assert "text=How+are+you" in page.evaluate("new Promise(r => setTimeout(() => r(location.hash), 300))")
     taken = page.evaluate(

@@ -113,7 +113,7 @@ def test_interventions_act_together_from_the_address_alone_and_each_can_be_remov
     listed = tab.get_by_role("list", name="interventions").get_by_role("listitem")
     assert listed.count() == 4
     listed.first.get_by_role("button").click()
-    tab.wait_for_function("t => document.querySelector('[data-after]').dataset.after !== t", arg=output)
+    tab.wait_for_function("t => (document.querySelector('[data-after]')?.dataset.after ?? t) !== t", arg=output)
     assert after(tab) == explain(model, TEXT, interventions=reached[1:]).output
     tab.get_by_role("button", name="remove all").click()
     assert "reach" not in hash_of(tab)
@@ -170,7 +170,7 @@ def test_replay_shows_the_translation_a_head_and_the_loss_at_every_snapshot(tab:
         nearest = min(logged, key=lambda known: (abs(known - step), known))
         assert loss == pytest.approx(logged[nearest])
         weights = e.trace["decoder.1.cross.weights", 0][2]
-        tab.wait_for_function("n => document.querySelector('[role=grid]').ariaRowCount == n", arg=len(weights))
+        tab.wait_for_function("n => document.querySelector('[role=grid]')?.ariaRowCount == n", arg=len(weights))
         shown = cells(tab, "decoder.1.cross.weights head 2")
         assert [figure(text) for text in shown.values()] == pytest.approx(weights.flatten().tolist(), abs=6e-5)
         assert f"snapshot={step}" in hash_of(tab)
@@ -231,7 +231,7 @@ def test_two_sentences_and_two_models_side_by_side(tab: Page, address: str, mode
     earlier = explain(seq2see.load(step=step), TEXT, search=Search())
     tab.get_by_text(f"bundled at step {step}").wait_for()
     less = before.trace["encoder.0.self.weights", 0][0] - earlier.trace["encoder.0.self.weights", 0][0]
-    tab.wait_for_function("t => document.querySelector('[data-side=\"1\"]').innerText.includes(t)", arg=earlier.output)
+    tab.wait_for_function("t => document.querySelector('[data-side=\"1\"]')?.innerText.includes(t)", arg=earlier.output)
     shown = cells(tab, "encoder.0.self.weights head 0 less encoder.0.self.weights head 0")
     assert [figure(text) for text in shown.values()] == pytest.approx(less.flatten().tolist(), abs=6e-5)
 
