@@ -9,9 +9,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from seq2see.decode.kernels import AHEAD
+from seq2see.decode.kernels import AHEAD, in_turn
 
 CHUNK = 4096  # logits that one program of the pass looks at
 PART = 256  # of them; a beam looks into the best few parts
@@ -74,9 +73,7 @@ def _search(
     logits, banned, most, total, best, index, width, logits_row, parts, bans: tl.constexpr, part: tl.constexpr,
     some: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
+    in_turn(ahead)
     row, which = tl.program_id(0).to(tl.int64), tl.program_id(1) * some + tl.arange(0, some)
     at = which[:, None] * part + tl.arange(0, part)[None, :]
     x = tl.load(logits + row * logits_row + at, mask=at < width, other=float("-inf")).to(tl.float32)
@@ -98,9 +95,7 @@ def _pick(
     most, total, best, index, tokens, logprobs, count, limit, done, chosen, end, tokens_row, logprobs_row, parts,
     block: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
+    in_turn(ahead)
     row, part = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     there, real = row * parts + part, part < parts
     maxima = tl.load(most + there, mask=real, other=float("-inf"))
@@ -126,9 +121,7 @@ def _branch(
     rows: tl.constexpr, part: tl.constexpr, block: tl.constexpr, columns: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
     """One sentence. It has k hypotheses, of which `each` have logits: one at the start, later all."""
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
+    in_turn(ahead)
     sentence, slot = tl.program_id(0).to(tl.int64), tl.arange(0, beams)
     real, own = slot < k, sentence * k + slot
     if tl.load(done + sentence):  # it computes idly until the host looks

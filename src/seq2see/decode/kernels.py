@@ -21,6 +21,15 @@ _CAPABILITIES = [torch.cuda.get_device_capability(number) for number in range(to
 _CAN_OVERLAP = torch.version.hip is None and min(_CAPABILITIES, default=(0, 0)) >= (9, 0)
 AHEAD: dict[str, Any] = {"ahead": True, "launch_pdl": True} if _CAN_OVERLAP else {"ahead": False}
 
+
+@triton.jit
+def in_turn(ahead: tl.constexpr):
+    """The next kernel may start, and this one waits until the one before is done."""
+    if ahead:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
 PLACES = 64  # that are looked at together, or twice as many where there are too few programs to keep a GPU busy
 BUSY = 128  # programs
 
@@ -56,9 +65,7 @@ def _look(
     writes: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
     """One sentence and one head of keys: its rows are its hypotheses, each with the group of heads that share the key."""
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
+    in_turn(ahead)
     sentence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = tl.arange(0, rows)
     real = row < beam * group
@@ -161,9 +168,7 @@ def _add_and_norm(
     x, y, weight, bias, out, kept, x_row, y_row, width, epsilon, adds: tl.constexpr, keeps_sum: tl.constexpr,
     biased: tl.constexpr, block: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
+    in_turn(ahead)
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     inside = column < width
     total = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
@@ -225,9 +230,7 @@ def _linear(
     weights = tl.load(
         weight + output[:, None] * weight_row + place[None, :], mask=wanted[:, None] & inside[None, :], other=0.0
     )
-    if ahead:
-        gdc_launch_dependents()
-        gdc_wait()
+    in_turn(ahead)
     given = tl.load(x + row[:, None] * x_row + place[None, :], mask=there, other=0.0).to(tl.float32)
     if adds:
         given += tl.load(y + row[:, None] * y_row + place[None, :], mask=there, other=0.0).to(tl.float32)

@@ -7,7 +7,9 @@ another, and what one row computes never depends on the others.
 Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N new tokens at most.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, TypedDict
 
 import torch
@@ -228,12 +230,13 @@ class Beam:
         self.done_count = banned.new_zeros(rows, k)  # 0: there is none
         self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
-        self.divisors = search.divisor(torch.arange(longest + 1.0, device=device))  # of each length
-        self.branch = None
+        self.branch: Callable[..., tuple[Tensor, Tensor]] | None = None
         if has_kernels(banned) and k <= FEW_BEAMS:
             from seq2see.decode.choosing import branch
 
-            self.branch = branch
+            divisors = search.divisor(torch.arange(longest + 1.0, device=device))  # of each length
+            early = search.early_stopping is True
+            self.branch = partial(branch, divisors=divisors, end=end, early=early, hopeful=self._hopeful)
 
     def _tables(self) -> tuple[Tensor, ...]:
         return (
@@ -247,10 +250,7 @@ class Beam:
 
     def choose(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
         if self.branch is not None:
-            return self.branch(
-                logits, self.banned, [table[rows] for table in self._tables()], self.divisors, self.end,
-                early=self.search.early_stopping is True, hopeful=self._hopeful,
-            )  # fmt: skip
+            return self.branch(logits, self.banned, [table[rows] for table in self._tables()])
         k, size = self.k, rows.stop - rows.start
         each = len(logits) // size  # hypotheses that the logits are of: 1 at the start, then k
         all_of_them = logits.log_softmax(-1, torch.float32)
