@@ -89,6 +89,8 @@ def test_a_translation_does_not_depend_on_its_batch(name: str, beam: int) -> Non
     alone = [translations(m, [source], WORDS, options)[0] for source in sources]
     for budget in (10_000, 400):  # all at once; a few rows that are filled again and again
         together = translations(m, sources, WORDS, options, budget=budget)
+        changed = sum(ones[0].tokens != others[0].tokens for ones, others in zip(alone, together, strict=True))
+        assert changed <= 1  # of 40: even between tokens that are as good as equal, choices hardly change
         for source, ones, others in zip(sources, alone, together, strict=True):
             assert not differ(m, source, ones[0], others[0])
             for one, other in zip(ones, others, strict=True):
