@@ -7,7 +7,7 @@ READY := .venv/.ready
 FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
-PAGE := src/seq2see/serve/page/index.html
+PAGE := src/seq2see/serve/static_files/index.html
 
 .PHONY: setup page demo test lint format types parity bench clean
 
@@ -36,6 +36,7 @@ test: lint types
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 types: setup
 	$(BIN)/mypy

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from seq2see.text.batches import Batches, PairBatches, TextBatches
-from seq2see.text.sampling import Dropout
+from seq2see.text.bpe_dropout import Dropout
 from seq2see.text.store import Store, store_pairs, store_texts
 from seq2see.text.tokenizer import Tokenizer
 

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from seq2see.decode.engine import search
-from seq2see.decode.ready import ready
+from seq2see.decode.optimize import ready
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, Vocabulary
 from seq2see.exchange.huggingface import from_huggingface

@@ -22,11 +22,11 @@ from random import Random
 
 import torch
 
+from seq2see.api import Model, load
 from seq2see.config import DataConfig
-from seq2see.directory import Model, load
-from seq2see.evaluate.scores import bleu_and_chrf, score
-from seq2see.look.plots import pyplot, save
-from seq2see.model.structure import structure
+from seq2see.inspect.plots import pyplot, save
+from seq2see.metrics.translation import bleu_and_chrf, score
+from seq2see.model.summary import structure
 from seq2see.text.corpus import parallel
 from seq2see.train import run
 

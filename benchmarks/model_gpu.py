@@ -19,7 +19,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.model.layout import Layout, Packed
+from seq2see.layout import Layout, Packed
 from seq2see.model.transformer import Transformer
 from seq2see.presets import preset
 

@@ -26,7 +26,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.text.batches import PairBatches
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World
-from seq2see.train.prepare import Prepared, prepare_translation, with_vocabularies
+from seq2see.train.prepare_data import Prepared, prepare_translation, with_vocabularies
 
 SENTENCES = 64  # in one of their batches
 SETTINGS = [

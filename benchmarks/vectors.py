@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2see.course.vectors import Vectors, Word2Vec, fit_word2vec
+from seq2see.course.vectors.word_counts import split
 from seq2see.text.corpus import plain
-from seq2see.vectors import Vectors, Word2Vec, fit_word2vec
-from seq2see.vectors.reading import split
 
 try:
     from gensim.models import Word2Vec as Gensim

@@ -16,11 +16,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from seq2see.compact import compact
+from seq2see.api import load
 from seq2see.config import DataConfig
+from seq2see.course.grammar import sample, write
 from seq2see.demo import SETTINGS, judged
-from seq2see.directory import BUNDLED, load, save_weights, snapshot_file, snapshots
-from seq2see.text.sample import sample, write
+from seq2see.directory import BUNDLED, save_weights, snapshot_file, snapshots
+from seq2see.quantize import compact
 from seq2see.train.run import train
 
 MODEL_BYTES, SNAPSHOT_BYTES = 3_000_000, 4_000_000

@@ -15,12 +15,13 @@ from torch.nn import functional as F
 
 import seq2see
 from seq2see import Packed, Where, intervene, patching, trace, without
-from seq2see.directory import BUNDLED, Model
-from seq2see.evaluate.alignments import Gold, GoldPairs, alignment_scores
+from seq2see.api import Model
+from seq2see.course.grammar import Pair, sample
+from seq2see.directory import BUNDLED
 from seq2see.evaluate.translation import alignment_by_view
-from seq2see.look.alignment import align_by, best_heads
-from seq2see.text.sample import Pair, sample
-from seq2see.text.words import marks_apart
+from seq2see.inspect.alignment import align_by, best_heads
+from seq2see.metrics.alignment import Gold, GoldPairs, alignment_scores
+from seq2see.text.word_spans import marks_apart
 
 Batch = tuple[Packed, Packed, torch.Tensor]
 
@@ -46,16 +47,16 @@ def main() -> None:
     print(f"ln P of a sentence {whole:.2f}")
     for layer in range(model.config.model.decoder_layers):
         place = f"decoder.{layer}.cross"
-        with torch.no_grad(), trace(model.transformer, only=f"{place}.heads") as t:
-            model.transformer(*other[:2])
+        with torch.no_grad(), trace(model.network, only=f"{place}.heads") as t:
+            model.network(*other[:2])
         mean = t[f"{place}.heads"].mean(0)
         for head in range(model.config.model.heads):
-            with intervene(model.transformer, without(place, head)):
+            with intervene(model.network, without(place, head)):
                 zero = whole - logprob(model, batch)
-            with intervene(model.transformer, patching(f"{place}.heads", mean, Where(head=head))):
+            with intervene(model.network, patching(f"{place}.heads", mean, Where(head=head))):
                 steady = whole - logprob(model, batch)
             print(f"{place}:{head} lost {zero:.2f} by zeros, {steady:.2f} by its mean", flush=True)
-        with intervene(model.transformer, *(without(place, head) for head in range(model.config.model.heads))):
+        with intervene(model.network, *(without(place, head) for head in range(model.config.model.heads))):
             print(f"{place}, all heads: lost {whole - logprob(model, batch):.2f} by zeros")
 
 
@@ -77,7 +78,7 @@ def packed(model: Model, pairs: list[Pair]) -> Batch:
 @torch.no_grad()
 def logprob(model: Model, batch: Batch) -> float:
     source, target, following = batch
-    logits = model.transformer(source, target)
+    logits = model.network(source, target)
     return -float(F.cross_entropy(logits, following, reduction="sum")) / len(source.layout)
 
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from seq2see.directory import BUNDLED
-from seq2see.serve.page import FOLDER
+from seq2see.serve.static_files import FOLDER
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NEEDED = [

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import torch
 
+from seq2see.api import Model
 from seq2see.config import Config, ModelConfig, TextConfig
-from seq2see.decode.ready import ready
-from seq2see.directory import Model, save_config, save_tokenizers, save_weights
-from seq2see.model.kinds import kind_of
+from seq2see.decode.optimize import ready
+from seq2see.directory import save_config, save_tokenizers, save_weights
+from seq2see.model.registry import kind_of
 from seq2see.text.tokenizer import Tokenizer
 
 TINY = ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16, dropout=0.0)
@@ -27,5 +28,5 @@ def save(model: Model, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     save_config(folder, model.config)
     save_tokenizers(folder, model.tokenizers)
-    save_weights(folder / "model.safetensors", model.transformer.state_dict())
+    save_weights(folder / "model.safetensors", model.network.state_dict())
     return folder

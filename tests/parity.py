@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers.models.llama import modeling_llama
 
 from seq2see.exchange.huggingface import from_huggingface
-from seq2see.look.trace import trace
-from seq2see.model.layout import Packed
+from seq2see.inspect.trace import trace
+from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 
 transformers.logging.set_verbosity_error()

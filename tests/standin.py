@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
+from seq2see.api import Model
 from seq2see.config import Config, ModelConfig
-from seq2see.directory import Model
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.translate.notes import Notes
+from seq2see.translate.notices import Notes
 from seq2see.translate.translator import Translator
 
 WORDS = Tokenizer.train(["The boy drinks tea. मैं चाय पीता हूँ।"] * 10, vocabulary=300)

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see.directory import Model
+from seq2see.api import Model
 from seq2see.errors import UserError
-from seq2see.evaluate.alignments import Gold, GoldPairs, alignment_scores, read_gold
-from seq2see.look.alignment import View, align, align_by, all_views
-from seq2see.look.intervene import Where, attending, intervene
-from seq2see.look.trace import trace
-from seq2see.model.layout import Packed
-from seq2see.text.pieces import Piece
-from seq2see.text.words import marks_apart, spaced, words
+from seq2see.inspect.alignment import View, align, align_by, all_views
+from seq2see.inspect.interventions import Where, attending, intervene
+from seq2see.inspect.trace import trace
+from seq2see.layout import Packed
+from seq2see.metrics.alignment import Gold, GoldPairs, alignment_scores, read_gold
+from seq2see.text.token_spans import Piece
+from seq2see.text.word_spans import marks_apart, spaced, words
 from tests.models import tiny_model
 
 PAIRS = [
@@ -49,11 +49,11 @@ def test_words_are_aligned_by_where_the_rows_that_predict_them_look(model: Model
         wanted = None if word is None else meant[word]
         looked = [k for k, other in enumerate(pieces[0]) if _word_of(source, other) == wanted]
         forced[row, looked] = 1 / len(looked)
-    with intervene(model.transformer, attending("decoder.1.cross", forced)):
+    with intervene(model.network, attending("decoder.1.cross", forced)):
         assert align(model, [PAIRS[1]]) == [sorted((i, j) for j, i in enumerate(meant))]
         read = align_by(model, [PAIRS[1]], [View(-1)], row="reading")[0]
         assert read != align(model, [PAIRS[1]])
-    with intervene(model.transformer, attending("decoder.0.cross", forced, where=Where(head=1))):
+    with intervene(model.network, attending("decoder.0.cross", forced, where=Where(head=1))):
         assert align(model, [PAIRS[1]], layer=0, head=1) == [sorted((i, j) for j, i in enumerate(meant))]
         assert align(model, [PAIRS[1]], layer=0, head=0) != align(model, [PAIRS[1]], layer=0, head=1)
 
@@ -70,8 +70,8 @@ def test_pieces_add_up_to_source_words_and_average_over_target_words(model: Mode
     pieces = [tokenizer.pieces(text) for tokenizer, text in zip(model.tokenizers, (source, target), strict=True)]
     start, end = model.tokenizers[1].start, model.tokenizers[0].end
     inputs = Packed.of([[*(p.id for p in pieces[0]), end]]), Packed.of([[start, *(p.id for p in pieces[1])]])
-    with torch.no_grad(), trace(model.transformer) as t:
-        model.transformer(*inputs)
+    with torch.no_grad(), trace(model.network) as t:
+        model.network(*inputs)
     weights = t["decoder.0.cross.weights", 0].mean(0)
     wanted = []
     for j in range(len(words(target))):
@@ -91,7 +91,7 @@ def test_many_at_a_time_are_aligned_as_one_by_one(model: Model, monkeypatch: pyt
     assert len(views) == 2 * (1 + 2)
     one_by_one = [align_by(model, [pair], views) for pair in PAIRS]
     for tokens in (2000, 60):
-        monkeypatch.setattr("seq2see.look.alignment.TOKENS", tokens)
+        monkeypatch.setattr("seq2see.inspect.alignment.TOKENS", tokens)
         together = align_by(model, PAIRS, views)
         assert [[view[i] for view in together] for i in range(len(PAIRS))] == [[v[0] for v in a] for a in one_by_one]
     assert together[0][4] == together[0][5] == []  # one side has no word

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attend, attend_in_columns, attend_openly, visible
-from seq2see.model.layout import Layout, Packed
 
 Attend = Callable[..., Tensor]
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.model.layout import Layout
+from seq2see.layout import Layout
 from seq2see.model.transformer import Transformer
+from seq2see.text.batch_plan import Budget, plan
 from seq2see.text.batches import IGNORED, Batch, PairBatches, Sequences, Shape, TensorBatch, TextBatches, _filled_up
-from seq2see.text.packing import Budget, plan
 from seq2see.text.store import Side, Store, store_pairs, store_texts
 from seq2see.text.tokenizer import Tokenizer
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import seq2see
-from seq2see.compact import compact, expand
+from seq2see.api import Model, load
+from seq2see.course.grammar import Sample, sample
 from seq2see.demo import NOTES, judged
-from seq2see.directory import BUNDLED, Model, load, save_weights, snapshots
+from seq2see.directory import BUNDLED, save_weights, snapshots
 from seq2see.errors import UserError
-from seq2see.text.sample import Sample, sample
+from seq2see.quantize import compact, expand
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_it_translates_combinations_that_it_never_saw(model: Model, corpus: Samp
 
 def test_its_training_can_be_replayed(model: Model) -> None:
     """The later the snapshot, the better it likes the right translation."""
-    from seq2see.model.layout import Packed
+    from seq2see.layout import Packed
 
     source, target = model.tokenizers
     words = target.encode("मुझे आइसक्रीम खाना पसंद है")
@@ -59,7 +60,7 @@ def test_its_training_can_be_replayed(model: Model) -> None:
     for step in (*steps, None):
         then = load(step=step)
         with torch.no_grad():
-            logits = then.transformer(read, Packed.of([[target.start, *words]]))
+            logits = then.network(read, Packed.of([[target.start, *words]]))
         losses.append(float(torch.nn.functional.cross_entropy(logits, torch.tensor([*words, target.end]))))
     assert losses[-1] < 0.5 < 2 < losses[0]
     assert sum(later < earlier for earlier, later in pairwise(losses)) >= len(losses) - 2

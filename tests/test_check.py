@@ -15,13 +15,13 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from seq2see.cli.check import check
-from seq2see.cli.corpora import Spread, spread
-from seq2see.cli.report import shorten, shown
+from seq2see.cli.corpus_options import Spread, spread
+from seq2see.cli.data_report import shorten, shown
 from seq2see.errors import UserError
+from seq2see.text.check.documents import check_documents
 from seq2see.text.check.drift import Signatures, first_drift
 from seq2see.text.check.fix import write_clean_pairs, write_clean_text
 from seq2see.text.check.pairs import Settings, check_pairs
-from seq2see.text.check.plain import check_documents
 from seq2see.text.check.report import Finding, Kind, Report, summary, to_json
 from seq2see.text.check.scripts import SCRIPTS, count_letters
 from seq2see.text.corpus import Pairs, jsonl, parallel, plain, po, table

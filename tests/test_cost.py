@@ -11,12 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
-from seq2see.look.trace import trace
-from seq2see.model.layout import Packed
+from seq2see.inspect.trace import trace
+from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.presets import configuration
 from seq2see.text.batches import IGNORED, Batch, Sequences
-from seq2see.train.cost import BYTES_A_WEIGHT, _bytes_a_token, fewest_micro_batches, operations
+from seq2see.train.estimates import BYTES_A_WEIGHT, _bytes_a_token, fewest_micro_batches, operations
 from seq2see.train.loss import loss
 
 SMALL = ModelConfig(vocabulary=50, width=16, heads=4, encoder_layers=2, decoder_layers=3, feed_forward=24, dropout=0)

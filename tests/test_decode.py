@@ -18,7 +18,7 @@ from seq2see.decode.search import Beam, Hypothesis, Search, largest
 from seq2see.decode.session import Manner, Request, Vocabulary
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
-from seq2see.look.intervene import (
+from seq2see.inspect.interventions import (
     Intervention,
     Where,
     attending,
@@ -28,7 +28,7 @@ from seq2see.look.intervene import (
     scaling,
     without,
 )
-from seq2see.model.layout import Packed
+from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from tests.decoders import END, START, TRANSLATORS, WORDS, WRITER, model, sentences
 from tests.parity import gpt2, llama, marian, padded

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from seq2see.errors import UserError
 from seq2see.text.formats.lines import STRICT
 from seq2see.text.formats.po import Po
-from seq2see.translate import document
+from seq2see.translate import documents
 from seq2see.translate.placeholders import MARKDOWN, PLACEHOLDER, harmed
 from seq2see.translate.slots import Slot, rebuild
 from tests.standin import same, told, translator
@@ -62,7 +62,7 @@ LINE = st.sampled_from([*LINES.split("\n"), "\tcode", "a hard  ", "* "])
 
 
 def again(name: str, text: str, everything: bool = True) -> str:
-    parts = document.read(Path(name), text, everything)
+    parts = documents.read(Path(name), text, everything)
     return rebuild(parts, [part.source for part in parts if isinstance(part, Slot)])
 
 
@@ -75,7 +75,7 @@ def again(name: str, text: str, everything: bool = True) -> str:
 def test_markdown_translated_by_itself_is_itself(lines: list[str], end: str, last: bool) -> None:
     text = end.join(lines) + end * last
     assert again("a.md", text) == text
-    parts = document.read(Path("a.md"), text)
+    parts = documents.read(Path("a.md"), text)
     sources = [part.source for part in parts if isinstance(part, Slot)]
     assert rebuild(parts, translator(same, keep=MARKDOWN).translate(sources, sources)) == text
 
@@ -147,7 +147,7 @@ msgstr ""
 
 def translated_file(path: Path, says: Callable[[str], str], everything: bool = False) -> str:
     watch = lambda what, size: lambda count: None  # noqa: E731
-    return document.translate(path, translator(says), everything, watch).decode()
+    return documents.translate(path, translator(says), everything, watch).decode()
 
 
 def test_po_gets_translations_where_there_are_none_and_nothing_else_changes(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_bytes_that_are_not_utf8_stay_outside_the_text_of_a_document(tmp_path: P
     path = tmp_path / "a.md"
     path.write_bytes(b"```\n\xff\xfe\n```\nab \xff cd\n")
     watch = lambda what, size: lambda count: None  # noqa: E731
-    out = document.translate(path, translator(str.upper), False, watch)
+    out = documents.translate(path, translator(str.upper), False, watch)
     assert out == b"```\n\xff\xfe\n```\nAB \xef\xbf\xbd CD\n"
     assert told == [f"{path}, line 4: bytes that are not UTF-8, replaced by U+FFFD"]
 

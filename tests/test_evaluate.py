@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from seq2see.api import Model
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TextConfig
-from seq2see.directory import Model
 from seq2see.errors import UserError
-from seq2see.evaluate.bands import by_frequency, by_length, words_by
-from seq2see.evaluate.language import evaluate_text, windows
-from seq2see.evaluate.scores import all_metrics, score
+from seq2see.evaluate.breakdown import by_frequency, by_length, words_by
+from seq2see.evaluate.language_model import evaluate_text, windows
 from seq2see.evaluate.translation import exact_match
-from seq2see.model.layout import Packed
+from seq2see.layout import Packed
+from seq2see.metrics.translation import all_metrics, score
 from seq2see.text.corpus import plain
 from tests.corpora import THREAD, WORDS
 from tests.models import save, tiny_model
@@ -247,7 +247,7 @@ def test_perplexity_is_that_of_each_token_after_its_context(tmp_path: Path, with
 @torch.no_grad()
 def _alone(model: Model, inputs: Sequence[int], targets: Sequence[int], i: int) -> float:
     """−ln p of token i after nothing but the token before it."""
-    return -float(model.transformer(Packed.of([[inputs[i]]]))[0].log_softmax(-1)[targets[i]])
+    return -float(model.network(Packed.of([[inputs[i]]]))[0].log_softmax(-1)[targets[i]])
 
 
 @torch.no_grad()
@@ -258,7 +258,7 @@ def _loss(model: Model, inputs: Sequence[int], targets: Sequence[int], i: int, s
         end += stride
     end = min(end, len(inputs))
     begin = max(0, end - 8)
-    logits = model.transformer(Packed.of([inputs[begin : i + 1]]))
+    logits = model.network(Packed.of([inputs[begin : i + 1]]))
     return -float(logits[-1].log_softmax(-1)[targets[i]])
 
 

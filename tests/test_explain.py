@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from seq2see.api import Model
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.decode.search import Search
-from seq2see.directory import Model
 from seq2see.errors import UsageError, UserError
-from seq2see.evaluate.alignments import Gold, GoldPairs, alignment_scores
-from seq2see.look.alignment import View, align, best_heads, word_alignment
-from seq2see.look.changes import changes
-from seq2see.look.contributions import contributions
-from seq2see.look.explain import Explanation, again, beam_at
-from seq2see.look.flow import ablations, attentions, entropies, rollout, weights
-from seq2see.look.intervene import Where, patching, scaling, without
-from seq2see.look.lens import alternatives, lens
-from seq2see.look.similarity import senses, similarities
-from seq2see.text.words import marks_apart
+from seq2see.inspect.alignment import View, align, best_heads, word_alignment
+from seq2see.inspect.attention_flow import ablations, attentions, entropies, rollout, weights
+from seq2see.inspect.comparison import changes
+from seq2see.inspect.explain import Explanation, again, beam_at
+from seq2see.inspect.interventions import Where, patching, scaling, without
+from seq2see.inspect.logit_attribution import contributions
+from seq2see.inspect.logit_lens import alternatives, lens
+from seq2see.inspect.token_similarity import senses, similarities
+from seq2see.metrics.alignment import Gold, GoldPairs, alignment_scores
+from seq2see.text.word_spans import marks_apart
 from tests.by_hand import ByHand, softmax
 from tests.models import tiny_model
 
@@ -35,7 +35,7 @@ def made(model: ModelConfig, text: TextConfig = WORDS) -> Model:
     found = tiny_model(TEXTS, model, text)
     torch.manual_seed(1)
     with torch.no_grad():
-        for parameter in found.transformer.parameters():
+        for parameter in found.network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return found
 
@@ -51,7 +51,7 @@ def e(model: Model) -> Explanation:
 
 
 def by_hand(e: Explanation, off: tuple[str, int] | None = None) -> tuple[ByHand, np.ndarray]:
-    raw = {name: value.double().numpy() for name, value in e.model.transformer.state_dict().items()}
+    raw = {name: value.double().numpy() for name, value in e.model.network.state_dict().items()}
     hand = ByHand(e.model.config.model, raw, off)
     return hand, hand.run(list(e.source_ids), list(e.read_ids))
 
@@ -268,7 +268,7 @@ def test_a_word_parts_from_itself_above_the_embedding(model: Model) -> None:
     assert found.sentences == tuple(sentences[:2])
     assert found.places[:2] == ("encoder.embedded", "encoder.input") and found.vectors.shape[1:] == (2, 16)
     id = model.tokenizers[0].encode("tea")[0]
-    close(found.static, model.transformer.embedding.weight[id].detach() * 4)
+    close(found.static, model.network.embedding.weight[id].detach() * 4)
     close(found.cosines[0], np.ones((2, 2)))
     close(found.to_static[0], [1, 1])
     e = model.explain(sentences[0], target="")
@@ -278,7 +278,7 @@ def test_a_word_parts_from_itself_above_the_embedding(model: Model) -> None:
     with pytest.raises(UserError, match="no word of the 3 sentences"):
         senses(model, "coffee", sentences)
     speaker = made(LANGUAGE)
-    close(senses(speaker, "tea", sentences).vectors[0, 1], speaker.transformer.embedding.weight[id].detach() * 4)
+    close(senses(speaker, "tea", sentences).vectors[0, 1], speaker.network.embedding.weight[id].detach() * 4)
 
 
 def test_words_of_an_explanation_are_aligned_as_the_pair_would_be() -> None:

@@ -11,19 +11,20 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+from seq2see.api import Model
 from seq2see.cli import app
 from seq2see.config import ModelConfig, TextConfig
-from seq2see.directory import BUNDLED, Model
+from seq2see.course.lessons.pictures import heat, panels
+from seq2see.course.lessons.pictures import save as save_lesson
+from seq2see.directory import BUNDLED
 from seq2see.errors import UsageError
-from seq2see.lessons.pictures import heat, panels
-from seq2see.lessons.pictures import save as save_lesson
-from seq2see.look import plots
-from seq2see.look.alignment import word_alignment
-from seq2see.look.explain import Explanation
-from seq2see.look.flow import attentions, weights
-from seq2see.look.pictures import draw_attention, steady
-from seq2see.look.tables import AttentionTable, all_heads, attention_name, attention_table
-from seq2see.look.trace import Trace
+from seq2see.inspect import plots
+from seq2see.inspect.alignment import word_alignment
+from seq2see.inspect.attention_flow import attentions, weights
+from seq2see.inspect.attention_tables import AttentionTable, all_heads, attention_name, attention_table
+from seq2see.inspect.explain import Explanation
+from seq2see.inspect.terminal import draw_attention, steady
+from seq2see.inspect.trace import Trace
 from tests.models import save, tiny_model
 from tests.test_docs import blocks
 

@@ -7,13 +7,13 @@ import torch
 
 from seq2see.config import ModelConfig, Shape
 from seq2see.decode.engine import search
-from seq2see.decode.ready import ready
+from seq2see.decode.optimize import ready
 from seq2see.decode.search import Beam, Search
 from seq2see.decode.session import Request, Vocabulary
-from seq2see.look.intervene import intervene, without
-from seq2see.look.trace import trace
+from seq2see.inspect.interventions import intervene, without
+from seq2see.inspect.trace import trace
+from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attend, attend_openly
-from seq2see.model.layout import Layout, Packed
 from seq2see.model.transformer import Transformer
 from tests import decoders
 
@@ -182,7 +182,7 @@ LATER: dict[str, Any] = {"norm_first": True, "activation": "gelu-tanh", "positio
     "options", [{}, {"norm_first": True}, {**LATER, "bias": "nowhere"}, {**LATER, "bias": "attention"}]
 )
 def test_rows_pass_through_quick_blocks(shape: Shape, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from seq2see.decode.quick import QuickBlock
+    from seq2see.decode.fused_modules import QuickBlock
 
     fused, into = 0, QuickBlock._into
 
@@ -342,7 +342,7 @@ def test_logits_of_an_odd_vocabulary(vocabulary: int, biased: bool, tied: bool) 
 
 
 def test_two_kernels_pick_a_token_and_write_it_down() -> None:
-    from seq2see.decode.choosing import pick
+    from seq2see.decode.select_kernels import pick
 
     torch.manual_seed(0)
     rows, width, end = 5, 9000, 7

@@ -10,7 +10,7 @@ import transformers
 
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
-from seq2see.model.layout import Packed
+from seq2see.layout import Packed
 from tests.parity import CASES, SOURCES, TARGETS, Case, bert, gpt2, llama, marian, padded, shaken
 
 

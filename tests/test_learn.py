@@ -14,14 +14,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from seq2see import lessons
 from seq2see.config import ModelConfig
-from seq2see.lessons import LESSONS
-from seq2see.lessons.measures import DOCUMENT
-from seq2see.lessons.telling import plain
-from seq2see.lessons.training import before_each_step
+from seq2see.course import lessons
+from seq2see.course.lessons import LESSONS
+from seq2see.course.lessons.measures import DOCUMENT
+from seq2see.course.lessons.render import plain
+from seq2see.course.lessons.training import before_each_step
 from seq2see.serve.app import create
-from seq2see.serve.learn import told
+from seq2see.serve.lessons import told
 from tests.browser import NEEDED, watched
 from tests.models import save, tiny_model
 from tests.test_serve import TEXTS, WRITER, post, problem, serving

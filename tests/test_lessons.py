@@ -13,13 +13,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from seq2see.cli.lesson import lesson
+from seq2see.course.lessons import LESSONS, leak, order, saturation
+from seq2see.course.lessons.render import tell
+from seq2see.course.lessons.toy_language import ACTORS, NOTES, language
+from seq2see.course.lessons.without_mask import Leak
+from seq2see.course.lessons.without_positions import Order
+from seq2see.course.lessons.without_scaling import Saturation
 from seq2see.errors import UsageError, UserError
-from seq2see.lessons import LESSONS, leak, order, saturation
-from seq2see.lessons.language import ACTORS, NOTES, language
-from seq2see.lessons.telling import tell
-from seq2see.lessons.without_mask import Leak
-from seq2see.lessons.without_positions import Order
-from seq2see.lessons.without_scaling import Saturation
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_lessons_are_listed_in_the_notes_order_without_importing_torch() -> None
     assert len(LESSONS) == 19 and list(LESSONS)[:4] == ["words", "similarity", "context", "lookup"]
     places = [listed.output.index(f"{name} ") for name in LESSONS]
     assert places == sorted(places)
-    code = "import sys, seq2see.cli.lesson, seq2see.lessons; sys.exit('torch' in sys.modules)"
+    code = "import sys, seq2see.cli.lesson, seq2see.course.lessons; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

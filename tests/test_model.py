@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
+from seq2see.layout import Layout, Packed
 from seq2see.model.layers import Block
-from seq2see.model.layout import Layout, Packed
 from seq2see.model.positions import rotate, rotation, sinusoids
 from seq2see.model.taps import NO_TAPS
 from seq2see.model.transformer import Transformer
@@ -265,7 +265,7 @@ LARGER = replace(TINY, vocabulary=2000, width=128, encoder_layers=6, decoder_lay
     replace(preset("gpt2"), vocabulary=2000, width=128, heads=4, feed_forward=256, dropout=0.0),
 ])  # fmt: skip
 def test_a_fresh_model_knows_nothing_and_its_vectors_are_of_unit_size(config: ModelConfig) -> None:
-    from seq2see.look.trace import trace
+    from seq2see.inspect.trace import trace
 
     torch.manual_seed(0)
     m = Transformer(config).eval()

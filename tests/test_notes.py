@@ -16,16 +16,17 @@ from rich.console import Console
 from rich.measure import Measurement
 from typer.testing import CliRunner
 
-from seq2see import lessons
+from seq2see.api import Model
 from seq2see.cli.lesson import lesson
 from seq2see.config import ModelConfig, TextConfig
-from seq2see.directory import BUNDLED, Model
+from seq2see.course import lessons
+from seq2see.course.lessons import LESSONS
+from seq2see.course.lessons.render import Grid, plain, tell
+from seq2see.course.lessons.render import _table as rendered
+from seq2see.course.lessons.wic import _threshold
+from seq2see.course.vectors import Vectors
+from seq2see.directory import BUNDLED
 from seq2see.errors import UsageError, UserError
-from seq2see.lessons import LESSONS
-from seq2see.lessons.telling import Grid, plain, tell
-from seq2see.lessons.telling import _table as rendered
-from seq2see.lessons.wic import _threshold
-from seq2see.vectors import Vectors
 from tests.models import TINY, tiny_model
 
 bundled = pytest.mark.skipif(

@@ -19,10 +19,10 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import seq2see
-from seq2see.look import contributions, flow
-from seq2see.look.explain import Explanation
+from seq2see.inspect import attention_flow, logit_attribution
+from seq2see.inspect.explain import Explanation
 from seq2see.serve.app import create
-from seq2see.serve.page import FOLDER
+from seq2see.serve.static_files import FOLDER
 from seq2see.serve.workers import Limits
 from tests.browser import NEEDED, watched
 from tests.models import TINY, save, tiny_model
@@ -278,9 +278,9 @@ def test_heads_are_sorted_by_what_the_library_finds(page: Page, address: str, ex
     assert order("decoder.1.cross") == list(range(8))
     page.get_by_role("button", name="by entropy").click()
     page.locator("[data-head='decoder.1.cross 7'] .figure").wait_for()
-    assert order("decoder.1.cross") == flow.entropies(explanation)["decoder.1.cross"].argsort().tolist()
+    assert order("decoder.1.cross") == attention_flow.entropies(explanation)["decoder.1.cross"].argsort().tolist()
     page.get_by_role("button", name="by contribution").click()
-    parts = {(part.place, part.head): part.logit for part in contributions.contributions(explanation, 2).parts}
+    parts = {(part.place, part.head): part.logit for part in logit_attribution.contributions(explanation, 2).parts}
     best = sorted(range(8), key=lambda head: -parts["decoder.1.cross", head])
     page.wait_for_function(
         "head => document.querySelectorAll('[data-head^=\"decoder.1.cross \"]')[1].dataset.head.endsWith(` ${head}`)",

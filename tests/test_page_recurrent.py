@@ -9,12 +9,13 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
 
+from seq2see.api import Model
 from seq2see.config import ModelConfig, TextConfig
-from seq2see.directory import Model, save_weights, snapshot_file
-from seq2see.look.explain import Explanation
-from seq2see.look.intervene import Where, scaling, without
+from seq2see.directory import save_weights, snapshot_file
+from seq2see.inspect.explain import Explanation
+from seq2see.inspect.interventions import Where, scaling, without
 from seq2see.serve.app import create
-from seq2see.serve.single import write_page
+from seq2see.serve.static_export import write_page
 from tests.browser import NEEDED, watched
 from tests.models import TINY, save, tiny_model
 from tests.test_page import WORDS, audit_cell, figure, settled, walk_through
@@ -39,7 +40,7 @@ def stirred(name: str) -> Model:
     """Of random weights large enough to matter, the two biases of a gate among them."""
     model = tiny_model(WORDS, KINDS[name], TextConfig(tokenizer="word"))
     with torch.no_grad():
-        for parameter in model.transformer.parameters():
+        for parameter in model.network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
     return model
 
@@ -61,7 +62,7 @@ def address(models: dict[str, Model], tmp_path_factory: pytest.TempPathFactory) 
     for name in ("2014", "2015"):
         earlier = snapshot_file(folder / name, 1)
         earlier.parent.mkdir()
-        save_weights(earlier, {name: weight / 2 for name, weight in models[name].transformer.state_dict().items()})
+        save_weights(earlier, {name: weight / 2 for name, weight in models[name].network.state_dict().items()})
         (folder / name / "log.jsonl").write_text('{"kind": "step", "step": 1, "loss": 5.0}\n', encoding="utf-8")
     with serving(create(folders)) as client:
         yield str(client.base_url)

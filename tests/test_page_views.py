@@ -17,15 +17,16 @@ import pytest
 import torch
 
 import seq2see
+from seq2see.api import Model
 from seq2see.decode.search import Search
-from seq2see.directory import BUNDLED, Model, snapshots
+from seq2see.directory import BUNDLED, snapshots
 from seq2see.errors import UserError
-from seq2see.look.changes import changes
-from seq2see.look.explain import Explanation, again, explain
-from seq2see.look.intervene import Where, attending, attending_uniformly, patching, scaling, without
+from seq2see.inspect.comparison import changes
+from seq2see.inspect.explain import Explanation, again, explain
+from seq2see.inspect.interventions import Where, attending, attending_uniformly, patching, scaling, without
 from seq2see.serve.app import create
-from seq2see.serve.single import embedded, page, write_page
-from seq2see.train.history import History
+from seq2see.serve.static_export import embedded, page, write_page
+from seq2see.train.run_log import History
 from tests.browser import NEEDED, watched
 from tests.test_serve import serving
 
@@ -335,7 +336,7 @@ def test_a_file_is_refused_where_the_page_is_not_built(before: Explanation, tmp_
 
 def test_the_file_needs_no_server_installed(before: Explanation) -> None:
     code = "import sys; sys.modules['fastapi'] = sys.modules['pydantic'] = sys.modules['starlette'] = None; "
-    subprocess.run([sys.executable, "-c", code + "import seq2see.serve.single"], check=True)
+    subprocess.run([sys.executable, "-c", code + "import seq2see.serve.static_export"], check=True)
 
 
 def test_text_cannot_break_out_of_the_file(model: Model, tab: Page, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from torch import Size
 
 from seq2see.config import Config, DataConfig
-from seq2see.train import course, run
+from seq2see.train import run, runner
 from seq2see.train.checkpoint import Checkpoints, read
 from tests.corpora import SMALL, THREAD, phrases
 
@@ -25,8 +25,8 @@ SHARDS = "train.shard=true"
 # The command, but that it reports the loss of every step; that the second process fails; that it takes time to save.
 EVERY_STEP = """
 from seq2see.cli import main
-from seq2see.train import course
-course.REPORT_EVERY = 1
+from seq2see.train import runner
+runner.REPORT_EVERY = 1
 main()
 """
 ONE_FAILS = """
@@ -65,7 +65,7 @@ def alone(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one process."""
     out = tmp_path_factory.mktemp("alone") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "REPORT_EVERY", 1)
+        patch.setattr(runner, "REPORT_EVERY", 1)
         run.train(corpus, out, settings=PLAIN)
     return out
 

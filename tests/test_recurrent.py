@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
+from seq2see.api import load
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainConfig
 from seq2see.decode import engine, session
@@ -17,21 +18,28 @@ from seq2see.decode.engine import search, translations
 from seq2see.decode.int8 import quantised
 from seq2see.decode.search import Search
 from seq2see.decode.session import Manner, Request, Vocabulary
-from seq2see.directory import load
 from seq2see.errors import UserError
-from seq2see.look.alignment import align
-from seq2see.look.contributions import contributions
-from seq2see.look.flow import ablations, rollout
-from seq2see.look.intervene import Intervention, Where, attending, attending_uniformly, intervene, scaling, without
-from seq2see.look.lens import lens
-from seq2see.look.similarity import senses
-from seq2see.look.trace import Trace, tap_names, trace
-from seq2see.model.layout import Layout, Packed
+from seq2see.inspect.alignment import align
+from seq2see.inspect.attention_flow import ablations, rollout
+from seq2see.inspect.interventions import (
+    Intervention,
+    Where,
+    attending,
+    attending_uniformly,
+    intervene,
+    scaling,
+    without,
+)
+from seq2see.inspect.logit_attribution import contributions
+from seq2see.inspect.logit_lens import lens
+from seq2see.inspect.token_similarity import senses
+from seq2see.inspect.trace import Trace, tap_names, trace
+from seq2see.layout import Layout, Packed
 from seq2see.model.recurrent import Recurrent
-from seq2see.model.structure import structure
+from seq2see.model.summary import structure
 from seq2see.presets import preset
 from seq2see.train import run
-from seq2see.train.cost import fewest_micro_batches
+from seq2see.train.estimates import fewest_micro_batches
 from tests.corpora import SMALL, WORDS, phrases
 
 START, END = 1, 2
@@ -309,7 +317,7 @@ def ask(*arguments: str) -> str:
 @pytest.mark.parametrize("name", ["rnn-2014", "rnn-2015"])
 def test_it_learns_phrases(name: str, trained: dict[str, Path]) -> None:
     m = load(trained[name])
-    assert isinstance(m.transformer, Recurrent)
+    assert isinstance(m.network, Recurrent)
     assert m.scores["validation"]["bleu"] > 85
     assert m.translate(["red tea three"], beam=3) == ["लाल चाय तीन"]
 
@@ -348,13 +356,13 @@ def test_the_model_of_2014_says_that_it_has_no_attention(trained: dict[str, Path
     with pytest.raises(UserError, match=r'no tap of this model matches "decoder.0.cross.heads"'):
         m.explain("tea", interventions=[without("decoder.0.cross", 0)])
     with pytest.raises(UserError, match="8-bit decoding is for Transformers"):
-        quantised(m.transformer)
+        quantised(m.network)
 
 
 def test_the_server_shows_the_attention_of_2015_and_refuses_what_is_not_there(trained: dict[str, Path]) -> None:
     pytest.importorskip("pydantic")
-    from seq2see.serve.answers import Answers
-    from seq2see.serve.asked import Explain
+    from seq2see.serve.handlers import Answers
+    from seq2see.serve.requests import Explain
     from seq2see.serve.workers import Clock, Limits
 
     answers, clock = Answers(dict(trained), Limits()), Clock(60)

@@ -13,17 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 from seq2see.cli.data import data_app
+from seq2see.course.grammar import Pair, Sample, english, hindi_clauses, sample, words, write
+from seq2see.course.grammar import morphology as forms
+from seq2see.course.grammar.ambiguities import Reading, every_reading
+from seq2see.course.grammar.copula import BE
+from seq2see.course.grammar.corpus import LONGEST, join, references
+from seq2see.course.grammar.lexicon import Gender, adjectives, noun, nouns, rows, small, verbs, word
+from seq2see.course.grammar.meaning import Clause, Phrase, Quality, Tense
+from seq2see.course.grammar.morphology import Agreement
+from seq2see.course.grammar.noun_phrases import pronoun
+from seq2see.course.grammar.sentences import draw
 from seq2see.errors import UserError
-from seq2see.text.sample import Pair, Sample, english, hindi, sample, words, write
-from seq2see.text.sample import morphology as forms
-from seq2see.text.sample.being import BE
-from seq2see.text.sample.compose import pronoun
-from seq2see.text.sample.corpus import LONGEST, join, references
-from seq2see.text.sample.lexicon import Gender, adjectives, noun, nouns, rows, small, verbs, word
-from seq2see.text.sample.meaning import Clause, Phrase, Quality, Tense
-from seq2see.text.sample.morphology import Agreement
-from seq2see.text.sample.readings import Reading, every_reading
-from seq2see.text.sample.sentences import draw
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_english_plurals_and_comparatives() -> None:
 
 
 def say(clause: Clause, plan: tuple[int, ...] = ()) -> str:
-    return join(hindi.sentence(clause, Reading(plan)))
+    return join(hindi_clauses.sentence(clause, Reading(plan)))
 
 
 def person(name: str) -> Phrase:
@@ -287,7 +287,7 @@ def test_ones_own_is_apna() -> None:
     assert say(do("read", pronoun("I"), mine, "progressive")) == nfc("मैं अपनी किताब पढ़ रहा हूँ।")
     assert say(do("read", person("Meera"), mine)) == nfc("मीरा ने मेरी किताब पढ़ी।")
     assert say(do("read", person("Meera"), his)) == nfc("मीरा ने उसकी किताब पढ़ी।")
-    either = {join(w) for w in every_reading(lambda r: hindi.sentence(do("read", person("Ravi"), his), r))}
+    either = {join(w) for w in every_reading(lambda r: hindi_clauses.sentence(do("read", person("Ravi"), his), r))}
     assert either == {nfc("रवि ने अपनी किताब पढ़ी।"), nfc("रवि ने उसकी किताब पढ़ी।")}
 
 
@@ -304,10 +304,10 @@ def test_adjectives_agree_before_and_after() -> None:
 
 def test_every_reading_of_you_and_i_is_found() -> None:
     made = do("go", pronoun("you"), the("market"))
-    got = {join(w) for w in every_reading(lambda r: hindi.sentence(made, r))}
+    got = {join(w) for w in every_reading(lambda r: hindi_clauses.sentence(made, r))}
     expected = ("आप बाज़ार गए।", "आप बाज़ार गईं।", "तुम बाज़ार गए।", "तुम बाज़ार गईं।", "तू बाज़ार गया।", "तू बाज़ार गई।")
     assert got == {nfc(text) for text in expected}
-    mine = {join(w) for w in every_reading(lambda r: hindi.sentence(do("go", pronoun("I"), the("market")), r))}
+    mine = {join(w) for w in every_reading(lambda r: hindi_clauses.sentence(do("go", pronoun("I"), the("market")), r))}
     assert mine == {nfc("मैं बाज़ार गया।"), nfc("मैं बाज़ार गई।")}
 
 
@@ -463,7 +463,7 @@ def test_hindi_is_nfc_and_ends_as_english_does(made: Sample) -> None:
 
 
 def test_a_seed_gives_the_same_corpus_in_another_process() -> None:
-    program = "from seq2see.text.sample import sample; print(sample(1000, 7).test)"
+    program = "from seq2see.course.grammar import sample; print(sample(1000, 7).test)"
     other = subprocess.run(
         [sys.executable, "-X", "utf8", "-c", program], capture_output=True, encoding="utf-8", check=True
     )
@@ -485,7 +485,7 @@ def test_the_same_english_has_one_set_of_translations() -> None:
     rng, seen = Random(3), dict[str, set[str]]()
     for _ in range(6000):
         meaning = draw(rng, lambda fact: True)
-        source, target = join(english.sentence(meaning)), join(hindi.sentence(meaning, Reading()))
+        source, target = join(english.sentence(meaning)), join(hindi_clauses.sentence(meaning, Reading()))
         if source in seen and target not in seen[source]:
             assert seen[source] & set(references(meaning, target)), (source, target, seen[source])
         seen.setdefault(source, set()).add(target)

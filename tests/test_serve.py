@@ -38,15 +38,16 @@ from schemathesis.specs.openapi.checks import (
 from torch import Tensor
 
 import seq2see
-from seq2see.compact import compact
+from seq2see.api import Model
 from seq2see.config import ModelConfig
-from seq2see.directory import Model, save_weights, snapshot_file
-from seq2see.look import contributions, flow, lens, similarity
-from seq2see.look.alignment import word_alignment
-from seq2see.serve import run
-from seq2see.serve.answers import Answers
+from seq2see.directory import save_weights, snapshot_file
+from seq2see.inspect import attention_flow, logit_attribution, logit_lens, token_similarity
+from seq2see.inspect.alignment import word_alignment
+from seq2see.quantize import compact
+from seq2see.serve import server
 from seq2see.serve.app import create
-from seq2see.serve.guard import HEADERS
+from seq2see.serve.handlers import Answers
+from seq2see.serve.middleware import HEADERS
 from seq2see.serve.workers import Limits
 from tests.models import TINY, save, tiny_model
 
@@ -60,7 +61,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
     """A translator with a snapshot from its training, and a language model."""
     folder = tmp_path_factory.mktemp("models")
     translator = save(tiny_model(TEXTS), folder / "translator")
-    earlier = {name: weight / 2 for name, weight in tiny_model(TEXTS).transformer.state_dict().items()}
+    earlier = {name: weight / 2 for name, weight in tiny_model(TEXTS).network.state_dict().items()}
     (translator / "snapshots").mkdir()
     save_weights(snapshot_file(translator, 8), compact(earlier), None)
     return {"translator": translator, "writer": save(tiny_model(TEXTS, WRITER), folder / "writer")}
@@ -69,15 +70,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
 @contextmanager
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
     """A real server on a real port."""
-    listener = run.bound(0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, args=([listener],))
+    listener = server.bound(0)
+    uvicorn_server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=uvicorn_server.run, args=([listener],))
     thread.start()
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30) as client:
             yield client
     finally:
-        server.should_exit = True
+        uvicorn_server.should_exit = True
         thread.join()
 
 
@@ -146,7 +147,7 @@ def test_models_are_listed_with_what_they_are(client: httpx.Client, model: Model
     translator, writer = get(client, "/api/models")["models"]
     assert (translator["name"], translator["kind"], translator["snapshots"]) == ("translator", "translator", [8])
     assert (writer["name"], writer["kind"], writer["snapshots"]) == ("writer", "language model", [])
-    assert translator["parameters"] == sum(p.numel() for p in model.transformer.parameters())
+    assert translator["parameters"] == sum(p.numel() for p in model.network.parameters())
     assert translator["vocabulary"]["target"] == len(model.tokenizers[1])
     assert translator["config"]["model"]["width"] == TINY.width
 
@@ -208,13 +209,13 @@ def test_every_weight_comes_bit_for_bit_also_of_a_snapshot(
 ) -> None:
     earlier = seq2see.load(folders["translator"], step=8)
     told = get(client, "/api/models/translator/weights")["weights"]
-    assert [weight["name"] for weight in told] == list(model.transformer.state_dict())
+    assert [weight["name"] for weight in told] == list(model.network.state_dict())
     assert all(weight["symbols"] for weight in told)
-    for name, own in model.transformer.state_dict().items():
+    for name, own in model.network.state_dict().items():
         assert same(numbers(client, f"/api/models/translator/weights/{name}"), own)
     name = "embedding.weight"
     path = f"/api/models/translator/weights/{name}"
-    assert same(numbers(client, f"{path}?step=8&index=3:5"), earlier.transformer.state_dict()[name][3:5])
+    assert same(numbers(client, f"{path}?step=8&index=3:5"), earlier.network.state_dict()[name][3:5])
     assert "8" in problem(client.get(f"{path}?step=9"), 404)["remedy"]
 
 
@@ -248,27 +249,29 @@ def test_readings_are_the_librarys(client: httpx.Client, model: Model, traced: d
     e, here = model.explain(TEXT, target=TARGET), f"/api/traces/{traced['id']}"
     alignment = get(client, f"{here}/alignment")
     assert [(one["source"], one["target"]) for one in alignment["links"]] == word_alignment(e).links
-    assert get(client, f"{here}/entropies")["entropies"] == {n: h.tolist() for n, h in flow.entropies(e).items()}
+    assert get(client, f"{here}/entropies")["entropies"] == {
+        n: h.tolist() for n, h in attention_flow.entropies(e).items()
+    }
     for stack in ("encoder", "decoder", "both"):
-        assert same(numbers(client, f"{here}/rollout/{stack}"), flow.rollout(e, stack))
+        assert same(numbers(client, f"{here}/rollout/{stack}"), attention_flow.rollout(e, stack))
     worth = numbers(client, f"{here}/ablations/decoder.1.cross?index=0")
-    assert same(worth, flow.ablations(e, "decoder.1.cross")[0])
+    assert same(worth, attention_flow.ablations(e, "decoder.1.cross")[0])
     near = numbers(client, f"{here}/similarities/encoder.vectors?measure=scaled")
-    assert same(near, similarity.similarities(e, "encoder.vectors", "scaled"))
-    told, own = get(client, f"{here}/lens?top=2"), lens.lens(e, 2)
+    assert same(near, token_similarity.similarities(e, "encoder.vectors", "scaled"))
+    told, own = get(client, f"{here}/lens?top=2"), logit_lens.lens(e, 2)
     assert told["places"] == list(own.places)
     assert [[one["rank"] for one in row] for row in told["readings"]] == [
         [one.rank for one in row] for row in own.readings
     ]
     assert told["readings"][1][2]["top"][0]["probability"] == own.readings[1][2].top[0][1]
     parts = get(client, f"{here}/contributions?row=-1")
-    assert parts["logit"] == contributions.contributions(e, -1).logit
+    assert parts["logit"] == logit_attribution.contributions(e, -1).logit
     assert math.isclose(sum(part["logit"] for part in parts["parts"]), parts["logit"], abs_tol=1e-4)
     others = get(client, f"{here}/alternatives?row=1&top=4")["alternatives"]
-    assert [one["id"] for one in others] == [one.id for one in lens.alternatives(e, 1, 4)]
+    assert [one["id"] for one in others] == [one.id for one in logit_lens.alternatives(e, 1, 4)]
     senses, own_senses = (
         post(client, "/api/senses", word="dog", sentences=TEXTS[:2]),
-        similarity.senses(model, "dog", TEXTS[:2]),
+        token_similarity.senses(model, "dog", TEXTS[:2]),
     )
     assert torch.equal(torch.tensor(senses["cosines"]), own_senses.cosines)
 
@@ -277,7 +280,10 @@ def test_a_snapshot_is_traced_as_it_was(client: httpx.Client, folders: dict[str,
     told = post(client, "/api/traces", text=TEXT, target=TARGET, step=8)
     own = seq2see.load(folders["translator"], step=8).explain(TEXT, target=TARGET)
     assert same(numbers(client, f"/api/traces/{told['id']}/tensors/logits"), own.trace["logits", 0])
-    assert get(client, f"/api/traces/{told['id']}/lens")["readings"][0][0]["rank"] == lens.lens(own).readings[0][0].rank
+    assert (
+        get(client, f"/api/traces/{told['id']}/lens")["readings"][0][0]["rank"]
+        == logit_lens.lens(own).readings[0][0].rank
+    )
 
 
 # Reaching in
@@ -592,7 +598,7 @@ def test_many_clients_lose_nothing_and_memory_stays_bounded(folders: dict[str, P
 
 
 def test_a_taken_port_gives_the_next_and_ctrl_c_ends_at_once() -> None:
-    with run.bound(0) as listener:
+    with server.bound(0) as listener:
         _start_and_end(listener.getsockname()[1])
 
 
@@ -621,12 +627,12 @@ def test_a_folder_without_a_model_is_told_on_one_line(tmp_path: Path) -> None:
 def test_models_of_the_same_name_are_told_apart(folders: dict[str, Path | None]) -> None:
     folder = folders["writer"]
     assert folder is not None
-    assert run.named([folder, folder]) == {"writer": folder, "writer-2": folder}
-    assert run.named([]) == {"bundled": None}
+    assert server.named([folder, folder]) == {"writer": folder, "writer-2": folder}
+    assert server.named([]) == {"bundled": None}
 
 
 def test_the_server_listens_on_this_machine_only() -> None:
-    with run.bound(0) as listener:
+    with server.bound(0) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
         with pytest.raises(OSError, match=r"refused|unreachable"), socket.socket() as other:
             other.connect((_own_address(), listener.getsockname()[1]))

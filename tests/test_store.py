@@ -15,7 +15,7 @@ import pytest
 
 from seq2see.errors import UserError
 from seq2see.text import store as module
-from seq2see.text.sampling import Dropout
+from seq2see.text.bpe_dropout import Dropout
 from seq2see.text.store import Store, store_pairs, store_texts
 from seq2see.text.tokenizer import Tokenizer
 

@@ -15,9 +15,9 @@ from torch import Tensor
 import seq2see.model
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.look.intervene import Where, attending, attending_uniformly, intervene, patching, scaling, without
-from seq2see.look.trace import Trace, tap_names, trace
-from seq2see.model.layout import Packed
+from seq2see.inspect.interventions import Where, attending, attending_uniformly, intervene, patching, scaling, without
+from seq2see.inspect.trace import Trace, tap_names, trace
+from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 
 PAPER = ModelConfig(

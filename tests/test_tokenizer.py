@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from seq2see.config import Kind
 from seq2see.errors import UserError
-from seq2see.text.draws import draws
-from seq2see.text.pieces import Piece, cut_points
-from seq2see.text.sampling import Dropout, Merges, merge, merge_openly, word_seeds
+from seq2see.rng import draws
+from seq2see.text.bpe_dropout import Dropout, Merges, merge, merge_openly, word_seeds
+from seq2see.text.token_spans import Piece, cut_points
 from seq2see.text.tokenizer import Tokenizer, cut
 
 ENGLISH = ["the black cat sleeps on the old chair", "my friend doesn't like cold tea", "She's read 2 books: 2026!"]

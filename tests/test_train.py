@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seq2see.api import load
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
-from seq2see.directory import load
 from seq2see.errors import UsageError, UserError
 from seq2see.text.batches import IGNORED
 from seq2see.train import run
 from seq2see.train.loop import Trainer
 from seq2see.train.loss import divergence, loss
 from seq2see.train.parallel import World
-from seq2see.train.prepare import TextSplit, documents
+from seq2see.train.prepare_data import TextSplit, documents
 from seq2see.train.schedule import learning_rate
 from tests.corpora import SMALL, THREAD, phrases, same, weights
 
@@ -129,10 +129,10 @@ def test_options_change_on_resume_only_where_they_may(
 
 def test_another_models_weights_and_words_can_be_the_beginning(corpus: DataConfig, tmp_path: Path) -> None:
     run.train(corpus, tmp_path / "base", settings=[*SMALL, "train.steps=60"])
-    tuned = run.train(corpus, tmp_path / "tuned", init=tmp_path / "base", settings=["train.steps=1", "train.lr=1e-9"])
+    run.train(corpus, tmp_path / "tuned", init=tmp_path / "base", settings=["train.steps=1", "train.lr=1e-9"])
     assert (tmp_path / "tuned/tokenizer.json").read_text() == (tmp_path / "base/tokenizer.json").read_text()
-    near = load(tmp_path / "base").transformer.state_dict()
-    for name, value in tuned.transformer.state_dict().items():
+    near = load(tmp_path / "base").network.state_dict()
+    for name, value in load(tmp_path / "tuned").network.state_dict().items():
         torch.testing.assert_close(value, near[name], rtol=0, atol=1e-3)
 
 
@@ -193,7 +193,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(corpus: DataConfig, tmp_path: Path) 
 @pytest.fixture
 def trainer(corpus: DataConfig, tmp_path: Path) -> Trainer:
     from seq2see.model.transformer import Transformer
-    from seq2see.train.prepare import prepare_translation, with_vocabularies
+    from seq2see.train.prepare_data import prepare_translation, with_vocabularies
 
     config = Config(data=corpus).override([*SMALL, "model.dropout=0", "train.steps=1000"])
     data = prepare_translation(config, tmp_path / "tokens", None, 400, static=False)

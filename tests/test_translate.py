@@ -23,8 +23,8 @@ from seq2see.directory import save_config, save_tokenizers, save_weights
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.translate.lines import as_json, read, translated
-from seq2see.translate.notes import Notes
-from seq2see.translate.segments import cut, fold, split
+from seq2see.translate.notices import Notes
+from seq2see.translate.segmentation import cut, fold, split
 from tests.corpora import THREAD
 from tests.standin import WORDS, same, told, translator
 
@@ -290,9 +290,9 @@ def _shown(terminal: int, until: bytes) -> bytes:
 
 
 def test_json_tells_each_sentence_with_its_translations(monkeypatch: pytest.MonkeyPatch) -> None:
-    alignment = ModuleType("seq2see.look.alignment")
+    alignment = ModuleType("seq2see.inspect.alignment")
     alignment.align = lambda model, pairs: [[(0, 1)] for _ in pairs]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "seq2see.look.alignment", alignment)
+    monkeypatch.setitem(sys.modules, "seq2see.inspect.alignment", alignment)
     data = b"The boy. Tea?\n\n"
     (lines,) = read(Pieces(data, 99), "in", Notes(told.append))
     first, blank = map(json.loads, as_json(lines, translator(str.upper), 2).splitlines())
@@ -306,7 +306,7 @@ def test_json_tells_each_sentence_with_its_translations(monkeypatch: pytest.Monk
 
 
 def test_json_comes_from_the_real_search_and_attention(models: Path) -> None:
-    pytest.importorskip("seq2see.look.alignment")
+    pytest.importorskip("seq2see.inspect.alignment")
     arguments = ("translate", "--model", models / "translator", "--nbest", "2", "--format", "jsonl")
     done = run(*arguments, given=b"The boy. Tea?\n\n")
     assert done.exit_code == 0, done.output

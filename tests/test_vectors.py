@@ -13,11 +13,11 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from seq2see.cli import app
+from seq2see.course.vectors import Vectors, Word2Vec, fit_one_hot, fit_tf_idf, fit_word2vec
+from seq2see.course.vectors.word2vec import _Training, cbow, skip_gram
+from seq2see.course.vectors.word_counts import read, split
 from seq2see.errors import UserError
-from seq2see.vectors import Vectors, Word2Vec, fit_one_hot, fit_tf_idf, fit_word2vec
-from seq2see.vectors.reading import read, split
-from seq2see.vectors.similarity import MEASURES, similarities
-from seq2see.vectors.word2vec import _Training, cbow, skip_gram
+from seq2see.similarity import MEASURES, similarities
 
 NOTES = Vectors.of({"cherry": (1, 4), "orange": (0, 3), "phone": (3, 0)})
 FRUITS, PHONES = ("cherry", "orange", "mango"), ("phone", "tablet", "laptop")

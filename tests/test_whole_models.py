@@ -7,20 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2see.api import Model, load
 from seq2see.config import Config, ModelConfig
 from seq2see.decode.engine import continuations, translations
 from seq2see.decode.int8 import quantised
-from seq2see.decode.ready import ready
+from seq2see.decode.optimize import ready
 from seq2see.decode.search import Search, SearchOptions
 from seq2see.decode.session import Vocabulary
 from seq2see.decode.text import Chat, readable
-from seq2see.directory import Model, load, save_config, save_tokenizers, save_weights
+from seq2see.directory import save_config, save_tokenizers, save_weights
 from seq2see.errors import UsageError, UserError
-from seq2see.look.intervene import intervene, without
-from seq2see.model.layout import Packed
-from seq2see.text.pieces import cut_points
+from seq2see.inspect.interventions import intervene, without
+from seq2see.layout import Packed
+from seq2see.precision import bf16_works
+from seq2see.text.token_spans import cut_points
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.train.precision import bf16_works
 from tests.decoders import PAPER, START, TRANSLATORS, WORDS, WRITER, model, sentences
 
 
@@ -96,7 +97,7 @@ def test_text_ends_before_a_stop_string(writer: Model) -> None:
     assert writer.generate("मुझे", tokens=60, stop=[stop, "never said"]) == [expected]
     assert "".join(writer.stream("मुझे", tokens=60, stop=[stop])) == expected
     (found,) = continuations(
-        writer.transformer, [writer.tokenizers[1].encode("मुझे")], Vocabulary.of(writer.tokenizers[1]), Search(longest=60),
+        writer.network, [writer.tokenizers[1].encode("मुझे")], Vocabulary.of(writer.tokenizers[1]), Search(longest=60),
         lambda ids: stop in writer.tokenizers[1].decode(ids),
     )  # fmt: skip
     assert found[0].finished and len(found[0].logprobs) == len(found[0].tokens)
@@ -116,7 +117,7 @@ def test_a_conversation_is_written_in_the_models_own_form(writer: Model, tmp_pat
         roles["user"], roles["model"], roles["user"], roles["model"]
     ]  # fmt: skip
     assert tokenizer.decode(tokens) == "What is <user>?A sign.And é?"
-    assert isinstance(replace(writer, form=form).chat(turns[1:], tokens=5), str)
+    assert isinstance(replace(writer, chat_template=form).chat(turns[1:], tokens=5), str)
 
     (tmp_path / "chat.toml").write_text('usr = "{text}"')
     with pytest.raises(UserError, match='did you mean "user"'):
@@ -167,7 +168,7 @@ def test_weights_laid_out_for_decoding_compute_the_same(name: str, dtype: torch.
 
 def test_a_loaded_model_has_its_matrices_turned_round(tmp_path: Path) -> None:
     saved(tmp_path, PAPER, [HINDI])
-    weights = load(tmp_path).transformer.state_dict()
+    weights = load(tmp_path).network.state_dict()
     for name in ("decoder.blocks.0.feed_forward.expand.weight", "embedding.weight"):  # the latter makes the logits
         assert weights[name].T.is_contiguous()
 

@@ -14,16 +14,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from seq2see.api import Model, load
 from seq2see.config import DataConfig
-from seq2see.directory import Model
+from seq2see.course.grammar import Pair, sample, write
 from seq2see.errors import UserError
 from seq2see.evaluate.translation import exact_match
-from seq2see.look import plots
-from seq2see.look.pictures import draw_attention, summary
-from seq2see.look.tables import attention_table
-from seq2see.text.sample import Pair, sample, write
+from seq2see.inspect import plots
+from seq2see.inspect.attention_tables import attention_table
+from seq2see.inspect.terminal import draw_attention, summary
 from seq2see.train.run import train
-from seq2see.train.validate import scored
+from seq2see.train.validation import scored
 
 NOTES = [
     "How are you?", "Congratulations", "Thank you", "We are friends", "I am good", "I like eating ice-cream",
@@ -61,7 +61,8 @@ def main() -> None:
         valid_src=(f"{data}/valid.en",),
         valid_tgt=(f"{data}/valid.hi",),
     )
-    model = train(files, options.out, preset="tiny", settings=[*SETTINGS, f"train.minutes={options.minutes}"])
+    train(files, options.out, preset="tiny", settings=[*SETTINGS, f"train.minutes={options.minutes}"])
+    model = load(options.out)
 
     console.print("\n[bold]Sentences it has never seen[/]")
     table = Table("", "sentences", "exact", "BLEU", "chrF++", box=None, pad_edge=False)

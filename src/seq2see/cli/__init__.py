@@ -11,7 +11,7 @@ import typer
 
 from seq2see import __version__
 from seq2see.cli.check import check
-from seq2see.cli.corpora import Spread
+from seq2see.cli.corpus_options import Spread
 from seq2see.cli.data import data_app
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.explain import explain

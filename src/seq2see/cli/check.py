@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli import corpora as c
+from seq2see.cli import corpus_options as c
 from seq2see.cli.progress import progress
 from seq2see.config import Boundaries, ModelConfig
 from seq2see.errors import UserError
@@ -104,8 +104,8 @@ def _check_pairs(
 def _check_text(
     text: "Documents", held_out: Sequence["Documents | None"], settings: "Settings", fix: Path | None
 ) -> _Outcome:
+    from seq2see.text.check.documents import check_documents
     from seq2see.text.check.fix import write_clean_text
-    from seq2see.text.check.plain import check_documents
 
     checked = check_documents(text, settings, *held_out)
     return _fixed(checked.report, lambda out: write_clean_text(text, checked, out, settings.watch), fix)
@@ -135,7 +135,7 @@ def _print(outcome: _Outcome, as_json: bool) -> None:
     if not as_json:
         from rich.console import Console
 
-        from seq2see.cli.report import draw
+        from seq2see.cli.data_report import draw
 
         draw(outcome.report, outcome.cleaned, Console())
         return

@@ -23,7 +23,7 @@ def sample(
 
     Example: seq2see data sample --out data/ && seq2see train --src data/train.en --tgt data/train.hi --out runs/first
     """
-    from seq2see.text import sample as corpus
+    from seq2see.course import grammar as corpus
 
     made = corpus.sample(pairs, seed)
     corpus.write(made, out)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli import corpora as c
-from seq2see.cli.loading import Device, Int8, ModelPath, loaded
+from seq2see.cli import corpus_options as c
+from seq2see.cli.model_options import Device, Int8, ModelPath, loaded
 from seq2see.config import Boundaries
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2see.directory import Model
-    from seq2see.evaluate.alignments import GoldPairs
-    from seq2see.evaluate.sets import TestSet
+    from seq2see.api import Model
+    from seq2see.evaluate.datasets import TestSet
+    from seq2see.metrics.alignment import GoldPairs
     from seq2see.text.corpus import PairOptions
 
 Words = Literal["marks", "spaces"]
@@ -97,8 +97,8 @@ def evaluate(
         return
     if hyp is not None and (model or align):
         raise UsageError("--hyp scores a file of translations, which goes without --model and --align")
-    from seq2see.cli.evaluation import draw_translation, show_translation
-    from seq2see.evaluate.bands import words_by
+    from seq2see.cli.evaluation_report import draw_translation, show_translation
+    from seq2see.evaluate.breakdown import words_by
     from seq2see.evaluate.translation import alignment_by_view
     from seq2see.evaluate.translation import evaluate as evaluated
     from seq2see.text.corpus import PairOptions
@@ -128,7 +128,7 @@ def evaluate(
 
 
 def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") -> "TestSet":
-    from seq2see.evaluate.sets import read_pairs, read_set
+    from seq2see.evaluate.datasets import read_pairs, read_set
 
     if options.pairs and (src or ref):
         raise UsageError("give either --pairs, or --src and --ref, not both")
@@ -159,7 +159,7 @@ class _System:
 
 
 def _written(path: Path, test: "TestSet") -> _System:
-    from seq2see.evaluate.sets import read_lines, require_in_step
+    from seq2see.evaluate.datasets import read_lines, require_in_step
 
     written = read_lines(path)
     require_in_step(path, written, Path(test.name), [row[0] for row in test.references])
@@ -175,8 +175,8 @@ def _translator(path: Path | None, device: str, int8: bool, test: "TestSet") -> 
 
 
 def _gold(path: Path, test: "TestSet", words: Words) -> "GoldPairs":
-    from seq2see.evaluate.alignments import GoldPairs
-    from seq2see.text.words import marks_apart, spaced
+    from seq2see.metrics.alignment import GoldPairs
+    from seq2see.text.word_spans import marks_apart, spaced
 
     if not test.sources:
         raise UsageError("alignments are between sentences and translations: name the sentences by --src FILE")
@@ -188,8 +188,8 @@ def _evaluate_text(
     path: Path | None, device: str, text: list[Path], boundaries: Boundaries | None, stride: int, as_json: bool,
     out: Path | None,
 ) -> None:  # fmt: skip
-    from seq2see.cli.evaluation import draw_language, show_language
-    from seq2see.evaluate.language import evaluate_text
+    from seq2see.cli.evaluation_report import draw_language, show_language
+    from seq2see.evaluate.language_model import evaluate_text
     from seq2see.text.corpus import named, plain
 
     model = loaded(path, "decoder", device, remedy="it takes --src FILE and --ref FILE")

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from seq2see.api import Model
     from seq2see.decode.search import Search
-    from seq2see.directory import Model
-    from seq2see.look.explain import Explanation
-    from seq2see.look.intervene import Intervention
+    from seq2see.inspect.explain import Explanation
+    from seq2see.inspect.interventions import Intervention
 
 Kind = Literal["cross", "masked", "self"]
 PICTURES = (".png", ".svg")
@@ -87,9 +87,9 @@ def explain(
 
     from seq2see import load
     from seq2see.decode.search import Search
-    from seq2see.look.explain import explain as explained
-    from seq2see.look.flow import attentions
-    from seq2see.look.tables import attention_name
+    from seq2see.inspect.attention_flow import attentions
+    from seq2see.inspect.attention_tables import attention_name
+    from seq2see.inspect.explain import explain as explained
 
     loaded = load(model, device)
     search = Search(beam=beam, longest=tokens)
@@ -111,7 +111,7 @@ def explain(
         if step is not None:
             _tell_step(e, step, search, console)
     if out is not None and out.suffix.lower() in PAGES:
-        from seq2see.serve.single import write_page
+        from seq2see.serve.static_export import write_page
 
         alone = beam > 1 and e.sources and target is None and not interventions
         best = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if alone else []
@@ -121,7 +121,7 @@ def explain(
 
 
 def _switched_off(text: str, model: "Model") -> "Intervention":
-    from seq2see.look.intervene import without
+    from seq2see.inspect.interventions import without
 
     attention, _, head = text.rpartition(":")
     heads = model.config.model.heads
@@ -134,7 +134,7 @@ def _headline(e: "Explanation") -> "Text":
     """The text and what became of it."""
     from rich.text import Text
 
-    from seq2see.look.explain import harmless
+    from seq2see.inspect.explain import harmless
 
     return Text(harmless(e.source)).append("  →  ", style="dim").append(harmless(e.output), style="bold")
 
@@ -142,10 +142,10 @@ def _headline(e: "Explanation") -> "Text":
 def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
-    from seq2see.look.alignment import View, word_alignment
-    from seq2see.look.flow import ablations, entropies
-    from seq2see.look.pictures import draw_attention, draw_heads
-    from seq2see.look.tables import attention_table, sureness
+    from seq2see.inspect.alignment import View, word_alignment
+    from seq2see.inspect.attention_flow import ablations, entropies
+    from seq2see.inspect.attention_tables import attention_table, sureness
+    from seq2see.inspect.terminal import draw_attention, draw_heads
 
     console.print(_headline(e))
     if not name:  # the model of 2014 has none
@@ -167,9 +167,9 @@ def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> 
 
 
 def _tell_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
-    from seq2see.look.changes import changes
-    from seq2see.look.explain import again
-    from seq2see.look.pictures import draw_changes
+    from seq2see.inspect.comparison import changes
+    from seq2see.inspect.explain import again
+    from seq2see.inspect.terminal import draw_changes
 
     console.print(_headline(before))
     console.print(f"\n[bold]Without {', '.join(heads)}[/]  [dim]P in %, the output held fixed[/]")
@@ -182,10 +182,10 @@ def _tell_changes(before: "Explanation", after: "Explanation", heads: Sequence[s
 def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console") -> None:
     from rich.text import Text
 
-    from seq2see.look.contributions import contributions
-    from seq2see.look.explain import beam_at, harmless
-    from seq2see.look.lens import alternatives, lens
-    from seq2see.look.pictures import draw_alternatives, draw_contributions, draw_lens
+    from seq2see.inspect.explain import beam_at, harmless
+    from seq2see.inspect.logit_attribution import contributions
+    from seq2see.inspect.logit_lens import alternatives, lens
+    from seq2see.inspect.terminal import draw_alternatives, draw_contributions, draw_lens
 
     rows = len(e.writes) - e.first
     if not 1 <= step <= rows:
@@ -208,17 +208,17 @@ def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console"
 def _write(e: "Explanation", out: Path, name: str, head: int | None, heads: bool, layers: bool) -> None:
     ending = out.suffix.lower()
     if ending == ".json":
-        from seq2see.look.export import write_json
+        from seq2see.inspect.export import write_json
 
         write_json(e, out)
         return
     if ending == ".safetensors":
         e.trace.save(out)
         return
-    from seq2see.look.alignment import word_alignment
-    from seq2see.look.flow import ablations, attentions, entropies
-    from seq2see.look.plots import draw_alignment, draw_attention, draw_heads, draw_layers
-    from seq2see.look.tables import all_heads, attention_table
+    from seq2see.inspect.alignment import word_alignment
+    from seq2see.inspect.attention_flow import ablations, attentions, entropies
+    from seq2see.inspect.attention_tables import all_heads, attention_table
+    from seq2see.inspect.plots import draw_alignment, draw_attention, draw_heads, draw_layers
 
     if head is not None:
         draw_attention(attention_table(e, name, head), out, worth=ablations(e, name)[head])

@@ -22,7 +22,7 @@ def explore(
 
     Example: seq2see explore --model runs/en-hi --model runs/books
     """
-    from seq2see.serve.run import serve
+    from seq2see.serve.server import serve
 
     def tell(line: str) -> None:
         print(line, flush=True)  # also where a program waits for the address

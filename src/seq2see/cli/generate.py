@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.loading import Device, Int8, ModelPath, converse, in_terminal, loaded
+from seq2see.cli.model_options import Device, Int8, ModelPath, converse, in_terminal, loaded
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
+    from seq2see.api import Model
     from seq2see.decode.search import SearchOptions
-    from seq2see.directory import Model
 
 _HOW = "How it is drawn"
 

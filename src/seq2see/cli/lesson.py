@@ -12,7 +12,7 @@ from seq2see.errors import UsageError, UserError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from seq2see.lessons import Lesson
+    from seq2see.course.lessons import Lesson
 
 
 def lesson(
@@ -36,7 +36,7 @@ def lesson(
     """
     from rich.console import Console
 
-    from seq2see.lessons import LESSONS
+    from seq2see.course.lessons import LESSONS
 
     console = Console(highlight=False)
     if name is None:
@@ -52,7 +52,7 @@ def lesson(
     with Console(stderr=True).status(f"{chosen.title} Computing …"):
         result = chosen.compute(arguments)
     if as_json:
-        from seq2see.lessons.telling import plain
+        from seq2see.course.lessons.render import plain
 
         story = plain(chosen.story(result))
         print(json.dumps({"name": name, "title": chosen.title, **story, "result": plain(result)}, ensure_ascii=False))
@@ -79,14 +79,14 @@ def _arguments(chosen: "Lesson", model: Path | None, seed: int | None, given: li
         except ValueError:
             arguments[name] = text
     if model is not None:
-        from seq2see.directory import load
+        from seq2see.api import load
 
         arguments["model"] = load(model)
     return arguments
 
 
 def _tell(chosen: "Lesson", result: Any, console: "Console", seconds: float) -> None:
-    from seq2see.lessons.telling import tell
+    from seq2see.course.lessons.render import tell
 
     tell(chosen.name, chosen.story(result), console)
     own = [name for name in chosen.defaults() if name not in ("model", "seed", "steps")]

@@ -12,7 +12,7 @@ from seq2see.presets import PRESETS, preset
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from seq2see.model.structure import Part
+    from seq2see.model.summary import Part
 
 
 def describe(
@@ -42,12 +42,12 @@ def describe(
     if traced:
         from rich.console import Console
 
-        from seq2see.look.first_pass import tell
+        from seq2see.inspect.first_pass import tell
 
         tell(config.model, name, Console(highlight=False))
         return
 
-    from seq2see.model.structure import structure
+    from seq2see.model.summary import structure
 
     part = structure(config.model, name)
     if as_json:

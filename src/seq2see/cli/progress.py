@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2see.text.check.measure import Watch
+    from seq2see.text.check.statistics import Watch
 
 
 @contextmanager

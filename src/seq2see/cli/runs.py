@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from seq2see.train.history import History
+    from seq2see.train.run_log import History
 
 
 def runs(
@@ -19,7 +19,7 @@ def runs(
 
     Example: seq2see runs runs/en-hi runs/en-hi-wider --out curves.png
     """
-    from seq2see.train.history import History, differences
+    from seq2see.train.run_log import History, differences
 
     found = [History.of(folder) for folder in folders]
     if as_json:
@@ -35,7 +35,7 @@ def _show(found: list["History"]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from seq2see.train.history import differences, sparkline
+    from seq2see.train.run_log import differences, sparkline
 
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
@@ -74,7 +74,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _draw(found: list["History"], out: Path) -> None:
-    from seq2see.look.plots import curves
+    from seq2see.inspect.plots import curves
 
     losses = {f"{h.path}": [(row["step"], row["loss"]) for row in h.steps] for h in found}
     valid = {f"{h.path}": [(row["step"], row["loss"]) for row in h.validations] for h in found}

@@ -34,7 +34,7 @@ class Source:
     @property
     def size(self) -> int | None:
         """How many bytes there are to read, if that can be known beforehand."""
-        from seq2see.text.formats.tables import PACKED
+        from seq2see.text.formats.tabular import PACKED
 
         if self.path and self.path.suffix in PACKED:
             return None

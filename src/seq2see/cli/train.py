@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli import corpora as c
+from seq2see.cli import corpus_options as c
 from seq2see.config import Boundaries, Config, DataConfig
 from seq2see.errors import UsageError
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.loading import Device, Int8, ModelPath, converse, in_terminal, loaded
+from seq2see.cli.model_options import Device, Int8, ModelPath, converse, in_terminal, loaded
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import Source, sources, writing
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from seq2see.text.check.measure import Watch
+    from seq2see.text.check.statistics import Watch
     from seq2see.translate.lines import Render
     from seq2see.translate.translator import Translator
 
@@ -60,7 +60,7 @@ def translate(
     documents = _documents(given, format, out)
 
     from seq2see.translate.lines import as_json, translated
-    from seq2see.translate.notes import Notes
+    from seq2see.translate.notices import Notes
     from seq2see.translate.translator import Translator
 
     notes = Notes(lambda text: typer.echo(f"seq2see: {text}", err=True))
@@ -80,7 +80,7 @@ def translate(
 
 def _documents(given: Sequence[Source], format: Format, out: Path | None) -> list[Path]:
     """The documents to translate, or none where there are lines; so many must fit where they should go."""
-    from seq2see.translate.document import is_document
+    from seq2see.translate.documents import is_document
 
     files = [source.path for source in given if source.path]
     documents = [file for file in files if is_document(file)]
@@ -123,7 +123,7 @@ def _translate_lines(
 def _translate_documents(
     files: Sequence[Path], out: Path | None, translator: "Translator", everything: bool, watch: "Watch"
 ) -> None:
-    from seq2see.translate.document import translate as translate_document
+    from seq2see.translate.documents import translate as translate_document
 
     for file in files:
         content = translate_document(file, translator, everything, watch)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seq2see.cli import corpora as c
+from seq2see.cli import corpus_options as c
 from seq2see.config import Boundaries
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from seq2see.vectors import Vectors
+    from seq2see.course.vectors import Vectors
 
 vectors_app = typer.Typer(help="Words to numbers: fit vectors on your text, and ask them.", no_args_is_help=True)
 
@@ -75,9 +75,9 @@ def fit(
     """
     if not text:
         raise UsageError("name the text: --text FILE")
+    from seq2see.course.vectors import Word2Vec, fit_one_hot, fit_tf_idf, fit_word2vec
     from seq2see.text.corpus import plain
     from seq2see.train.parallel import best_device
-    from seq2see.vectors import Word2Vec, fit_one_hot, fit_tf_idf, fit_word2vec
 
     documents = plain(text, boundaries)
     with _bar() as (reading, progress):
@@ -127,8 +127,8 @@ def similarity(
 
     Example: seq2see vectors similarity "an apple phone" --vectors book
     """
-    from seq2see.vectors.reading import split
-    from seq2see.vectors.similarity import MEASURES
+    from seq2see.course.vectors.word_counts import split
+    from seq2see.similarity import MEASURES
 
     made = _load(vectors)
     # In a document, a word without a vector is left out; a word that is asked for by itself must be there.
@@ -251,7 +251,7 @@ def plot(
         places, shares = made.principal(chosen)
         points = [(x, y) for x, y in places.tolist()]
         labels = [f"principal axis {i}: {share:.0%} of the spread" for i, share in enumerate(shares.tolist(), 1)]
-    from seq2see.look.plots import points as draw
+    from seq2see.inspect.plots import points as draw
 
     draw(dict(zip(chosen, points, strict=True)), out, (labels[0], labels[1]), arrows)
     typer.echo(f"{out}", err=True)
@@ -272,7 +272,7 @@ def convert(
 
 
 def _load(path: Path) -> "Vectors":
-    from seq2see.vectors import Vectors
+    from seq2see.course.vectors import Vectors
 
     return Vectors.load(path)
 

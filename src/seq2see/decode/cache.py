@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.decode.ready import has_kernels
+from seq2see.decode.optimize import has_kernels
+from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attend, attend_openly
 from seq2see.model.layers import Pasts
-from seq2see.model.layout import Layout, Packed
 from seq2see.model.taps import Taps
 from seq2see.model.transformer import Transformer
 

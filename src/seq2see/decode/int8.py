@@ -7,7 +7,7 @@ depend on its neighbours in the batch. Weights on disk stay as they are.
 import torch
 from torch import Tensor, nn
 
-from seq2see.decode.ready import with_linear
+from seq2see.decode.optimize import with_linear
 from seq2see.errors import UsageError
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer

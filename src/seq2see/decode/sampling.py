@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from seq2see.text.draws import draws, uniform
+from seq2see.rng import draws, uniform
 
 if TYPE_CHECKING:
     from seq2see.decode.search import Search

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypedDict
 import torch
 from torch import Tensor
 
-from seq2see.decode.ready import has_kernels
+from seq2see.decode.optimize import has_kernels
 from seq2see.decode.sampling import candidates, draw
 from seq2see.errors import UsageError
 
@@ -141,7 +141,7 @@ class Picker:
         self.other_logprobs = torch.zeros(rows, longest, search.alternatives, device=banned.device)
         self.pick = None
         if has_kernels(banned) and not sampled and not search.alternatives:
-            from seq2see.decode.choosing import pick
+            from seq2see.decode.select_kernels import pick
 
             self.pick = pick
 
@@ -232,7 +232,7 @@ class Beam:
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.branch: Callable[..., tuple[Tensor, Tensor]] | None = None
         if has_kernels(banned) and k <= FEW_BEAMS:
-            from seq2see.decode.choosing import branch
+            from seq2see.decode.select_kernels import branch
 
             divisors = search.divisor(torch.arange(longest + 1.0, device=device))  # of each length
             early = search.early_stopping is True

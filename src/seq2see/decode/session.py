@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from seq2see.decode.cache import BUCKET, Cache, ones, packed
+from seq2see.decode.recurrent_cache import States
 from seq2see.decode.sampling import uniforms
 from seq2see.decode.search import Beam, Chooser, Picker, Search
-from seq2see.decode.states import States
-from seq2see.model.layout import Packed
+from seq2see.layout import Packed
 from seq2see.model.network import Network
 from seq2see.model.recurrent import Recurrent
 from seq2see.model.taps import NO_TAPS

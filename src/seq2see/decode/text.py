@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from seq2see.errors import UserError, nearest
-from seq2see.text.pieces import cut_points
+from seq2see.text.token_spans import cut_points
 from seq2see.text.tokenizer import Tokenizer
 
 Turn = tuple[str, str]  # who speaks, and what is said

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from seq2see.config import DataConfig
-from seq2see.directory import Model
 from seq2see.errors import UserError
-from seq2see.evaluate.alignments import AlignmentScores, GoldPairs, alignment_scores
-from seq2see.evaluate.bands import FrequencyBand, LengthBand, by_frequency, by_length, frequencies, words_by
-from seq2see.evaluate.scores import (
+from seq2see.evaluate.breakdown import FrequencyBand, LengthBand, by_frequency, by_length, frequencies, words_by
+from seq2see.evaluate.datasets import TestSet
+from seq2see.inspect.alignment import View, align_by, all_views
+from seq2see.metrics.alignment import AlignmentScores, GoldPairs, alignment_scores
+from seq2see.metrics.translation import (
     BLEU_TOKENIZER,
     MOST_RESAMPLED,
     RESAMPLES,
@@ -22,9 +23,8 @@ from seq2see.evaluate.scores import (
     score,
     sentence_scores,
 )
-from seq2see.evaluate.sets import TestSet
-from seq2see.look.alignment import View, align_by, all_views
-from seq2see.train.prepare import training_pairs
+from seq2see.pipeline import Pipeline
+from seq2see.text.corpus import training_pairs
 
 COUNTED = 1_000_000  # training sentences whose words are counted, at most
 
@@ -94,7 +94,7 @@ def exact_match(translations: Sequence[str], references: Sequence[Sequence[str]]
     return right / len(references)
 
 
-def alignment_by_view(model: Model, gold: GoldPairs) -> list[AlignedBy]:
+def alignment_by_view(model: Pipeline, gold: GoldPairs) -> list[AlignedBy]:
     """How well each layer's cross-attention aligns the given pairs, the mean over its heads and each alone."""
     views = all_views(model)
     found = align_by(model, gold.pairs, views, gold.split)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
-from seq2see.model.layout import Layout
+from seq2see.layout import Layout
 from seq2see.model.taps import NO_TAPS, Taps
 
 

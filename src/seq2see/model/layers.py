@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
+from seq2see.layout import Layout
 from seq2see.model.attention import attend, attend_openly
-from seq2see.model.layout import Layout
 from seq2see.model.positions import rotate
 from seq2see.model.taps import Taps
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
-from seq2see.model.layout import Layout, Packed
+from seq2see.layout import Layout, Packed
 from seq2see.model.taps import NO_TAPS, Taps
 
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2see.config import ModelConfig
-from seq2see.model.initial import initialise
-from seq2see.model.layout import Layout, Packed
+from seq2see.layout import Layout, Packed
+from seq2see.model.init import initialise
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from seq2see.model.layout import Layout
+from seq2see.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.model.initial import initialise
+from seq2see.layout import Layout, Packed
+from seq2see.model.init import initialise
 from seq2see.model.layers import Block, Dropout, Pasts, norm
-from seq2see.model.layout import Layout, Packed
 from seq2see.model.network import Network
 from seq2see.model.positions import rotation, sinusoids
 from seq2see.model.taps import NO_TAPS, Taps

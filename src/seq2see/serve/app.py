@@ -19,16 +19,16 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.course.lessons import LESSONS
 from seq2see.errors import UserError
-from seq2see.lessons import LESSONS
-from seq2see.serve import answered, asked
-from seq2see.serve.guard import Guard, problem
-from seq2see.serve.page import FOLDER, MISSING, PLAIN_POLICY, document, files, plain
+from seq2see.serve import requests, responses
+from seq2see.serve.middleware import Guard, problem
+from seq2see.serve.static_files import FOLDER, MISSING, PLAIN_POLICY, document, files, plain
 from seq2see.serve.tensors import INDEX, Floats
 from seq2see.serve.workers import Clock, Limits, Refusal, Workers
 
 if TYPE_CHECKING:
-    from seq2see.serve.answers import Answers
+    from seq2see.serve.handlers import Answers
 
 log = logging.getLogger("seq2see.serve")
 
@@ -77,7 +77,7 @@ LINES: dict[int | str, dict[str, Any]] = {
     }
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": answered.Problem, "description": description}
+    status: {"model": responses.Problem, "description": description}
     for status, description in {
         400: "The body is no JSON.", 403: "Asked by a page from elsewhere.", 404: "There is no such thing.",
         413: "Too large.", 421: "Asked under a foreign name.", 422: "It cannot be meant.", 500: "A fault of the server's.",
@@ -98,7 +98,7 @@ class Lazily:
     def __call__(self) -> "Answers":
         with self._lock:
             if self._made is None:
-                from seq2see.serve.answers import Answers
+                from seq2see.serve.handlers import Answers
 
                 self._made = Answers(*self._make)
         return self._made
@@ -156,12 +156,12 @@ Told = Callable[..., Any]
 
 
 def _models(app: FastAPI, told: Told, numbers: Told) -> None:
-    @app.get("/api/models", response_model=answered.Models, tags=["models"])
+    @app.get("/api/models", response_model=responses.Models, tags=["models"])
     async def models() -> Response:
         """The models that can be asked: what each is, its settings, its scores and the snapshots of its training."""
         return await told(lambda answers, clock: answers.models())
 
-    @app.get("/api/models/{model}/weights", response_model=answered.Weights, tags=["models"])
+    @app.get("/api/models/{model}/weights", response_model=responses.Weights, tags=["models"])
     async def weights(model: In, step: Step = None) -> Response:
         """Every learned tensor: its shape, where it acts, and which of its rows are W_Q, W_K and so on."""
         return await told(lambda answers, clock: answers.weights(model, step))
@@ -171,25 +171,25 @@ def _models(app: FastAPI, told: Told, numbers: Told) -> None:
         """A learned tensor, or a slice of it."""
         return await numbers(lambda answers, clock: answers.weight(model, weight, step, index))
 
-    @app.get("/api/models/{model}/tokens", response_model=answered.Tokens, tags=["models"])
+    @app.get("/api/models/{model}/tokens", response_model=responses.Tokens, tags=["models"])
     async def tokens(model: In) -> Response:
         """The vocabularies: what stands in each column of the logits."""
         return await told(lambda answers, clock: answers.tokens(model))
 
-    @app.get("/api/models/{model}/history", response_model=answered.History, tags=["models"])
+    @app.get("/api/models/{model}/history", response_model=responses.History, tags=["models"])
     async def history(model: In) -> Response:
         """How its training went: the loss as it was logged, and the validations; empty where no log was kept."""
         return await told(lambda answers, clock: answers.history(model))
 
 
 def _writing(app: FastAPI, told: Told, workers: Workers, answers: Lazily) -> None:
-    @app.post("/api/translate", response_model=answered.Translation, tags=["writing"])
-    async def translate(body: asked.Translate) -> Response:
+    @app.post("/api/translate", response_model=responses.Translation, tags=["writing"])
+    async def translate(body: requests.Translate) -> Response:
         """The best translations of a text, with the log-probability of every token."""
         return await told(lambda answers, clock: answers.translate(body, clock))
 
     @app.post("/api/generate", response_class=Response, responses=LINES, tags=["writing"])
-    async def generate(body: asked.Generate) -> Response:
+    async def generate(body: requests.Generate) -> Response:
         """What the model writes, piece by piece as it is written."""
         pieces = workers.stream(lambda clock: answers().generate(body, clock))
         first = await anext(pieces)  # what is wrong with the request shows before anything is sent
@@ -208,15 +208,15 @@ def _writing(app: FastAPI, told: Told, workers: Workers, answers: Lazily) -> Non
 
 
 def _traces(app: FastAPI, told: Told, numbers: Told) -> None:
-    @app.post("/api/traces", status_code=201, response_model=answered.Manifest, tags=["traces"])
-    async def trace(body: asked.Explain) -> Response:
+    @app.post("/api/traces", status_code=201, response_model=responses.Manifest, tags=["traces"])
+    async def trace(body: requests.Explain) -> Response:
         """One pass over a text and its output, kept for a while: the tokens, and the name of every number to ask for.
 
         With interventions, the model's output under them, and what they changed.
         """
         return await told(lambda answers, clock: answers.trace(body, clock), 201)
 
-    @app.get("/api/traces/{id}", response_model=answered.Manifest, tags=["traces"])
+    @app.get("/api/traces/{id}", response_model=responses.Manifest, tags=["traces"])
     async def manifest(id: Id) -> Response:
         """What a trace holds."""
         return await told(lambda answers, clock: answers.manifest(id))
@@ -228,7 +228,7 @@ def _traces(app: FastAPI, told: Told, numbers: Told) -> None:
 
 
 def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
-    @app.get("/api/traces/{id}/alignment", response_model=answered.Alignment, tags=["readings"])
+    @app.get("/api/traces/{id}/alignment", response_model=responses.Alignment, tags=["readings"])
     async def alignment(
         id: Id, layer: Annotated[int, Query(ge=-1024, le=1024)] = -1,
         head: Annotated[int | None, Query(ge=0, le=1024, description="Without one, the mean of all.")] = None,
@@ -236,22 +236,22 @@ def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
         """Which word stands for which, by the cross-attention of a layer."""
         return await told(lambda answers, clock: answers.alignment(id, layer, head, clock))
 
-    @app.get("/api/traces/{id}/entropies", response_model=answered.Entropies, tags=["readings"])
+    @app.get("/api/traces/{id}/entropies", response_model=responses.Entropies, tags=["readings"])
     async def entropies(id: Id) -> Response:
         """How widely each head looks."""
         return await told(lambda answers, clock: answers.entropies(id, clock))
 
-    @app.get("/api/traces/{id}/lens", response_model=answered.Lens, tags=["readings"])
+    @app.get("/api/traces/{id}/lens", response_model=responses.Lens, tags=["readings"])
     async def lens(id: Id, top: Top = 5) -> Response:
         """What each layer would predict if the model stopped there."""
         return await told(lambda answers, clock: answers.lens(id, top, clock))
 
-    @app.get("/api/traces/{id}/contributions", response_model=answered.Contributions, tags=["readings"])
+    @app.get("/api/traces/{id}/contributions", response_model=responses.Contributions, tags=["readings"])
     async def contributions(id: Id, row: Row, token: Id32 = None, against: Id32 = None) -> Response:
         """What each head and each feed-forward layer adds to a token's logit, or to its lead over another."""
         return await told(lambda answers, clock: answers.contributions(id, row, token, against, clock))
 
-    @app.get("/api/traces/{id}/alternatives", response_model=answered.Alternatives, tags=["readings"])
+    @app.get("/api/traces/{id}/alternatives", response_model=responses.Alternatives, tags=["readings"])
     async def alternatives(id: Id, row: Row, top: Top = 10) -> Response:
         """What else a row might have written."""
         return await told(lambda answers, clock: answers.alternatives(id, row, top, clock))
@@ -273,20 +273,20 @@ def _readings(app: FastAPI, told: Told, numbers: Told) -> None:
         """How near the tokens' vectors are to each other at a place such as `encoder.vectors`, [tokens, tokens]."""
         return await numbers(lambda answers, clock: answers.similarities(id, place, measure, index, clock))
 
-    @app.post("/api/senses", response_model=answered.Senses, tags=["readings"])
-    async def senses(body: asked.Senses) -> Response:
+    @app.post("/api/senses", response_model=responses.Senses, tags=["readings"])
+    async def senses(body: requests.Senses) -> Response:
         """The vectors of one word in several sentences, layer by layer, and their cosines."""
         return await told(lambda answers, clock: answers.senses(body, clock))
 
 
 def _lessons(app: FastAPI, told: Told, limits: Limits) -> None:
-    @app.get("/api/lessons", response_model=answered.Lessons, tags=["lessons"])
+    @app.get("/api/lessons", response_model=responses.Lessons, tags=["lessons"])
     async def lessons() -> Response:
         """The notes' lessons, in their order, and what can be set in each."""
         return await told(lambda answers, clock: answers.lessons())
 
-    @app.post("/api/lessons/{lesson}", response_model=answered.Lesson, tags=["lessons"])
-    async def lesson(lesson: In, body: asked.Lesson, request: Request) -> Response:
+    @app.post("/api/lessons/{lesson}", response_model=responses.Lesson, tags=["lessons"])
+    async def lesson(lesson: In, body: requests.Lesson, request: Request) -> Response:
         """A lesson computed and told, with the notes' words and tables or with others."""
         trains = lesson in LESSONS and LESSONS[lesson].seconds
         seconds = limits.training_seconds if trains else None

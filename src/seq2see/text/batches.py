@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.text.draws import draws
-from seq2see.text.packing import Budget, Plan, budget_in_ratio, fitted, most_sentences, plan
+from seq2see.rng import draws
+from seq2see.text.batch_plan import Budget, Plan, budget_in_ratio, fitted, most_sentences, plan
 from seq2see.text.store import Side, Store
 from seq2see.text.tokenizer import Tokenizer, ranges
 
 if TYPE_CHECKING:
     import torch
 
-    from seq2see.model.layout import Packed
+    from seq2see.layout import Packed
 
 Longs = NDArray[np.int64]
 
@@ -108,7 +108,7 @@ def _packed(sequences: Sequences, device: "torch.device") -> "Packed":
     """As `Packed`, whose layout is computed here as `Layout.of` does, but without waking torch's threads for it."""
     import torch
 
-    from seq2see.model.layout import Layout, Packed
+    from seq2see.layout import Layout, Packed
 
     lengths, longest = sequences.lengths, sequences.longest
     starts = np.concatenate([[0], np.cumsum(lengths)])

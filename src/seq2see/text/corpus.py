@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from seq2see.config import Boundaries
+from seq2see.config import Boundaries, DataConfig
 from seq2see.errors import UserError, nearest
 from seq2see.text.formats.lines import STRICT, Listener, lines, regular
 from seq2see.text.formats.po import Po
-from seq2see.text.formats.tables import JsonLines, Part, Table, TwoFiles, bare
+from seq2see.text.formats.tabular import JsonLines, Part, Table, TwoFiles, bare
 from seq2see.text.formats.tmx import Tmx
 
 # Characters of a long document that are handed on at a time.
@@ -286,3 +286,22 @@ def _content_key(sources: Iterable[tuple[str, Sequence[Path]]]) -> str:
             with regular(file).open("rb") as bytes_of:
                 whole.update(hashlib.file_digest(bytes_of, "blake2b").digest())
     return whole.hexdigest()
+
+
+def is_translation(data: DataConfig) -> bool:
+    return bool(data.src or data.tgt or data.pairs)
+
+
+def training_pairs(data: DataConfig) -> Pairs:
+    return open_pairs(_options(data, ""))
+
+
+def validation_pairs(data: DataConfig) -> Pairs | None:
+    options = _options(data, "valid_")
+    return open_pairs(options) if options.given else None
+
+
+def _options(data: DataConfig, role: str) -> PairOptions:
+    src, tgt, pairs = ([Path(path) for path in getattr(data, role + name)] for name in ("src", "tgt", "pairs"))
+    manner = data.columns or None, data.fields or None, data.languages or None
+    return PairOptions(src, tgt, pairs, *manner, role=role.replace("_", "-"))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from seq2see.errors import UserError
 from seq2see.files import written_whole
-from seq2see.text.sampling import Dropout
+from seq2see.text.bpe_dropout import Dropout
 from seq2see.text.tokenizer import Ragged, Tokenizer, cut
 
 if sys.platform != "win32":

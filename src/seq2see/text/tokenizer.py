@@ -23,8 +23,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from seq2see.config import Kind, Normalise
 from seq2see.errors import UserError, nearest
 from seq2see.files import written_whole
-from seq2see.text.pieces import Piece, close_gaps, make_pieces, spans_of
-from seq2see.text.sampling import Dropout, Merges, merge, word_seeds
+from seq2see.text.bpe_dropout import Dropout, Merges, merge, word_seeds
+from seq2see.text.token_spans import Piece, close_gaps, make_pieces, spans_of
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from seq2see.errors import UserError
 from seq2see.files import written_whole
 from seq2see.train.loop import Progress as Step
-from seq2see.train.validate import Scores
+from seq2see.train.validation import Scores
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

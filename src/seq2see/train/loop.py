@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from seq2see.config import Config
 from seq2see.errors import UserError
 from seq2see.model.network import Network
+from seq2see.precision import precision_of
 from seq2see.text.batches import Batch, Batches, TensorBatch
-from seq2see.train.cost import operations, peak
+from seq2see.train.estimates import operations, peak
 from seq2see.train.loss import Losses, divergence, loss
 from seq2see.train.parallel import World, fill, spread, whole, without_sync
-from seq2see.train.precision import precision_of
 from seq2see.train.schedule import learning_rate
 
 NAN_LIMIT = 5  # steps in a row with a loss that is no number, before the run stops

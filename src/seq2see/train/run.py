@@ -15,32 +15,31 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, DataConfig
-from seq2see.directory import Model, load, load_tokenizers, save_config, save_tokenizers
+from seq2see.directory import load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.errors import UsageError, UserError
-from seq2see.model.kinds import kind_of
+from seq2see.model.registry import kind_of
+from seq2see.pipeline import Pipeline
 from seq2see.presets import by_size, configuration
 from seq2see.text.check.pairs import Settings, check_pairs
 from seq2see.text.check.report import summary
-from seq2see.train.cost import fewest_micro_batches
-from seq2see.train.course import Course
+from seq2see.text.corpus import is_translation, training_pairs, validation_pairs
 from seq2see.train.display import Display
+from seq2see.train.estimates import fewest_micro_batches
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, join_world
-from seq2see.train.prepare import (
+from seq2see.train.prepare_data import (
     documents,
-    is_translation,
     prepare_text,
     prepare_translation,
-    training_pairs,
-    validation_pairs,
     with_vocabularies,
 )  # fmt: skip
+from seq2see.train.runner import Course
 
 
 def train(
     data: DataConfig, out: Path | str, *, preset: str = "", settings: Sequence[str] = (), init: Path | str | None = None,
     config: Config | None = None, device: str = "",
-) -> Model:  # fmt: skip
+) -> None:  # fmt: skip
     """Trains a new model into an empty directory. `config` is a whole configuration, of another run say; `init` a model
     whose weights and tokenizer are the beginning.
     """
@@ -50,8 +49,8 @@ def train(
             _claim(out)
         chosen = world.told(lambda: _choose(data, preset, settings, init, config, display))
         chosen = _cut(chosen, world, display)
-        begun = load(init, "cpu") if init else None
-        return _run(chosen, out, world, display, begun, resumed=False)
+        begun = load_pipeline(init, "cpu") if init else None
+        _run(chosen, out, world, display, begun, resumed=False)
 
 
 def _cut(config: Config, world: World, display: Display) -> Config:
@@ -67,7 +66,7 @@ def _cut(config: Config, world: World, display: Display) -> Config:
     return replace(config, train=replace(config.train, accumulate=pieces))
 
 
-def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> Model:
+def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> None:
     """Goes on where the newest sound checkpoint stands, as if nothing had happened."""
     out = Path(out)
     with join_world(device) as world, _writing_to(out), Display(out, world.leads) as display:
@@ -77,7 +76,7 @@ def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> M
                 f"a step of this run has {config.train.accumulate} micro-batches, so only as many of {world.size} "
                 f"processes have work: give each one with --set train.accumulate={world.size}"
             )
-        return _run(config, out, world, display, None, resumed=True)
+        _run(config, out, world, display, None, resumed=True)
 
 
 def _claim(out: Path) -> None:
@@ -141,7 +140,7 @@ def _preset_by_size(data: DataConfig, display: Display) -> str:
     return name
 
 
-def _run(config: Config, out: Path, world: World, display: Display, begun: Model | None, resumed: bool) -> Model:
+def _run(config: Config, out: Path, world: World, display: Display, begun: Pipeline | None, resumed: bool) -> None:
     count = world.told(lambda: _look_at(config, display, quiet=resumed))
     # The leading process tokenizes, the others find its work.
     if not world.leads:
@@ -163,12 +162,12 @@ def _run(config: Config, out: Path, world: World, display: Display, begun: Model
     torch.manual_seed(config.train.seed)
     model = kind_of(config.model)(config.model).to(world.device)
     if begun is not None:
-        model.load_state_dict(begun.transformer.state_dict())
+        model.load_state_dict(begun.network.state_dict())
     trainer = Trainer(config, model, data.batches, world)
     course = Course(config, out, world, display, data, trainer)
     if resumed:
         course.restore()
-    return course.go()
+    course.go()
 
 
 def _look_at(config: Config, display: Display, quiet: bool) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from seq2see.text.formats.lines import decompressed, without_mark
-from seq2see.translate.notes import Notes
+from seq2see.translate.notices import Notes
 from seq2see.translate.translator import Translator, one_line
 
 Render = Callable[[Sequence["Line"], Translator], str]
@@ -82,7 +82,7 @@ def translated(lines: Sequence[Line], translator: Translator) -> str:
 
 def as_json(lines: Sequence[Line], translator: Translator, nbest: int) -> str:
     """A JSON object for each line: its translation, and for each sentence the best few, with scores and alignments."""
-    from seq2see.look.alignment import align
+    from seq2see.inspect.alignment import align
 
     model = translator.model
     splits = [translator.split(line.text, line.place) for line in lines]

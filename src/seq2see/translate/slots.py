@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 
-from seq2see.translate.segments import fold
+from seq2see.translate.segmentation import fold
 
 
 @dataclass(frozen=True)

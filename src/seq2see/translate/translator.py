@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from seq2see.translate.notes import Notes
+from seq2see.translate.notices import Notes
 from seq2see.translate.placeholders import harmed, spans, unwrapped
-from seq2see.translate.segments import Span, Split, cut, sentence_spans
+from seq2see.translate.segmentation import Span, Split, cut, sentence_spans
 
 if TYPE_CHECKING:
-    from seq2see.directory import Model
+    from seq2see.api import Model
 
 
 @dataclass(frozen=True)

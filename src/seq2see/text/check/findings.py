@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.text.check import measure as m
+from seq2see.text.check import statistics as m
 from seq2see.text.check.drift import Signatures, first_drift
 from seq2see.text.check.report import TITLES, Example, Finding, Kind
 from seq2see.text.check.scripts import SCRIPTS
 from seq2see.text.corpus import Pairs, named
 from seq2see.text.formats.lines import Fault, Listener, lines
-from seq2see.text.formats.tables import Row, TwoFiles, Unequal
+from seq2see.text.formats.tabular import Row, TwoFiles, Unequal
 
 _BLOCK = 1 << 20  # pairs among which a shift is looked for at a time
 

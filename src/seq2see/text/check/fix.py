@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from seq2see.errors import UserError
 from seq2see.files import written_whole
-from seq2see.text.check.measure import Faults, Watch, unwatched
+from seq2see.text.check.documents import TEXT_REASONS, CheckedText
 from seq2see.text.check.pairs import REASONS, Checked
-from seq2see.text.check.plain import TEXT_REASONS, CheckedText
 from seq2see.text.check.report import Kind
+from seq2see.text.check.statistics import Faults, Watch, unwatched
 from seq2see.text.corpus import Documents, Pairs, Passage, named
 from seq2see.text.formats.lines import Listener
-from seq2see.text.formats.tables import Row, bare
+from seq2see.text.formats.tabular import Row, bare
 
 _BREAKS = re.compile(r"[\r\n]+")
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.text.check import measure as m
+from seq2see.text.check import statistics as m
 from seq2see.text.check.findings import Findings, HeldOut, Judged
 from seq2see.text.check.report import Kind, Report
 from seq2see.text.corpus import Pairs, named

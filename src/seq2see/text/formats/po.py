@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seq2see.text.formats.lines import STRICT, Fault, Listener, lines
-from seq2see.text.formats.tables import Part, Row, side_names
+from seq2see.text.formats.tabular import Part, Row, side_names
 
 _LINE = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?\s*"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"((?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{2}))+)|\\(.)")

@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from seq2see.errors import UserError
 from seq2see.text.formats.lines import Listener, decompressed, open_bytes
-from seq2see.text.formats.tables import Part, Row, side_names
+from seq2see.text.formats.tabular import Part, Row, side_names
 
 _BLOCK = 1 << 16
 # Inline elements whose content is a formatting code of the translated document, not its text.

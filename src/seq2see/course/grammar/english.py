@@ -1,0 +1,353 @@
+"""Meaning to English: forms of words, noun phrases, and clauses with do-support.
+
+Every word carries the marks of what it stands for, so that it can be aligned with its Hindi counterpart. What Hindi has
+no word for (the, and often do) still carries a mark, which then finds no partner.
+"""
+
+from dataclasses import dataclass, replace
+
+from seq2see.course.grammar.lexicon import Adjective, Noun, Small, Verb
+from seq2see.course.grammar.meaning import (
+    Adjunct,
+    Clause,
+    Meaning,
+    Measure,
+    Phrase,
+    Pronoun,
+    Quality,
+    Word,
+)
+
+VOWELS = "aeiou"
+# "Asked" in the meaning -> the question word that opens the sentence.
+QUESTION_WORDS = {"where": "where", "when": "when", "why": "why", "how": "how"}
+MODAL_FORMS = {"want": "wanted", "like": "liked", "have": "had", "start": "started"}
+CONJUNCTIONS: dict[str, tuple[str, str]] = {  # before the first clause, between the two
+    "and": ("", "and"),
+    "but": ("", ", but"),
+    "because": ("", "because"),
+    "so": ("", ", so"),
+    "when": ("when", ","),
+    "if": ("if", ","),
+    "that": ("", "that"),
+}
+
+
+def plural(noun: Noun) -> str:
+    return noun.plural or third_person(noun.english)  # the same -s, -es and -ies
+
+
+def _syllables(word: str) -> int:
+    return sum(1 for i, letter in enumerate(word) if letter in VOWELS and (i == 0 or word[i - 1] not in VOWELS))
+
+
+def _closed(word: str) -> bool:
+    """Whether the last consonant doubles: one vowel, before one consonant, in a word of one syllable (stop, run)."""
+    groups = sum(1 for i, letter in enumerate(word) if letter in VOWELS and (i == 0 or word[i - 1] not in VOWELS))
+    return (
+        groups == 1
+        and len(word) > 2
+        and word[-1] not in VOWELS + "wxy"
+        and word[-2] in VOWELS
+        and word[-3] not in VOWELS
+    )
+
+
+def third_person(base: str) -> str:
+    if base == "have":
+        return "has"
+    if base.endswith(("s", "sh", "ch", "x", "o")):
+        return base + "es"
+    return base[:-1] + "ies" if base[-1] == "y" and base[-2] not in VOWELS else base + "s"
+
+
+def past(verb: Verb) -> str:
+    if len(verb.english) > 1:
+        return verb.english[1]
+    base = verb.english[0]
+    if base.endswith("e"):
+        return base + "d"
+    if base[-1] == "y" and base[-2] not in VOWELS:
+        return base[:-1] + "ied"
+    return base + base[-1] + "ed" if _closed(base) else base + "ed"
+
+
+def participle(verb: Verb) -> str:
+    return verb.english[2] if len(verb.english) > 2 else past(verb)
+
+
+def ing(base: str) -> str:
+    if base.endswith("ie"):
+        return base[:-2] + "ying"
+    if base.endswith("e") and not base.endswith("ee") and base != "be":
+        return base[:-1] + "ing"
+    doubled = _closed(base) or base in ("forget", "begin")
+    return base + base[-1] + "ing" if doubled else base + "ing"
+
+
+def comparative(adjective: Adjective) -> tuple[str, ...]:
+    """ "bigger", or "more" and "beautiful"."""
+    if adjective.comparative:
+        return (adjective.comparative,)
+    word = adjective.english
+    syllables = _syllables(word) - word.endswith("e")  # strange has one, and so has large
+    if word.endswith("y"):
+        return (word[:-1] + "ier",)
+    if syllables > 1:
+        return ("more", word)
+    if word.endswith("e"):
+        return (word + "r",)
+    return (word + word[-1] + "er" if _closed(word) else word + "er",)
+
+
+def be(phrase: Phrase, tense: str) -> str:
+    number, person = is_plural(phrase), phrase.head.person if isinstance(phrase.head, Pronoun) else 3
+    if tense == "past":
+        return "were" if number or person == 2 else "was"
+    return "are" if number or person == 2 else "am" if person == 1 else "is"
+
+
+def is_plural(phrase: Phrase) -> bool:
+    if phrase.also:
+        return True
+    if isinstance(phrase.head, Pronoun):
+        return phrase.head.plural
+    two_cups = phrase.determiner is not None and phrase.determiner.english[0] == "two"
+    return phrase.plural or two_cups or "plural" in phrase.head.kinds
+
+
+def third(phrase: Phrase) -> bool:
+    """Whether a verb in the present takes -s."""
+    return not is_plural(phrase) and not (isinstance(phrase.head, Pronoun) and phrase.head.person < 3)
+
+
+def noun_phrase(phrase: Phrase, path: str, case: str = "subject") -> list[Word]:
+    words = _noun_phrase(phrase, path, case)
+    if phrase.also:
+        words = [*words, Word("and", (f"{path}&",)), *_noun_phrase(phrase.also, f"{path}2", case)]
+    return words
+
+
+def _noun_phrase(phrase: Phrase, path: str, case: str) -> list[Word]:
+    head = phrase.head
+    if isinstance(head, Pronoun):
+        return [Word(head.subject if case == "subject" else head.object, (path,))]
+    words = _determiner(phrase, path)
+    if phrase.count:
+        words += [Word(part, (f"{path}.count",)) for part in phrase.count.english]
+    if phrase.adjective:
+        words.append(Word(phrase.adjective.english, (f"{path}.a.0",)))
+    if phrase.possessor and phrase.link == "compound":
+        words += noun_phrase(phrase.possessor, f"{path}.p")
+    counted = phrase.plural and "mass" not in head.kinds
+    words += [Word(part, (path,)) for part in (plural(head) if counted else head.english).split()]
+    if phrase.possessor and phrase.link == "of":
+        words += [Word("of", (f"{path}.p.of",)), *noun_phrase(phrase.possessor, f"{path}.p")]
+    if phrase.article == "a":
+        words.insert(0, Word("an" if words[0].text[0] in VOWELS else "a", (f"{path}.one",)))
+    return words
+
+
+def _determiner(phrase: Phrase, path: str) -> list[Word]:
+    if phrase.possessor and phrase.link == "'s":
+        return possessive(phrase.possessor, f"{path}.p")
+    if phrase.determiner:
+        return [Word(part, (f"{path}.d{i}",)) for i, part in enumerate(phrase.determiner.english)]
+    return [Word("the", (f"{path}.the",))] if phrase.article == "the" else []
+
+
+def possessive(owner: Phrase, path: str) -> list[Word]:
+    if isinstance(owner.head, Pronoun):
+        return [Word(owner.head.possessive, (path, f"{path}.of"))]
+    *others, last = noun_phrase(owner, path)
+    ending = "'" if is_plural(owner) and last.text.endswith("s") else "'s"
+    return [*others, Word(last.text + ending, (*last.marks, f"{path}.of"))]
+
+
+def adjunct(part: Adjunct, path: str) -> list[Word]:
+    if part.adverb:
+        return [Word(text, (f"{path}.{i}",)) for i, text in enumerate(part.adverb.english)]
+    assert part.phrase
+    words = noun_phrase(part.phrase, path, "object")
+    if part.preposition:
+        return [*(Word(text, (f"{path}.pre",)) for text in part.preposition.english), *words]
+    return words
+
+
+def _quality(quality: Quality, path: str) -> list[Word]:
+    adjective = quality.adjective
+    if quality.than:
+        texts = comparative(adjective)
+        more = [Word(text, (f"{path}.more",)) for text in texts[:-1]]
+        than = noun_phrase(quality.than, f"{path}.than", "object")
+        return [*more, Word(texts[-1], (f"{path}.0",)), Word("than", (f"{path}.from",)), *than]
+    very = [Word("very", (f"{path}.very",))] if quality.very else []
+    return very + [Word(text, (f"{path}.{i}",)) for i, text in enumerate(adjective.english.split())]
+
+
+def _complement(clause: Clause, path: str) -> list[Word]:
+    what = clause.complement
+    if isinstance(what, Quality):
+        return _quality(what, f"{path}c")
+    if isinstance(what, Phrase):
+        return noun_phrase(what, f"{path}c", "object")
+    if isinstance(what, Adjunct):
+        return adjunct(what, f"{path}c")
+    if isinstance(what, Measure) and what.count:
+        return _measure(what.count, what.unit, f"{path}c")
+    return []
+
+
+def _measure(count: Small, unit: Noun, path: str) -> list[Word]:
+    one = count.english == ("one",)
+    words = [Word(part, (f"{path}.count",)) for part in count.english]
+    words.append(Word(unit.english if one else plural(unit), (path,)))
+    return [*words, Word("old", (f"{path}.old",))] if unit.english == "year" else words
+
+
+@dataclass(frozen=True)
+class VerbGroup:
+    """The words of a verb: the finite auxiliary, which questions put first, then "not", then the rest."""
+
+    auxiliary: list[Word]
+    no: list[Word]
+    rest: list[Word]
+
+
+def _verb_group(clause: Clause, path: str) -> VerbGroup:
+    v, m, t = f"{path}v", f"{path}m", f"{path}t"
+    verb, base, modal = clause.verb, clause.verb.english[0], clause.modal
+    asks = (f"{path}q",) if _inverts(clause) else ()  # a fronted auxiliary stands for क्या too
+    no = [Word("not", (f"{path}n",))] if clause.negative else []
+    main = [Word(base, (v,)), *(Word(text, (v,)) for text in verb.particle.split())]
+    if modal == "can" and clause.negative and not asks:
+        return VerbGroup([Word("cannot", (m, t, f"{path}n"))], [], main)
+    if modal in ("can", "should"):
+        return VerbGroup([Word(modal, (m, t, *asks))], no, main)
+    if modal:
+        rest = [Word(ing(base), (v,)), *main[1:]] if modal in ("like", "start") else [Word("to", (v,)), *main]
+        return _with_do(clause, path, MODAL_FORMS[modal], [Word(modal, (m,)), *rest])
+    if base == "be":
+        copula = () if verb.particle else (v,)  # in "is hungry", "hungry" is the verb
+        if clause.tense == "future":
+            return VerbGroup([Word("will", (*copula, t, *asks))], no, [Word("be", copula), *main[1:]])
+        return VerbGroup([Word(be(clause.subject, clause.tense), (*copula, t, *asks))], no, main[1:])
+    if clause.tense == "future":
+        return VerbGroup([Word("will", (t, *asks))], no, main)
+    if clause.tense in ("progressive", "past progressive"):
+        is_or_was = be(clause.subject, "past" if clause.tense == "past progressive" else "present")
+        return VerbGroup([Word(is_or_was, (t, *asks))], no, [Word(ing(base), (v,)), *main[1:]])
+    if clause.tense == "perfect":
+        has = "has" if third(clause.subject) else "have"
+        return VerbGroup([Word(has, (t, *asks))], no, [Word(participle(verb), (v,)), *main[1:]])
+    if clause.tense == "used":
+        return VerbGroup([], [], [Word("used", (t,)), Word("to", (t,)), *main])
+    return _with_do(clause, path, past(verb), main)
+
+
+def _with_do(clause: Clause, path: str, past_form: str, words: list[Word]) -> VerbGroup:
+    """A full verb in the present or past; questions and negations put it behind "do"."""
+    first, t = words[0], f"{path}t"
+    was = clause.tense == "past"
+    if clause.negative or _inverts(clause):
+        do = "did" if was else "does" if third(clause.subject) else "do"
+        asks = (f"{path}q",) if _inverts(clause) else ()
+        no = [Word("not", (f"{path}n",))] if clause.negative else []
+        return VerbGroup([Word(do, (t, *asks))], no, words)
+    text = past_form if was else third_person(first.text) if third(clause.subject) else first.text
+    return VerbGroup([], [], [Word(text, (*first.marks, t)), *words[1:]])
+
+
+def _inverts(clause: Clause) -> bool:
+    return clause.mood == "question" and clause.asked != "subject"
+
+
+def clause(meaning: Clause, path: str = "") -> list[Word]:
+    if meaning.mood in ("command", "please", "let us"):
+        return _command(meaning, path)
+    group = _verb_group(meaning, path)
+    auxiliary, subject = group.auxiliary, noun_phrase(meaning.subject, f"{path}s")
+    rest = [*group.rest, *_after_verb(meaning, path)]
+    if meaning.there:
+        subject, rest = [Word("there")], [*subject, *rest]
+    if meaning.silent_subject:
+        subject = []
+        auxiliary = auxiliary if meaning.negative or not group.rest else []  # "is singing and dancing"
+    often = [w for i, a in enumerate(meaning.adjuncts) if a.kind == "often" for w in adjunct(a, f"{path}x{i}")]
+    if _inverts(meaning):
+        return [*_fronted(meaning, path), *auxiliary, *subject, *group.no, *often, *rest]
+    return [*subject, *auxiliary, *group.no, *often, *rest]
+
+
+def _fronted(meaning: Clause, path: str) -> list[Word]:
+    """What opens a question: where, what, which book, how many books, how old."""
+    asked = meaning.asked
+    if asked in QUESTION_WORDS:
+        return [Word(QUESTION_WORDS[asked], (f"{path}w",))]
+    if asked == "object" and meaning.object:
+        return noun_phrase(meaning.object, f"{path}o", "object")
+    if asked == "complement" and isinstance(meaning.complement, Phrase):
+        return noun_phrase(meaning.complement, f"{path}c")
+    if asked == "complement" and isinstance(meaning.complement, Measure):
+        word = "old" if meaning.complement.unit.english == "year" else "much"
+        return [Word("how", (f"{path}c.count",)), Word(word, (f"{path}c.old",))]
+    return []
+
+
+def _after_verb(meaning: Clause, path: str) -> list[Word]:
+    preposition = meaning.verb.preposition
+    words = [Word(preposition, (f"{path}pre",))] if preposition else []
+    complement = [] if meaning.asked == "complement" else _complement(meaning, path)
+    return [*words, *_objects(meaning, path), *complement, *_adjuncts(meaning, path)]
+
+
+def _objects(meaning: Clause, path: str) -> list[Word]:
+    what: list[Word] = []
+    if meaning.object and meaning.asked != "object":
+        what = noun_phrase(meaning.object, f"{path}o", "object")
+        if meaning.verb.object_case == "goal" and meaning.verb.english[0] != "reach" and meaning.object.lemma != "home":
+            what = [Word("to", (f"{path}pre",)), *what]
+    if not meaning.recipient:
+        return what
+    who = noun_phrase(meaning.recipient, f"{path}r", "object")
+    if meaning.recipient_first or "asks" in meaning.verb.marks:
+        return who + what
+    return [*what, Word("to", (f"{path}r.pre",)), *who]
+
+
+def _adjuncts(meaning: Clause, path: str) -> list[Word]:
+    order = ("into", "manner", "company", "tool", "source", "for", "place", "when")
+    numbered = [(order.index(a.kind), i, a) for i, a in enumerate(meaning.adjuncts) if a.kind in order]
+    return [word for _, i, part in sorted(numbered, key=lambda n: n[:2]) for word in adjunct(part, f"{path}x{i}")]
+
+
+def _command(meaning: Clause, path: str) -> list[Word]:
+    verb = [Word(meaning.verb.english[0], (f"{path}v",))]
+    if meaning.mood == "let us":
+        verb = [Word("let", (f"{path}let",)), Word("us", (f"{path}let",)), *verb]
+    if meaning.negative:
+        verb = [Word("do", (f"{path}n",)), Word("not", (f"{path}n",)), *verb]
+    if meaning.mood == "please":
+        verb = [Word("please", (f"{path}please",)), *verb]
+    particle = [Word(text, (f"{path}v",)) for text in meaning.verb.particle.split()]
+    return [*verb, *particle, *_after_verb(meaning, path)]
+
+
+def sentence(meaning: Meaning) -> list[Word]:
+    """The words of a whole sentence, with its capital letter and its final mark."""
+    words = _joined(meaning, "")
+    first = words[0]
+    end = "?" if isinstance(meaning, Clause) and meaning.mood == "question" else "."
+    return [Word(first.text[0].upper() + first.text[1:], first.marks), *words[1:], Word(end, ("end",))]
+
+
+def _joined(meaning: Meaning, path: str) -> list[Word]:
+    if isinstance(meaning, Clause):
+        return clause(meaning, path)
+    before, between = CONJUNCTIONS[meaning.conjunction]
+    opening = [Word(before, (f"{path}before",))] if before else []
+    first = meaning.first
+    if meaning.conjunction == "if" and isinstance(first, Clause):  # "if it rains tomorrow", said of the future
+        first = replace(first, tense="present")
+    joint = [Word(text, (f"{path}{'comma' if text == ',' else 'joint'}",)) for text in between.split()]
+    return [*opening, *_joined(first, f"{path}1"), *joint, *_joined(meaning.second, f"{path}2")]
