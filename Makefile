@@ -7,7 +7,7 @@ READY := .venv/.ready
 FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
-PAGE := src/seq2see/serve/static_files/index.html
+PAGE := src/seq2see/serve/page/index.html
 
 .PHONY: setup page demo test lint format types parity bench clean
 
@@ -15,10 +15,12 @@ setup: $(READY) page
 
 page: $(PAGE)
 
-# Everything but the page works without Node, and `seq2see explore` says what is missing.
-$(PAGE): $(shell find web -name node_modules -prune -o -name .tests -prune -o -type f -print)
+# Built from web/; its types and the code excerpts it shows are generated from the Python package. Everything else works
+# without Node, and `seq2see explore` says that the page is missing.
+$(PAGE): $(READY) $(wildcard src/seq2see/model/*.py src/seq2see/serve/*.py) \
+  $(shell find web \( -name node_modules -o -name .tests -o -name generated \) -prune -o -type f -print)
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --loglevel=error && npm --prefix web run -s build; \
-	else echo "no Node here: the page of seq2see explore is not built"; fi
+	else echo "npm not found: the page of seq2see explore is not built"; fi
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -62,4 +64,4 @@ bench: setup
 	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist web/node_modules web/.tests $(dir $(PAGE))
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist web/node_modules web/.tests web/src/generated $(dir $(PAGE))

@@ -1,9 +1,9 @@
-"""Decoding on a GPU in bf16: ours against Hugging Face's generate, with its growing and with its static cache.
+"""Decoding on a GPU in bf16: seq2see against Hugging Face's generate with its dynamic and its static cache.
 
-The same weights: a transformer-base (30 tokens in, 64 out) and GPT-2 124M (32 in, 256 out), batch 1 and 128, greedy and
-beam 4. The end token is kept from coming, so that all do the same work. Each contender is warmed at full length; all
-take turns; what counts is the median ratio. The share of the memory's bandwidth counts the bytes that a step must read:
-the decoder's weights once, and the keys and values of all sequences. Ends in one JSON line.
+All use the same weights: a transformer-base (30 tokens in, 64 out) and GPT-2 124M (32 in, 256 out), batch 1 and 128, greedy
+and beam 4. <end> is banned, so that all do the same work. Each contender is warmed up at full length; all take turns; the
+result is the median ratio. The bandwidth utilisation counts the bytes that a step must read: the decoder's weights once, and
+the keys and values of all sequences. Ends in one JSON line.
 
     python benchmarks/decode_gpu.py [--rounds 5] [--only gpt2] [--batch 1] [--beam 1]
 """
@@ -19,22 +19,22 @@ from typing import Any
 import torch
 import transformers
 
-from seq2see.decode.engine import search
-from seq2see.decode.optimize import ready
+from seq2see.decode.engine import decode_requests
+from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.decode.search import Search
-from seq2see.decode.session import Request, Vocabulary
+from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 
 DEVICE = "cuda"
-BANDWIDTH = 4.24e12  # bytes a second, as measured on an H200
+BANDWIDTH = 4.24e12  # bytes per second, measured on an H200
 START, END = 1, 2
-Run = Callable[[], int]  # to the number of tokens written
+Run = Callable[[], int]  # returns the number of generated tokens
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     name: str
     tokens_in: int
     tokens_out: int
@@ -67,26 +67,26 @@ def gpt2() -> Any:
 MODELS = {"transformer-base": (transformer_base, 30, 64), "gpt2": (gpt2, 32, 256)}
 
 
-def ours(model: Network, work: Work, inputs: list[list[int]]) -> Run:
-    words = Vocabulary(START, END, banned=(0, END))
-    sides = [(tokens, [START]) if model.encoder is not None else ((), tokens) for tokens in inputs]
-    requests = [Request(i, source, prompt, work.tokens_out) for i, (source, prompt) in enumerate(sides)]
+def run_seq2see(model: Network, work: Workload, inputs: list[list[int]]) -> Run:
+    special_tokens = SpecialTokens(START, END, banned=(0, END))
+    pairs = [(tokens, [START]) if model.encoder is not None else ((), tokens) for tokens in inputs]
+    requests = [Request(i, source, prompt, work.tokens_out) for i, (source, prompt) in enumerate(pairs)]
 
     def run() -> int:
-        found = search(model, requests, Search(beam=work.beam), words, budget=10**9)
-        return sum(len(best.tokens) for best, *_ in found)
+        results = decode_requests(model, requests, Search(beam=work.beam), special_tokens, token_budget=10**9)
+        return sum(len(best.tokens) for best, *_ in results)
 
     return run
 
 
-def hugging_face(theirs: Any, work: Work, inputs: list[list[int]], cache: str) -> Run:
+def run_hugging_face(hf_model: Any, work: Workload, inputs: list[list[int]], cache: str) -> Run:
     ids = torch.tensor(inputs, device=DEVICE)
-    skipped = 1 if theirs.config.is_encoder_decoder else work.tokens_in
+    skipped = 1 if hf_model.config.is_encoder_decoder else work.tokens_in
     options: dict[str, Any] = {"cache_implementation": "static"} if cache == "static" else {}
 
     def run() -> int:
         with torch.inference_mode():
-            out = theirs.generate(
+            out = hf_model.generate(
                 input_ids=ids, attention_mask=torch.ones_like(ids), min_new_tokens=work.tokens_out,
                 max_new_tokens=work.tokens_out, num_beams=work.beam, do_sample=False, forced_eos_token_id=None,
                 bad_words_ids=[[0]], **options,
@@ -96,34 +96,36 @@ def hugging_face(theirs: Any, work: Work, inputs: list[list[int]], cache: str) -
     return run
 
 
-def bytes_a_step(model: Network, work: Work) -> float:
-    """In bf16, at the mean length."""
+def bytes_per_step(model: Network, work: Workload) -> float:
+    """Returns the bytes read per step in bf16, at the mean length."""
     config = model.config
     assert isinstance(model, Transformer) and model.decoder is not None
     weights = sum(weight.numel() for weight in model.decoder.parameters()) + model.embedding.weight.numel()
     if model.decoder.positions is not None:
         weights -= model.decoder.positions.weight.numel()
-    kept = work.tokens_out / 2 + (0 if model.encoder is not None else work.tokens_in)
-    a_token = 2 * config.groups * config.width_of_head * config.decoder_layers  # keys and values
-    written = work.batch * work.beam * kept * a_token
-    source = work.batch * work.tokens_in * a_token if model.encoder is not None else 0
-    return 2.0 * (weights + written + source)
+    length = work.tokens_out / 2 + (0 if model.encoder is not None else work.tokens_in)
+    values_per_token = (
+        2 * config.actual_key_value_heads * config.actual_head_width * config.decoder_layers
+    )  # keys and values
+    generated = work.batch * work.beam * length * values_per_token
+    source = work.batch * work.tokens_in * values_per_token if model.encoder is not None else 0
+    return 2.0 * (weights + generated + source)
 
 
-def measure(theirs: Any, model: Network, work: Work, rounds: int) -> list[dict[str, object]]:
+def measure(hf_model: Any, model: Network, work: Workload, rounds: int) -> list[dict[str, object]]:
     random = torch.Generator().manual_seed(1)
     inputs = torch.randint(3, 1000, (work.batch, work.tokens_in), generator=random).tolist()
     contenders = [
-        Contender("seq2see", ours(model, work, inputs)),
-        Contender("Hugging Face, dynamic", hugging_face(theirs, work, inputs, "dynamic")),
-        Contender("Hugging Face, static", hugging_face(theirs, work, inputs, "static")),
+        Contender("seq2see", run_seq2see(model, work, inputs)),
+        Contender("Hugging Face, dynamic", run_hugging_face(hf_model, work, inputs, "dynamic")),
+        Contender("Hugging Face, static", run_hugging_face(hf_model, work, inputs, "static")),
     ]
     print(f"\n{work.name}, batch {work.batch}, {'greedy' if work.beam == 1 else f'beam {work.beam}'}", flush=True)
     for one in list(contenders):
         try:
-            for _ in range(3):  # the first steps of a shape are compiled or captured
+            for _ in range(3):  # the first steps of each shape are compiled or captured
                 one.run()
-        except Exception as error:  # what they cannot do is a result, too
+        except Exception as error:  # an unsupported case is a result, too
             if one is contenders[0]:
                 raise
             print(f"{one.name:24} fails: {' '.join(str(error).split())[:100]}", flush=True)
@@ -132,15 +134,15 @@ def measure(theirs: Any, model: Network, work: Work, rounds: int) -> list[dict[s
         for one in contenders:
             torch.cuda.synchronize()
             start = time.perf_counter()
-            written = one.run()
+            generated = one.run()
             torch.cuda.synchronize()
             one.seconds.append(time.perf_counter() - start)
-            assert written == work.batch * work.tokens_out, (one.name, written)
+            assert generated == work.batch * work.tokens_out, (one.name, generated)
     rows: list[dict[str, object]] = []
     for one in contenders:
         seconds = statistics.median(one.seconds)
         ratio = statistics.median(t / own for t, own in zip(one.seconds, contenders[0].seconds, strict=True))
-        share = bytes_a_step(model, work) * work.tokens_out / seconds / BANDWIDTH
+        share = bytes_per_step(model, work) * work.tokens_out / seconds / BANDWIDTH
         rate = work.batch * work.tokens_out / seconds
         rows.append({
             "model": work.name, "batch": work.batch, "beam": work.beam, "contender": one.name,
@@ -163,13 +165,13 @@ def main() -> None:
         if options.only not in (None, name):
             continue
         torch.manual_seed(0)
-        theirs = build().eval().to(DEVICE, torch.bfloat16)
-        model = ready(from_huggingface(theirs))
+        hf_model = build().eval().to(DEVICE, torch.bfloat16)
+        model = optimize_for_decoding(from_huggingface(hf_model))
         for batch in (1, 128):
             for beam in (1, 4):
                 if options.batch in (0, batch) and options.beam in (0, beam):
-                    work = Work(name, tokens_in, tokens_out, batch, beam)
-                    rows += measure(theirs, model, work, options.rounds)
+                    work = Workload(name, tokens_in, tokens_out, batch, beam)
+                    rows += measure(hf_model, model, work, options.rounds)
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     print(json.dumps({"benchmark": "decode_gpu", **about, "transformers": transformers.__version__, "rows": rows}))
 

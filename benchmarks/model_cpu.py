@@ -1,10 +1,11 @@
-"""The model against torch.nn.Transformer and Hugging Face's Marian, same sizes, same sentences, same run, on a CPU.
+"""Model throughput on a CPU: seq2see against torch.nn.Transformer and Hugging Face's Marian of the same size.
 
-Ours packs; theirs pad, in batches made in three ways: at random (the Trainer's default), grouped by length (the
-Trainer's option: random megabatches, each sorted) and perfectly sorted. What counts is real target and source tokens a
-second. All contenders take turns in every round, so that a noisy machine is noisy for all. Ends in one JSON line.
+seq2see packs sentences. The peers pad them, in batches made in three ways: at random (the Trainer's default), grouped by length
+(the Trainer's option: random megabatches, each sorted) and sorted completely. The metric is source and target tokens per
+second, without padding. All contenders take turns in every round, so that noise affects them alike. The last line of the
+output is JSON.
 
-    python benchmarks/model_cpu.py [--data DIR] [--size small]       # DIR/multi30k/train.{en,de}.xz; else made-up lengths
+    python benchmarks/model_cpu.py [--data DIR] [--size small]       # DIR/multi30k/train.{en,de}.xz; default: synthetic lengths
 """
 
 import argparse
@@ -29,13 +30,13 @@ from seq2see.layout import Packed
 from seq2see.model.positions import sinusoids
 from seq2see.model.transformer import Transformer
 
-VOCABULARY = 8000
-BATCH = 130  # sentences in a padded batch; a packed one has as many tokens
+VOCAB_SIZE = 8000
+BATCH = 130  # sentences per padded batch; a packed batch has as many tokens
 Sentences = list[tuple[list[int], list[int]]]
-Step = Callable[[Sentences], Tensor]  # a batch to its summed loss
+Step = Callable[[Sentences], Tensor]  # returns the summed loss of a batch
 
 
-def lengths(data: Path | None, count: int) -> list[tuple[int, int]]:
+def sentence_lengths(data: Path | None, count: int) -> list[tuple[int, int]]:
     random = np.random.default_rng(0)
     if data is None:
         source = np.exp(random.normal(math.log(13), 0.32, count)).round().clip(3, 60).astype(int)
@@ -49,28 +50,29 @@ def lengths(data: Path | None, count: int) -> list[tuple[int, int]]:
     return [pairs[i] for i in random.choice(len(pairs), count, replace=False)]
 
 
-def sentences(data: Path | None, count: int) -> Sentences:
+def make_corpus(data: Path | None, count: int) -> Sentences:
     random = np.random.default_rng(1)
-    return [tuple(random.integers(3, VOCABULARY, n).tolist() for n in pair) for pair in lengths(data, count)]
+    return [tuple(random.integers(3, VOCAB_SIZE, n).tolist() for n in pair) for pair in sentence_lengths(data, count)]
 
 
-def at_random(corpus: Sentences) -> Iterator[Sentences]:
+def consecutive_batches(corpus: Sentences) -> Iterator[Sentences]:
+    """Cuts a corpus, which is in random order unless sorted, into batches."""
     for start in range(0, len(corpus), BATCH):
         yield corpus[start : start + BATCH]
 
 
-def grouped(corpus: Sentences) -> Iterator[Sentences]:
-    """As transformers' group_by_length does: megabatches of 50 batches at random, each sorted by source length."""
+def grouped_batches(corpus: Sentences) -> Iterator[Sentences]:
+    """Like group_by_length of transformers: random megabatches of 50 batches, each sorted by source length."""
     for start in range(0, len(corpus), 50 * BATCH):
-        yield from at_random(sorted(corpus[start : start + 50 * BATCH], key=lambda pair: -len(pair[0])))
+        yield from consecutive_batches(sorted(corpus[start : start + 50 * BATCH], key=lambda pair: -len(pair[0])))
 
 
-def perfectly_sorted(corpus: Sentences) -> Iterator[Sentences]:
-    yield from at_random(sorted(corpus, key=lambda pair: (len(pair[1]), len(pair[0]))))
+def sorted_batches(corpus: Sentences) -> Iterator[Sentences]:
+    yield from consecutive_batches(sorted(corpus, key=lambda pair: (len(pair[1]), len(pair[0]))))
 
 
-def packed(corpus: Sentences) -> Iterator[Sentences]:
-    """Batches of like length filled to a budget of target tokens, the mean of a padded batch's."""
+def packed_batches(corpus: Sentences) -> Iterator[Sentences]:
+    """Batches of similar lengths, filled up to the mean number of target tokens of a padded batch."""
     budget = BATCH * statistics.mean(len(target) for _, target in corpus)
     batch: Sentences = []
     size = 0
@@ -83,24 +85,24 @@ def packed(corpus: Sentences) -> Iterator[Sentences]:
     yield batch
 
 
-def shifted(target: list[int]) -> list[int]:
+def shift_right(target: list[int]) -> list[int]:
     return [1, *target[:-1]]
 
 
-def ours(config: ModelConfig) -> tuple[nn.Module, Step]:
+def seq2see_model(config: ModelConfig) -> tuple[nn.Module, Step]:
     model = Transformer(config)
 
     def step(batch: Sentences) -> Tensor:
-        source = Packed.of([s for s, _ in batch])
-        target = Packed.of([shifted(t) for _, t in batch])
+        source = Packed.from_sequences([s for s, _ in batch])
+        target = Packed.from_sequences([shift_right(t) for _, t in batch])
         labels = torch.tensor([token for _, t in batch for token in t])
         return F.cross_entropy(model(source, target), labels, reduction="sum")
 
     return model, step
 
 
-def padded(side: list[list[int]]) -> Tensor:
-    return nn.utils.rnn.pad_sequence([torch.tensor(tokens) for tokens in side], batch_first=True)
+def pad(sequences: list[list[int]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(tokens) for tokens in sequences], batch_first=True)
 
 
 def padded_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -108,12 +110,12 @@ def padded_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with the embeddings and positions that it leaves to its users."""
+    """torch.nn.Transformer with embeddings and positions, which it does not include."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.register_buffer("waves", sinusoids(config.longest, config.width))
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.register_buffer("waves", sinusoids(config.max_positions, config.width))
         self.dropout = nn.Dropout(config.dropout)
         self.body = nn.Transformer(
             config.width, config.heads, config.encoder_layers, config.decoder_layers, config.feed_forward,
@@ -128,10 +130,10 @@ class TorchTransformer(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], dtype=torch.bool)
-        hidden = source == 0
+        padding = source == 0
         x = self.body(
             self.embed(source), self.embed(target), tgt_mask=mask, tgt_is_causal=True,
-            src_key_padding_mask=hidden, memory_key_padding_mask=hidden,
+            src_key_padding_mask=padding, memory_key_padding_mask=padding,
         )  # fmt: skip
         return F.linear(x, self.embedding.weight)
 
@@ -140,8 +142,8 @@ def torch_transformer(config: ModelConfig) -> tuple[nn.Module, Step]:
     model = TorchTransformer(config)
 
     def step(batch: Sentences) -> Tensor:
-        source, target = padded([s for s, _ in batch]), padded([shifted(t) for _, t in batch])
-        return padded_loss(model(source, target), padded([t for _, t in batch]))
+        source, target = pad([s for s, _ in batch]), pad([shift_right(t) for _, t in batch])
+        return padded_loss(model(source, target), pad([t for _, t in batch]))
 
     return model, step
 
@@ -149,7 +151,7 @@ def torch_transformer(config: ModelConfig) -> tuple[nn.Module, Step]:
 def marian(config: ModelConfig) -> tuple[nn.Module, Step]:
     model = transformers.MarianMTModel(
         transformers.MarianConfig(
-            vocab_size=config.vocabulary, d_model=config.width, encoder_layers=config.encoder_layers,
+            vocab_size=config.vocab_size, d_model=config.width, encoder_layers=config.encoder_layers,
             decoder_layers=config.decoder_layers, encoder_attention_heads=config.heads,
             decoder_attention_heads=config.heads, encoder_ffn_dim=config.feed_forward,
             decoder_ffn_dim=config.feed_forward, activation_function="relu", dropout=config.dropout,
@@ -158,9 +160,9 @@ def marian(config: ModelConfig) -> tuple[nn.Module, Step]:
     )  # fmt: skip
 
     def step(batch: Sentences) -> Tensor:
-        source, target = padded([s for s, _ in batch]), padded([shifted(t) for _, t in batch])
+        source, target = pad([s for s, _ in batch]), pad([shift_right(t) for _, t in batch])
         out = model(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=target, use_cache=False)
-        return padded_loss(out.logits, padded([t for _, t in batch]))
+        return padded_loss(out.logits, pad([t for _, t in batch]))
 
     return model, step
 
@@ -189,35 +191,35 @@ def measure(
     name: str, config: ModelConfig, corpus: Sentences, rounds: int, peer_only: str = ""
 ) -> list[dict[str, object]]:
     tokens = sum(len(source) + len(target) for source, target in corpus)
-    batchings = {"random": at_random, "grouped": grouped, "sorted": perfectly_sorted}
-    model, step = ours(config)
-    contenders = [Contender("seq2see", model, step, list(packed(corpus)), {"forward": [], "training": []})]
+    batchings = {"random": consecutive_batches, "grouped": grouped_batches, "sorted": sorted_batches}
+    model, step = seq2see_model(config)
+    contenders = [Contender("seq2see", model, step, list(packed_batches(corpus)), {"forward": [], "training": []})]
     for peer, build in (("torch.nn.Transformer", torch_transformer), ("Marian", marian)):
         if peer_only not in ("", peer):
             continue
         model, step = build(config)
-        for batching, cut in batchings.items():
+        for batching, make_batches in batchings.items():
             times: dict[str, list[float]] = {"forward": [], "training": []}
-            contenders.append(Contender(f"{peer}, {batching}", model, step, list(cut(corpus)), times))
-    for turn in range(rounds + 1):  # the first one warms up
+            contenders.append(Contender(f"{peer}, {batching}", model, step, list(make_batches(corpus)), times))
+    for turn in range(rounds + 1):  # the first round is warm-up
         for contender in contenders:
-            for what in ("forward", "training"):
-                seconds = contender.run(backward=what == "training")
+            for mode in ("forward", "training"):
+                seconds = contender.run(backward=mode == "training")
                 if turn:
-                    contender.seconds[what].append(seconds)
+                    contender.seconds[mode].append(seconds)
     rows: list[dict[str, object]] = []
-    print(f"\n{name}: {len(corpus):,} sentences, {tokens:,} real tokens", flush=True)
+    print(f"\n{name}: {len(corpus):,} sentences, {tokens:,} tokens without padding", flush=True)
     print(f"{'':32}{'forward':>12}{'ratio':>8}{'forward+backward':>20}{'ratio':>8}")
     for contender in contenders:
         row: dict[str, object] = {"size": name, "contender": contender.name}
         line = f"{contender.name:32}"
-        for what, width in (("forward", 12), ("training", 20)):
-            # Within a round both met the same machine; the median over rounds forgets the odd one out.
+        for mode, width in (("forward", 12), ("training", 20)):
+            # Contenders of one round ran under the same load; the median over rounds discards outliers.
             ratios = [
-                theirs / mine for theirs, mine in zip(contender.seconds[what], contenders[0].seconds[what], strict=True)
+                theirs / ours for theirs, ours in zip(contender.seconds[mode], contenders[0].seconds[mode], strict=True)
             ]
-            rate = tokens / statistics.median(contender.seconds[what])
-            row[f"{what}_tokens_per_second"], row[f"{what}_ratio"] = round(rate), round(statistics.median(ratios), 2)
+            rate = tokens / statistics.median(contender.seconds[mode])
+            row[f"{mode}_tokens_per_second"], row[f"{mode}_ratio"] = round(rate), round(statistics.median(ratios), 2)
             line += f"{rate:{width},.0f}{statistics.median(ratios):8.2f}"
         rows.append(row)
         print(line, flush=True)
@@ -226,24 +228,28 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="a folder with multi30k/train.{en,de}.xz in it")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sentences", type=int, default=BATCH * 8)
-    parser.add_argument("--peer", choices=("torch.nn.Transformer", "Marian"), default="", help="only this one")
-    parser.add_argument("--size", choices=("small", "base"), help="only this one")
+    parser.add_argument("--data", type=Path, help="directory that contains multi30k/train.{en,de}.xz")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument("--sentences", type=int, default=BATCH * 8, help="number of sentences")
+    parser.add_argument("--peer", choices=("torch.nn.Transformer", "Marian"), default="", help="run only this peer")
+    parser.add_argument("--size", choices=("small", "base"), help="run only this size")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    corpus = sentences(options.data, options.sentences)
+    corpus = make_corpus(options.data, options.sentences)
     sizes = {
         "small": ("3+3 layers, width 256", ModelConfig(
-            vocabulary=VOCABULARY, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
+            vocab_size=VOCAB_SIZE, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
         )),
-        "base": ("6+6 layers, width 512", ModelConfig(vocabulary=VOCABULARY)),
+        "base": ("6+6 layers, width 512", ModelConfig(vocab_size=VOCAB_SIZE)),
     }  # fmt: skip
-    chosen = [options.size] if options.size else list(sizes)
-    rows = [row for size in chosen for row in measure(*sizes[size], corpus, options.rounds, options.peer)]
-    about = {"threads": torch.get_num_threads(), "torch": torch.__version__, "transformers": transformers.__version__}
-    print(json.dumps({"benchmark": "model_cpu", **about, "rows": rows}))
+    selected = [options.size] if options.size else list(sizes)
+    rows = [row for size in selected for row in measure(*sizes[size], corpus, options.rounds, options.peer)]
+    environment = {
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    print(json.dumps({"benchmark": "model_cpu", **environment, "rows": rows}))
 
 
 if __name__ == "__main__":

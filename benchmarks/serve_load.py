@@ -1,10 +1,10 @@
-"""Many clients at once: no accepted request may be lost, and the server's memory must stay where it is.
+"""Load test of the server: no accepted request may be lost, and memory must not grow.
 
     python benchmarks/serve_load.py [--clients 50] [--seconds 30] [--model DIR]
 
-Starts `seq2see explore` and lets every client translate, trace, fetch tensors, read and generate, one request after the
-other. A 503 is no loss: the client waits as long as it is told to and asks again; nor is the 404 of a trace that newer ones
-have pushed out, where there are more clients than traces are kept. Everything else must be complete.
+Starts `seq2see explore`; every client translates, generates, traces and fetches tensors and analyses, one request after
+another. A 503 is not a loss: the client retries after Retry-After. Nor is the 404 of a trace that newer ones have evicted,
+with more clients than stored traces. Every other response must be complete.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import quantiles
@@ -31,112 +30,114 @@ TENSORS = [
     "logits?index=0",
     "encoder.vectors?index=:,0:8",
 ]
-READINGS = ["alignment", "lens?top=3", "entropies", "contributions?row=0", "alternatives?row=-1"]
+ANALYSES = [
+    "alignment",
+    "logit-lens?top=3",
+    "attention-entropy",
+    "logit-attribution?row=0",
+    "alternatives?row=-1",
+]
 
 
 @dataclass
-class Tally:
-    answered: Counter[str] = field(default_factory=Counter)
-    refused: int = 0  # 503, to be asked again
-    dropped: int = 0  # 404 of a trace that others' newer ones have pushed out
+class Stats:
+    completed: Counter[str] = field(default_factory=Counter)
+    retried: int = 0  # 503 responses
+    evicted: int = 0  # 404 responses for traces evicted by newer ones
     lost: list[str] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)  # bytes, sampled
+    latencies: list[float] = field(default_factory=list)  # seconds
+    memory: list[int] = field(default_factory=list)  # resident bytes, sampled once per second
 
 
-async def storm(address: str, clients: int, seconds: float, process: int) -> Tally:
-    """So many clients for so long, against a server at this address."""
-    tally, end = Tally(), time.monotonic() + seconds
+async def run_clients(address: str, clients: int, seconds: float, pid: int) -> Stats:
+    """Runs concurrent clients against a server for a time."""
+    stats, deadline = Stats(), time.monotonic() + seconds
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     async with httpx.AsyncClient(base_url=address, timeout=60, limits=limits) as client:
-        watching = asyncio.create_task(_watch(process, tally))
-        await asyncio.gather(*(_one(client, number, end, tally) for number in range(clients)))
-        watching.cancel()
-    return tally
+        sampler = asyncio.create_task(_sample_memory(pid, stats))
+        await asyncio.gather(*(_run_client(client, number, deadline, stats) for number in range(clients)))
+        sampler.cancel()
+    return stats
 
 
-async def _one(client: httpx.AsyncClient, number: int, end: float, tally: Tally) -> None:
-    async for kind, method, path, body in _questions(client, number, end, tally):
-        await _ask(client, kind, method, path, body, tally)
+async def _run_client(client: httpx.AsyncClient, number: int, deadline: float, stats: Stats) -> None:
+    i = number
+    while time.monotonic() < deadline:
+        i += 1
+        text = TEXTS[i % len(TEXTS)]
+        await _request(client, "translate", "POST", "/api/translate", {"text": text, "beam": 1 + i % 4}, stats)
+        generate = {"prompt": text, "max_new_tokens": 20, "seed": i}
+        await _request(client, "generate", "POST", "/api/generate", generate, stats)
+        ablation = [{"type": "ablate_head", "attention": "decoder.1.cross", "head": i % 2}] if i % 3 == 0 else []
+        body = {"text": text, "interventions": ablation}
+        trace = await _request(client, "trace", "POST", "/api/traces", body, stats)
+        if trace is not None:
+            path = f"/api/traces/{trace.json()['id']}"
+            await _request(client, "tensor", "GET", f"{path}/tensors/{TENSORS[i % len(TENSORS)]}", None, stats)
+            await _request(client, "analysis", "GET", f"{path}/{ANALYSES[i % len(ANALYSES)]}", None, stats)
 
 
-async def _questions(
-    client: httpx.AsyncClient, number: int, end: float, tally: Tally
-) -> AsyncIterator[tuple[str, str, str, object]]:
-    turn = number
-    while time.monotonic() < end:
-        turn += 1
-        text = TEXTS[turn % len(TEXTS)]
-        yield "translate", "POST", "/api/translate", {"text": text, "beam": 1 + turn % 4}
-        yield "generate", "POST", "/api/generate", {"prompt": text, "tokens": 20, "seed": turn}
-        head = [{"do": "without", "attention": "decoder.1.cross", "head": turn % 2}] if turn % 3 == 0 else []
-        traced = await _ask(client, "trace", "POST", "/api/traces", {"text": text, "interventions": head}, tally)
-        if traced is not None:
-            here = f"/api/traces/{traced.json()['id']}"
-            yield "tensor", "GET", f"{here}/tensors/{TENSORS[turn % len(TENSORS)]}", None
-            yield "reading", "GET", f"{here}/{READINGS[turn % len(READINGS)]}", None
-
-
-async def _ask(
-    client: httpx.AsyncClient, kind: str, method: str, path: str, body: object, tally: Tally
+async def _request(
+    client: httpx.AsyncClient, kind: str, method: str, path: str, body: object, stats: Stats
 ) -> httpx.Response | None:
-    """Asks until it is answered; None if that failed."""
+    """Sends a request, retrying while the server is overloaded; returns None if it failed."""
     while True:
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
-            answer = await client.request(method, path, json=body)
+            response = await client.request(method, path, json=body)
         except httpx.HTTPError as error:
-            tally.lost.append(f"{kind}: {error!r}")
+            stats.lost.append(f"{kind}: {error!r}")
             return None
-        if answer.status_code == 503:
-            tally.refused += 1
-            await asyncio.sleep(float(answer.headers["retry-after"]))
+        if response.status_code == 503:
+            stats.retried += 1
+            await asyncio.sleep(float(response.headers["retry-after"]))
             continue
-        if answer.status_code == 404:
-            tally.dropped += 1
+        if response.status_code == 404:
+            stats.evicted += 1
             return None
-        complaint = _incomplete(kind, answer)
-        if complaint:
-            tally.lost.append(f"{kind}: {complaint}")
+        problem = _find_problem(kind, response)
+        if problem:
+            stats.lost.append(f"{kind}: {problem}")
             return None
-        tally.answered[kind] += 1
-        tally.seconds.append(time.monotonic() - begun)
-        return answer
+        stats.completed[kind] += 1
+        stats.latencies.append(time.monotonic() - start)
+        return response
 
 
-def _incomplete(kind: str, answer: httpx.Response) -> str:
-    if answer.status_code not in (200, 201):
-        return f"{answer.status_code} {answer.text[:200]}"
+def _find_problem(kind: str, response: httpx.Response) -> str:
+    if response.status_code not in (200, 201):
+        return f"{response.status_code} {response.text[:200]}"
     if kind == "tensor":
-        shape = [int(size) for size in answer.headers["x-shape"].split(",")]
-        return "" if len(answer.content) == 4 * math.prod(shape) else f"{len(answer.content)} bytes of shape {shape}"
+        shape = [int(size) for size in response.headers["x-shape"].split(",")]
+        size = len(response.content)
+        return "" if size == 4 * math.prod(shape) else f"{size} bytes for shape {shape}"
     if kind == "generate":
-        last = json.loads(answer.text.splitlines()[-1])
+        last = json.loads(response.text.splitlines()[-1])
         return "" if last.get("done") else f"ends with {last}"
-    return "" if answer.json() else "empty"
+    return "" if response.json() else "empty"
 
 
-async def _watch(process: int, tally: Tally) -> None:
+async def _sample_memory(pid: int, stats: Stats) -> None:
     while True:
-        tally.memory.append(memory(process))
+        stats.memory.append(resident_memory(pid))
         await asyncio.sleep(1)
 
 
-def memory(process: int) -> int:
-    """Bytes that a process has in memory."""
-    told = subprocess.run(["ps", "-o", "rss=", "-p", str(process)], capture_output=True, text=True, check=True)
-    return int(told.stdout) << 10
+def resident_memory(pid: int) -> int:
+    """Returns the resident set size of a process in bytes."""
+    result = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(result.stdout) << 10
 
 
-def started(*options: str) -> tuple[subprocess.Popen[str], str]:
-    """`seq2see explore` and its address, once it has answered its first question."""
+def start_server(*options: str) -> tuple[subprocess.Popen[str], str]:
+    """Starts `seq2see explore`; returns the process and its address once it responds."""
     command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
-    assert found, "the server told no address"
-    httpx.get(f"{found[0]}/api/models", timeout=120).raise_for_status()
-    return process, found[0]
+    address = re.search(r"http://\S+", process.stdout.readline())
+    assert address, "the server printed no address"
+    httpx.get(f"{address[0]}/api/models", timeout=120).raise_for_status()
+    return process, address[0]
 
 
 def main() -> None:
@@ -145,27 +146,29 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--model", action="append", default=[])
     options = parser.parse_args()
-    process, address = started(*(word for model in options.model for word in ("--model", model)))
+    process, address = start_server(*(argument for model in options.model for argument in ("--model", model)))
     try:
-        asyncio.run(storm(address, 2, min(3.0, options.seconds / 4), process.pid))  # so that everything is loaded
-        before = memory(process.pid)
-        tally = asyncio.run(storm(address, options.clients, options.seconds, process.pid))
+        warmup = min(3.0, options.seconds / 4)  # loads every model and module
+        asyncio.run(run_clients(address, 2, warmup, process.pid))
+        before = resident_memory(process.pid)
+        stats = asyncio.run(run_clients(address, options.clients, options.seconds, process.pid))
     finally:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(10)
-    for loss in tally.lost[:10]:
+    for loss in stats.lost[:10]:
         print("lost", loss)
-    cuts = quantiles(tally.seconds, n=20)
+    percentiles = quantiles(stats.latencies, n=20)
+    completed = sum(stats.completed.values())
     result = {
-        "clients": options.clients, "seconds": options.seconds, "answered": sum(tally.answered.values()),
-        "by kind": dict(tally.answered), "a second": round(sum(tally.answered.values()) / options.seconds, 1),
-        "refused": tally.refused, "dropped": tally.dropped, "lost": len(tally.lost), "median ms": round(cuts[9] * 1000),
-        "95% ms": round(cuts[18] * 1000), "MiB before": before >> 20, "MiB at most": max(tally.memory) >> 20,
-        "MiB at the end": tally.memory[-1] >> 20,
+        "clients": options.clients, "seconds": options.seconds, "completed": completed,
+        "completed_by_kind": dict(stats.completed), "requests_per_second": round(completed / options.seconds, 1),
+        "retried": stats.retried, "evicted": stats.evicted, "lost": len(stats.lost),
+        "median_ms": round(percentiles[9] * 1000), "p95_ms": round(percentiles[18] * 1000),
+        "mib_before": before >> 20, "mib_max": max(stats.memory) >> 20, "mib_after": stats.memory[-1] >> 20,
     }  # fmt: skip
     print(json.dumps(result))
-    sys.exit(1 if tally.lost else 0)
+    sys.exit(1 if stats.lost else 0)
 
 
 if __name__ == "__main__":

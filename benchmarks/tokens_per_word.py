@@ -1,8 +1,8 @@
-"""Tokens a word: our byte-level BPE against the same one with GPT-2's pre-tokenizer, trained on the same text.
+"""Tokens per word: byte-level BPE with our pre-tokenizer against GPT-2's, trained on the same text.
 
     python benchmarks/tokens_per_word.py --data DIR      # DIR/en-hi/{hvg-train.*.xz, hvg-dev.*, train.tsv.xz}
 
-A word is what stands between spaces. Ends in one JSON line.
+Words are separated by whitespace. Ends in one JSON line.
 """
 
 import argparse
@@ -17,21 +17,21 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from seq2see.text.tokenizer import Tokenizer
 
-VOCABULARY = 8000
+VOCAB_SIZE = 8000
 HELD_OUT = 5000
 
 
-def lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
     return content.decode().removesuffix("\n").split("\n")
 
 
-def gpt2(texts: Sequence[str]) -> hf.Tokenizer:
+def train_gpt2_style(texts: Sequence[str]) -> hf.Tokenizer:
     tokenizer = hf.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, min_frequency=2, special_tokens=["<pad>", "<start>", "<end>"],
+        vocab_size=VOCAB_SIZE, min_frequency=2, special_tokens=["<pad>", "<start>", "<end>"],
         initial_alphabet=alphabet, show_progress=False,
     )  # fmt: skip
     tokenizer.train_from_iterator(texts, trainer)
@@ -43,13 +43,14 @@ def tokens_per_word(tokens: int, texts: Sequence[str]) -> float:
 
 
 def compare(name: str, train: Sequence[str], tests: dict[str, list[str]]) -> list[dict[str, object]]:
-    ours, theirs = Tokenizer.train(train, vocabulary=VOCABULARY), gpt2(train)
+    tokenizer, gpt2 = Tokenizer.train(train, vocab_size=VOCAB_SIZE), train_gpt2_style(train)
     rows = []
     for language, texts in tests.items():
-        mine = tokens_per_word(len(ours.encode_batch(texts).tokens), texts)
-        peer = tokens_per_word(sum(len(encoding.ids) for encoding in theirs.encode_batch(texts)), texts)
-        print(f"{name:<28} {language:<8} seq2see {mine:.3f}   GPT-2's regex {peer:.3f}   ratio {peer / mine:.2f}")
-        rows.append({"text": name, "language": language, "seq2see": mine, "gpt2": peer, "ratio": round(peer / mine, 2)})
+        ours = tokens_per_word(len(tokenizer.encode_batch(texts).tokens), texts)
+        theirs = tokens_per_word(sum(len(encoding.ids) for encoding in gpt2.encode_batch(texts)), texts)
+        ratio = round(theirs / ours, 2)
+        print(f"{name:<28} {language:<8} seq2see {ours:.3f}   GPT-2's regex {theirs:.3f}   ratio {ratio:.2f}")
+        rows.append({"text": name, "language": language, "seq2see": ours, "gpt2": theirs, "ratio": ratio})
     return rows
 
 
@@ -58,15 +59,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     folder = parser.parse_args().data / "en-hi"
     sides = {"English": "en", "Hindi": "hi"}
-    hvg = [line for side in sides.values() for line in lines(folder / f"hvg-train.{side}.xz")]
-    rows = compare("Hindi Visual Genome, dev", hvg, {name: lines(folder / f"hvg-dev.{x}") for name, x in sides.items()})
+    hvg = [line for side in sides.values() for line in read_lines(folder / f"hvg-train.{side}.xz")]
+    rows = compare(
+        "Hindi Visual Genome, dev", hvg, {name: read_lines(folder / f"hvg-dev.{x}") for name, x in sides.items()}
+    )
 
-    pairs = [line.split("\t")[1:] for line in lines(folder / "train.tsv.xz")]
+    pairs = [line.split("\t")[1:] for line in read_lines(folder / "train.tsv.xz")]
     random.Random(0).shuffle(pairs)
     held_out, train = pairs[:HELD_OUT], [text for pair in pairs[HELD_OUT:] for text in pair]
     tests = {name: [pair[i] for pair in held_out] for i, name in enumerate(sides)}
     rows += compare(f"all the data, {HELD_OUT:,} held out", train, tests)
-    print(json.dumps({"vocabulary": VOCABULARY, "tokens per word": rows}))
+    print(json.dumps({"vocab_size": VOCAB_SIZE, "tokens per word": rows}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Training throughput on a CPU: `seq2see train`'s own loop against Hugging Face's Marian under its Seq2SeqTrainer.
+"""Training throughput on a CPU: the training loop of `seq2see train` against Hugging Face's Marian in a Seq2SeqTrainer.
 
-3+3 layers, width 256, float32, the same tokens of the same sentences, in one run. Theirs is trained with its default
-batches (64 sentences at random, padded) and with group_by_length; ours with batches of as many target tokens. What counts
-is real target tokens a second; the contenders take turns, and the ratio is the median over the turns. Ends in one JSON
-line. Needs `pip install accelerate`.
+Both train 3+3 layers of width 256 in float32 on the same tokens, in one process. Marian uses the Trainer's default batches
+(64 random sentences, padded) and group_by_length; seq2see uses batches with as many target tokens. The metric is target
+tokens per second, without padding. The contenders take turns, and the reported ratio is the median over the rounds. The last
+line of the output is JSON. Needs `pip install accelerate`.
 
     python benchmarks/train_cpu.py --data DIR        # DIR/multi30k/train.{en,de}.xz
 """
@@ -26,29 +26,29 @@ from seq2see.model.transformer import Transformer
 from seq2see.text.batches import PairBatches
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World
-from seq2see.train.prepare_data import Prepared, prepare_translation, with_vocabularies
+from seq2see.train.prepare_data import TrainingData, prepare_translation, with_vocab_sizes
 
-SENTENCES = 64  # in one of their batches
+SENTENCES = 64  # per Marian batch
 SETTINGS = [
     "model.width=256", "model.heads=4", "model.encoder_layers=3", "model.decoder_layers=3", "model.feed_forward=1024",
-    "model.dropout=0.1", "text.vocabulary=8000", "train.precision=float32", "train.steps=100000",
+    "model.dropout=0.1", "text.vocab_size=8000", "train.precision=float32", "train.steps=100000",
 ]  # fmt: skip
 
 
-def ours(config: Config, data: Prepared) -> Callable[[int], tuple[int, float]]:
+def seq2see_contender(config: Config, data: TrainingData) -> Callable[[int], tuple[int, float]]:
     torch.manual_seed(0)
     trainer = Trainer(config, Transformer(config.model), data.batches, World(torch.device("cpu")))
     trainer.step()
     trainer.report()
 
     def run(steps: int) -> tuple[int, float]:
-        before = trainer.state.tokens
+        before = trainer.state.target_tokens
         start = time.perf_counter()
         for _ in range(steps):
             trainer.step()
-        taken = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         trainer.report()
-        return trainer.state.tokens - before, taken
+        return trainer.state.target_tokens - before, seconds
 
     return run
 
@@ -64,15 +64,17 @@ class Pairs(torch.utils.data.Dataset[dict[str, list[int]]]):
         return {"input_ids": self.source[i].tolist(), "labels": self.target[i].tolist()}
 
 
-def theirs(config: Config, pairs: Pairs, sampling: str, pad: int, start: int) -> Callable[[int], tuple[int, float]]:
+def marian_contender(
+    config: Config, pairs: Pairs, sampling: str, pad: int, start: int
+) -> Callable[[int], tuple[int, float]]:
     model = config.model
 
     def collate(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-        def table(name: str, filler: int) -> Tensor:
-            rows_of = [torch.tensor(row[name]) for row in rows]
-            return torch.nn.utils.rnn.pad_sequence(rows_of, batch_first=True, padding_value=filler)
+        def pad_rows(name: str, padding: int) -> Tensor:
+            sequences = [torch.tensor(row[name]) for row in rows]
+            return torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=padding)
 
-        source, labels = table("input_ids", pad), table("labels", -100)
+        source, labels = pad_rows("input_ids", pad), pad_rows("labels", -100)
         inputs = labels.roll(1, dims=1).masked_fill(labels.roll(1, dims=1) == -100, pad)
         inputs[:, 0] = start
         mask = (source != pad).long()
@@ -82,7 +84,7 @@ def theirs(config: Config, pairs: Pairs, sampling: str, pad: int, start: int) ->
         torch.manual_seed(0)
         marian = transformers.MarianMTModel(
             transformers.MarianConfig(
-                vocab_size=model.vocabulary, d_model=model.width, encoder_layers=model.encoder_layers,
+                vocab_size=model.vocab_size, d_model=model.width, encoder_layers=model.encoder_layers,
                 decoder_layers=model.decoder_layers, encoder_attention_heads=model.heads,
                 decoder_attention_heads=model.heads, encoder_ffn_dim=model.feed_forward,
                 decoder_ffn_dim=model.feed_forward, activation_function="relu", dropout=model.dropout,
@@ -90,15 +92,15 @@ def theirs(config: Config, pairs: Pairs, sampling: str, pad: int, start: int) ->
                 attn_implementation="sdpa",
             )
         )  # fmt: skip
-        seen: list[int] = []
-        moments: list[float] = []
+        target_tokens: list[int] = []
+        step_times: list[float] = []
 
-        class Watch(transformers.TrainerCallback):  # type: ignore[misc]
+        class StepTimer(transformers.TrainerCallback):  # type: ignore[misc]
             def on_step_end(self, *arguments: Any, **rest: Any) -> None:
-                moments.append(time.perf_counter())
+                step_times.append(time.perf_counter())
 
-        def counted(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-            seen.append(sum(len(row["labels"]) for row in rows))
+        def counting_collate(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+            target_tokens.append(sum(len(row["labels"]) for row in rows))
             return collate(rows)
 
         with tempfile.TemporaryDirectory() as folder:
@@ -108,50 +110,60 @@ def theirs(config: Config, pairs: Pairs, sampling: str, pad: int, start: int) ->
                 train_sampling_strategy=sampling, use_cpu=True, remove_unused_columns=False,
             )  # fmt: skip
             transformers.Seq2SeqTrainer(
-                model=marian, args=arguments, train_dataset=pairs, data_collator=counted, callbacks=[Watch()]
+                model=marian,
+                args=arguments,
+                train_dataset=pairs,
+                data_collator=counting_collate,
+                callbacks=[StepTimer()],
             ).train()
-        # The first step warms up; the loader may have looked further than was trained.
-        return sum(seen[1 : steps + 1]), moments[steps] - moments[0]
+        # The first step is warm-up; the data loader may have prefetched batches beyond the last step.
+        return sum(target_tokens[1 : steps + 1]), step_times[steps] - step_times[0]
 
     return run
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="a folder with multi30k/train.{en,de}.xz in it")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=15, help="of each contender in a round")
+    parser.add_argument("--data", type=Path, required=True, help="directory that contains multi30k/train.{en,de}.xz")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument("--steps", type=int, default=15, help="steps per contender and round")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     english, german = (str(options.data / "multi30k" / f"train.{language}.xz") for language in ("en", "de"))
     with tempfile.TemporaryDirectory() as folder:
-        # As many target tokens as 64 sentences have, on average.
+        # The average number of target tokens in 64 sentences.
         config = Config(data=DataConfig(src=(english,), tgt=(german,))).override(
-            [*SETTINGS, f"train.tokens={SENTENCES * 15}"]
+            [*SETTINGS, f"train.batch_tokens={SENTENCES * 15}"]
         )
         data = prepare_translation(config, Path(folder), None, 29_000, static=False)
-        config = with_vocabularies(config, data.tokenizers)
+        config = with_vocab_sizes(config, data.tokenizers)
         batches = data.batches(0)
         assert isinstance(batches, PairBatches)
-        pairs, words = Pairs(batches), data.tokenizers[1]
-        contenders = {"seq2see": ours(config, data)}
+        pairs, tokenizer = Pairs(batches), data.tokenizers[1]
+        contenders = {"seq2see": seq2see_contender(config, data)}
         for sampling in ("random", "group_by_length"):
-            contenders[f"Marian, {sampling}"] = theirs(config, pairs, sampling, words.pad, words.start)
+            contenders[f"Marian, {sampling}"] = marian_contender(
+                config, pairs, sampling, tokenizer.pad, tokenizer.start
+            )
         rates: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(options.rounds):
             for name, run in contenders.items():
                 tokens, seconds = run(options.steps)
                 rates[name].append(tokens / seconds)
     result = {}
-    for name, found in rates.items():
-        ratios = [mine / other for mine, other in zip(rates["seq2see"], found, strict=True)]
+    for name, values in rates.items():
+        ratios = [ours / theirs for ours, theirs in zip(rates["seq2see"], values, strict=True)]
         result[name] = {
-            "tokens_per_second": round(statistics.median(found)),
+            "tokens_per_second": round(statistics.median(values)),
             "ratio": round(statistics.median(ratios), 2),
         }
-        print(f"{name:28}{statistics.median(found):10,.0f} target tokens/s{statistics.median(ratios):8.2f}")
-    about = {"threads": torch.get_num_threads(), "torch": torch.__version__, "transformers": transformers.__version__}
-    print(json.dumps({"benchmark": "train_cpu", **about, "results": result}))
+        print(f"{name:28}{statistics.median(values):10,.0f} target tokens/s{statistics.median(ratios):8.2f}")
+    environment = {
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    print(json.dumps({"benchmark": "train_cpu", **environment, "results": result}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Takes the pictures of docs/page.md: every view of the page on the bundled model, light and dark; and with a model of 2015,
-trained as docs/recurrent.md tells, the picture of its attention.
+"""Takes the screenshots of docs/page.md: every view of the page with the bundled model, light and dark; or, given a model of
+2015 trained as in docs/recurrent.md, the screenshot of its attention.
 
 python recipes/screenshots.py             # needs the page (make page) and chromium
 python recipes/screenshots.py runs/2015
@@ -35,13 +35,15 @@ ATTENTION = (
 
 def main() -> None:
     run = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
-    pictures = {f"{name}-{theme}": (where, theme) for theme in ("light", "dark") for name, where in VIEWS.items()}
-    pictures["learn-phone"] = (PHONE, "light")
+    screenshots = {
+        f"{name}-{theme}": (url_hash, theme) for theme in ("light", "dark") for name, url_hash in VIEWS.items()
+    }
+    screenshots["learn-phone"] = (PHONE, "light")
     if run:
-        pictures = {"attention-2015": (ATTENTION.format(run.name), "light")}
+        screenshots = {"attention-2015": (ATTENTION.format(run.name), "light")}
     chromium = shutil.which("chromium")
     if chromium is None:
-        raise SystemExit("no chromium here")
+        raise SystemExit("chromium not found")
     PICTURES.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", str(PORT)]
     command += ["--model", str(run)] if run else []
@@ -51,13 +53,13 @@ def main() -> None:
         _wait_for(f"{address}api/models")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            for name, (where, theme) in pictures.items():
+            for name, (url_hash, theme) in screenshots.items():
                 size = {"width": 390, "height": 844} if name.endswith("phone") else {"width": 1280, "height": 800}
                 page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
-                page.goto(address + where)
+                page.goto(address + url_hash)
                 page.wait_for_load_state("networkidle")
                 page.locator("main [role=status]").wait_for(state="detached")
-                page.wait_for_timeout(1500)  # for what fades in or moves
+                page.wait_for_timeout(1500)  # for animations
                 page.screenshot(path=PICTURES / f"{name}.png")
                 page.close()
             browser.close()
@@ -72,7 +74,7 @@ def _wait_for(url: str) -> None:
             return
         except OSError:
             time.sleep(0.3)
-    raise SystemExit(f"{url} does not answer")
+    raise SystemExit(f"{url} did not respond within 30 seconds")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real browser on the page, for the tests that look at it; they are skipped where there is none, or no page."""
+"""Chromium for the tests of the page; they are skipped if there is no browser or no built page."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,31 +7,31 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from seq2see.directory import BUNDLED
-from seq2see.serve.static_files import FOLDER
+from seq2see.serve import PAGE_DIRECTORY
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-NEEDED = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
-    pytest.mark.skipif(not (FOLDER / "index.html").is_file(), reason='the page is not built: "make page"'),
-    pytest.mark.skipif(not (BUNDLED / "config.toml").is_file(), reason="the bundled model is not here"),
+NEEDS_BROWSER = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.skipif(not (PAGE_DIRECTORY / "index.html").is_file(), reason='the page is not built: run "make page"'),
+    pytest.mark.skipif(not (BUNDLED / "config.toml").is_file(), reason="the bundled model is missing"),
 ]
-QUIET = [
+CHROMIUM_OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
 
-def watched(browser: Browser, still: bool = False) -> Iterator[Page]:
-    """A page on which nothing may go wrong unnoticed: no error, no refused script or style, no request to elsewhere."""
+def checked_page(browser: Browser, reduced_motion: bool = False) -> Iterator[Page]:
+    """Yields a page; afterwards fails on any script error, blocked script or style, or request to another host."""
     context = browser.new_context(
-        viewport={"width": 1280, "height": 900}, reduced_motion="reduce" if still else "no-preference"
+        viewport={"width": 1280, "height": 900}, reduced_motion="reduce" if reduced_motion else "no-preference"
     )
     page = context.new_page()
-    complaints: list[str] = []
+    errors: list[str] = []
     local = ("http://127.0.0.1", "file://", "blob:", "data:")
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda r: None if r.url.startswith(local) else complaints.append(r.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda r: None if r.url.startswith(local) else errors.append(r.url))
     yield page
     context.close()
-    assert not complaints, complaints
+    assert not errors, errors

@@ -1,10 +1,10 @@
-"""What every test needs, before torch is first imported and after."""
+"""Settings for all tests, which must precede the first import of torch, and fixtures shared by the tests of the page."""
 
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-# Some virtual machines announce Intel's AMX and then refuse its instructions, which kills the process in bf16.
+# Some virtual machines report Intel AMX but reject its instructions, which kills the process in bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import pytest
@@ -13,16 +13,18 @@ import torch
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-torch.set_num_threads(1)  # the tests' models are tiny: a second thread would only wait for the first
+torch.set_num_threads(1)  # the models of the tests are too small for a second thread to help
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported: our kernels then run on the CPU
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of a server with the bundled model."""
-    from seq2see.serve.app import create
+    """The URL of a server with the bundled model."""
+    from seq2see.serve.app import create_app
     from tests.test_serve import serving
 
-    with serving(create({"bundled": None})) as client:
+    with serving(create_app({"bundled": None})) as client:
         client.get("/api/models").raise_for_status()
         yield str(client.base_url)
 
@@ -31,9 +33,9 @@ def address() -> Iterator[str]:
 def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 
-    from tests.browser import CHROMIUM, QUIET
+    from tests.browser import CHROMIUM, CHROMIUM_OPTIONS
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
         yield browser
         browser.close()

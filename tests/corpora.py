@@ -1,4 +1,4 @@
-"""A corpus that a tiny model learns in seconds, for the tests that train."""
+"""A tiny corpus that a small model learns in seconds, for the training tests."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,10 @@ from torch import Tensor
 
 from seq2see.config import DataConfig
 
-THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # for processes that should compute as this one does
+SINGLE_THREAD_ENV = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+}  # for subprocesses whose results must equal those of this process
 WORDS = {
     "one": "एक",
     "two": "दो",
@@ -21,21 +24,21 @@ WORDS = {
     "drink": "पीता",
     "water": "पानी",
 }
-SMALL = [
+SMALL_SETTINGS = [
     "model.width=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=32",
-    "model.dropout=0.1", "text.vocabulary=300", "train.tokens=300", "train.warmup=10", "train.lr=0.01",
-    "train.validate_every=20", "train.average=2", "train.epochs=0", "train.minutes=0", "train.patience=0",
+    "model.dropout=0.1", "text.vocab_size=300", "train.batch_tokens=300", "train.warmup_steps=10", "train.lr=0.01",
+    "train.validate_every=20", "train.average_checkpoints=2", "train.epochs=0", "train.minutes=0", "train.patience=0",
 ]  # fmt: skip
 
 
-def phrases(folder: Path) -> DataConfig:
-    """Short phrases, translated word by word: 340 pairs, and 60 to validate."""
+def write_phrases(folder: Path) -> DataConfig:
+    """Writes short phrases translated word by word: 340 training pairs and 60 validation pairs."""
     random = Random(1)
     pairs = [random.choices(list(WORDS), k=random.randint(3, 5)) for _ in range(400)]
-    for name, part in (("train", pairs[:340]), ("valid", pairs[340:])):
-        (folder / f"{name}.en").write_text("".join(" ".join(p) + "\n" for p in part), encoding="utf-8")
+    for name, phrases in (("train", pairs[:340]), ("valid", pairs[340:])):
+        (folder / f"{name}.en").write_text("".join(" ".join(words) + "\n" for words in phrases), encoding="utf-8")
         (folder / f"{name}.hi").write_text(
-            "".join(" ".join(WORDS[w] for w in p) + "\n" for p in part), encoding="utf-8"
+            "".join(" ".join(WORDS[word] for word in words) + "\n" for words in phrases), encoding="utf-8"
         )
     return DataConfig(
         src=(str(folder / "train.en"),), tgt=(str(folder / "train.hi"),),
@@ -43,9 +46,9 @@ def phrases(folder: Path) -> DataConfig:
     )  # fmt: skip
 
 
-def weights(folder: Path) -> dict[str, Tensor]:
+def load_weights(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+def tensors_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

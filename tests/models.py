@@ -1,4 +1,4 @@
-"""Tiny untrained models with tokenizers, for tests of what is done with a model rather than of how good it is."""
+"""Tiny untrained models with tokenizers, for tests that need a model but not its quality."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,9 @@ import torch
 
 from seq2see.api import Model
 from seq2see.config import Config, ModelConfig, TextConfig
-from seq2see.decode.optimize import ready
+from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.directory import save_config, save_tokenizers, save_weights
-from seq2see.model.registry import kind_of
+from seq2see.model.registry import model_class
 from seq2see.text.tokenizer import Tokenizer
 
 TINY = ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16, dropout=0.0)
@@ -18,9 +18,9 @@ TINY = ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_f
 def tiny_model(texts: list[str], model: ModelConfig = TINY, text: TextConfig | None = None) -> Model:
     torch.manual_seed(0)
     text = text or TextConfig()
-    tokenizer = Tokenizer.train(texts, text.tokenizer, vocabulary=300, normalise=text.normalise)
-    config = Config(model=replace(model, vocabulary=len(tokenizer)), text=text)
-    network = ready(kind_of(config.model)(config.model).eval())  # as if loaded, to the last bit
+    tokenizer = Tokenizer.train(texts, text.tokenizer, vocab_size=300, normalize=text.normalize)
+    config = Config(model=replace(model, vocab_size=len(tokenizer)), text=text)
+    network = optimize_for_decoding(model_class(config.model)(config.model).eval())  # bit-identical to a loaded model
     return Model(config, network, (tokenizer, tokenizer), {})
 
 

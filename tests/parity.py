@@ -1,8 +1,7 @@
-"""Our numbers against those of Hugging Face and torch, on the same weights: the cases, and the table of `make parity`.
+"""Compares our models with Hugging Face's on the same weights: the test cases, and the table of `make parity`.
 
-Every case builds one of their models from a configuration with random weights, reads it into ours, and runs both on
-sentences of unequal lengths. The biases and norms of a fresh model are all 0 and 1 and would hide mistakes, so they are
-shaken first.
+Each case builds a Hugging Face model with random weights, converts it, and runs both on sentences of different lengths.
+Biases of 0 and norm weights of 1 would hide mistakes, so all parameters are perturbed first.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ TARGETS = [[4, 8, 15, 16], [23, 42], [1, 2, 3, 4, 5, 6], [9, 9]]
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference anywhere: absolute, and as a share of the largest number compared."""
+    """The largest differences: absolute, and relative to the largest output."""
 
     outputs: float
     relative: float
@@ -42,9 +41,9 @@ class Case:
 
     def compare(self, dtype: torch.dtype) -> Difference:
         torch.manual_seed(0)
-        theirs = shaken(self.build()).to(dtype).eval()
+        theirs = perturbed(self.build()).to(dtype).eval()
         ours = from_huggingface(theirs)
-        source, target = Packed.of(SOURCES), Packed.of(TARGETS)
+        source, target = Packed.from_sequences(SOURCES), Packed.from_sequences(TARGETS)
         inputs = (source, target) if ours.config.shape == "encoder-decoder" else (source,)
         with torch.no_grad(), trace(ours, only="*.weights") as t:
             traced = ours(*inputs)
@@ -52,8 +51,8 @@ class Case:
             fast = ours(*inputs)
         outputs = relative = weights = 0.0
         for s in range(len(SOURCES)):
-            with torch.no_grad(), as_precise_as(dtype):
-                their_output, their_weights = run_theirs(theirs, ours, s)
+            with torch.no_grad(), llama_precision(dtype):
+                their_output, their_weights = run_huggingface(theirs, ours, s)
             rows = inputs[-1].layout.slice(s)
             for output in (traced, fast):
                 difference = float((output[rows] - their_output).abs().max())
@@ -65,8 +64,8 @@ class Case:
         return Difference(outputs, relative, weights)
 
 
-class _Lifted:
-    """torch, but its float32 is float64."""
+class _Float64Torch:
+    """torch with float32 replaced by float64."""
 
     float32 = torch.float64
 
@@ -75,18 +74,18 @@ class _Lifted:
 
 
 @contextmanager
-def as_precise_as(dtype: torch.dtype) -> Iterator[None]:
-    """Their Llama computes norms and softmax in float32 even where its weights are float64: lift that for the comparison."""
+def llama_precision(dtype: torch.dtype) -> Iterator[None]:
+    """Llama computes norms and softmax in float32 even with float64 weights; this makes them float64 for the comparison."""
     if dtype == torch.float64:
-        modeling_llama.torch = _Lifted()
+        modeling_llama.torch = _Float64Torch()
     try:
         yield
     finally:
         modeling_llama.torch = torch
 
 
-def shaken(model: nn.Module) -> nn.Module:
-    """Every parameter but the fixed sinusoids moved away from its tidy initial value, and large enough to matter."""
+def perturbed(model: nn.Module) -> nn.Module:
+    """Adds noise to every parameter except the fixed sinusoids."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
@@ -96,8 +95,8 @@ def shaken(model: nn.Module) -> nn.Module:
     return model
 
 
-def run_theirs(model: nn.Module, ours: Transformer, sentence: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Their output and attention weights for one sentence of a padded batch, under our names."""
+def run_huggingface(model: nn.Module, ours: Transformer, sentence: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Returns the output and, under our names, the attention weights for one sentence of a padded batch."""
     source, mask = padded(SOURCES)
     common: dict[str, Any] = {"input_ids": source, "attention_mask": mask, "output_attentions": True}
     n = len(SOURCES[sentence])
@@ -114,17 +113,17 @@ def run_theirs(model: nn.Module, ours: Transformer, sentence: int) -> tuple[Tens
             weights[f"decoder.{layer}.cross.weights"] = table[sentence, :, :m, :n]
         return out.logits[sentence, :m], weights
     out = model(**common)
-    place = "decoder.{}.masked.weights" if ours.config.shape == "decoder" else "encoder.{}.self.weights"
+    name = "decoder.{}.masked.weights" if ours.config.shape == "decoder" else "encoder.{}.self.weights"
     for layer, table in enumerate(out.attentions):
-        weights[place.format(layer)] = table[sentence, :, :n, :n]
+        weights[name.format(layer)] = table[sentence, :, :n, :n]
     output = out.logits if ours.config.shape == "decoder" else out.last_hidden_state
     return output[sentence, :n], weights
 
 
 def padded(sentences: list[list[int]]) -> tuple[Tensor, Tensor]:
-    longest = max(map(len, sentences))
-    ids = torch.tensor([s + [0] * (longest - len(s)) for s in sentences])
-    mask = torch.tensor([[1] * len(s) + [0] * (longest - len(s)) for s in sentences])
+    max_length = max(map(len, sentences))
+    ids = torch.tensor([s + [0] * (max_length - len(s)) for s in sentences])
+    mask = torch.tensor([[1] * len(s) + [0] * (max_length - len(s)) for s in sentences])
     return ids, mask
 
 
@@ -168,7 +167,7 @@ CASES = [
         encoder_layers=6, decoder_layers=1, activation_function="relu", scale_embedding=False)),
     Case("Marian, 3 heads of 14, GELU", marian(
         d_model=42, encoder_attention_heads=3, decoder_attention_heads=3, activation_function="gelu")),
-    Case("Marian, a vocabulary each side", marian(share_encoder_decoder_embeddings=False, decoder_vocab_size=57)),
+    Case("Marian, separate vocabularies", marian(share_encoder_decoder_embeddings=False, decoder_vocab_size=57)),
     Case("Marian, untied", marian(tie_word_embeddings=False)),
     Case("GPT-2", gpt2()),
     Case("GPT-2, 8 layers, narrow", gpt2(n_layer=8, n_embd=12, n_head=3)),
@@ -179,7 +178,7 @@ CASES = [
     Case("BERT, 7 heads, 3 segments", bert(
         hidden_size=42, num_attention_heads=7, type_vocab_size=3, hidden_act="gelu_new")),
     Case("Llama", llama()),
-    Case("Llama, tied, biases, 3 heads a key", llama(
+    Case("Llama, tied, biases, 3 heads per key", llama(
         hidden_size=24, num_attention_heads=3, num_key_value_heads=1, tie_word_embeddings=True, attention_bias=True,
         mlp_bias=True)),
     Case("Llama, 8 layers, wide heads", llama(
@@ -193,9 +192,7 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        box=None, title="The largest difference from Hugging Face's numbers: float64 absolute, float32 relative"
-    )
+    table = Table(box=None, title="Largest difference from Hugging Face: float64 absolute, float32 relative")
     for heading in ("same weights", "output", "attention", "output, float32"):
         table.add_column(heading, justify="left" if heading == "same weights" else "right")
     for case in CASES:

@@ -1,4 +1,4 @@
-"""The model that comes with seq2see: small, right, and with its training to replay."""
+"""The bundled model: small, accurate, and with snapshots of its training."""
 
 import json
 from itertools import pairwise
@@ -9,16 +9,16 @@ import torch
 
 import seq2see
 from seq2see.api import Model, load
-from seq2see.course.grammar import Sample, sample
-from seq2see.demo import NOTES, judged
+from seq2see.course.grammar import Corpus, generate_corpus
+from seq2see.demo import EXAMPLE_SENTENCES, evaluate
 from seq2see.directory import BUNDLED, save_weights, snapshots
 from seq2see.errors import UserError
-from seq2see.quantize import compact, expand
+from seq2see.quantize import dequantize, quantize
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Sample:
-    return sample()
+def corpus() -> Corpus:
+    return generate_corpus()
 
 
 @pytest.fixture(scope="module")
@@ -26,58 +26,57 @@ def model() -> Model:
     return seq2see.load()
 
 
-def test_it_is_small() -> None:
-    kept = {file: file.stat().st_size for file in BUNDLED.rglob("*") if file.is_file()}
-    of_training = sum(size for file, size in kept.items() if file.parent.name == "snapshots")
-    assert sum(kept.values()) - of_training <= 3_000_000
-    assert 0 < of_training <= 4_000_000
+def test_the_bundled_model_is_small() -> None:
+    sizes = {file: file.stat().st_size for file in BUNDLED.rglob("*") if file.is_file()}
+    snapshots_size = sum(size for file, size in sizes.items() if file.parent.name == "snapshots")
+    assert sum(sizes.values()) - snapshots_size <= 3_000_000
+    assert 0 < snapshots_size <= 4_000_000
 
 
-def test_it_translates_the_notes_sentences(model: Model, corpus: Sample) -> None:
-    right = {pair.source: pair.references for pair in corpus.train}
-    for english, hindi in zip(NOTES, model.translate(NOTES), strict=True):
-        assert hindi in right[english]
+def test_it_translates_the_example_sentences(model: Model, corpus: Corpus) -> None:
+    references = {pair.source: pair.references for pair in corpus.train}
+    for english, hindi in zip(EXAMPLE_SENTENCES, model.translate(EXAMPLE_SENTENCES), strict=True):
+        assert hindi in references[english]
 
 
-def test_it_translates_combinations_that_it_never_saw(model: Model, corpus: Sample) -> None:
-    told = json.loads((BUNDLED / "scores.json").read_text())["built_in_corpus"]["test"]["exact"]
-    found = judged(model, corpus.test[:200])["exact"]
-    assert told >= 95
-    assert found == pytest.approx(told, abs=3)
-    assert f"{told}%" in (BUNDLED / "README.md").read_text(encoding="utf-8")
+def test_it_translates_unseen_combinations(model: Model, corpus: Corpus) -> None:
+    published = json.loads((BUNDLED / "scores.json").read_text())["built_in_corpus"]["test"]["exact_match"]
+    measured = evaluate(model, corpus.test[:200])["exact_match"]
+    assert published >= 95
+    assert measured == pytest.approx(published, abs=3)
+    assert f"{published}%" in (BUNDLED / "README.md").read_text(encoding="utf-8")
 
 
-def test_its_training_can_be_replayed(model: Model) -> None:
-    """The later the snapshot, the better it likes the right translation."""
+def test_later_snapshots_assign_more_probability_to_the_translation(model: Model) -> None:
     from seq2see.layout import Packed
 
     source, target = model.tokenizers
-    words = target.encode("मुझे आइसक्रीम खाना पसंद है")
-    read = Packed.of([[*source.encode("I like eating ice-cream"), source.end]])
+    ids = target.encode("मुझे आइसक्रीम खाना पसंद है")
+    inputs = Packed.from_sequences([[*source.encode("I like eating ice-cream"), source.end]])
     steps = snapshots()
     assert len(steps) >= 5
     losses = []
     for step in (*steps, None):
-        then = load(step=step)
+        snapshot = load(step=step)
         with torch.no_grad():
-            logits = then.network(read, Packed.of([[target.start, *words]]))
-        losses.append(float(torch.nn.functional.cross_entropy(logits, torch.tensor([*words, target.end]))))
+            logits = snapshot.network(inputs, Packed.from_sequences([[target.start, *ids]]))
+        losses.append(float(torch.nn.functional.cross_entropy(logits, torch.tensor([*ids, target.end]))))
     assert losses[-1] < 0.5 < 2 < losses[0]
     assert sum(later < earlier for earlier, later in pairwise(losses)) >= len(losses) - 2
     with pytest.raises(UserError, match="no snapshot of step 3"):
         load(step=3)
 
 
-def test_four_bits_are_near_and_other_tensors_stay(tmp_path: Path) -> None:
+def test_4_bit_weights_are_close_and_other_tensors_stay_bf16(tmp_path: Path) -> None:
     torch.manual_seed(0)
     weights = {"matrix": torch.randn(6, 128), "narrow": torch.randn(6, 60), "bias": torch.randn(128)}
-    save_weights(tmp_path / "w.safetensors", compact(weights), None)
+    save_weights(tmp_path / "w.safetensors", quantize(weights), None)
     from safetensors.torch import load_file
 
-    back = expand(load_file(tmp_path / "w.safetensors"))
-    assert back.keys() == weights.keys()
-    error = (back["matrix"] - weights["matrix"]).square().mean() / weights["matrix"].square().mean()
-    assert float(error) < 0.012  # 16 steps over a normal distribution: at best 0.0115
+    restored = dequantize(load_file(tmp_path / "w.safetensors"))
+    assert restored.keys() == weights.keys()
+    error = (restored["matrix"] - weights["matrix"]).square().mean() / weights["matrix"].square().mean()
+    assert float(error) < 0.012  # the optimum of 16 uniform levels for a normal distribution is 0.0115
     for name in ("narrow", "bias"):
-        torch.testing.assert_close(back[name], weights[name].bfloat16().float(), rtol=0, atol=0)
-    assert compact(weights)["matrix.four_bits"].shape == (6, 64)
+        torch.testing.assert_close(restored[name], weights[name].bfloat16().float(), rtol=0, atol=0)
+    assert quantize(weights)["matrix.four_bits"].shape == (6, 64)

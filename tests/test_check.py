@@ -1,4 +1,4 @@
-"""The data check: what is wrong is found and shown, what is right is left alone, and the cleaned copy is clean."""
+"""The data check: problems are found, good data passes, and the cleaned copy is clean."""
 
 import json
 import random
@@ -15,30 +15,30 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from seq2see.cli.check import check
-from seq2see.cli.corpus_options import Spread, spread
-from seq2see.cli.data_report import shorten, shown
+from seq2see.cli.corpus_options import MultiValueCommand, repeat_flags
+from seq2see.cli.data_report import escape_controls, truncate_to_width
 from seq2see.errors import UserError
 from seq2see.text.check.documents import check_documents
 from seq2see.text.check.drift import Signatures, first_drift
 from seq2see.text.check.fix import write_clean_pairs, write_clean_text
-from seq2see.text.check.pairs import Settings, check_pairs
-from seq2see.text.check.report import Finding, Kind, Report, summary, to_json
+from seq2see.text.check.pairs import CheckSettings, check_pairs
+from seq2see.text.check.report import Finding, FindingKind, Report, summary, to_json
 from seq2see.text.check.scripts import SCRIPTS, count_letters
-from seq2see.text.corpus import Pairs, jsonl, parallel, plain, po, table
+from seq2see.text.corpus import ParallelCorpus, jsonl, parallel_files, plain_text, po, tsv
 from seq2see.text.tokenizer import Tokenizer
 
 app = typer.Typer()
-app.command("check", cls=Spread)(check)
+app.command("check", cls=MultiValueCommand)(check)
 app.command("other")(lambda: None)
 
-WORDS = "the man woman dog child house river sees likes finds small green old happy big tree in near a of"
-ENGLISH = WORDS.split()
-SHABD = "आदमी औरत कुत्ता बच्चा घर नदी देखता पसंद पाता छोटा हरा पुराना खुश बड़ा पेड़ में पास एक का है"
-HINDI = SHABD.split()
+ENGLISH_WORDS = "the man woman dog child house river sees likes finds small green old happy big tree in near a of"
+ENGLISH = ENGLISH_WORDS.split()
+HINDI_WORDS = "आदमी औरत कुत्ता बच्चा घर नदी देखता पसंद पाता छोटा हरा पुराना खुश बड़ा पेड़ में पास एक का है"
+HINDI = HINDI_WORDS.split()
 
 
 def sentences(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Pairs of like length, as real ones are: some words more or less, now and then a question."""
+    """Pairs of similar length, like real ones: a few words more or less, now and then a question."""
     rng = random.Random(seed)
     source, target = [], []
     for _ in range(count):
@@ -55,16 +55,16 @@ def write(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def two_files(folder: Path, source: list[str], target: list[str]) -> Pairs:
-    return parallel([write(folder / "a.en", source)], [write(folder / "a.hi", target)])
+def two_files(folder: Path, source: list[str], target: list[str]) -> ParallelCorpus:
+    return parallel_files([write(folder / "a.en", source)], [write(folder / "a.hi", target)])
 
 
-def finding(report: Report, kind: Kind) -> Finding:
-    return next(each for each in report.findings if each.kind == kind)
+def finding(report: Report, kind: FindingKind) -> Finding:
+    return next(f for f in report.findings if f.kind == kind)
 
 
-def kinds(report: Report) -> set[Kind]:
-    return {each.kind for each in report.findings if each.count}
+def kinds_found(report: Report) -> set[FindingKind]:
+    return {f.kind for f in report.findings if f.count}
 
 
 def test_examples_name_the_file_among_several(tmp_path: Path) -> None:
@@ -72,63 +72,63 @@ def test_examples_name_the_file_among_several(tmp_path: Path) -> None:
     for n in (0, 1):
         write(tmp_path / f"{n}.en", source[n * 50 : n * 50 + 50])
         write(tmp_path / f"{n}.hi", ["" if n else target[0], *target[n * 50 + 1 : n * 50 + 50]])
-    pairs = parallel([tmp_path / "0.en", tmp_path / "1.en"], [tmp_path / "0.hi", tmp_path / "1.hi"])
+    pairs = parallel_files([tmp_path / "0.en", tmp_path / "1.en"], [tmp_path / "0.hi", tmp_path / "1.hi"])
     example = finding(check_pairs(pairs).report, "one-sided").examples[0]
     assert (Path(example.file).name, example.line, example.source) == ("1.en", 1, source[50])
 
 
-def test_sound_data_is_called_sound(tmp_path: Path) -> None:
+def test_good_data_has_no_findings(tmp_path: Path) -> None:
     source, target = sentences(2000)
     report = check_pairs(two_files(tmp_path, source, target)).report
-    assert kinds(report) == set()
+    assert kinds_found(report) == set()
     assert report.trainable
-    assert (report.count, report.left) == (2000, 2000)
+    assert (report.count, report.kept) == (2000, 2000)
     assert [side.script for side in report.sides] == ["Latin", "Devanagari"]
     assert report.sides[0].words == sum(len(line.split()) for line in source)
     assert report.sides[1].characters == sum(map(len, target))
 
 
-def test_each_kind_of_trouble_is_found_where_it_is(tmp_path: Path) -> None:
+def test_each_kind_of_problem_is_located(tmp_path: Path) -> None:
     source, target = sentences(500)
     source[10] = " \u3000"
     source[20] = target[20] = ""
-    target[30] = "An English line stands in the Hindi file here."
+    target[30] = "This English line is in the Hindi file."
     source[40], target[40] = target[40], source[40]
     source[50], target[50] = "the man sees the dog", "हाँ " * 60
     source[60], target[60] = source[3], target[3]
     source[70] = source[4]
     source[80], target[80] = "word " * 30, "शब्द " * 30
-    report = check_pairs(two_files(tmp_path, source, target), Settings(longest=25, examples=9)).report
-    at = {kind: [example.line - 1 for example in finding(report, kind).examples] for kind in kinds(report)}
-    assert at == {
-        "one-sided": [10], "empty": [20], "script": [30, 40], "ratio": [50], "duplicate": [60], "several": [4, 70],
-        "long": [50, 80],
+    report = check_pairs(two_files(tmp_path, source, target), CheckSettings(max_length=25, examples=9)).report
+    lines = {kind: [example.line - 1 for example in finding(report, kind).examples] for kind in kinds_found(report)}
+    assert lines == {
+        "one-sided": [10], "empty": [20], "script": [30, 40], "length-ratio": [50], "duplicate": [60],
+        "multiple-translations": [4, 70], "too-long": [50, 80],
     }  # fmt: skip
-    assert finding(report, "duplicate").examples[0].note == "as line 4"
+    assert finding(report, "duplicate").examples[0].note == "same as line 4"
     assert finding(report, "script").examples[1].note == "source in Devanagari, target in Latin"
     assert finding(report, "script").examples[0].target == target[30]
     assert report.trainable
 
 
-def test_what_the_same_text_says_twice_is_found_whatever_its_composition_and_spaces(tmp_path: Path) -> None:
+def test_duplicates_ignore_unicode_composition_and_spaces(tmp_path: Path) -> None:
     source, target = sentences(100)
     source[7], target[7] = "caf\u00e9  is \t old", "क\u093c\u0932म"
     source[9], target[9] = " cafe\u0301 is old", "क\u093c\u0932म "
     assert finding(check_pairs(two_files(tmp_path, source, target)).report, "duplicate").count == 1
 
 
-def test_names_numbers_and_short_lines_are_no_false_alarms(tmp_path: Path) -> None:
+def test_names_numbers_and_short_lines_are_not_reported(tmp_path: Path) -> None:
     source, target = sentences(300)
-    for at, (left, right) in enumerate(
+    for i, (left, right) in enumerate(
         [("Linux", "Linux"), ("42", "42"), ("OpenOffice.org Writer", "OpenOffice.org Writer"), ("Yes", "जी हाँ बिलकुल"),
          ("http://example.org/a/long/path", "http://example.org/a/long/path"), ("GS", "दक्षिण जॉर्जिया द्वीप"),
          ("%(index)d of %(total)d", "%(total)d का %(index)d"), ("Hi!", "नमस्ते, आप कैसे हैं?")]
     ):  # fmt: skip
-        source[at * 10], target[at * 10] = left, right
-    assert kinds(check_pairs(two_files(tmp_path, source, target)).report) == set()
+        source[i * 10], target[i * 10] = left, right
+    assert kinds_found(check_pairs(two_files(tmp_path, source, target)).report) == set()
 
 
-def test_copies_are_a_fault_among_translations_but_not_where_they_are_usual(tmp_path: Path) -> None:
+def test_untranslated_pairs_are_reported_unless_common(tmp_path: Path) -> None:
     source, _ = sentences(200)
     other, _ = sentences(200, seed=1)
     few = [*source[:3], *other[3:]]
@@ -137,50 +137,50 @@ def test_copies_are_a_fault_among_translations_but_not_where_they_are_usual(tmp_
     assert finding(check_pairs(two_files(tmp_path, source, half)).report, "untranslated").count == 0
 
 
-# Files out of step
+# Misaligned files
 
 
 @pytest.mark.parametrize("line", [60, 500, 940])
 @pytest.mark.parametrize("lost", [1, 3])
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_lost_line_is_found_within_a_few_lines(tmp_path: Path, line: int, lost: int, side: str) -> None:
+def test_lost_line_is_located_within_a_few_lines(tmp_path: Path, line: int, lost: int, side: str) -> None:
     source, target = sentences(1000, seed=line)
     del (source if side == "source" else target)[line - 1 : line - 1 + lost]
     report = check_pairs(two_files(tmp_path, source, target)).report
-    found = finding(report, "unequal")
+    found = finding(report, "line-count")
     assert not report.trainable
-    assert found.title.endswith(f"has {len(source):,} lines but {tmp_path / 'a.hi'} {len(target):,}")
+    assert found.title.endswith(f"has {len(source):,} lines but {tmp_path / 'a.hi'} has {len(target):,}")
     assert abs(found.examples[0].line - line) <= 5
     longer = "a.hi" if side == "source" else "a.en"
-    assert f"{longer} has {'a line' if lost == 1 else '3 lines'} too many" in found.examples[0].note
+    assert f"{longer} has {'1 extra line' if lost == 1 else '3 extra lines'}" in found.examples[0].note
 
 
-def test_a_file_cut_short_is_not_called_misaligned(tmp_path: Path) -> None:
+def test_truncated_file_is_not_reported_as_misaligned(tmp_path: Path) -> None:
     source, target = sentences(1000)
-    example = finding(check_pairs(two_files(tmp_path, source, target[:700])).report, "unequal").examples[0]
+    example = finding(check_pairs(two_files(tmp_path, source, target[:700])).report, "line-count").examples[0]
     assert example.line == 701
-    assert "the end of one may be missing" in example.note
+    assert "the end of one file may be missing" in example.note
 
 
-def test_files_of_equal_length_may_be_out_of_step_too(tmp_path: Path) -> None:
+def test_misaligned_files_of_equal_length_are_found(tmp_path: Path) -> None:
     source, target = sentences(2000)
     del source[500]
     del target[1500]
     report = check_pairs(two_files(tmp_path, source, target)).report
-    assert abs(finding(report, "shifted").examples[0].line - 501) <= 5
+    assert abs(finding(report, "misaligned").examples[0].line - 501) <= 5
     assert report.trainable
 
 
-def test_the_first_of_several_losses_is_found(tmp_path: Path) -> None:
+def test_first_of_several_lost_lines_is_located(tmp_path: Path) -> None:
     source, target = sentences(3000)
     del target[400]
     del target[2000]
-    example = finding(check_pairs(two_files(tmp_path, source, target)).report, "unequal").examples[0]
+    example = finding(check_pairs(two_files(tmp_path, source, target)).report, "line-count").examples[0]
     assert abs(example.line - 401) <= 5
-    assert "a.en has a line too many" in example.note
+    assert "a.en has 1 extra line" in example.note
 
 
-def test_a_corpus_sorted_by_length_does_not_look_shifted() -> None:
+def test_corpus_sorted_by_length_is_not_reported_as_misaligned() -> None:
     rng = np.random.default_rng(0)
     for _ in range(5):
         lengths = np.sort(rng.normal(3.5, 0.5, 30_000))
@@ -191,10 +191,10 @@ def test_a_corpus_sorted_by_length_does_not_look_shifted() -> None:
         assert first_drift(source, target) is None
 
 
-# What cannot be read
+# Unreadable input
 
 
-def test_invalid_utf8_is_counted_with_file_line_and_byte_and_the_rest_is_checked(tmp_path: Path) -> None:
+def test_invalid_utf8_is_reported_and_the_rest_is_checked(tmp_path: Path) -> None:
     source, target = sentences(100)
     pairs = two_files(tmp_path, source, target)
     raw = (tmp_path / "a.hi").read_bytes().split(b"\n")
@@ -211,13 +211,13 @@ def test_invalid_utf8_is_counted_with_file_line_and_byte_and_the_rest_is_checked
     assert not report.trainable
 
 
-def test_rows_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+def test_malformed_rows_are_counted(tmp_path: Path) -> None:
     source, target = sentences(100)
     rows = [f"{a}\t{b}" for a, b in zip(source, target, strict=True)]
     rows[5] = "one column"
-    report = check_pairs(table([write(tmp_path / "a.tsv", rows)])).report
+    report = check_pairs(tsv([write(tmp_path / "a.tsv", rows)])).report
     assert (finding(report, "malformed").count, finding(report, "malformed").examples[0].line) == (1, 6)
-    assert "unequal" not in {each.kind for each in report.findings}
+    assert "line-count" not in {f.kind for f in report.findings}
     assert not report.trainable
 
 
@@ -230,39 +230,39 @@ def test_held_out_sentences_in_training_are_found(tmp_path: Path) -> None:
     test = two_files(tmp_path / "test", ["all new"], ["नया"])
     checked = check_pairs(two_files(tmp_path, source, target), valid=valid, test=test)
     found = finding(checked.report, "valid")
-    assert (found.count, found.among) == (2, 3)
-    assert found.title == "validation sentences in training, 1 with their translation"
+    assert (found.count, found.total) == (2, 3)
+    assert found.title == "validation sentences in the training data, 1 with the same translation"
     assert [(e.line, e.note) for e in found.examples] == [(6, "line 2 of a.en"), (7, "line 3 of a.en")]
     assert finding(checked.report, "test").count == 0
-    assert checked.report.left == 298
+    assert checked.report.kept == 298
 
 
-def test_a_broken_validation_set_is_an_error(tmp_path: Path) -> None:
+def test_malformed_validation_set_is_an_error(tmp_path: Path) -> None:
     train = two_files(tmp_path, *sentences(50))
-    valid = parallel([write(tmp_path / "v.en", ["a", "b"])], [write(tmp_path / "v.hi", ["a"])])
-    with pytest.raises(UserError, match="2 lines but"):
+    valid = parallel_files([write(tmp_path / "v.en", ["a", "b"])], [write(tmp_path / "v.hi", ["a"])])
+    with pytest.raises(UserError, match="has 2 lines but"):
         check_pairs(train, valid=valid)
 
 
 # The cleaned copy
 
 
-def test_the_cleaned_copy_is_clean_and_nothing_else_is_lost(tmp_path: Path) -> None:
+def test_cleaned_copy_is_clean_and_keeps_everything_else(tmp_path: Path) -> None:
     source, target = sentences(500)
     source[10] = ""
-    target[30] = "An English line stands in the Hindi file here."
+    target[30] = "This English line is in the Hindi file."
     source[60], target[60] = source[3], target[3]
     pairs = two_files(tmp_path, source, target)
     raw = (tmp_path / "a.hi").read_bytes().split(b"\n")
     raw[6] = b"\xff"
     (tmp_path / "a.hi").write_bytes(b"\n".join(raw))
     cleaned = write_clean_pairs(pairs, check_pairs(pairs), tmp_path / "out")
-    assert cleaned.gone == {"encoding": 1, "one-sided": 1, "script": 1, "duplicate": 1}
+    assert cleaned.removed == {"encoding": 1, "one-sided": 1, "script": 1, "duplicate": 1}
     assert cleaned.files == (tmp_path / "out" / "a.en", tmp_path / "out" / "a.hi")
-    copy = parallel([cleaned.files[0]], [cleaned.files[1]])
+    copy = parallel_files([cleaned.files[0]], [cleaned.files[1]])
     kept = [i for i in range(500) if i not in (6, 10, 30, 60)]
     assert list(copy) == [(source[i], target[i]) for i in kept]
-    assert kinds(check_pairs(copy).report) == set()
+    assert kinds_found(check_pairs(copy).report) == set()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.en", "a.hi"]
 
 
@@ -271,25 +271,25 @@ any_sentence = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 @given(st.lists(st.tuples(any_sentence, any_sentence), min_size=1, max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
-def test_whatever_is_kept_reads_the_same(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+def test_cleaned_copy_keeps_the_text(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     folder = tmp_path_factory.mktemp("fix")
     pairs = jsonl([write(folder / "a.jsonl", [json.dumps({"en": a, "x.hi": b}) for a, b in rows])], "en", "x.hi")
     checked = check_pairs(pairs)
-    wanted = [pair for pair, reason in zip(rows, checked.reasons, strict=True) if not reason]
-    if not wanted:
+    kept = [pair for pair, reason in zip(rows, checked.reasons, strict=True) if not reason]
+    if not kept:
         return
     cleaned = write_clean_pairs(pairs, checked, folder / "out")
     assert [file.name for file in cleaned.files] == ["a.en", "a.hi"]
 
     for side in (0, 1):
         lines = cleaned.files[side].read_bytes().decode().split("\n")[:-1]
-        assert [line.split() for line in lines] == [pair[side].split() for pair in wanted]
+        assert [line.split() for line in lines] == [pair[side].split() for pair in kept]
 
 
-def test_a_copy_is_refused_where_it_would_do_harm(tmp_path: Path) -> None:
+def test_unsafe_copies_are_refused(tmp_path: Path) -> None:
     source, target = sentences(50)
     pairs = two_files(tmp_path, source, target)
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         write_clean_pairs(pairs, check_pairs(pairs), tmp_path)
     unequal = two_files(tmp_path / "unequal", source, target[1:])
     with pytest.raises(UserError, match="would pair the wrong lines"):
@@ -297,21 +297,21 @@ def test_a_copy_is_refused_where_it_would_do_harm(tmp_path: Path) -> None:
     nothing = two_files(tmp_path / "nothing", ["", ""], ["", ""])
     checked = check_pairs(nothing)
     assert not checked.report.trainable
-    with pytest.raises(UserError, match="nothing would be left"):
+    with pytest.raises(UserError, match="nothing would be kept"):
         write_clean_pairs(nothing, checked, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_copy_that_cannot_be_finished_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_copy_leaves_nothing_behind(tmp_path: Path) -> None:
     pairs = two_files(tmp_path, *sentences(50))
     checked = check_pairs(pairs)
     (tmp_path / "a.hi").write_text("another text now\n" * 7)
-    with pytest.raises(UserError, match="changed while it was checked"):
+    with pytest.raises(UserError, match="changed during the check"):
         write_clean_pairs(pairs, checked, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_po_is_cleaned_into_two_plain_files(tmp_path: Path) -> None:
+def test_po_is_cleaned_to_two_plain_files(tmp_path: Path) -> None:
     entries = ['msgid "Open\\nit"\nmsgstr "खोलें\\n"', 'msgid "Close"\nmsgstr "बंद"', 'msgid "Close"\nmsgstr "बंद"']
     pairs = po([write(tmp_path / "app.po", entries)])
     cleaned = write_clean_pairs(pairs, check_pairs(pairs), tmp_path / "out")
@@ -322,27 +322,27 @@ def test_po_is_cleaned_into_two_plain_files(tmp_path: Path) -> None:
 # Plain text
 
 
-def test_text_is_counted_and_doubled_documents_are_found_and_removed(tmp_path: Path) -> None:
+def test_text_is_counted_and_duplicate_documents_are_removed(tmp_path: Path) -> None:
     long = " ".join(ENGLISH * 2)
     first = write(tmp_path / "a.txt", ["Yes.", "", long, "more", "", "Yes.", "", long + "  more"])
     second = write(tmp_path / "b.txt", [long, "more", "", "other"])
-    valid = plain([write(tmp_path / "v.txt", [long, "more", "", "Yes."])])
-    documents = plain([first, second])
+    valid = plain_text([write(tmp_path / "v.txt", [long, "more", "", "Yes."])])
+    documents = plain_text([first, second])
     checked = check_documents(documents, valid=valid)
     assert (checked.report.count, checked.report.sides[0].sentences) == (6, 8)
     assert [e.line for e in finding(checked.report, "duplicate").examples] == [8, 1]
-    assert finding(checked.report, "duplicate").examples[1].note == "as line 3 of a.txt"
-    assert (finding(checked.report, "valid").count, finding(checked.report, "valid").among) == (1, 2)
+    assert finding(checked.report, "duplicate").examples[1].note == "same as line 3 of a.txt"
+    assert (finding(checked.report, "valid").count, finding(checked.report, "valid").total) == (1, 2)
     cleaned = write_clean_text(documents, check_documents(documents), tmp_path / "out")
-    assert list(plain(cleaned.files)) == ["Yes.", f"{long}\nmore", "Yes.", "other"]
-    assert cleaned.gone == {"duplicate": 2}
+    assert list(plain_text(cleaned.files)) == ["Yes.", f"{long}\nmore", "Yes.", "other"]
+    assert cleaned.removed == {"duplicate": 2}
 
 
-def test_long_documents_are_compared_whole(tmp_path: Path) -> None:
+def test_long_documents_are_compared_in_full(tmp_path: Path) -> None:
     lines = [" ".join(ENGLISH) + f" {i}" for i in range(20_000)]
     files = [write(tmp_path / name, lines) for name in ("a.txt", "b.txt")]
     files.append(write(tmp_path / "c.txt", [lines[0].upper(), *lines[1:]]))
-    documents = plain(files, "file")
+    documents = plain_text(files, "file")
     report = check_documents(documents).report
     assert (report.count, finding(report, "duplicate").count) == (3, 1)
     assert finding(report, "duplicate").examples[0].source.startswith(f"{lines[0]}\n{lines[1]}\n")
@@ -374,18 +374,18 @@ def test_exit_codes_say_whether_training_is_possible(tmp_path: Path) -> None:
     write(tmp_path / "a.hi", target[1:])
     assert run(*files)[0] == 1
     assert run(*files, "--text", tmp_path / "a.en") == (
-        1, "give either --text, or pairs (--src and --tgt, or --pairs), not both",
+        1, "use either --text, or pairs (--src and --tgt, or --pairs), not both",
     )  # fmt: skip
-    assert "name the text" in run()[1]
+    assert "missing text" in run()[1]
 
 
-def test_json_holds_the_whole_report(tmp_path: Path) -> None:
+def test_json_contains_the_whole_report(tmp_path: Path) -> None:
     source, target = sentences(100)
     pairs = two_files(tmp_path, source, [*target[:99], target[0] * 9])
     code, output = run("--src", tmp_path / "a.en", "--tgt", tmp_path / "a.hi", "--json", "--fix", tmp_path / "out")
     document = json.loads(output)
     assert document.pop("cleaned") == {
-        "files": [str(tmp_path / "out" / "a.en"), str(tmp_path / "out" / "a.hi")], "kept": 99, "gone": {"ratio": 1},
+        "files": [str(tmp_path / "out" / "a.en"), str(tmp_path / "out" / "a.hi")], "kept": 99, "removed": {"length-ratio": 1},
     }  # fmt: skip
     assert document == json.loads(json.dumps(to_json(check_pairs(pairs).report)))
     assert code == 0
@@ -394,20 +394,20 @@ def test_json_holds_the_whole_report(tmp_path: Path) -> None:
 def test_tokens_are_counted_with_a_tokenizer(tmp_path: Path) -> None:
     source, target = sentences(200)
     two_files(tmp_path, source, target)
-    tokenizer = Tokenizer.train(iter(source + target), vocabulary=400)
+    tokenizer = Tokenizer.train(iter(source + target), vocab_size=400)
     tokenizer.save(tmp_path / "tokenizer.json")
     code, output = run(
-        "--src", tmp_path / "a.en", "--tgt", tmp_path / "a.hi", "--tokenizer", tmp_path, "--longest", 30, "--json"
+        "--src", tmp_path / "a.en", "--tgt", tmp_path / "a.hi", "--tokenizer", tmp_path, "--max-length", 30, "--json"
     )  # fmt: skip
     document = json.loads(output)
     counts = [len(tokenizer.encode(line)) for line in target]
     assert document["sides"][1]["tokens"] == sum(counts)
     either = [max(len(tokenizer.encode(a)), b) > 30 for a, b in zip(source, counts, strict=True)]
-    assert next(f["count"] for f in document["findings"] if f["kind"] == "long") == sum(either)
+    assert next(f["count"] for f in document["findings"] if f["kind"] == "too-long") == sum(either)
     assert code == 0
 
 
-def test_options_take_several_files(tmp_path: Path) -> None:
+def test_options_accept_several_files(tmp_path: Path) -> None:
     source, target = sentences(60)
     for n in (0, 1):
         write(tmp_path / f"{n}.en", source[n::2])
@@ -415,43 +415,44 @@ def test_options_take_several_files(tmp_path: Path) -> None:
     english, hindi = sorted(tmp_path.glob("*.en")), sorted(tmp_path.glob("*.hi"))
     document = json.loads(run("--src", *english, "--json", "--tgt", hindi[0], "--tgt", hindi[1])[1])
     assert document["count"] == 60
-    assert spread(["--src", "a", "b", "--json", "--fix", "o", "p", "-"], {"--src"}) == [
+    assert repeat_flags(["--src", "a", "b", "--json", "--fix", "o", "p", "-"], {"--src"}) == [
         "--src", "a", "--src", "b", "--json", "--fix", "o", "p", "-",
     ]  # fmt: skip
 
 
-def test_a_summary_is_three_to_six_lines(tmp_path: Path) -> None:
+def test_summary_is_two_to_six_lines(tmp_path: Path) -> None:
     source, target = sentences(300)
-    sound = summary(check_pairs(two_files(tmp_path, source, target)).report)
-    assert sound.count("\n") == 1
-    assert "300 pairs" in sound
-    for at in range(10, 20):
-        source[at], target[at + 20], target[at + 40] = "", "An English line is here again.", "हाँ" * 100
-        source[at + 60], target[at + 60] = "word " * 2000, "शब्द " * 2000
-        source[at + 80], target[at + 80] = "", ""
+    clean = summary(check_pairs(two_files(tmp_path, source, target)).report)
+    assert clean.count("\n") == 1
+    assert "300 pairs" in clean
+    assert clean.endswith("data: no problems found")
+    for i in range(10, 20):
+        source[i], target[i + 20], target[i + 40] = "", "Another English line is here too.", "हाँ" * 100
+        source[i + 60], target[i + 60] = "word " * 2000, "शब्द " * 2000
+        source[i + 80], target[i + 80] = "", ""
     text = summary(check_pairs(two_files(tmp_path, source, target)).report)
     assert 3 <= text.count("\n") + 1 <= 6
-    assert "both sides empty: 10 (3.3%), the first at a.en:91" in text
+    assert "both sides empty: 10 (3.3%), first at a.en:91" in text
 
 
 # In the terminal
 
 
 @pytest.mark.parametrize("width", [5, 9, 14, 30])
-def test_text_is_shortened_by_cells_and_never_inside_a_letter(width: int) -> None:
+def test_text_is_truncated_by_display_width_between_graphemes(width: int) -> None:
     for text in ("क्षत्रिय हिन्दी में लिखते हैं " * 3, "👨‍👩‍👧‍👦" * 20, "漢字" * 40, "e\u0301" * 50, "plain words " * 9):
-        short = shorten(text, width)
+        short = truncate_to_width(text, width)
         assert cell_len(short) <= width
         assert short.endswith("…")
         rest = text[len(short.removesuffix("…").rstrip()) :].lstrip()
         assert rest[0] not in "\u094d\u093f\u0940\u093e\u200d\u0301"
         assert not short.removesuffix("…").endswith(("\u094d", "\u200d"))
-    assert shorten("नमस्ते", 10) == "नमस्ते"
+    assert truncate_to_width("नमस्ते", 10) == "नमस्ते"
 
 
-def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
-    assert shown("a\x1b[31mb\u202ec\td\ne") == "a⟨U+001B⟩[31mb⟨U+202E⟩c⇥d↵e"
-    assert shown("क्\u200dष") == "क्\u200dष"
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
+    assert escape_controls("a\x1b[31mb\u202ec\td\ne") == "a⟨U+001B⟩[31mb⟨U+202E⟩c⇥d↵e"
+    assert escape_controls("क्\u200dष") == "क्\u200dष"
     source, target = sentences(50)
     target[5] = "evil \x1b]0;title\x07 line in the wrong script"
     two_files(tmp_path, source, target)
@@ -461,7 +462,7 @@ def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
     assert "\x1b" not in output
 
 
-def test_scripts_are_told_apart() -> None:
+def test_scripts_are_detected() -> None:
     samples = {
         "Latin": "Grüße ｆｕｌｌ", "Devanagari": "हिन्दी", "Cyrillic": "Привет", "Han or kana": "日本語のテキスト",
         "Hangul": "한국어", "Arabic": "مرحبا", "Greek": "Γειά", "Tamil": "தமிழ்", "none": "123 !? 👍",
@@ -472,7 +473,7 @@ def test_scripts_are_told_apart() -> None:
     assert counts.sum() == sum(map(len, samples.values()))
 
 
-def test_the_check_is_not_loaded_for_help() -> None:
+def test_help_does_not_import_heavy_modules() -> None:
     program = (
         "import sys; import seq2see.cli.check; "
         "heavy = {'numpy', 'torch', 'tokenizers', 'rich.table'} & set(sys.modules); assert not heavy, heavy"

@@ -1,4 +1,4 @@
-"""The command line, run as a person runs it."""
+"""The command line, run in a subprocess."""
 
 import json
 import subprocess
@@ -14,14 +14,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_version_and_help() -> None:
     assert run("--version").stdout == f"seq2see {seq2see.__version__}\n"
-    helped = run("--help")
-    assert helped.returncode == 0
-    assert "model" in helped.stdout
+    result = run("--help")
+    assert result.returncode == 0
+    assert "model" in result.stdout
 
 
-def test_a_preset_is_shown_with_every_part_shape_and_count() -> None:
-    shown = run("model", "paper-base").stdout
-    for fact in (
+def test_model_shows_every_part_with_shape_and_count() -> None:
+    output = run("model", "paper-base").stdout
+    for text in (
         "63,082,496",
         "37,000 × 512",
         "6 × block",
@@ -29,17 +29,17 @@ def test_a_preset_is_shown_with_every_part_shape_and_count() -> None:
         "1,536 × 512 + 1,536",
         "keys_values",
     ):
-        assert fact in shown
+        assert text in output
 
 
-def test_a_program_can_read_the_parts_and_they_add_up() -> None:
+def test_model_json_parameter_counts_add_up() -> None:
     tree = json.loads(run("model", "paper-base", "--set", "model.width=256", "--json").stdout)
 
     def check(part: dict[str, object]) -> int:
-        children = part["parts"]
+        children = part["children"]
         assert isinstance(children, list)
         if children:
-            assert part["parameters"] == sum(map(check, children)) * int(str(part["times"]))
+            assert part["parameters"] == sum(map(check, children)) * int(str(part["repeats"]))
         return int(str(part["parameters"]))
 
     assert (
@@ -49,18 +49,18 @@ def test_a_program_can_read_the_parts_and_they_add_up() -> None:
     )
 
 
-def test_one_pass_is_told_step_by_step() -> None:
-    told = run("model", "tiny", "--trace", "--set", "model.decoder_layers=1").stdout
-    for fact in (
+def test_model_trace_shows_every_step() -> None:
+    output = run("model", "tiny", "--trace", "--set", "model.decoder_layers=1").stdout
+    for text in (
         "cross.weights",
         "2 × 4 × 6 × 4",
         "masked.scaled",
-        "feed_forward.after",
+        "feed_forward.post_activation",
         "decoder.vectors",
         "logits",
-        "spread",
+        "std",
     ):
-        assert fact in told
+        assert text in output
     assert "encoder.final_norm.output" in run("model", "tiny", "--trace", "--set", "model.norm_first=true").stdout
 
 
@@ -69,14 +69,14 @@ def test_presets_are_listed() -> None:
     assert set(json.loads(run("model", "--json").stdout)) >= {"tiny", "small", "paper-base", "paper-big", "gpt2"}
 
 
-def test_settings_print_as_a_file_that_reads_back() -> None:
+def test_model_toml_reads_back_as_the_preset() -> None:
     from seq2see.config import Config
     from seq2see.presets import preset
 
     assert Config.from_toml(run("model", "gpt2", "--toml").stdout).model == preset("gpt2")
 
 
-def test_wrong_usage_is_one_line_and_exit_code_two() -> None:
+def test_wrong_usage_prints_one_line_and_exits_with_2() -> None:
     for arguments in (("model", "papr-base"), ("model", "tiny", "--set", "model.heads=3")):
         failed = run(*arguments)
         assert failed.returncode == 2

@@ -1,4 +1,4 @@
-"""What a step costs, by our count and by torch's."""
+"""Estimates of operations and memory per step, against torch's own counts."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ from seq2see.errors import UserError
 from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
-from seq2see.presets import configuration
-from seq2see.text.batches import IGNORED, Batch, Sequences
-from seq2see.train.estimates import BYTES_A_WEIGHT, _bytes_a_token, fewest_micro_batches, operations
-from seq2see.train.loss import loss
+from seq2see.presets import preset_config
+from seq2see.text.batches import IGNORE_INDEX, Batch, Sequences
+from seq2see.train.estimates import BYTES_PER_WEIGHT, _bytes_per_token, min_micro_batches, training_flops
+from seq2see.train.loss import cross_entropy
 
-SMALL = ModelConfig(vocabulary=50, width=16, heads=4, encoder_layers=2, decoder_layers=3, feed_forward=24, dropout=0)
+SMALL = ModelConfig(vocab_size=50, width=16, heads=4, encoder_layers=2, decoder_layers=3, feed_forward=24, dropout=0)
 SHAPES = {
     "translator": SMALL,
     "grouped heads": replace(SMALL, key_value_heads=2),
@@ -39,59 +39,59 @@ def _batch(config: ModelConfig) -> Batch:
 def _losses(model: Transformer, batch: Batch) -> Tensor:
     moved = batch.to("cpu")
     logits = model(*((moved.inputs,) if moved.source is None else (moved.source, moved.inputs)))
-    return loss(logits, moved.targets, smoothing=0.1).objective
+    return cross_entropy(logits, moved.targets, smoothing=0.1).objective
 
 
 @pytest.mark.parametrize("config", SHAPES.values(), ids=SHAPES)
-def test_operations_are_those_that_torch_counts(config: ModelConfig) -> None:
+def test_estimated_operations_equal_torchs_count(config: ModelConfig) -> None:
     model, batch = Transformer(config), _batch(config)
-    with trace(model), FlopCounterMode(display=False) as theirs:  # openly, in products that it knows how to count
+    with trace(model), FlopCounterMode(display=False) as counter:  # a trace uses products that it can count
         _losses(model, batch).backward()
-    hidden = config.decoder_layers * 3 * (7 * 7 - 7 * 8 / 2)  # pairs that the mask hides, which open attention computes
-    in_vain = 3 * 4 * config.heads * config.width_of_head * hidden
-    # The first layer's input is embedded, and needs its gradient too, so nothing is left out backward.
-    assert operations(config, batch) == theirs.get_total_flops() - in_vain
+    hidden = config.decoder_layers * 3 * (7 * 7 - 7 * 8 / 2)  # masked pairs, which the reference attention computes too
+    wasted = 3 * 4 * config.heads * config.actual_head_width * hidden
+    # The embedded input needs a gradient too, so the backward pass omits nothing.
+    assert training_flops(config, batch) == counter.get_total_flops() - wasted
 
 
-def test_what_fills_up_a_batch_does_not_count() -> None:
+def test_padding_of_a_batch_does_not_count() -> None:
     batch = _batch(SMALL)
-    half = replace(batch, targets=np.where(np.arange(21) < 10, batch.targets, IGNORED))
-    assert operations(SMALL, half) == pytest.approx(operations(SMALL, batch) * 10 / 21)
+    half = replace(batch, targets=np.where(np.arange(21) < 10, batch.targets, IGNORE_INDEX))
+    assert training_flops(SMALL, half) == pytest.approx(training_flops(SMALL, batch) * 10 / 21)
 
 
 @pytest.mark.parametrize("config", SHAPES.values(), ids=SHAPES)
-def test_memory_is_what_a_real_pass_keeps(config: ModelConfig) -> None:
-    """Counted on shapes alone, and on a real batch of the same sizes, whose attention keeps a little less."""
+def test_estimated_memory_covers_a_real_forward_pass(config: ModelConfig) -> None:
+    """The estimate uses shapes only; a real batch of the same size saves slightly less for attention."""
     config = replace(config, width=128, feed_forward=512)
     model = Transformer(config).train()
-    kept, tables = {}, {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved, parameters = {}, {p.untyped_storage().data_ptr() for p in model.parameters()}
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+    def save(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
         return tensor
 
-    text = Packed.of([[0] * 32] * 8)
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    text = Packed.from_sequences([[0] * 32] * 8)
+    with saved_tensors_hooks(save, lambda tensor: tensor):
         logits = model(*((text, text) if config.shape == "encoder-decoder" else (text,)))
-        loss(logits, text.tokens, smoothing=0.1)
-    real = sum(kept[place].nbytes() for place in kept.keys() - tables) + 2 * logits.numel() * 4
+        cross_entropy(logits, text.tokens, smoothing=0.1)
+    actual = sum(saved[pointer].nbytes() for pointer in saved.keys() - parameters) + 2 * logits.numel() * 4
     with torch.device("meta"):
         shapes = Transformer(config).train()
-    assert real / 256 <= _bytes_a_token(shapes) < 1.4 * real / 256
+    assert actual / 256 <= _bytes_per_token(shapes) < 1.4 * actual / 256
 
 
-def test_a_step_is_cut_into_as_few_pieces_as_fit() -> None:
-    config = configuration("tiny")
+def test_a_step_is_split_into_as_few_micro_batches_as_fit() -> None:
+    config = preset_config("tiny")
     cpu = torch.device("cpu")
-    assert fewest_micro_batches(config, cpu, free=1 << 40) == 1
-    sizes = [fewest_micro_batches(config, cpu, free=int(gigabytes * 1e9)) for gigabytes in (3, 1, 0.5)]
+    assert min_micro_batches(config, cpu, free=1 << 40) == 1
+    sizes = [min_micro_batches(config, cpu, free=int(gigabytes * 1e9)) for gigabytes in (3, 1, 0.5)]
     assert sizes == sorted(sizes)
     assert sizes[-1] > 1
     with torch.device("meta"):
-        weights = sum(p.numel() for p in Transformer(replace(config.model, vocabulary=8000)).parameters())
+        weights = sum(p.numel() for p in Transformer(replace(config.model, vocab_size=8000)).parameters())
     with pytest.raises(UserError, match="smaller"):
-        fewest_micro_batches(config, cpu, free=BYTES_A_WEIGHT * weights)
+        min_micro_batches(config, cpu, free=BYTES_PER_WEIGHT * weights)
 
 
-def test_no_number_of_micro_batches_means_what_fits() -> None:
-    assert Config().override(["train.accumulate=0"]).train.accumulate == 0
+def test_gradient_accumulation_0_is_accepted() -> None:
+    assert Config().override(["train.gradient_accumulation=0"]).train.gradient_accumulation == 0

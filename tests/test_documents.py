@@ -1,4 +1,4 @@
-"""Documents: the text is translated, placeholders are kept, and every other byte is as it was."""
+"""Documents: text is translated, placeholders are kept, and every other byte stays unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from seq2see.errors import UserError
 from seq2see.text.formats.lines import STRICT
-from seq2see.text.formats.po import Po
+from seq2see.text.formats.po import PoReader
 from seq2see.translate import documents
-from seq2see.translate.placeholders import MARKDOWN, PLACEHOLDER, harmed
-from seq2see.translate.slots import Slot, rebuild
-from tests.standin import same, told, translator
+from seq2see.translate.parts import TranslationUnit, rebuild
+from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER, changed_placeholders
+from tests.fake_model import fake_translator, identity, warnings
 
 
 @pytest.fixture(autouse=True)
-def _nothing_told() -> None:
-    told.clear()
+def _clear_warnings() -> None:
+    warnings.clear()
 
 
 LINES = r"""
@@ -61,9 +61,9 @@ $$
 LINE = st.sampled_from([*LINES.split("\n"), "\tcode", "a hard  ", "* "])
 
 
-def again(name: str, text: str, everything: bool = True) -> str:
-    parts = documents.read(Path(name), text, everything)
-    return rebuild(parts, [part.source for part in parts if isinstance(part, Slot)])
+def rebuilt(name: str, text: str, retranslate: bool = True) -> str:
+    parts = documents.read_parts(Path(name), text, retranslate)
+    return rebuild(parts, [part.source for part in parts if isinstance(part, TranslationUnit)])
 
 
 @settings(max_examples=300)
@@ -72,12 +72,14 @@ def again(name: str, text: str, everything: bool = True) -> str:
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
 )
-def test_markdown_translated_by_itself_is_itself(lines: list[str], end: str, last: bool) -> None:
+def test_markdown_with_identity_translation_is_unchanged(lines: list[str], end: str, last: bool) -> None:
     text = end.join(lines) + end * last
-    assert again("a.md", text) == text
-    parts = documents.read(Path("a.md"), text)
-    sources = [part.source for part in parts if isinstance(part, Slot)]
-    assert rebuild(parts, translator(same, keep=MARKDOWN).translate(sources, sources)) == text
+    assert rebuilt("a.md", text) == text
+    parts = documents.read_parts(Path("a.md"), text)
+    sources = [part.source for part in parts if isinstance(part, TranslationUnit)]
+    assert (
+        rebuild(parts, fake_translator(identity, placeholders=MARKDOWN_PLACEHOLDER).translate(sources, sources)) == text
+    )
 
 
 CUE = st.sampled_from(
@@ -87,13 +89,13 @@ CUE = st.sampled_from(
 
 
 @given(st.lists(CUE | st.text(st.characters(exclude_categories=["Cs"])), max_size=12), st.sampled_from(["\n", "\r\n"]))
-def test_subtitles_translated_by_themselves_are_themselves(lines: list[str], end: str) -> None:
+def test_subtitles_with_identity_translation_are_unchanged(lines: list[str], end: str) -> None:
     text = end.join(lines)
-    assert again("a.srt", text) == text
+    assert rebuilt("a.srt", text) == text
 
 
-def literals(text: str, several: bool) -> str:
-    return f'""\n"{text}"\n"{text}"' if several else f'"{text}"'
+def literals(text: str, multiline: bool) -> str:
+    return f'""\n"{text}"\n"{text}"' if multiline else f'"{text}"'
 
 
 @given(
@@ -105,15 +107,15 @@ def literals(text: str, several: bool) -> str:
         )
     )
 )  # fmt: skip
-def test_po_translated_by_itself_is_itself(rows: list[tuple[str, bool, str, bool, str]]) -> None:
+def test_po_with_identity_translation_is_unchanged(rows: list[tuple[str, bool, str, bool, str]]) -> None:
     entries = ['msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n != 1;\\n"\n']
-    for text, several, comment, plural, context in rows:
-        one = literals(text, several)
+    for text, multiline, comment, plural, context in rows:
+        one = literals(text, multiline)
         entry = f"msgid_plural {one}\nmsgstr[0] {one}\nmsgstr[1] {one}\n" if plural else f"msgstr {one}\n"
         entries.append(f"{comment}{context}msgid {one}\n{entry}")
     text = "\n".join(entries)
-    assert again("a.po", text) == text
-    assert again("a.po", text, everything=False) == text
+    assert rebuilt("a.po", text) == text
+    assert rebuilt("a.po", text, retranslate=False) == text
 
 
 PO = """# The header stays
@@ -145,12 +147,15 @@ msgstr ""
 """
 
 
-def translated_file(path: Path, says: Callable[[str], str], everything: bool = False) -> str:
-    watch = lambda what, size: lambda count: None  # noqa: E731
-    return documents.translate(path, translator(says), everything, watch).decode()
+def no_progress(description: str, size: int | None) -> Callable[[int], None]:
+    return lambda count: None
 
 
-def test_po_gets_translations_where_there_are_none_and_nothing_else_changes(tmp_path: Path) -> None:
+def translate_file(path: Path, function: Callable[[str], str], retranslate: bool = False) -> str:
+    return documents.translate_document(path, fake_translator(function), retranslate, no_progress).decode()
+
+
+def test_po_fills_empty_translations_and_changes_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.po"
     path.write_text(PO)
     expected = PO
@@ -162,25 +167,25 @@ def test_po_gets_translations_where_there_are_none_and_nothing_else_changes(tmp_
     ):
         assert expected.count(before) == 1
         expected = expected.replace(before, after)
-    assert translated_file(path, str.upper) == expected
-    assert 'msgstr "OLD"' in translated_file(path, str.upper, everything=True)
+    assert translate_file(path, str.upper) == expected
+    assert 'msgstr "OLD"' in translate_file(path, str.upper, retranslate=True)
     path.write_text(expected)
-    assert ("%d files", "%d FILES") in [(row.source, row.target) for row in Po(path).read(STRICT)]
+    assert ("%d files", "%d FILES") in [(row.source, row.target) for row in PoReader(path).read(STRICT)]
 
 
-def test_a_harmed_placeholder_is_put_back_and_reported(tmp_path: Path) -> None:
+def test_changed_placeholder_is_restored_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.po"
     path.write_text(PO)
-    out = translated_file(path, lambda text: text.upper().replace("%", "% "))
+    out = translate_file(path, lambda text: text.upper().replace("%", "% "))
     assert 'msgstr "OPEN %s"' in out
-    assert told[0] == f"{path}, line 7: %s changed or lost: translated around it"
+    assert warnings[0] == f"{path}, line 7: %s changed or lost: translated the text around it"
     path.write_text(PO)
-    assert 'msgstr "First' in translated_file(path, lambda text: f"{text} %x").replace('""\n', "")
-    assert any("left as it is" in said for said in told)
+    assert 'msgstr "First' in translate_file(path, lambda text: f"{text} %x").replace('""\n', "")
+    assert any("left untranslated" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize(
-    ("source", "translation", "harm"),
+    ("source", "translation", "changed"),
     [
         ("%s and %d", "%s und %d", []),
         ("%s and %d", "%d und %s", ["%s", "%d"]),
@@ -193,10 +198,8 @@ def test_a_harmed_placeholder_is_put_back_and_reported(tmp_path: Path) -> None:
         ("no", "%s", ["%s"]),
     ],
 )
-def test_placeholders_are_the_same_in_the_same_order_unless_named(
-    source: str, translation: str, harm: list[str]
-) -> None:
-    assert harmed(source, translation, PLACEHOLDER) == harm
+def test_placeholders_must_keep_their_order_unless_named(source: str, translation: str, changed: list[str]) -> None:
+    assert changed_placeholders(source, translation, PLACEHOLDER) == changed
 
 
 MARKDOWN_TEXT = """---
@@ -231,7 +234,7 @@ stays
 """
 
 
-def test_markdown_is_translated_where_it_is_text(tmp_path: Path) -> None:
+def test_markdown_text_is_translated_and_the_rest_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text(MARKDOWN_TEXT)
     expected = MARKDOWN_TEXT
@@ -239,7 +242,7 @@ def test_markdown_is_translated_where_it_is_text(tmp_path: Path) -> None:
                  "goes on"):  # fmt: skip
         expected = expected.replace(text, text.upper())
     expected = expected.replace("a\\|b", "A\\|B")
-    assert translated_file(path, str.upper) == expected.replace("CODE", "code").replace("item ONE", "ITEM ONE")
+    assert translate_file(path, str.upper) == expected.replace("CODE", "code").replace("item ONE", "ITEM ONE")
 
 
 @pytest.mark.parametrize(
@@ -254,28 +257,28 @@ def test_markdown_is_translated_where_it_is_text(tmp_path: Path) -> None:
         ("a `b. C` d. <b>E</b> f.\n", ["a `b. C` d.", "<b>E</b> f."]),
     ],
 )
-def test_what_belongs_together_is_translated_together(tmp_path: Path, text: str, sentences: list[str]) -> None:
+def test_wrapped_lines_are_translated_as_one_sentence(tmp_path: Path, text: str, sentences: list[str]) -> None:
     (tmp_path / "a.md").write_text(text)
     seen: list[str] = []
-    assert translated_file(tmp_path / "a.md", lambda text: seen.append(text) or text) == text  # type: ignore[func-returns-value]
+    assert translate_file(tmp_path / "a.md", lambda text: seen.append(text) or text) == text  # type: ignore[func-returns-value]
     assert seen == sentences
 
 
-def test_a_translation_does_not_become_markup(tmp_path: Path) -> None:
+def test_translation_does_not_become_markup(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("aaa bbb\nccc ddd\n\n| x | y |\n|---|---|\n")
-    out = translated_file(path, lambda text: "a b\nc|d" if text == "x" else text.replace("ccc", "#"))
+    out = translate_file(path, lambda text: "a b\nc|d" if text == "x" else text.replace("ccc", "#"))
     assert out == "aaa bbb # ddd\n\n| a b c\\|d | y |\n|---|---|\n"
 
 
-def test_a_sentence_over_two_lines_of_a_cue_is_one(tmp_path: Path) -> None:
+def test_sentence_over_two_lines_of_a_cue_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "a.srt"
     path.write_bytes(
         b"1\r\n00:00:01,000 --> 00:00:02,000\r\nThe boy drinks\r\nhot tea.\r\n\r\n"
         b"2\r\n00:00:03,000 --> 00:00:04,000\r\n- Yes\r\n- <i>No</i>\r\n"
     )
     seen: list[str] = []
-    out = translated_file(path, lambda text: seen.append(text) or text[::-1])  # type: ignore[func-returns-value]
+    out = translate_file(path, lambda text: seen.append(text) or text[::-1])  # type: ignore[func-returns-value]
     assert seen == ["The boy drinks hot tea.", "Yes", "No"]
     assert out.split("\r\n") == [
         "1", "00:00:01,000 --> 00:00:02,000", ".aet toh sknird", "yob ehT", "",
@@ -283,16 +286,15 @@ def test_a_sentence_over_two_lines_of_a_cue_is_one(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_bytes_that_are_not_utf8_stay_outside_the_text_of_a_document(tmp_path: Path) -> None:
+def test_invalid_utf8_outside_the_text_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_bytes(b"```\n\xff\xfe\n```\nab \xff cd\n")
-    watch = lambda what, size: lambda count: None  # noqa: E731
-    out = documents.translate(path, translator(str.upper), False, watch)
+    out = documents.translate_document(path, fake_translator(str.upper), False, no_progress)
     assert out == b"```\n\xff\xfe\n```\nAB \xef\xbf\xbd CD\n"
-    assert told == [f"{path}, line 4: bytes that are not UTF-8, replaced by U+FFFD"]
+    assert warnings == [f"{path}, line 4: invalid UTF-8 replaced by U+FFFD"]
 
 
-def test_what_is_no_po_is_named_by_its_line(tmp_path: Path) -> None:
+def test_malformed_po_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.po").write_text('msgid "a"\nmsgstr "b"\nnonsense\n')
     with pytest.raises(UserError, match=r"a\.po, line 3: not PO"):
-        translated_file(tmp_path / "a.po", same)
+        translate_file(tmp_path / "a.po", identity)

@@ -1,4 +1,4 @@
-"""With the same weights, our numbers are Hugging Face's: outputs, and every attention weight of every head."""
+"""With the same weights, outputs and all attention weights equal those of Hugging Face."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ import transformers
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.layout import Packed
-from tests.parity import CASES, SOURCES, TARGETS, Case, bert, gpt2, llama, marian, padded, shaken
+from tests.parity import CASES, SOURCES, TARGETS, Case, bert, gpt2, llama, marian, padded, perturbed
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -23,24 +23,28 @@ def test_outputs_and_attention_weights_agree(case: Case) -> None:
 
 
 @pytest.mark.parametrize("build", [marian(), gpt2(), bert(), llama()], ids=["marian", "gpt2", "bert", "llama"])
-def test_a_folder_reads_as_the_model_itself(build: Any, tmp_path: Path) -> None:
-    theirs = shaken(build())
+def test_a_folder_loads_the_same_model_as_the_object(build: Any, tmp_path: Path) -> None:
+    theirs = perturbed(build())
     theirs.save_pretrained(tmp_path)  # type: ignore[operator]
-    one, other = from_huggingface(theirs), from_huggingface(tmp_path)
+    from_object, from_folder = from_huggingface(theirs), from_huggingface(tmp_path)
     inputs = (
-        (Packed.of(SOURCES), Packed.of(TARGETS)) if one.config.shape == "encoder-decoder" else (Packed.of(SOURCES),)
+        (Packed.from_sequences(SOURCES), Packed.from_sequences(TARGETS))
+        if from_object.config.shape == "encoder-decoder"
+        else (Packed.from_sequences(SOURCES),)
     )
-    assert one.config == other.config
-    assert torch.equal(one(*inputs), other(*inputs))
+    assert from_object.config == from_folder.config
+    assert torch.equal(from_object(*inputs), from_folder(*inputs))
 
 
 def test_segments_of_bert_agree() -> None:
-    theirs = shaken(bert()()).eval()
+    theirs = perturbed(bert()()).eval()
     source, mask = padded(SOURCES)
-    kinds = torch.arange(source.shape[1]).remainder(2).expand_as(source)
+    segment_ids = torch.arange(source.shape[1]).remainder(2).expand_as(source)
     with torch.no_grad():
-        expected = theirs(input_ids=source, attention_mask=mask, token_type_ids=kinds).last_hidden_state[mask.bool()]
-        got = from_huggingface(theirs).encode(Packed.of(SOURCES), segments=kinds[mask.bool()])
+        expected = theirs(input_ids=source, attention_mask=mask, token_type_ids=segment_ids).last_hidden_state[
+            mask.bool()
+        ]
+        got = from_huggingface(theirs).encode(Packed.from_sequences(SOURCES), segments=segment_ids[mask.bool()])
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -59,18 +63,18 @@ def test_segments_of_bert_agree() -> None:
         ),
     ],
 )
-def test_what_cannot_be_represented_is_refused_by_name(build: Any, field: str) -> None:
+def test_unsupported_options_are_rejected_by_name(build: Any, field: str) -> None:
     with pytest.raises(UserError, match=field):
         from_huggingface(build())
 
 
-def test_a_tensor_without_a_place_is_refused() -> None:
+def test_an_unused_tensor_is_rejected() -> None:
     config = transformers.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
     with pytest.raises(UserError, match=r"cls\."):
         from_huggingface(transformers.BertForMaskedLM(config))
 
 
-def test_another_family_is_refused() -> None:
+def test_an_unsupported_family_is_rejected() -> None:
     config = transformers.OPTConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=1, ffn_dim=16, num_attention_heads=2, word_embed_proj_dim=16
     )
@@ -78,14 +82,14 @@ def test_another_family_is_refused() -> None:
         from_huggingface(transformers.OPTModel(config))
 
 
-def test_broken_folders_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_broken_folders_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config\.json"):
         from_huggingface(tmp_path)
     gpt2()().save_pretrained(tmp_path)  # type: ignore[operator]
     weights = tmp_path / "model.safetensors"
-    whole = weights.read_bytes()
+    contents = weights.read_bytes()
 
-    weights.write_bytes(whole[: len(whole) // 2])
+    weights.write_bytes(contents[: len(contents) // 2])
     with pytest.raises(UserError, match="cannot read"):
         from_huggingface(tmp_path)
 
@@ -93,11 +97,11 @@ def test_broken_folders_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no \.safetensors file"):
         from_huggingface(tmp_path)
 
-    weights.write_bytes(whole)
+    weights.write_bytes(contents)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "n_layer": 3}))
     with pytest.raises(UserError, match=r"h\.2\."):
         from_huggingface(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
-    with pytest.raises(UserError, match="do not fit"):
+    with pytest.raises(UserError, match="do not match config"):
         from_huggingface(tmp_path)

@@ -1,10 +1,9 @@
-"""The lessons: what they say is what comes out, and they can be told, drawn and listed."""
+"""The lessons that train a model: their claims hold, and they can be printed, drawn and listed."""
 
 import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,139 +13,138 @@ from typer.testing import CliRunner
 
 from seq2see.cli.lesson import lesson
 from seq2see.course.lessons import LESSONS, leak, order, saturation
-from seq2see.course.lessons.render import tell
-from seq2see.course.lessons.toy_language import ACTORS, NOTES, language
-from seq2see.course.lessons.without_mask import Leak
-from seq2see.course.lessons.without_positions import Order
-from seq2see.course.lessons.without_scaling import Saturation
+from seq2see.course.lessons.render import print_lesson
+from seq2see.course.lessons.toy_language import EXAMPLE, NOUNS, Sentence, generate_corpus
 from seq2see.errors import UsageError, UserError
 
 
 @pytest.fixture(scope="module")
-def leaked() -> Leak:
-    return leak(steps=120)
+def leak_result() -> leak.Result:
+    return leak.compute(steps=120)
 
 
 @pytest.fixture(scope="module")
-def ordered() -> Order:
-    return order(steps=110)
+def order_result() -> order.Result:
+    return order.compute(steps=110)
 
 
 @pytest.fixture(scope="module")
-def saturated() -> Saturation:
-    return saturation(steps=30)
+def saturation_result() -> saturation.Result:
+    return saturation.compute(steps=30)
 
 
-def test_every_sentence_of_the_little_language_has_its_mirror_and_the_sets_share_no_story() -> None:
-    split = language(seed=3)
-    assert split.test[:2] == [NOTES, NOTES.mirror]
-    assert all(one.mirror == other for one, other in zip(split.test[::2], split.test[1::2], strict=True))
-    assert len(set(split.train)) == len(split.train)
+def test_toy_sentences_have_mirrors_and_train_and_test_share_no_event() -> None:
+    corpus = generate_corpus(seed=3)
+    assert corpus.test[:2] == [EXAMPLE, EXAMPLE.mirror]
+    assert all(one.mirror == other for one, other in zip(corpus.test[::2], corpus.test[1::2], strict=True))
+    assert len(set(corpus.train)) == len(corpus.train)
 
-    def story(said: Any) -> tuple[str, ...]:
-        return (said.deed, *sorted((said.subject, said.object)))
+    def event(s: Sentence) -> tuple[str, ...]:
+        return (s.verb, *sorted((s.subject, s.object)))
 
-    assert not {story(said) for said in split.train} & {story(said) for said in split.test}
-    for said in split.train:
-        assert sorted(said.english.split()) == sorted(said.mirror.english.split())
-        assert len(set(said.ways)) == (4 if said.time else 2)
-        assert all(f"{ACTORS[said.subject]} ने" in way and f"{ACTORS[said.object]} को" in way for way in said.ways)
+    assert not {event(s) for s in corpus.train} & {event(s) for s in corpus.test}
+    for s in corpus.train:
+        assert sorted(s.english.split()) == sorted(s.mirror.english.split())
+        assert len(set(s.references)) == (4 if s.time else 2)
+        assert all(f"{NOUNS[s.subject]} ने" in text and f"{NOUNS[s.object]} को" in text for text in s.references)
 
 
-def test_without_the_mask_the_loss_is_lower_and_decoding_fails(leaked: Leak) -> None:
-    masked, unmasked = leaked.masked, leaked.open
+def test_without_the_mask_the_loss_is_lower_and_decoding_fails(leak_result: leak.Result) -> None:
+    masked, unmasked = leak_result.masked, leak_result.unmasked
     assert unmasked.curve.train[-1] < 0.6 * masked.curve.train[-1]
-    assert 2 * unmasked.curve.test[-1] < leaked.floor < 1.05 * masked.curve.test[-1]  # a guess may be lucky
-    assert masked.exact > 0.9
-    assert unmasked.exact < 0.2 and leaked.exact_masked_later < 0.2
-    assert masked.peek == 0 and unmasked.peek > 0.4
+    assert 2 * unmasked.curve.test[-1] < leak_result.floor < 1.05 * masked.curve.test[-1]  # a guess may be lucky
+    assert masked.accuracy > 0.9
+    assert unmasked.accuracy < 0.2 and leak_result.remasked_accuracy < 0.2
+    assert masked.next_word_weight == 0 and unmasked.next_word_weight > 0.4
 
 
-def test_without_the_division_variance_grows_with_the_width_of_a_head(saturated: Saturation) -> None:
-    for narrow, wide in zip(saturated.spreads, saturated.spreads[1:], strict=False):
-        assert 1.5 < wide.score / narrow.score < 2.5  # twice as wide, about twice the variance
+def test_without_scaling_the_score_variance_grows_with_the_head_width(saturation_result: saturation.Result) -> None:
+    for narrow, wide in zip(saturation_result.spreads, saturation_result.spreads[1:], strict=False):
+        assert 1.5 < wide.score / narrow.score < 2.5  # twice the width, about twice the variance
         assert wide.largest > narrow.largest
-    for spread in saturated.spreads:
+    for spread in saturation_result.spreads:
         assert spread.score == pytest.approx(spread.head_width * spread.scaled, rel=1e-4)
         assert spread.score == pytest.approx(spread.head_width * spread.product, rel=0.4)
 
 
-def test_without_the_division_softmax_saturates_and_learning_is_slower(saturated: Saturation) -> None:
-    for divided, plain in zip(saturated.divided.probes, saturated.plain.probes, strict=True):
-        assert plain.entropy < 0.5 * divided.entropy
-        assert plain.through < 0.2 * divided.through
-    assert saturated.divided.probes[0].entropy > 0.7
-    assert saturated.plain.curve.test[-1] > 1.3 * saturated.divided.curve.test[-1]
+def test_without_scaling_the_softmax_saturates_and_learning_is_slower(saturation_result: saturation.Result) -> None:
+    for scaled, unscaled in zip(saturation_result.scaled.probes, saturation_result.unscaled.probes, strict=True):
+        assert unscaled.entropy < 0.5 * scaled.entropy
+        assert unscaled.passed < 0.2 * scaled.passed
+    assert saturation_result.scaled.probes[0].entropy > 0.7
+    assert saturation_result.unscaled.curve.test[-1] > 1.3 * saturation_result.scaled.curve.test[-1]
 
 
-def test_without_positions_a_sentence_and_its_mirror_are_the_same_set_of_vectors(ordered: Order) -> None:
+def test_without_positions_a_sentence_and_its_mirror_have_the_same_set_of_vectors(order_result: order.Result) -> None:
     farthest = {}
-    for name, reader in (("none", ordered.none), ("sinusoidal", ordered.positions)):
-        one, other = (torch.tensor(vectors) for vectors in reader.vectors)
-        between = torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
-        # Every vector of the one has its like in the other, and the other way round.
-        farthest[name] = float(torch.cat([between.amin(0), between.amin(1)]).max())
-    assert farthest["none"] < 1e-4
-    assert farthest["sinusoidal"] > 0.1
-    assert max(ordered.none.apart) < 1e-5 < min(ordered.positions.apart)
+    for name, run in (("without", order_result.without_positions), ("with", order_result.with_positions)):
+        one, other = (torch.tensor(vectors) for vectors in run.vectors)
+        distances = torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
+        # Distance of every vector to the nearest one of the other sentence, in both directions.
+        farthest[name] = float(torch.cat([distances.amin(0), distances.amin(1)]).max())
+    assert farthest["without"] < 1e-4
+    assert farthest["with"] > 0.1
+    assert max(order_result.without_positions.change) < 1e-5 < min(order_result.with_positions.change)
 
 
-def test_without_positions_who_did_it_is_a_coin_toss(ordered: Order) -> None:
-    assert ordered.none.told_apart == 0
-    assert ordered.none.translations[0] == ordered.none.translations[1]
-    assert ordered.none.exact <= 0.5
-    assert ordered.none.curve.test[-1] > ordered.floor
-    assert ordered.positions.told_apart > 0.9 and ordered.positions.exact > 0.9
-    assert ordered.positions.translations == (NOTES.hindi, NOTES.mirror.hindi)
-    assert ordered.positions.curve.test[-1] < ordered.floor
+def test_without_positions_subject_and_object_are_guessed(order_result: order.Result) -> None:
+    without, with_positions = order_result.without_positions, order_result.with_positions
+    assert without.distinguished == 0
+    assert without.translations[0] == without.translations[1]
+    assert without.accuracy <= 0.5
+    assert without.curve.test[-1] > order_result.floor
+    assert with_positions.distinguished > 0.9 and with_positions.accuracy > 0.9
+    assert with_positions.translations == (EXAMPLE.hindi, EXAMPLE.mirror.hindi)
+    assert with_positions.curve.test[-1] < order_result.floor
 
 
-def test_a_lesson_is_the_same_again_and_leaves_torch_as_it_was() -> None:
+def test_training_is_reproducible_and_restores_the_state_of_torch() -> None:
     torch.manual_seed(5)
     state, threads = torch.get_rng_state(), torch.get_num_threads()
-    first, second = (order(seed=2, steps=3) for _ in range(2))
-    assert first.none == second.none and first.positions == second.positions
+    first, second = (order.compute(seed=2, steps=3) for _ in range(2))
+    assert first == second
     assert torch.equal(state, torch.get_rng_state()) and threads == torch.get_num_threads()
 
 
-def test_the_trained_lessons_are_told_in_eighty_columns_and_drawn(
-    leaked: Leak, ordered: Order, saturated: Saturation, tmp_path: Path
+def test_trained_lessons_print_in_80_columns_and_draw(
+    leak_result: leak.Result, order_result: order.Result, saturation_result: saturation.Result, tmp_path: Path
 ) -> None:
-    for name, result in (("leak", leaked), ("order", ordered), ("saturation", saturated)):
+    results = {"leak": leak_result, "order": order_result, "saturation": saturation_result}
+    for name, result in results.items():
         console = Console(file=StringIO(), width=80)
-        tell(name, LESSONS[name].story(result), console)
+        print_lesson(name, LESSONS[name].describe(result), console)
         text = console.file.getvalue()  # type: ignore[attr-defined]
-        assert " ".join(text.split()).startswith(f"{name}: {LESSONS[name].claim}")
-        assert "The notes" in text and "What to look at" in text
+        assert " ".join(text.split()).startswith(f"{name}: {LESSONS[name].introduction}")
+        assert "The notes" in text and "Takeaway: " in text
         assert "…" not in text
     pytest.importorskip("matplotlib")
-    for name, result in (("leak", leaked), ("order", ordered), ("saturation", saturated)):
+    for name, result in results.items():
         LESSONS[name].draw(result, tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(UserError, match="cannot write"):
-        LESSONS["order"].draw(ordered, tmp_path / "nowhere" / "order.png")
+        LESSONS["order"].draw(order_result, tmp_path / "missing" / "order.png")
 
 
-def test_without_matplotlib_a_lesson_is_told_and_only_its_picture_is_missing(
+def test_without_matplotlib_a_lesson_prints_and_only_the_figure_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = CliRunner().invoke(_app(), ["lookup", "--out", str(tmp_path / "lookup.png")])
-    assert "What to look at" in said.output
-    assert isinstance(said.exception, UserError) and "matplotlib is missing" in str(said.exception)
+    result = CliRunner().invoke(_app(), ["lookup", "--out", str(tmp_path / "lookup.png")])
+    assert "Takeaway: " in result.output
+    assert isinstance(result.exception, UserError) and "matplotlib is not installed" in str(result.exception)
     assert not list(tmp_path.iterdir())
 
 
-def test_lessons_are_listed_in_the_notes_order_without_importing_torch() -> None:
+def test_lessons_are_listed_in_order_without_importing_torch() -> None:
     listed = CliRunner().invoke(_app(), [])
     assert len(LESSONS) == 19 and list(LESSONS)[:4] == ["words", "similarity", "context", "lookup"]
-    places = [listed.output.index(f"{name} ") for name in LESSONS]
-    assert places == sorted(places)
+    positions = [listed.output.index(f"{name} ") for name in LESSONS]
+    assert positions == sorted(positions)
     code = "import sys, seq2see.cli.lesson, seq2see.course.lessons; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_unknown_lesson_is_answered_with_the_nearest() -> None:
+def test_an_unknown_lesson_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(UsageError, match='did you mean "order"'):
         lesson("ordr")
     with pytest.raises(UsageError, match="must not be negative"):

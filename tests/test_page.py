@@ -21,21 +21,21 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import seq2see
 from seq2see.inspect import attention_flow, logit_attribution
 from seq2see.inspect.explain import Explanation
-from seq2see.serve.app import create
-from seq2see.serve.static_files import FOLDER
+from seq2see.serve import PAGE_DIRECTORY
+from seq2see.serve.app import create_app
 from seq2see.serve.workers import Limits
-from tests.browser import NEEDED, watched
+from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import TINY, save, tiny_model
 from tests.test_serve import serving
 
-pytestmark = NEEDED
+pytestmark = NEEDS_BROWSER
 TEXT = "I like eating ice-cream"
 VIEWS = ("translate", "walk", "heads", "microscope")
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    yield from watched(browser, still=True)
+    yield from checked_page(browser, reduced_motion=True)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_output_follows_the_typing(page: Page, address: str) -> None:
 
 
 def test_page_is_small_and_paints_at_once(page: Page, address: str) -> None:
-    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in FOLDER.iterdir() if file.suffix != ".woff2"}
+    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in PAGE_DIRECTORY.iterdir() if file.suffix != ".woff2"}
     assert sum(sizes.values()) < 150 * 1024
     settled(page, address)
     painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
@@ -181,10 +181,10 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
     shown = torch.tensor([[float(value) for value in row[1:]] for row in rows])
     assert torch.equal(shown, expected.float()), name
     of_keys = name.endswith((".keys", ".values")) and ".cross." in name
-    tokens = explanation.sources if name.startswith("encoder") or of_keys else explanation.reads
+    tokens = explanation.source_tokens if name.startswith("encoder") or of_keys else explanation.decoder_input_tokens
     assert tuple(row[0] for row in rows) == tokens, name
     if table:
-        assert tuple(columns) == (explanation.sources if "cross" in name else tokens)
+        assert tuple(columns) == (explanation.source_tokens if "cross" in name else tokens)
     # What a screen reader is told are the same figures.
     for cell in matrix.locator("[data-cell]").all()[:: max(1, expected.numel() // 3)]:
         row, column = map(int, (cell.get_attribute("data-cell") or "").split(","))
@@ -228,12 +228,12 @@ def audit_cell(page: Page, address: str, name: str, index: tuple[int, ...], expe
 ONE = replace(TINY, decoder_layers=1)
 # Between them, every option that changes how a number is made.
 SHAPES = {
-    "paper": replace(ONE, norm_first=False, output_bias=True, tie="none", positions="learned"),
+    "paper": replace(ONE, norm_first=False, output_bias=True, tie_embeddings="none", positions="learned"),
     "llama": replace(
         ONE, shape="decoder", norm_first=True, norm="rms", activation="swiglu", positions="rotary", heads=4,
-        key_value_heads=2, bias="nowhere", longest=64,
+        key_value_heads=2, bias="nowhere", max_positions=64,
     ),
-    "marian": replace(ONE, positions="sinusoidal-halves", activation="gelu", tie="all", embedding_norm=True),
+    "marian": replace(ONE, positions="sinusoidal-halves", activation="gelu", tie_embeddings="all", embedding_norm=True),
 }  # fmt: skip
 WORDS = ["the cat sees the dog", "a bird sings", "बिल्ली कुत्ते को देखती है", "क्षमा करें"]
 
@@ -241,7 +241,7 @@ WORDS = ["the cat sees the dog", "a bird sings", "बिल्ली कुत�
 def test_inspector_knows_every_kind_of_model(page: Page, tmp_path: Path) -> None:
     models = {name: tiny_model(WORDS, config) for name, config in SHAPES.items()}
     folders: dict[str, Path | None] = {name: save(model, tmp_path / name) for name, model in models.items()}
-    with serving(create(folders)) as client:
+    with serving(create_app(folders)) as client:
         for name, model in models.items():
             settled(page, f"{client.base_url}/#/translate?model={name}&text=the+bird")
             explanation = model.explain("the bird")
@@ -278,9 +278,9 @@ def test_heads_are_sorted_by_what_the_library_finds(page: Page, address: str, ex
     assert order("decoder.1.cross") == list(range(8))
     page.get_by_role("button", name="by entropy").click()
     page.locator("[data-head='decoder.1.cross 7'] .figure").wait_for()
-    assert order("decoder.1.cross") == attention_flow.entropies(explanation)["decoder.1.cross"].argsort().tolist()
+    assert order("decoder.1.cross") == attention_flow.attention_entropy(explanation)["decoder.1.cross"].argsort().tolist()
     page.get_by_role("button", name="by contribution").click()
-    parts = {(part.place, part.head): part.logit for part in logit_attribution.contributions(explanation, 2).parts}
+    parts = {(part.component, part.head): part.logit for part in logit_attribution.logit_attribution(explanation, 2).contributions}
     best = sorted(range(8), key=lambda head: -parts["decoder.1.cross", head])
     page.wait_for_function(
         "head => document.querySelectorAll('[data-head^=\"decoder.1.cross \"]')[1].dataset.head.endsWith(` ${head}`)",
@@ -306,7 +306,7 @@ def test_microscope_plays_a_row(page: Page, address: str, explanation: Explanati
     )
     for i, row in enumerate(rows.all()):
         cells = row.locator("td").all_inner_texts()
-        assert cells[0] == explanation.reads[i]
+        assert cells[0] == explanation.decoder_input_tokens[i]
         assert figure(cells[2]) == pytest.approx(scores[i], abs=5.1e-3)
         if i > 3:
             assert cells[3] == "masked" and cells[4].strip() == "–"
@@ -400,7 +400,7 @@ def test_long_texts_scroll(page: Page, address: str) -> None:
 
 
 def test_a_trace_that_the_server_has_dropped_is_asked_for_again(browser: Browser) -> None:
-    with serving(create({"bundled": None}, Limits(traces=1))) as client:
+    with serving(create_app({"bundled": None}, Limits(max_traces=1))) as client:
         context = browser.new_context()
         page = context.new_page()
         settled(page, f"{client.base_url}/#/walk")
@@ -418,9 +418,9 @@ def test_states_are_told(browser: Browser, address: str) -> None:
     expect(page.get_by_text("Write something above")).to_be_visible()
     page.route("**/api/traces", lambda route: route.abort())
     page.get_by_label("Text to translate").fill("How are you?")
-    expect(page.get_by_role("alert")).to_contain_text("the server does not answer")
+    expect(page.get_by_role("alert")).to_contain_text("the server does not respond")
     page.unroute("**/api/traces")
-    problem = {"what": "too busy", "where": "", "remedy": "try again"}
+    problem = {"message": "too busy", "location": "", "hint": "try again"}
     page.route("**/api/models", lambda route: route.fulfill(status=503, body=json.dumps(problem)))
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("too busy")

@@ -9,19 +9,19 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
 
-from seq2see.api import Model
+from seq2see.api import Model, load
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.directory import save_weights, snapshot_file
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.interventions import Where, scaling, without
-from seq2see.serve.app import create
-from seq2see.serve.static_export import write_page
-from tests.browser import NEEDED, watched
+from seq2see.inspect.interventions import Selection, ablate_head, scale
+from seq2see.serve.app import create_app
+from seq2see.serve.static_export import export_html
+from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import TINY, save, tiny_model
 from tests.test_page import WORDS, audit_cell, figure, settled, walk_through
 from tests.test_serve import serving
 
-pytestmark = NEEDED
+pytestmark = NEEDS_BROWSER
 TEXT = "the bird sees"
 RNN = ModelConfig(
     kind="rnn", width=16, heads=1, encoder_layers=2, decoder_layers=2, dropout=0.0, output_bias=True
@@ -29,7 +29,7 @@ RNN = ModelConfig(
 KINDS = {
     "2014": RNN,
     "2015": replace(RNN, kind="rnn-attention", encoder_layers=1, decoder_layers=1),
-    "deep": replace(RNN, kind="rnn-attention", decoder_layers=3, tie="none"),
+    "deep": replace(RNN, kind="rnn-attention", decoder_layers=3, tie_embeddings="none"),
     "transformer": TINY,
 }
 VIEWS = ("translate", "walk", "heads", "microscope", "intervene", "replay", "compare")
@@ -46,8 +46,17 @@ def stirred(name: str) -> Model:
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[str, Model]:
-    return {name: stirred(name) for name in KINDS}
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kinds")
+    for name in KINDS:
+        save(stirred(name), folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> dict[str, Model]:
+    """Loaded as the server loads them: results depend, in the last bit, on where the weights are in memory."""
+    return {name: load(folder / name) for name in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +65,20 @@ def explained(models: dict[str, Model]) -> dict[str, Explanation]:
 
 
 @pytest.fixture(scope="module")
-def address(models: dict[str, Model], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("kinds")
-    folders: dict[str, Path | None] = {name: save(model, folder / name) for name, model in models.items()}
+def address(models: dict[str, Model], folder: Path) -> Iterator[str]:
+    folders: dict[str, Path | None] = {name: folder / name for name in models}
     for name in ("2014", "2015"):
         earlier = snapshot_file(folder / name, 1)
         earlier.parent.mkdir()
         save_weights(earlier, {name: weight / 2 for name, weight in models[name].network.state_dict().items()})
         (folder / name / "log.jsonl").write_text('{"kind": "step", "step": 1, "loss": 5.0}\n', encoding="utf-8")
-    with serving(create(folders)) as client:
+    with serving(create_app(folders)) as client:
         yield str(client.base_url)
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    yield from watched(browser, still=True)
+    yield from checked_page(browser, reduced_motion=True)
 
 
 def asking(name: str) -> str:
@@ -143,7 +151,7 @@ def test_what_is_no_reading_of_these_models_is_told_in_its_place(browser: Browse
     context = browser.new_context()
     page = context.new_page()
     settled(page, f"{address}/#/heads?{asking('2015')}&sort=contribution")
-    expect(page.get_by_role("alert")).to_contain_text("a logit by its parts is a reading of Transformers")
+    expect(page.get_by_role("alert")).to_contain_text("logit attribution is only defined for Transformers")
     page.get_by_role("button", name="by entropy").click()
     expect(page.locator(".stamp .figure")).to_have_count(1)
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -153,14 +161,14 @@ def test_what_is_no_reading_of_these_models_is_told_in_its_place(browser: Browse
 def test_reaching_in_changes_the_output_as_the_library_does(page: Page, address: str, models: dict[str, Model]) -> None:
     page.goto(f"{address}/#/intervene?{asking('2015')}")
     page.get_by_role("button", name="head 0 off").click()
-    expected = models["2015"].explain(TEXT, interventions=[without(CROSS, 0)]).output
+    expected = models["2015"].explain(TEXT, interventions=[ablate_head(CROSS, 0)]).output
     assert expected != models["2015"].explain(TEXT).output
     expect(page.locator("[data-after]")).to_have_attribute("data-after", expected)
     page.goto("about:blank")
     page.goto(f"{address}/#/intervene?{asking('2014')}")
     page.get_by_role("button", name="Unit off").click()
     page.get_by_role("button", name="Switch off").click()
-    expected = models["2014"].explain(TEXT, interventions=[scaling("decoder.1.states", 0.0, Where(unit=0))]).output
+    expected = models["2014"].explain(TEXT, interventions=[scale("decoder.1.states", 0.0, Selection(unit=0))]).output
     expect(page.locator("[data-after]")).to_have_attribute("data-after", expected)
     expect(page.get_by_label("interventions")).to_contain_text("decoder, after layer 1: unit 0 off")
 
@@ -183,12 +191,12 @@ def test_one_file_holds_such_a_model_too(
     name: str, page: Page, explained: dict[str, Explanation], tmp_path: Path
 ) -> None:  # fmt: skip
     e = explained[name]
-    write_page(e, tmp_path / "why.html", name)
+    export_html(e, tmp_path / "why.html", name)
     settled(page, f"{(tmp_path / 'why.html').as_uri()}#/translate")
     last = tuple(size - 1 for size in e.trace["decoder.0.states", 0].shape)
     audit_cell(page, "", "decoder.0.states", last, float(e.trace["decoder.0.states", 0][last]))
     page.evaluate("location.hash = '#/heads?sort=contribution'")
     told = page.locator("[data-without]") if name == "2014" else page.get_by_role("alert")
-    expect(told).to_contain_text("no attention" if name == "2014" else "a reading of Transformers")
+    expect(told).to_contain_text("no attention" if name == "2014" else "only defined for Transformers")
     page.evaluate("location.hash = '#/compare'")
     page.locator("[data-needs-model]").wait_for()

@@ -3,7 +3,6 @@
 Chromium through Playwright; skipped where there is no Chromium or the page is not built (`make setup`).
 """
 
-import json
 import math
 import re
 import subprocess
@@ -21,16 +20,16 @@ from seq2see.api import Model
 from seq2see.decode.search import Search
 from seq2see.directory import BUNDLED, snapshots
 from seq2see.errors import UserError
-from seq2see.inspect.comparison import changes
-from seq2see.inspect.explain import Explanation, again, explain
-from seq2see.inspect.interventions import Where, attending, attending_uniformly, patching, scaling, without
-from seq2see.serve.app import create
-from seq2see.serve.static_export import embedded, page, write_page
-from seq2see.train.run_log import History
-from tests.browser import NEEDED, watched
+from seq2see.inspect.comparison import compare
+from seq2see.inspect.explain import Explanation, explain, rerun
+from seq2see.inspect.interventions import Selection, ablate_head, force_attention, patch, scale, uniform_attention
+from seq2see.serve.app import create_app
+from seq2see.serve.static_export import embedded_data, export_html, render_page
+from seq2see.train.run_log import RunLog
+from tests.browser import NEEDS_BROWSER, checked_page
 from tests.test_serve import serving
 
-pytestmark = NEEDED
+pytestmark = NEEDS_BROWSER
 TEXT, OTHER = "I like eating ice-cream", "I like eating mangoes"
 Page = Any
 
@@ -47,7 +46,7 @@ def before(model: Model) -> Explanation:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Page]:
-    yield from watched(browser)
+    yield from checked_page(browser)
 
 
 def shifts(tab: Page, count: int) -> list[float]:
@@ -83,9 +82,9 @@ def figure(text: str) -> float:
 def test_switching_a_head_off_shows_what_the_library_computes(tab: Page, address: str, before: Explanation) -> None:
     tab.goto(f"{address}/#/intervene?text={quote(TEXT)}")
     tab.get_by_role("group", name="decoder layer 1, cross-attention").get_by_label("head 3 off").click()
-    reached = [without("decoder.1.cross", 3)]
-    expected = [change.shift for change in changes(before, again(before, *reached))]
-    assert shifts(tab, len(before.writes)) == pytest.approx(expected, abs=1e-5)
+    reached = [ablate_head("decoder.1.cross", 3)]
+    expected = [change.shift for change in compare(before, rerun(before, *reached))]
+    assert shifts(tab, len(before.target_tokens)) == pytest.approx(expected, abs=1e-5)
     assert after(tab) == explain(before.model, TEXT, interventions=reached).output
     assert "reach=off:decoder.1.cross:3" in hash_of(tab)
 
@@ -95,18 +94,18 @@ def test_interventions_act_together_from_the_address_alone_and_each_can_be_remov
 ) -> None:
     vector = explain(model, OTHER, search=Search()).trace["encoder.embedded", 0][3]
     reached = [
-        patching("encoder.embedded", vector, Where(positions=[3])),
-        attending_uniformly("encoder.1.self", Where(positions=[2], head=1)),
-        attending("decoder.0.cross", torch.tensor([0.0, 0.25, 0.75, 0.0, 0.0]), Where(positions=[1], head=0)),
-        scaling("decoder.1.feed_forward.after", 0.0, Where(unit=17)),
+        patch("encoder.embedded", vector, Selection(positions=[3])),
+        uniform_attention("encoder.1.self", Selection(positions=[2], head=1)),
+        force_attention("decoder.0.cross", torch.tensor([0.0, 0.25, 0.75, 0.0, 0.0]), Selection(positions=[1], head=0)),
+        scale("decoder.1.feed_forward.post_activation", 0.0, Selection(unit=17)),
     ]
     words = [
         f"swap:encoder.embedded:3:3:{quote(OTHER)}", "even:encoder.1.self:1:2", "set:decoder.0.cross:0:1:0,0.25,0.75",
         "unit:decoder.1.feed_forward:17",
     ]  # fmt: skip
     tab.goto(f"{address}/#/intervene?text={quote(TEXT)}&reach={quote(';'.join(words))}")
-    expected = [change.shift for change in changes(before, again(before, *reached))]
-    assert shifts(tab, len(before.writes)) == pytest.approx(expected, abs=1e-5)
+    expected = [change.shift for change in compare(before, rerun(before, *reached))]
+    assert shifts(tab, len(before.target_tokens)) == pytest.approx(expected, abs=1e-5)
     output = after(tab)
     assert output == explain(model, TEXT, interventions=reached).output != before.output
     assert tab.locator(".changed").count() >= 1
@@ -156,7 +155,7 @@ def test_what_the_server_refuses_is_told(browser: Any, address: str) -> None:
 def test_replay_shows_the_translation_a_head_and_the_loss_at_every_snapshot(tab: Page, address: str) -> None:
     tab.goto(f"{address}/#/replay?text={quote(TEXT)}&head=2")
     steps = snapshots(BUNDLED)
-    logged = {row["step"]: row["loss"] for row in History.of(BUNDLED).steps}
+    logged = {row["step"]: row["loss"] for row in RunLog.load(BUNDLED).steps}
     slider = tab.get_by_label("snapshot of the training")
     slider.focus()
     for _ in steps:
@@ -265,7 +264,7 @@ def test_what_cannot_be_subtracted_says_so(tab: Page, address: str) -> None:
 @pytest.fixture(scope="module")
 def why(before: Explanation, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("file") / "why.html"
-    write_page(before, path)
+    export_html(before, path)
     return path
 
 
@@ -302,7 +301,7 @@ def test_the_file_recomputes_cells_that_need_weights(tab: Page, why: Path, befor
     for cell in (
         "decoder.1.cross.queries:2,2,3",
         "logits:2,17",
-        "encoder.0.feed_forward.before:1,40",
+        "encoder.0.feed_forward.pre_activation:1,40",
         "decoder.embedded:1,5",
     ):
         name, _, index = cell.partition(":")
@@ -314,34 +313,34 @@ def test_the_file_recomputes_cells_that_need_weights(tab: Page, why: Path, befor
         assert float(found.get_attribute("data-computed")) == pytest.approx(value, abs=1e-4)
 
 
-def test_the_file_holds_what_the_server_answers(address: str, before: Explanation) -> None:
-    inside = json.loads(json.dumps(embedded(before, "bundled", [])))
-    with serving(create({"bundled": None})) as client:
-        asked = client.post("/api/traces", json={"text": TEXT}).json()
-        id = asked.pop("id")
-        inside["manifest"].pop("id")
-        assert inside["manifest"] == asked
-        (card,) = client.get("/api/models").json()["models"]
-        assert inside["card"] | {"snapshots": card["snapshots"]} == card
-        assert inside["learned"] == client.get("/api/models/bundled/weights").json()["weights"]
-        assert inside["tokens"] == client.get("/api/models/bundled/tokens").json()
-        assert inside["entropies"] == client.get(f"/api/traces/{id}/entropies").json()["entropies"]
-        assert inside["contributions"][2] == client.get(f"/api/traces/{id}/contributions?row=2").json()
+def test_the_file_contains_what_the_server_returns(address: str, before: Explanation) -> None:
+    embedded = embedded_data(before, "bundled", []).model_dump(mode="json")
+    with serving(create_app({"bundled": None})) as client:
+        trace = client.post("/api/traces", json={"text": TEXT}).json()
+        id = trace["id"]
+        assert embedded["trace"] | {"id": id} == trace
+        (model,) = client.get("/api/models").json()["models"]
+        assert embedded["model"] | {"snapshots": model["snapshots"]} == model
+        assert embedded["weight_infos"] == client.get("/api/models/bundled/weights").json()["weights"]
+        assert embedded["vocabulary"] == client.get("/api/models/bundled/vocabulary").json()
+        assert embedded["attention_entropy"] == client.get(f"/api/traces/{id}/attention-entropy").json()
+        assert embedded["logit_attributions"][2] == client.get(f"/api/traces/{id}/logit-attribution?row=2").json()
 
 
-def test_a_file_is_refused_where_the_page_is_not_built(before: Explanation, tmp_path: Path) -> None:
+def test_the_file_cannot_be_written_without_the_built_page(before: Explanation, tmp_path: Path) -> None:
+    data = embedded_data(before, "bundled", [])
     with pytest.raises(UserError, match=r"the page is not built .*: run `make setup`"):
-        page({}, folder=tmp_path)
+        render_page(data, directory=tmp_path)
 
 
-def test_the_file_needs_no_server_installed(before: Explanation) -> None:
-    code = "import sys; sys.modules['fastapi'] = sys.modules['pydantic'] = sys.modules['starlette'] = None; "
+def test_the_file_needs_no_web_framework() -> None:
+    code = "import sys; sys.modules['fastapi'] = sys.modules['uvicorn'] = sys.modules['starlette'] = None; "
     subprocess.run([sys.executable, "-c", code + "import seq2see.serve.static_export"], check=True)
 
 
 def test_text_cannot_break_out_of_the_file(model: Model, tab: Page, tmp_path: Path) -> None:
     text = "</script><script>document.title = 'broken'</script><!--"
-    write_page(explain(model, text, search=Search()), tmp_path / "x.html")
+    export_html(explain(model, text, search=Search()), tmp_path / "x.html")
     tab.goto((tmp_path / "x.html").as_uri())
     tab.locator("textarea").wait_for()
     assert tab.locator("textarea").input_value() == text
@@ -373,7 +372,7 @@ def test_history_is_the_log(address: str) -> None:
     import httpx
 
     found = httpx.get(f"{address}/api/models/bundled/history").json()
-    log = History.of(BUNDLED)
+    log = RunLog.load(BUNDLED)
     assert [row["loss"] for row in found["steps"]] == [row["loss"] for row in log.steps]
     assert found["validations"][-1]["bleu"] == log.validations[-1]["bleu"]
     assert all(math.isfinite(row["loss"]) for row in found["steps"])

@@ -1,4 +1,4 @@
-"""Nothing lost: a run that is killed, damaged, interrupted or out of space goes on as if nothing had happened."""
+"""Resuming: a run that was killed, interrupted, damaged or out of disk space continues to the same result."""
 
 import json
 import os
@@ -23,26 +23,32 @@ from torch import Tensor
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.train import run
-from seq2see.train.checkpoint import Checkpoint, Checkpoints, read
+from seq2see.train.checkpoint import Checkpoint, CheckpointManager, load_checkpoint
 from seq2see.train.loop import Trainer
-from tests.corpora import SMALL, THREAD, phrases, same, weights
+from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
 
-# Everything that is random or remembered: dropout, R-Drop, pieces drawn anew each epoch, a running mean, an average.
-EVERYTHING = [*SMALL, "train.r_drop=0.5", "train.label_smoothing=0.1", "text.dropout=0.1", "train.ema=0.9"]
+# Everything random or stateful: dropout, R-Drop, BPE-dropout, moving average, checkpoint average.
+STATEFUL = [
+    *SMALL_SETTINGS,
+    "train.r_drop=0.5",
+    "train.label_smoothing=0.1",
+    "text.bpe_dropout=0.1",
+    "train.ema_decay=0.9",
+]
 SEQ2SEE = [sys.executable, "-m", "seq2see"]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return phrases(tmp_path_factory.mktemp("corpus"))
+    return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
 def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C during these steps."""
-    sound = Trainer.step
+    """Sends SIGINT during these steps."""
+    original = Trainer.step
 
     def step(trainer: Trainer) -> None:
-        sound(trainer)
+        original(trainer)
         if trainer.state.step in steps:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -50,45 +56,49 @@ def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def begun(corpus: DataConfig, tmp_path: Path) -> Path:
-    """A run that was stopped at step 30, with checkpoints of steps 20 and 30."""
+def interrupted(corpus: DataConfig, tmp_path: Path) -> Path:
+    """A run stopped at step 30, with checkpoints of steps 20 and 30."""
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at({30}, patch)
         with pytest.raises(UserError, match="stopped at step 30"):
-            run.train(corpus, tmp_path / "run", settings=[*EVERYTHING, "train.steps=60", "train.save_every=10"])
+            run.train(corpus, tmp_path / "run", settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
     return tmp_path / "run"
 
 
 @pytest.fixture(scope="module")
-def whole(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run to step 60, never interrupted."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    run.train(corpus, out, settings=[*EVERYTHING, "train.steps=60", "train.save_every=10"])
+def uninterrupted(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run to step 60 without interruption."""
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
+    run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
     return out
 
 
 def checkpoints(out: Path) -> list[Checkpoint]:
-    return Checkpoints(out / "checkpoints").of_kind("step")
+    return CheckpointManager(out / "checkpoints").list_files("step")
 
 
 def newest(out: Path) -> dict[str, Tensor]:
-    """Weights, the optimizer's memory and the running mean."""
-    return read(checkpoints(out)[0])[0]
+    """Returns the weights, optimizer state and moving average of the newest checkpoint."""
+    return load_checkpoint(checkpoints(out)[0])[0]
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
-    """The log, but for what a clock says."""
+    """Returns the log without timings."""
     found = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [{key: row[key] for key in row if key not in ("seconds", "tokens_per_second")} for row in found]
 
 
-def is_as(out: Path, other: Path) -> bool:
-    return same(weights(out), weights(other)) and same(newest(out), newest(other)) and rows(out) == rows(other)
+def is_same_run(out: Path, other: Path) -> bool:
+    return (
+        tensors_equal(load_weights(out), load_weights(other))
+        and tensors_equal(newest(out), newest(other))
+        and rows(out) == rows(other)
+    )
 
 
 @contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """As on a full disk, files cannot grow further."""
+def max_file_size(size: int) -> Iterator[None]:
+    """Limits the size of files, to simulate a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -97,8 +107,8 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-class Nursery:
-    """Starts `seq2see` in processes that have torch already, as importing it takes longer than all that they live."""
+class ForkServer:
+    """Starts `seq2see train` in forked processes that have imported torch already, which takes longer than they live."""
 
     PROGRAM = """
 import os, sys
@@ -115,7 +125,9 @@ for line in sys.stdin:
 
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen([sys.executable, "-c", self.PROGRAM], text=True, env=THREAD, **pipes)  # type: ignore[call-overload]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM], text=True, env=SINGLE_THREAD_ENV, **pipes
+        )  # type: ignore[call-overload]
         self._running = 0
 
     def start(self, *arguments: str | Path) -> None:
@@ -126,7 +138,7 @@ for line in sys.stdin:
     def kill(self) -> None:
         os.kill(self._running, signal.SIGKILL)
         code = int(self._process.stdout.readline())
-        assert code == -signal.SIGKILL, f"it was over before it was killed, with exit code {code}"
+        assert code == -signal.SIGKILL, f"finished with exit code {code} before it was killed"
 
     def __enter__(self) -> Self:
         return self
@@ -137,53 +149,55 @@ for line in sys.stdin:
         self._process.communicate()
 
 
-def wait_until(holds: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.0005)
 
 
-def reached(out: Path) -> int:
+def last_step(out: Path) -> int:
     return max((checkpoint.step for checkpoint in checkpoints(out)), default=0)
 
 
 def has_reached(out: Path, step: int) -> bool:
-    return reached(out) >= step
+    return last_step(out) >= step
 
 
-def halves(out: Path) -> list[Path]:
-    """Files that are being written."""
+def partial_files(out: Path) -> list[Path]:
+    """Lists files that are being written."""
     return list((out / "checkpoints").glob(".*.part"))
 
 
-def test_a_run_killed_at_random_moments_ends_as_one_that_never_was(corpus: DataConfig, tmp_path: Path) -> None:
-    settings = [*EVERYTHING, "train.steps=300", "train.save_every=7", "train.validate_every=100"]
+def test_run_killed_at_random_moments_ends_like_an_uninterrupted_one(corpus: DataConfig, tmp_path: Path) -> None:
+    settings = [*STATEFUL, "train.steps=300", "train.checkpoint_steps=7", "train.validate_every=100"]
     config = Config(data=corpus).override(settings)
     (tmp_path / "config.toml").write_text(config.to_toml())
-    killed, random, stood = tmp_path / "killed", Random(7), set()
-    with Nursery() as nursery:
-        nursery.start("--config", tmp_path / "config.toml", "--out", killed)
-        wait_until((killed / "config.toml").exists)  # before that there is nothing to go on with
-        for life in range(12):
-            wait_until(partial(has_reached, killed, reached(killed) + 7 * random.choice([0, 1, 2])))
-            if life % 3 == 2:
-                wait_until(partial(halves, killed))
+    killed, random, killed_at = tmp_path / "killed", Random(7), set()
+    with ForkServer() as server:
+        server.start("--config", tmp_path / "config.toml", "--out", killed)
+        wait_until((killed / "config.toml").exists)  # before that there is nothing to resume
+        for attempt in range(12):
+            wait_until(partial(has_reached, killed, last_step(killed) + 7 * random.choice([0, 1, 2])))
+            if attempt % 3 == 2:
+                wait_until(partial(partial_files, killed))
             else:
                 time.sleep(random.uniform(0, 0.2))
-            nursery.kill()
-            stood.add(reached(killed))
-            if life < 11:
-                nursery.start("--resume", killed)
-    assert len(stood) > 5, f"it should have been killed at many steps, not only {stood}"
-    done = subprocess.run([*SEQ2SEE, "train", "--resume", killed], capture_output=True, check=False, env=THREAD)
+            server.kill()
+            killed_at.add(last_step(killed))
+            if attempt < 11:
+                server.start("--resume", killed)
+    assert len(killed_at) > 5, f"killed only at steps {killed_at}"
+    done = subprocess.run(
+        [*SEQ2SEE, "train", "--resume", killed], capture_output=True, check=False, env=SINGLE_THREAD_ENV
+    )
     assert done.returncode == 0, done.stderr
-    run.train(corpus, tmp_path / "never", config=config)
-    assert is_as(killed, tmp_path / "never")
+    run.train(corpus, tmp_path / "uninterrupted", config=config)
+    assert is_same_run(killed, tmp_path / "uninterrupted")
     assert [row["step"] for row in rows(killed) if row["kind"] == "step"] == [1, *range(20, 301, 20)]
     for snapshot in (killed / "snapshots").iterdir():
-        assert same(load_file(snapshot), load_file(tmp_path / "never" / "snapshots" / snapshot.name))
-    assert not halves(killed)
+        assert tensors_equal(load_file(snapshot), load_file(tmp_path / "uninterrupted" / "snapshots" / snapshot.name))
+    assert not partial_files(killed)
 
 
 def truncate(path: Path) -> None:
@@ -200,171 +214,172 @@ def fill_with_noise(path: Path) -> None:
     path.write_bytes(Random(1).randbytes(1000))
 
 
-def put_somebody_elses(path: Path) -> None:
+def replace_with_other_file(path: Path) -> None:
     save_file({"weight": torch.ones(3)}, path)
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, fill_with_noise, put_somebody_elses])
-def test_a_damaged_checkpoint_is_passed_over_for_the_newest_sound_one(
-    damage: Any, begun: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, fill_with_noise, replace_with_other_file])
+def test_damaged_checkpoint_is_skipped_for_the_newest_valid_one(
+    damage: Any, interrupted: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = checkpoints(begun)[0].path
-    damage(bad)
-    run.resume(begun)
-    told = capsys.readouterr().err
-    assert f"{bad.name} is damaged or of another run" in told
-    assert "resumed at step 20" in told
-    assert is_as(begun, whole)
+    damaged = checkpoints(interrupted)[0].path
+    damage(damaged)
+    run.resume(interrupted)
+    stderr = capsys.readouterr().err
+    assert f"skipping {damaged.name}: it is damaged or from another run" in stderr
+    assert "resumed at step 20" in stderr
+    assert is_same_run(interrupted, uninterrupted)
 
 
-def test_another_runs_sound_checkpoint_is_not_taken_for_ones_own(
-    corpus: DataConfig, begun: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_valid_checkpoint_of_another_run_is_not_used(
+    corpus: DataConfig, interrupted: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, setting in enumerate(["model.width=64", "text.normalise=none"]):
-        run.train(corpus, tmp_path / setting, settings=[*EVERYTHING, "train.steps=1", setting])
+    for number, setting in enumerate(["model.width=64", "text.normalize=none"]):
+        run.train(corpus, tmp_path / setting, settings=[*STATEFUL, "train.steps=1", setting])
         (other,) = checkpoints(tmp_path / setting)
-        shutil.copy(other.path, begun / "checkpoints" / f"step-9000000{number}-{other.digest}.safetensors")
+        shutil.copy(other.path, interrupted / "checkpoints" / f"step-9000000{number}-{other.digest}.safetensors")
     capsys.readouterr()
-    run.resume(begun)
+    run.resume(interrupted)
     assert "resumed at step 30" in capsys.readouterr().err
-    assert is_as(begun, whole)
+    assert is_same_run(interrupted, uninterrupted)
 
 
-def test_where_all_checkpoints_are_damaged_one_line_says_so(begun: Path) -> None:
-    for checkpoint in checkpoints(begun):
+def test_error_if_all_checkpoints_are_damaged(interrupted: Path) -> None:
+    for checkpoint in checkpoints(interrupted):
         truncate(checkpoint.path)
-    with pytest.raises(
-        UserError, match=r"has 2 checkpoints, and all are damaged or of another run, the newest step-0000"
-    ):
-        run.resume(begun)
+    with pytest.raises(UserError, match=r"has 2 checkpoints, all damaged or from another run \(newest: step-0000"):
+        run.resume(interrupted)
 
 
-def test_damaged_weights_are_left_out_of_the_average(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run.resume(begun)
-    kept = Checkpoints(begun / "checkpoints").of_kind("weights")
+def test_damaged_weights_are_left_out_of_the_average(interrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run.resume(interrupted)
+    kept = CheckpointManager(interrupted / "checkpoints").list_files("weights")
     flip_a_bit(kept[0].path)
     capsys.readouterr()
-    run.resume(begun)
-    told = capsys.readouterr().err
-    assert f"{kept[0].path.name} is damaged and passed over" in told
-    assert f"is ready: step {kept[1].step}" in told
+    run.resume(interrupted)
+    stderr = capsys.readouterr().err
+    assert f"skipping {kept[0].path.name}: it is damaged" in stderr
+    assert f"is ready (weights: step {kept[1].step})" in stderr
     truncate(kept[1].path)
-    run.resume(begun)
-    assert "is ready: step 60" in capsys.readouterr().err
+    run.resume(interrupted)
+    assert "is ready (weights: step 60)" in capsys.readouterr().err
 
 
-def test_what_a_killed_process_left_half_written_is_harmless_and_goes(begun: Path, whole: Path) -> None:
-    halves = [begun / "checkpoints" / ".step-00000040-00.safetensors.123.part", begun / ".config.toml.123.part"]
-    for half in halves:
-        half.write_bytes(b"half")
-    with (begun / "log.jsonl").open("a") as log:
+def test_incomplete_files_of_a_killed_process_are_removed(interrupted: Path, uninterrupted: Path) -> None:
+    incomplete = [
+        interrupted / "checkpoints" / ".step-00000040-00.safetensors.123.part",
+        interrupted / ".config.toml.123.part",
+    ]
+    for file in incomplete:
+        file.write_bytes(b"incomplete")
+    with (interrupted / "log.jsonl").open("a") as log:
         log.write('{"kind": "step", "st')
-    run.resume(begun)
-    assert is_as(begun, whole)
-    assert not any(half.exists() for half in halves)
+    run.resume(interrupted)
+    assert is_same_run(interrupted, uninterrupted)
+    assert not any(file.exists() for file in incomplete)
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(begun: Path, whole: Path) -> None:
-    sound = newest(begun)
+def test_full_disk_leaves_the_last_good_checkpoint(interrupted: Path, uninterrupted: Path) -> None:
+    last_good = newest(interrupted)
     with (
-        largest_file(checkpoints(begun)[0].path.stat().st_size // 2),
+        max_file_size(checkpoints(interrupted)[0].path.stat().st_size // 2),
         pytest.raises(UserError, match=r"cannot write a checkpoint to .*: File too large; the last good one is intact"),
     ):
-        run.resume(begun)
-    assert same(newest(begun), sound)
-    run.resume(begun)
-    assert is_as(begun, whole)
+        run.resume(interrupted)
+    assert tensors_equal(newest(interrupted), last_good)
+    run.resume(interrupted)
+    assert is_same_run(interrupted, uninterrupted)
 
 
 @pytest.mark.parametrize(("what", "size"), [("tokens", 100), ("snapshot", 30_000), ("log", 100_000)])
-def test_a_full_disk_is_one_line_whatever_is_being_written(
-    what: str, size: int, corpus: DataConfig, tmp_path: Path
-) -> None:
+def test_full_disk_is_a_one_line_error_for_every_file(what: str, size: int, corpus: DataConfig, tmp_path: Path) -> None:
     out = tmp_path / "run"
     if what == "log":
         out.mkdir()
         (out / "log.jsonl").write_text(" " * (size - 1) + "\n")
-    settings = [*SMALL, "train.steps=30", f"train.snapshots={'true' if what == 'snapshot' else 'false'}"]
+    settings = [*SMALL_SETTINGS, "train.steps=30", f"train.snapshots={'true' if what == 'snapshot' else 'false'}"]
     with (
-        largest_file(size),
-        pytest.raises(UserError, match=r"cannot write .*: File too large; free some space") as told,
+        max_file_size(size),
+        pytest.raises(UserError, match=r"cannot write .*: File too large; free some space") as error,
     ):
         run.train(corpus, out, settings=settings)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
     assert not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize("size", [100, 3000])  # too small for the tokenizer, and for the log
-def test_a_disk_that_is_still_full_is_one_line_too(size: int, begun: Path, whole: Path) -> None:
-    with largest_file(size), pytest.raises(UserError, match=r"cannot write .*: File too large; free some space"):
-        run.resume(begun)
-    run.resume(begun)
-    assert is_as(begun, whole)
+@pytest.mark.parametrize("size", [100, 3000])  # too small for the tokenizer; too small for the log
+def test_disk_still_full_on_resume_is_a_one_line_error(size: int, interrupted: Path, uninterrupted: Path) -> None:
+    with max_file_size(size), pytest.raises(UserError, match=r"cannot write .*: File too large; free some space"):
+        run.resume(interrupted)
+    run.resume(interrupted)
+    assert is_same_run(interrupted, uninterrupted)
 
 
-def test_a_directory_that_cannot_be_is_one_line_before_any_work(corpus: DataConfig, tmp_path: Path) -> None:
+def test_impossible_output_directory_is_a_one_line_error_before_any_work(corpus: DataConfig, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(UserError, match=f"cannot write {file}: File exists; choose another --out"):
         run.train(corpus, file)
     command = [*SEQ2SEE, "train", "--src", *corpus.src, "--tgt", *corpus.tgt, "--out", str(file / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=THREAD)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=SINGLE_THREAD_ENV)
     assert done.returncode == 1
     assert done.stderr == f"seq2see: cannot write {file / 'run'}: Not a directory; choose another --out\n"
 
 
-def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_end(
-    corpus: DataConfig, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_stopped_by_ctrl_c_resumes_to_the_same_result(
+    corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt_at({13, 37}, monkeypatch)
     out = tmp_path / "run"
-    with pytest.raises(UserError, match=f"stopped at step 13; go on with: seq2see train --resume {out}"):
-        run.train(corpus, out, settings=[*EVERYTHING, "train.steps=60", "train.save_every=10"])
+    with pytest.raises(UserError, match=f"stopped at step 13; to continue: seq2see train --resume {out}"):
+        run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
     with pytest.raises(UserError, match="stopped at step 37"):
         run.resume(out)
     run.resume(out)
-    assert is_as(out, whole)
+    assert is_same_run(out, uninterrupted)
 
 
 SLOW_DISK = """
 import time
 from seq2see.cli import main
-from seq2see.train.checkpoint import Checkpoints
-Checkpoints._write = lambda *_: time.sleep(60)
+from seq2see.train.checkpoint import CheckpointManager
+CheckpointManager._write = lambda *_: time.sleep(60)
 main()
 """
 
 
-def test_a_second_ctrl_c_leaves_at_once_also_while_a_checkpoint_is_written(corpus: DataConfig, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(Config(data=corpus).override([*SMALL, "train.steps=100000"]).to_toml())
+def test_second_ctrl_c_exits_immediately_even_while_a_checkpoint_is_written(corpus: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000"]).to_toml()
+    )
     (tmp_path / "slow.py").write_text(SLOW_DISK)
     arguments = ["train", "--config", "config.toml", "--out", "run", "--set", "train.validate_every=100000"]
     process = subprocess.Popen(
-        [sys.executable, "slow.py", *arguments], stderr=subprocess.PIPE, text=True, env=THREAD, cwd=tmp_path
+        [sys.executable, "slow.py", *arguments], stderr=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV, cwd=tmp_path
     )
     wait_until((tmp_path / "run" / "log.jsonl").exists)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert "left at once; the last checkpoint is intact" in told
-    assert "Traceback" not in told
+    assert "interrupted; the last checkpoint is intact" in stderr
+    assert "Traceback" not in stderr
 
 
-def test_another_number_of_threads_is_announced(
-    begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_changed_number_of_threads_is_reported(
+    interrupted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    run.resume(begun)
-    assert "the run had 1 threads and now has 2" in capsys.readouterr().err
+    run.resume(interrupted)
+    assert "the number of threads changed from 1 to 2" in capsys.readouterr().err
 
 
-def test_new_batches_go_on_about_where_the_old_ones_stopped(begun: Path) -> None:
-    about = read(checkpoints(begun)[0])[1]
-    assert about["state"]["batch"] > 2
-    run.resume(begun, ["train.tokens=600", "train.steps=31"])
-    now = read(checkpoints(begun)[0])[1]
-    was, is_now = ((a["state"]["epoch"] + a["state"]["batch"] / a["batches"]) for a in (about, now))
-    assert 0 < is_now - was < 3 / now["batches"]
+def test_changed_batch_size_continues_at_about_the_same_place(interrupted: Path) -> None:
+    before = load_checkpoint(checkpoints(interrupted)[0])[1]
+    assert before["state"]["batch"] > 2
+    run.resume(interrupted, ["train.batch_tokens=600", "train.steps=31"])
+    after = load_checkpoint(checkpoints(interrupted)[0])[1]
+    start, end = (m["state"]["epoch"] + m["state"]["batch"] / m["batches_in_epoch"] for m in (before, after))
+    assert 0 < end - start < 3 / after["batches_in_epoch"]

@@ -1,4 +1,4 @@
-"""The HTTP API: its answers are the library's own numbers, its bounds hold, and nobody gets in who should not."""
+"""The HTTP API: its numbers equal the library's, its limits hold, and foreign hosts and origins are rejected."""
 
 import json
 import math
@@ -40,37 +40,47 @@ from torch import Tensor
 import seq2see
 from seq2see.api import Model
 from seq2see.config import ModelConfig
+from seq2see.course.lessons import LESSONS
+from seq2see.decode.search import SearchOptions
 from seq2see.directory import save_weights, snapshot_file
-from seq2see.inspect import attention_flow, logit_attribution, logit_lens, token_similarity
 from seq2see.inspect.alignment import word_alignment
-from seq2see.quantize import compact
-from seq2see.serve import server
-from seq2see.serve.app import create
-from seq2see.serve.handlers import Answers
+from seq2see.inspect.attention_flow import attention_entropy, attention_rollout, head_ablation
+from seq2see.inspect.logit_attribution import logit_attribution
+from seq2see.inspect.logit_lens import alternatives, logit_lens
+from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
+from seq2see.quantize import quantize
+from seq2see.serve import code_excerpts, page_sources, server
+from seq2see.serve.app import create_app
+from seq2see.serve.handlers import Handlers
 from seq2see.serve.middleware import HEADERS
 from seq2see.serve.workers import Limits
 from tests.models import TINY, save, tiny_model
 
 TEXTS = ["the cat sees the dog", "the dog sees a bird", "a bird sings", "बिल्ली कुत्ते को देखती है"]
 TEXT, TARGET = TEXTS[0], TEXTS[3]
-WRITER = ModelConfig(shape="decoder", width=16, heads=2, decoder_layers=2, feed_forward=16, dropout=0.0, longest=64)
+LANGUAGE_MODEL = ModelConfig(
+    shape="decoder", width=16, heads=2, decoder_layers=2, feed_forward=16, dropout=0.0, max_positions=64
+)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
-    """A translator with a snapshot from its training, and a language model."""
-    folder = tmp_path_factory.mktemp("models")
-    translator = save(tiny_model(TEXTS), folder / "translator")
-    earlier = {name: weight / 2 for name, weight in tiny_model(TEXTS).network.state_dict().items()}
+def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
+    """A translator with a training snapshot, and a language model."""
+    directory = tmp_path_factory.mktemp("models")
+    translator = save(tiny_model(TEXTS), directory / "translator")
+    snapshot = {name: weight / 2 for name, weight in tiny_model(TEXTS).network.state_dict().items()}
     (translator / "snapshots").mkdir()
-    save_weights(snapshot_file(translator, 8), compact(earlier), None)
-    return {"translator": translator, "writer": save(tiny_model(TEXTS, WRITER), folder / "writer")}
+    save_weights(snapshot_file(translator, 8), quantize(snapshot), None)
+    return {
+        "translator": translator,
+        "language-model": save(tiny_model(TEXTS, LANGUAGE_MODEL), directory / "language-model"),
+    }
 
 
 @contextmanager
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
-    """A real server on a real port."""
-    listener = server.bound(0)
+    """Runs a real server on a free port and yields a client for it."""
+    listener = server.bind(0)
     uvicorn_server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=uvicorn_server.run, args=([listener],))
     thread.start()
@@ -83,8 +93,8 @@ def serving(app: FastAPI) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def app(folders: dict[str, Path | None]) -> FastAPI:
-    return create(folders)
+def app(directories: dict[str, Path | None]) -> FastAPI:
+    return create_app(directories)
 
 
 @pytest.fixture(scope="module")
@@ -94,410 +104,404 @@ def client(app: FastAPI) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def model(folders: dict[str, Path | None]) -> Model:
-    return seq2see.load(folders["translator"])
+def model(directories: dict[str, Path | None]) -> Model:
+    return seq2see.load(directories["translator"])
 
 
 @pytest.fixture(scope="module")
-def traced(client: httpx.Client) -> dict[str, Any]:
+def trace(client: httpx.Client) -> dict[str, Any]:
     return post(client, "/api/traces", text=TEXT, target=TARGET)
 
 
 def post(client: httpx.Client, path: str, **body: object) -> dict[str, Any]:
-    answer = client.post(path, json=body)
-    assert answer.status_code in (200, 201), answer.text
-    found = answer.json()
-    assert isinstance(found, dict)
-    return found
+    response = client.post(path, json=body)
+    assert response.status_code in (200, 201), response.text
+    data = response.json()
+    assert isinstance(data, dict)
+    return data
 
 
 def get(client: httpx.Client, path: str) -> dict[str, Any]:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert isinstance(found, dict)
-    return found
+    response = client.get(path)
+    assert response.status_code == 200, response.text
+    data = response.json()
+    assert isinstance(data, dict)
+    return data
 
 
-def numbers(client: httpx.Client, path: str) -> NDArray[np.float32]:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "application/octet-stream"
-    shape = [int(size) for size in answer.headers["x-shape"].split(",") if size]
-    return np.frombuffer(answer.content, "<f4").reshape(shape)
+def fetch_tensor(client: httpx.Client, path: str) -> NDArray[np.float32]:
+    response = client.get(path)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/octet-stream"
+    shape = [int(size) for size in response.headers["x-shape"].split(",") if size]
+    return np.frombuffer(response.content, "<f4").reshape(shape)
 
 
-def same(found: NDArray[np.float32], own: Tensor) -> bool:
-    return np.array_equal(found, own.detach().float().numpy())
+def equal(found: NDArray[np.float32], expected: Tensor) -> bool:
+    return np.array_equal(found, expected.detach().float().numpy())
 
 
-def problem(answer: httpx.Response, status: int) -> dict[str, str]:
-    assert answer.status_code == status, answer.text
-    found = answer.json()
-    assert set(found) == {"what", "where", "remedy"}
-    assert all(text and "\n" not in text and "Traceback" not in text for text in found.values())
-    assert isinstance(found, dict)
-    return found
+def error(response: httpx.Response, status: int) -> dict[str, str]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"message", "location", "hint"}
+    assert all(text and "\n" not in text and "Traceback" not in text for text in body.values())
+    assert isinstance(body, dict)
+    return body
 
 
-# The library's own numbers
+# Equal to the library
 
 
-def test_models_are_listed_with_what_they_are(client: httpx.Client, model: Model) -> None:
-    translator, writer = get(client, "/api/models")["models"]
+def test_models_are_listed(client: httpx.Client, model: Model) -> None:
+    translator, language_model = get(client, "/api/models")["models"]
     assert (translator["name"], translator["kind"], translator["snapshots"]) == ("translator", "translator", [8])
-    assert (writer["name"], writer["kind"], writer["snapshots"]) == ("writer", "language model", [])
+    assert language_model["name"] == "language-model"
+    assert (language_model["kind"], language_model["snapshots"]) == ("language model", [])
     assert translator["parameters"] == sum(p.numel() for p in model.network.parameters())
-    assert translator["vocabulary"]["target"] == len(model.tokenizers[1])
+    assert translator["tokenizer"]["target_vocab_size"] == len(model.tokenizers[1])
     assert translator["config"]["model"]["width"] == TINY.width
 
 
-@pytest.mark.parametrize("name", ["translator", "writer"])
-def test_every_tensor_of_a_trace_comes_bit_for_bit(
-    client: httpx.Client, folders: dict[str, Path | None], name: str
+@pytest.mark.parametrize("name", ["translator", "language-model"])
+def test_every_tensor_of_a_trace_is_bit_identical(
+    client: httpx.Client, directories: dict[str, Path | None], name: str
 ) -> None:
-    told = post(client, "/api/traces", model=name, text=TEXT)
-    own = seq2see.load(folders[name]).explain(TEXT)
-    assert told["output"] == own.output
-    assert [token["text"] for token in told["reads"]] == list(own.reads)
-    assert [token["id"] for token in told["sources"]] == list(own.source_ids)
-    assert [token["logprob"] for token in told["writes"]] == own.chosen.tolist()
-    assert [tensor["name"] for tensor in told["tensors"]] == own.trace.names()
-    for tensor in told["tensors"]:
-        found = numbers(client, f"/api/traces/{told['id']}/tensors/{tensor['name']}")
-        assert list(found.shape) == tensor["shape"]
-        assert len(tensor["axes"]) == found.ndim
-        assert same(found, own.trace[tensor["name"], 0]), tensor["name"]
-    assert get(client, f"/api/traces/{told['id']}") == told
+    trace = post(client, "/api/traces", model=name, text=TEXT)
+    expected = seq2see.load(directories[name]).explain(TEXT)
+    assert trace["output"] == expected.output
+    assert [token["text"] for token in trace["decoder_input_tokens"]] == list(expected.decoder_input_tokens)
+    assert [token["id"] for token in trace["source_tokens"]] == list(expected.source_ids)
+    assert [token["logprob"] for token in trace["target_tokens"]] == expected.target_logprobs.tolist()
+    assert [tensor["name"] for tensor in trace["tensors"]] == expected.trace.names()
+    for tensor in trace["tensors"]:
+        values = fetch_tensor(client, f"/api/traces/{trace['id']}/tensors/{tensor['name']}")
+        assert list(values.shape) == tensor["shape"]
+        assert len(tensor["axes"]) == values.ndim
+        assert equal(values, expected.trace[tensor["name"], 0]), tensor["name"]
+    assert get(client, f"/api/traces/{trace['id']}") == trace
 
 
-def test_a_slice_is_numpys_and_minus_infinity_stays(client: httpx.Client, traced: dict[str, Any]) -> None:
-    path = f"/api/traces/{traced['id']}/tensors/decoder.0.masked.masked"
-    whole = numbers(client, path)
+def test_slices_follow_numpy_and_keep_minus_infinity(client: httpx.Client, trace: dict[str, Any]) -> None:
+    path = f"/api/traces/{trace['id']}/tensors/decoder.0.masked.masked"
+    whole = fetch_tensor(client, path)
     assert whole[0, 0, 1] == -np.inf
-    for index, own in (
+    for index, expected in (
         ("0,:,2:5", whole[0, :, 2:5]),
         ("-1", whole[-1]),
         ("1,2,0", whole[1, 2, 0]),
         (":,-3:", whole[:, -3:]),
     ):
-        assert np.array_equal(numbers(client, f"{path}?index={index}"), own)
-    assert numbers(client, f"{path}?index=0,9:3").size == 0
-    for wrong in ("x", "0,,1", "0,1,2,3", "99", "1:2:3", "٣"):
-        assert problem(client.get(path, params={"index": wrong}), 422)["where"] == "query.index"
+        assert np.array_equal(fetch_tensor(client, f"{path}?index={index}"), expected)
+    assert fetch_tensor(client, f"{path}?index=0,9:3").size == 0
+    for invalid in ("x", "0,,1", "0,1,2,3", "99", "1:2:3", "٣"):
+        assert error(client.get(path, params={"index": invalid}), 422)["location"] == "query.index"
 
 
-def test_a_cell_can_be_worked_out_again_from_its_operands(client: httpx.Client, traced: dict[str, Any]) -> None:
+def test_a_cell_can_be_recomputed_from_its_operands(client: httpx.Client, trace: dict[str, Any]) -> None:
     weights = get(client, "/api/models/translator/weights")["weights"]
-    for place, reads in (("decoder.1.cross", "encoder.vectors"), ("encoder.0.self", "encoder.input")):
-        for letter, quantity in (("K", "keys"), ("V", "values")):
-            parts = {}
+    for component, input in (("decoder.1.cross", "encoder.vectors"), ("encoder.0.self", "encoder.input")):
+        for letter, output in (("K", "keys"), ("V", "values")):
+            operands = {}
             for weight in weights:
                 for symbol in weight["symbols"]:
-                    if weight["place"] == place and symbol["symbol"] in (f"W_{letter}", f"b_{letter}"):
+                    if weight["component"] == component and symbol["symbol"] in (f"W_{letter}", f"b_{letter}"):
                         start, stop = symbol["start"], symbol["stop"]
                         path = f"/api/models/translator/weights/{weight['name']}?index={start}:{stop}"
-                        parts[symbol["symbol"][0]] = numbers(client, path)
-            x = numbers(client, f"/api/traces/{traced['id']}/tensors/{reads}")
-            keys = numbers(client, f"/api/traces/{traced['id']}/tensors/{place}.{quantity}")
-            again = x @ parts["W"].T + parts["b"]
-            assert np.allclose(again.reshape(keys.shape), keys, atol=1e-5)
+                        operands[symbol["symbol"][0]] = fetch_tensor(client, path)
+            x = fetch_tensor(client, f"/api/traces/{trace['id']}/tensors/{input}")
+            expected = fetch_tensor(client, f"/api/traces/{trace['id']}/tensors/{component}.{output}")
+            recomputed = x @ operands["W"].T + operands["b"]
+            assert np.allclose(recomputed.reshape(expected.shape), expected, atol=1e-5)
 
 
-def test_every_weight_comes_bit_for_bit_also_of_a_snapshot(
-    client: httpx.Client, folders: dict[str, Path | None], model: Model
+def test_every_weight_is_bit_identical_also_in_a_snapshot(
+    client: httpx.Client, directories: dict[str, Path | None], model: Model
 ) -> None:
-    earlier = seq2see.load(folders["translator"], step=8)
-    told = get(client, "/api/models/translator/weights")["weights"]
-    assert [weight["name"] for weight in told] == list(model.network.state_dict())
-    assert all(weight["symbols"] for weight in told)
-    for name, own in model.network.state_dict().items():
-        assert same(numbers(client, f"/api/models/translator/weights/{name}"), own)
+    snapshot = seq2see.load(directories["translator"], step=8)
+    weights = get(client, "/api/models/translator/weights")["weights"]
+    assert [weight["name"] for weight in weights] == list(model.network.state_dict())
+    assert all(weight["symbols"] for weight in weights)
+    for name, expected in model.network.state_dict().items():
+        assert equal(fetch_tensor(client, f"/api/models/translator/weights/{name}"), expected)
     name = "embedding.weight"
     path = f"/api/models/translator/weights/{name}"
-    assert same(numbers(client, f"{path}?step=8&index=3:5"), earlier.network.state_dict()[name][3:5])
-    assert "8" in problem(client.get(f"{path}?step=9"), 404)["remedy"]
+    assert equal(fetch_tensor(client, f"{path}?step=8&index=3:5"), snapshot.network.state_dict()[name][3:5])
+    assert "8" in error(client.get(f"{path}?step=9"), 404)["hint"]
 
 
-def test_translations_are_the_librarys(client: httpx.Client, model: Model) -> None:
-    told = post(client, "/api/translate", text=TEXT, beam=3, nbest=2)["hypotheses"]
-    (own,) = model.hypotheses([TEXT], beam=3, nbest=2)
-    assert [one["text"] for one in told] == [model.text(one) for one in own]
-    assert [one["score"] for one in told] == [one.score for one in own]
-    assert [[token["logprob"] for token in one["tokens"]] for one in told] == [list(one.logprobs) for one in own]
-    with model.without("decoder.1.cross", 0) as less:
-        (best, *_) = less.hypotheses([TEXT])[0]
-    head = [{"do": "without", "attention": "decoder.1.cross", "head": 0}]
-    (told_best,) = post(client, "/api/translate", text=TEXT, interventions=head)["hypotheses"]
-    assert [token["logprob"] for token in told_best["tokens"]] == list(best.logprobs) != list(own[0].logprobs)
+def test_translations_equal_the_librarys(client: httpx.Client, model: Model) -> None:
+    hypotheses = post(client, "/api/translate", text=TEXT, beam=3, nbest=2)["hypotheses"]
+    (expected,) = model.hypotheses([TEXT], beam=3, nbest=2)
+    assert [each["text"] for each in hypotheses] == [model.text(each) for each in expected]
+    assert [each["score"] for each in hypotheses] == [each.score for each in expected]
+    assert [logprobs(each["tokens"]) for each in hypotheses] == [list(each.logprobs) for each in expected]
+    with model.ablate_head("decoder.1.cross", 0) as ablated:
+        (best, *_) = ablated.hypotheses([TEXT])[0]
+    body = {"text": TEXT, "interventions": [{"type": "ablate_head", "attention": "decoder.1.cross", "head": 0}]}
+    (hypothesis,) = post(client, "/api/translate", **body)["hypotheses"]
+    assert logprobs(hypothesis["tokens"]) == list(best.logprobs) != list(expected[0].logprobs)
 
 
-@pytest.mark.parametrize("name", ["translator", "writer"])
-def test_a_stream_is_the_librarys_text_in_pieces(
-    client: httpx.Client, folders: dict[str, Path | None], name: str
-) -> None:
-    body = {"model": name, "prompt": "the cat", "tokens": 30, "temperature": 0.9, "top_k": 50, "top_p": 0.9, "seed": 3}
-    with client.stream("POST", "/api/generate", json=body) as answer:
-        assert answer.headers["content-type"] == "application/x-ndjson"
-        *pieces, last = map(json.loads, answer.iter_lines())
-    own = seq2see.load(folders[name]).stream("the cat", tokens=30, temperature=0.9, top_k=50, top_p=0.9, seed=3)
-    assert [piece["text"] for piece in pieces] == list(own)
+def logprobs(tokens: list[dict[str, Any]]) -> list[float]:
+    return [token["logprob"] for token in tokens]
+
+
+@pytest.mark.parametrize("name", ["translator", "language-model"])
+def test_a_stream_equals_the_librarys(client: httpx.Client, directories: dict[str, Path | None], name: str) -> None:
+    options: SearchOptions = {"max_new_tokens": 30, "temperature": 0.9, "top_k": 50, "top_p": 0.9, "seed": 3}
+    body = {"model": name, "prompt": "the cat", **options}
+    with client.stream("POST", "/api/generate", json=body) as response:
+        assert response.headers["content-type"] == "application/x-ndjson"
+        *pieces, last = map(json.loads, response.iter_lines())
+    assert [piece["text"] for piece in pieces] == list(seq2see.load(directories[name]).stream("the cat", **options))
     assert last == {"done": True, "text": "".join(piece["text"] for piece in pieces)}
 
 
-def test_readings_are_the_librarys(client: httpx.Client, model: Model, traced: dict[str, Any]) -> None:
-    e, here = model.explain(TEXT, target=TARGET), f"/api/traces/{traced['id']}"
-    alignment = get(client, f"{here}/alignment")
-    assert [(one["source"], one["target"]) for one in alignment["links"]] == word_alignment(e).links
-    assert get(client, f"{here}/entropies")["entropies"] == {
-        n: h.tolist() for n, h in attention_flow.entropies(e).items()
-    }
+def test_analyses_equal_the_librarys(client: httpx.Client, model: Model, trace: dict[str, Any]) -> None:
+    e, url = model.explain(TEXT, target=TARGET), f"/api/traces/{trace['id']}"
+    alignment = get(client, f"{url}/alignment")
+    assert [(link["source"], link["target"]) for link in alignment["links"]] == word_alignment(e).links
+    expected = {name: heads.tolist() for name, heads in attention_entropy(e).items()}
+    assert get(client, f"{url}/attention-entropy")["entropies"] == expected
     for stack in ("encoder", "decoder", "both"):
-        assert same(numbers(client, f"{here}/rollout/{stack}"), attention_flow.rollout(e, stack))
-    worth = numbers(client, f"{here}/ablations/decoder.1.cross?index=0")
-    assert same(worth, attention_flow.ablations(e, "decoder.1.cross")[0])
-    near = numbers(client, f"{here}/similarities/encoder.vectors?measure=scaled")
-    assert same(near, token_similarity.similarities(e, "encoder.vectors", "scaled"))
-    told, own = get(client, f"{here}/lens?top=2"), logit_lens.lens(e, 2)
-    assert told["places"] == list(own.places)
-    assert [[one["rank"] for one in row] for row in told["readings"]] == [
-        [one.rank for one in row] for row in own.readings
-    ]
-    assert told["readings"][1][2]["top"][0]["probability"] == own.readings[1][2].top[0][1]
-    parts = get(client, f"{here}/contributions?row=-1")
-    assert parts["logit"] == logit_attribution.contributions(e, -1).logit
-    assert math.isclose(sum(part["logit"] for part in parts["parts"]), parts["logit"], abs_tol=1e-4)
-    others = get(client, f"{here}/alternatives?row=1&top=4")["alternatives"]
-    assert [one["id"] for one in others] == [one.id for one in logit_lens.alternatives(e, 1, 4)]
-    senses, own_senses = (
-        post(client, "/api/senses", word="dog", sentences=TEXTS[:2]),
-        token_similarity.senses(model, "dog", TEXTS[:2]),
-    )
-    assert torch.equal(torch.tensor(senses["cosines"]), own_senses.cosines)
+        assert equal(fetch_tensor(client, f"{url}/attention-rollout/{stack}"), attention_rollout(e, stack))
+    ablation = fetch_tensor(client, f"{url}/head-ablation/decoder.1.cross?index=0")
+    assert equal(ablation, head_ablation(e, "decoder.1.cross")[0])
+    similarity = fetch_tensor(client, f"{url}/token-similarity/encoder.vectors?measure=scaled")
+    assert equal(similarity, token_similarity(e, "encoder.vectors", "scaled"))
+    found, lens = get(client, f"{url}/logit-lens?top=2"), logit_lens(e, 2)
+    assert found["layers"] == list(lens.layers)
+    ranks = [[reading.rank for reading in row] for row in lens.readings]
+    assert [[reading["rank"] for reading in row] for row in found["readings"]] == ranks
+    assert found["readings"][1][2]["top"][0]["probability"] == lens.readings[1][2].top[0][1]
+    attribution = get(client, f"{url}/logit-attribution?row=-1")
+    assert attribution["logit"] == logit_attribution(e, -1).logit
+    total = sum(contribution["logit"] for contribution in attribution["contributions"])
+    assert math.isclose(total, attribution["logit"], abs_tol=1e-4)
+    others = get(client, f"{url}/alternatives?row=1&top=4")["alternatives"]
+    assert [token["id"] for token in others] == [token.id for token in alternatives(e, 1, 4)]
+    embeddings = post(client, "/api/contextual-embeddings", word="dog", sentences=TEXTS[:2])
+    assert torch.equal(torch.tensor(embeddings["cosines"]), contextual_embeddings(model, "dog", TEXTS[:2]).cosines)
 
 
-def test_a_snapshot_is_traced_as_it_was(client: httpx.Client, folders: dict[str, Path | None]) -> None:
-    told = post(client, "/api/traces", text=TEXT, target=TARGET, step=8)
-    own = seq2see.load(folders["translator"], step=8).explain(TEXT, target=TARGET)
-    assert same(numbers(client, f"/api/traces/{told['id']}/tensors/logits"), own.trace["logits", 0])
-    assert (
-        get(client, f"/api/traces/{told['id']}/lens")["readings"][0][0]["rank"]
-        == logit_lens.lens(own).readings[0][0].rank
-    )
+def test_a_trace_of_a_snapshot_uses_its_weights(client: httpx.Client, directories: dict[str, Path | None]) -> None:
+    id = post(client, "/api/traces", text=TEXT, target=TARGET, step=8)["id"]
+    expected = seq2see.load(directories["translator"], step=8).explain(TEXT, target=TARGET)
+    assert equal(fetch_tensor(client, f"/api/traces/{id}/tensors/logits"), expected.trace["logits", 0])
+    rank = get(client, f"/api/traces/{id}/logit-lens")["readings"][0][0]["rank"]
+    assert rank == logit_lens(expected).readings[0][0].rank
 
 
-# Reaching in
+# Interventions
 
 
-def test_each_intervention_does_what_the_librarys_does(
-    client: httpx.Client, model: Model, traced: dict[str, Any]
-) -> None:
+def test_interventions_equal_the_librarys(client: httpx.Client, model: Model, trace: dict[str, Any]) -> None:
     vectors = model.explain(TEXT, target=TARGET).trace["encoder.vectors", 0]
     other = model.explain(TEXTS[1], target=TARGET).trace["encoder.vectors", 0]
-    elsewhere = post(client, "/api/traces", text=TEXTS[1], target=TARGET)["id"]
+    other_id = post(client, "/api/traces", text=TEXTS[1], target=TARGET)["id"]
     row = torch.zeros(100)
     row[1] = 1.0
-    at = seq2see.Where(positions=[1, 2])
-    patch = {"do": "patch", "name": "encoder.vectors", "positions": [1, 2]}
-    for asked, own in (
-        ({"do": "without", "attention": "decoder.1.cross", "head": 1}, seq2see.without("decoder.1.cross", 1)),
-        ({"do": "attend", "attention": "decoder.0.cross", "weights": [0, 1]}, seq2see.attending("decoder.0.cross", row)),
-        ({"do": "attend_uniformly", "attention": "encoder.*.self"}, seq2see.attending_uniformly("encoder.*.self")),
-        ({"do": "scale", "name": "decoder.0.feed_forward.output", "factor": 0.5, "positions": [1, 2]},
-         seq2see.scaling("decoder.0.feed_forward.output", 0.5, at)),
-        ({**patch, "from": {"position": 4}}, seq2see.patching("encoder.vectors", vectors[4], at)),
-        ({**patch, "from": {"position": 3, "trace": elsewhere}}, seq2see.patching("encoder.vectors", other[3], at)),
+    where = seq2see.Selection(positions=[1, 2])
+    patch = {"type": "patch", "name": "encoder.vectors", "positions": [1, 2]}
+    for body, intervention in (
+        ({"type": "ablate_head", "attention": "decoder.1.cross", "head": 1}, seq2see.ablate_head("decoder.1.cross", 1)),
+        ({"type": "force_attention", "attention": "decoder.0.cross", "weights": [0, 1]},
+         seq2see.force_attention("decoder.0.cross", row)),
+        ({"type": "uniform_attention", "attention": "encoder.*.self"}, seq2see.uniform_attention("encoder.*.self")),
+        ({"type": "scale", "name": "decoder.0.feed_forward.output", "factor": 0.5, "positions": [1, 2]},
+         seq2see.scale("decoder.0.feed_forward.output", 0.5, where)),
+        ({**patch, "source": {"position": 4}}, seq2see.patch("encoder.vectors", vectors[4], where)),
+        ({**patch, "source": {"position": 3, "trace": other_id}}, seq2see.patch("encoder.vectors", other[3], where)),
     ):  # fmt: skip
-        told = post(client, "/api/traces", text=TEXT, target=TARGET, interventions=[asked])
-        logits = model.explain(TEXT, target=TARGET, interventions=[own]).trace["logits", 0]
-        found = numbers(client, f"/api/traces/{told['id']}/tensors/logits")
-        assert same(found, logits), asked
-        assert not same(numbers(client, f"/api/traces/{traced['id']}/tensors/logits"), logits)
-        shifts = [change["p_kept"] - change["p_before"] for change in told["changes"]]
-        assert len(shifts) == len(told["writes"])
+        changed = post(client, "/api/traces", text=TEXT, target=TARGET, interventions=[body])
+        expected = model.explain(TEXT, target=TARGET, interventions=[intervention]).trace["logits", 0]
+        assert equal(fetch_tensor(client, f"/api/traces/{changed['id']}/tensors/logits"), expected), body
+        assert not equal(fetch_tensor(client, f"/api/traces/{trace['id']}/tensors/logits"), expected)
+        shifts = [change["p_same_token"] - change["p_before"] for change in changed["changes"]]
+        assert len(shifts) == len(changed["target_tokens"])
         assert any(shifts)
 
 
 @pytest.mark.parametrize(
-    ("intervention", "place"),
+    ("intervention", "location"),
     [
-        ({"do": "without", "attention": "decoder.9.cross", "head": 0}, "0"),
-        ({"do": "without", "attention": "decoder.1.cross", "head": 2}, "0.head"),
-        ({"do": "without", "attention": "decoder.1.cross"}, "0.without.head"),
-        ({"do": "scale", "name": "decoder.tokens", "factor": 2}, "0"),
-        ({"do": "scale", "name": "logits", "factor": 2, "head": 0}, "0.head"),
-        ({"do": "scale", "name": "decoder.0.masked.masked", "factor": 0}, ""),
-        ({"do": "attend", "attention": "decoder.0.cross", "weights": [0.1] * 99}, "0.weights"),
-        ({"do": "patch", "name": "encoder.vectors", "positions": [0], "from": {"position": 99}}, "0.from.position"),
-        ({"do": "patch", "name": "encoder.0.self.weights", "positions": [0], "from": {"position": 0}}, "0.name"),
-        ({"do": "explode"}, "0"),
-        ({"do": "scale", "name": "logits", "factor": 2, "hed": 0}, "0.scale"),
+        ({"type": "ablate_head", "attention": "decoder.9.cross", "head": 0}, "0"),
+        ({"type": "ablate_head", "attention": "decoder.1.cross", "head": 2}, "0.head"),
+        ({"type": "ablate_head", "attention": "decoder.1.cross"}, "0.ablate_head.head"),
+        ({"type": "scale", "name": "decoder.tokens", "factor": 2}, "0"),
+        ({"type": "scale", "name": "logits", "factor": 2, "head": 0}, "0.head"),
+        ({"type": "scale", "name": "decoder.0.masked.masked", "factor": 0}, ""),
+        ({"type": "force_attention", "attention": "decoder.0.cross", "weights": [0.1] * 99}, "0.weights"),
+        ({"type": "patch", "name": "encoder.vectors", "positions": [0], "source": {"position": 99}}, "0.source.position"),
+        ({"type": "patch", "name": "encoder.0.self.weights", "positions": [0], "source": {"position": 0}}, "0.name"),
+        ({"type": "explode"}, "0"),
+        ({"type": "scale", "name": "logits", "factor": 2, "hed": 0}, "0.scale"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(client: httpx.Client, intervention: dict[str, Any], place: str) -> None:
-    answer = client.post("/api/traces", json={"text": TEXT, "interventions": [intervention]})
-    where = problem(answer, 422)["where"].removeprefix("body.")
-    assert where == f"interventions.{place}".rstrip(".")
+def test_invalid_interventions_are_rejected(client: httpx.Client, intervention: dict[str, Any], location: str) -> None:
+    response = client.post("/api/traces", json={"text": TEXT, "interventions": [intervention]})
+    found = error(response, 422)["location"].removeprefix("body.")
+    assert found == f"interventions.{location}".rstrip(".")
 
 
-def test_an_unknown_key_or_name_is_answered_with_the_nearest(client: httpx.Client, traced: dict[str, Any]) -> None:
-    answer = client.post("/api/translate", json={"text": TEXT, "beem": 4})
-    assert 'did you mean "beam"?' in problem(answer, 422)["what"]
-    answer = client.post("/api/translate", json={"text": TEXT, "model": "translater"})
-    assert problem(answer, 404)["remedy"] == 'did you mean "translator"?'
-    answer = client.get(f"/api/traces/{traced['id']}/tensors/decoder.1.cross.weight")
-    assert problem(answer, 404)["remedy"] == 'did you mean "decoder.1.cross.weights"?'
-    assert "only a model of shape encoder-decoder" in problem(
-        client.post("/api/translate", json={"text": TEXT, "model": "writer"}), 422
-    )["what"]  # fmt: skip
+def test_an_unknown_key_or_name_gets_a_suggestion(client: httpx.Client, trace: dict[str, Any]) -> None:
+    response = client.post("/api/translate", json={"text": TEXT, "beem": 4})
+    assert 'did you mean "beam"?' in error(response, 422)["message"]
+    response = client.post("/api/translate", json={"text": TEXT, "model": "translater"})
+    assert error(response, 404)["hint"] == 'did you mean "translator"?'
+    response = client.get(f"/api/traces/{trace['id']}/tensors/decoder.1.cross.weight")
+    assert error(response, 404)["hint"] == 'did you mean "decoder.1.cross.weights"?'
+    response = client.post("/api/translate", json={"text": TEXT, "model": "language-model"})
+    assert "only an encoder-decoder" in error(response, 422)["message"]
 
 
-def test_clients_with_different_interventions_never_see_each_others(client: httpx.Client, model: Model) -> None:
-    own = {
+def test_concurrent_interventions_do_not_affect_each_other(client: httpx.Client, model: Model) -> None:
+    expected = {
         head: model.explain(
-            TEXT, target=TARGET, interventions=[] if head is None else [seq2see.without("decoder.1.cross", head)]
+            TEXT, target=TARGET, interventions=[] if head is None else [seq2see.ablate_head("decoder.1.cross", head)]
         ).trace["logits", 0]
         for head in (None, 0, 1)
     }  # fmt: skip
-    assert not torch.equal(own[0], own[1])
+    assert not torch.equal(expected[0], expected[1])
 
-    def ask(number: int) -> bool:
+    def matches(number: int) -> bool:
         head = (None, 0, 1)[number % 3]
-        reach = [] if head is None else [{"do": "without", "attention": "decoder.1.cross", "head": head}]
-        told = post(client, "/api/traces", text=TEXT, target=TARGET, interventions=reach)
-        return same(numbers(client, f"/api/traces/{told['id']}/tensors/logits"), own[head])
+        bodies = [] if head is None else [{"type": "ablate_head", "attention": "decoder.1.cross", "head": head}]
+        id = post(client, "/api/traces", text=TEXT, target=TARGET, interventions=bodies)["id"]
+        return equal(fetch_tensor(client, f"/api/traces/{id}/tensors/logits"), expected[head])
 
     with ThreadPoolExecutor(6) as clients:
-        assert all(clients.map(ask, range(48)))
+        assert all(clients.map(matches, range(48)))
 
 
-# Bounds
+# Limits
 
 
-def test_a_full_queue_answers_503_and_when_to_come_back(folders: dict[str, Path | None]) -> None:
-    app = create(folders, Limits(threads=1, waiting=1))
+def test_a_full_queue_returns_503_with_retry_after(directories: dict[str, Path | None]) -> None:
+    app = create_app(directories, Limits(workers=1, queue_size=1))
     with serving(app) as client, ThreadPoolExecutor(2) as others:
         id = post(client, "/api/traces", text=TEXT)["id"]
         path = f"/api/traces/{id}/tensors/logits"
-        with app.state.answers().traces[id].lock:  # the worker waits for the trace, and the next request for the worker
-            held = [others.submit(client.get, path)]
+        with app.state.handlers().traces[id].lock:  # blocks the worker, so that the next request stays in the queue
+            blocked = [others.submit(client.get, path)]
             time.sleep(0.3)
-            held.append(others.submit(client.get, path))
+            blocked.append(others.submit(client.get, path))
             time.sleep(0.3)
-            answer = client.get(path)
-            assert problem(answer, 503)["remedy"] == "try again in a second"
-            assert answer.headers["retry-after"] == "1"
-            assert client.get("/docs").status_code == 200  # the event loop is free all the while
-        assert [answer.result().status_code for answer in held] == [200, 200]
+            response = client.get(path)
+            assert error(response, 503)["hint"] == "try again in a second"
+            assert response.headers["retry-after"] == "1"
+            assert client.get("/docs").status_code == 200  # the event loop is not blocked
+        assert [response.result().status_code for response in blocked] == [200, 200]
         assert client.get(path).status_code == 200
 
 
-def test_the_oldest_trace_makes_room(folders: dict[str, Path | None]) -> None:
-    app = create(folders, Limits(traces=2))
+def test_the_least_recently_used_trace_is_evicted(directories: dict[str, Path | None]) -> None:
+    app = create_app(directories, Limits(max_traces=2))
     with serving(app) as client:
         first, second, third = (post(client, "/api/traces", text=text)["id"] for text in TEXTS[:3])
-        assert "trace the text again" in problem(client.get(f"/api/traces/{first}"), 404)["remedy"]
-        assert client.get(f"/api/traces/{second}").status_code == 200  # used, and thereby the newer one
+        assert "trace the text again" in error(client.get(f"/api/traces/{first}"), 404)["hint"]
+        assert client.get(f"/api/traces/{second}").status_code == 200  # now the more recently used one
         post(client, "/api/traces", text=TEXT)
         assert client.get(f"/api/traces/{second}").status_code == 200
-        problem(client.get(f"/api/traces/{third}"), 404)
-        size = app.state.answers().traces[second].size
-    app = create(folders, Limits(trace_bytes=size // 2))
+        error(client.get(f"/api/traces/{third}"), 404)
+        size = app.state.handlers().traces[second].size
+    app = create_app(directories, Limits(max_trace_bytes=size // 2))
     with serving(app) as client:
-        problem(client.post("/api/traces", json={"text": TEXT}), 413)
-        assert len(app.state.answers().traces) == 0
+        error(client.post("/api/traces", json={"text": TEXT}), 413)
+        assert len(app.state.handlers().traces) == 0
 
 
-def test_what_takes_too_long_is_given_up(folders: dict[str, Path | None]) -> None:
-    with serving(create(folders, Limits(seconds=0.5))) as client:
+def test_slow_requests_time_out(directories: dict[str, Path | None]) -> None:
+    with serving(create_app(directories, Limits(timeout=0.5))) as client:
         client.get("/api/models")
         body = {"text": "the cat sees a dog " * 40, "beam": 8}
-        answer = client.post("/api/translate", json=body)
-        assert "not done within 0.5 seconds" in problem(answer, 504)["what"]
-        long = {"prompt": "the cat sees a dog " * 40, "tokens": 500, "temperature": 1.0}
-        lines = client.post("/api/generate", json={**long, "model": "writer"}).text.splitlines()
-        assert json.loads(lines[-1]).get("done") or "not done" in json.loads(lines[-1])["what"]
+        response = client.post("/api/translate", json=body)
+        assert "not finished within 0.5 seconds" in error(response, 504)["message"]
+        long = {"prompt": "the cat sees a dog " * 40, "max_new_tokens": 500, "temperature": 1.0}
+        lines = client.post("/api/generate", json={**long, "model": "language-model"}).text.splitlines()
+        assert json.loads(lines[-1]).get("done") or "not finished" in json.loads(lines[-1])["message"]
 
 
-def test_long_input_is_refused(client: httpx.Client, traced: dict[str, Any]) -> None:
-    assert problem(client.post("/api/traces", json={"text": "a b " * 900}), 422)["where"] == "text"
-    assert problem(client.post("/api/translate", json={"text": "a" * 8001}), 422)["where"] == "body.text"
-    assert problem(client.post("/api/translate", json={"text": "a" * (1 << 20)}), 413)["where"] == "body"
+def test_long_input_is_rejected(client: httpx.Client, trace: dict[str, Any]) -> None:
+    assert error(client.post("/api/traces", json={"text": "a b " * 900}), 422)["location"] == "text"
+    assert error(client.post("/api/translate", json={"text": "a" * 8001}), 422)["location"] == "body.text"
+    assert error(client.post("/api/translate", json={"text": "a" * (1 << 20)}), 413)["location"] == "body"
 
-    def unannounced() -> Iterator[bytes]:
+    def without_content_length() -> Iterator[bytes]:
         for _ in range(64):
             yield b" " * (1 << 14)
 
-    assert client.post("/api/translate", content=unannounced()).status_code == 413
+    assert client.post("/api/translate", content=without_content_length()).status_code == 413
 
 
-def test_a_fault_harms_no_other_request(
-    client: httpx.Client, traced: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_an_internal_error_affects_no_other_request(
+    client: httpx.Client, trace: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("secret")
 
-    path = f"/api/traces/{traced['id']}/alternatives?row=0"
-    monkeypatch.setattr(Answers, "alternatives", broken)
-    answer = client.get(path)
-    problem(answer, 500)
-    assert "secret" not in answer.text
-    assert client.get(f"/api/traces/{traced['id']}/entropies").status_code == 200
+    path = f"/api/traces/{trace['id']}/alternatives?row=0"
+    monkeypatch.setattr(Handlers, "alternatives", broken)
+    response = client.get(path)
+    error(response, 500)
+    assert "secret" not in response.text
+    assert client.get(f"/api/traces/{trace['id']}/attention-entropy").status_code == 200
     monkeypatch.undo()
     assert client.get(path).status_code == 200
 
 
-def test_a_broken_model_is_told_and_harms_no_other(folders: dict[str, Path | None], tmp_path: Path) -> None:
-    whole = folders["translator"]
-    assert whole is not None
+def test_a_broken_model_is_reported_and_affects_no_other(directories: dict[str, Path | None], tmp_path: Path) -> None:
+    intact = directories["translator"]
+    assert intact is not None
     broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    (broken / "model.safetensors").write_bytes((whole / "model.safetensors").read_bytes()[:1000])
-    with serving(create({"broken": broken, "whole": whole})) as client:
-        assert "cannot read" in problem(client.post("/api/translate", json={"text": TEXT}), 500)["what"]
-        assert post(client, "/api/translate", text=TEXT, model="whole")["hypotheses"]
+    shutil.copytree(intact, broken)
+    (broken / "model.safetensors").write_bytes((intact / "model.safetensors").read_bytes()[:1000])
+    with serving(create_app({"broken": broken, "intact": intact})) as client:
+        assert "cannot read" in error(client.post("/api/translate", json={"text": TEXT}), 500)["message"]
+        assert post(client, "/api/translate", text=TEXT, model="intact")["hypotheses"]
 
 
-# Who may ask
+# Access
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1"]
 )
-def test_a_foreign_host_is_refused(client: httpx.Client, host: str) -> None:
-    assert problem(client.get("/api/models", headers={"host": host}), 421)["where"] == "Host"
-    assert problem(client.get("/", headers={"host": host}), 421)
+def test_a_foreign_host_is_rejected(client: httpx.Client, host: str) -> None:
+    assert error(client.get("/api/models", headers={"host": host}), 421)["location"] == "Host"
+    assert error(client.get("/", headers={"host": host}), 421)
 
 
-def test_another_origin_is_refused(client: httpx.Client) -> None:
+def test_another_origin_is_rejected(client: httpx.Client) -> None:
     body = {"text": TEXT}
     for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
-        assert problem(client.post("/api/translate", json=body, headers=headers), 403)["where"] == "Origin"
+        assert error(client.post("/api/translate", json=body, headers=headers), 403)["location"] == "Origin"
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert client.get("/", headers=link).status_code == 200
-    assert problem(client.get("/api/models", headers=link), 403)
+    assert error(client.get("/api/models", headers=link), 403)
     own = {"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
-    answer = client.post("/api/translate", json=body, headers=own)
-    assert answer.status_code == 200
-    assert "access-control-allow-origin" not in answer.headers
+    response = client.post("/api/translate", json=body, headers=own)
+    assert response.status_code == 200
+    assert "access-control-allow-origin" not in response.headers
     assert client.options("/api/translate", headers=own).status_code == 405
 
 
-def test_every_answer_is_hardened(client: httpx.Client) -> None:
-    for answer in (
+def test_every_response_has_the_security_headers(client: httpx.Client) -> None:
+    for response in (
         client.get("/api/models"), client.get("/nothing"), client.get("/"), client.get("/docs"),
         client.post("/api/translate", content="{"), client.get("/", headers={"host": "evil.example"}),
     ):  # fmt: skip
-        assert set(HEADERS) <= set(answer.headers)
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
-        assert "unsafe" not in answer.headers["content-security-policy"]
-        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert set(HEADERS) <= set(response.headers)
+        assert "default-src 'none'" in response.headers["content-security-policy"]
+        assert "unsafe" not in response.headers["content-security-policy"]
+        assert response.headers["x-content-type-options"] == "nosniff"
 
 
 # Pages
 
 
-def test_the_document_of_the_api_needs_nothing_from_elsewhere(client: httpx.Client) -> None:
+def test_the_api_docs_are_complete_and_self_contained(client: httpx.Client) -> None:
     page = client.get("/docs").text
     paths = get(client, "/openapi.json")["paths"]
     assert len(paths) >= 15
@@ -507,21 +511,23 @@ def test_the_document_of_the_api_needs_nothing_from_elsewhere(client: httpx.Clie
     assert not re.findall(r'(?:src|href)="(?!/|#)', page)
 
 
-def test_without_the_page_a_plain_one_says_what_is_missing(folders: dict[str, Path | None], tmp_path: Path) -> None:
-    with serving(create(folders, page=tmp_path)) as client:
-        answer = client.get("/")
-        assert answer.status_code == 200
-        assert "make setup" in answer.text
-        assert 'href="/docs"' in answer.text
+def test_without_the_built_page_a_message_says_how_to_build_it(
+    directories: dict[str, Path | None], tmp_path: Path
+) -> None:
+    with serving(create_app(directories, page_directory=tmp_path)) as client:
+        response = client.get("/")
+        assert response.status_code == 200
+        assert "make setup" in response.text
+        assert 'href="/docs"' in response.text
 
 
-def test_the_page_is_served_from_memory_and_nothing_beside_it(folders: dict[str, Path | None], tmp_path: Path) -> None:
+def test_only_the_files_of_the_page_are_served_from_memory(directories: dict[str, Path | None], tmp_path: Path) -> None:
     page = tmp_path / "page"
     (page / "assets").mkdir(parents=True)
     (page / "index.html").write_text("<h1>page</h1>")
     (page / "assets" / "page.js").write_text("1")
     (tmp_path / "secret.txt").write_text("secret")
-    app = create(folders, page=page)
+    app = create_app(directories, page_directory=page)
     shutil.rmtree(page)
     with serving(app) as client:
         assert client.get("/").text == "<h1>page</h1>"
@@ -534,14 +540,14 @@ def test_the_page_is_served_from_memory_and_nothing_beside_it(folders: dict[str,
             f"/{tmp_path}/secret.txt",
             "/%00",
         ):
-            problem(client.get(path), 404)
+            error(client.get(path), 404)
 
 
-# The API as documented
+# The OpenAPI document
 
-SOME = {
-    "model": "translator", "weight": "embedding.weight", "name": "logits", "stack": "both", "attention": "decoder.1.cross",
-    "place": "encoder.vectors", "lesson": "context",
+PATH_PARAMETERS = {
+    "model": "translator", "weight": "embedding.weight", "name": "encoder.vectors", "stack": "both",
+    "attention": "decoder.1.cross", "lesson": "context",
 }  # fmt: skip
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
@@ -551,21 +557,22 @@ CHECKS = [
 
 BODIES = {
     "/api/translate": {"text": TEXT}, "/api/generate": {"prompt": TEXT}, "/api/traces": {"text": TEXT},
-    "/api/senses": {"word": "dog", "sentences": TEXTS[:2]}, "/api/lessons/{lesson}": {"given": {"names": ["a", "b"]}},
+    "/api/contextual-embeddings": {"word": "dog", "sentences": TEXTS[:2]},
+    "/api/lessons/{lesson}": {"settings": {"names": ["a", "b"]}},
 }  # fmt: skip
 
 
-def test_every_answer_is_as_documented_whatever_is_asked(client: httpx.Client, traced: dict[str, Any]) -> None:
+def test_every_response_matches_the_openapi_document(client: httpx.Client, trace: dict[str, Any]) -> None:
     schema = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
     for found in schema.get_all_operations():
         assert isinstance(found, Ok)
         operation = found.ok()
-        known = {name: SOME.get(name, traced["id"]) for name in re.findall(r"{(\w+)}", operation.path)}
-        row = {"row": 0} if operation.path.endswith(("contributions", "alternatives")) else {}
-        sound = operation.Case(path_parameters=known, query=row, **_body(operation.path))
-        answer = sound.call()
-        sound.validate_response(answer, checks=CHECKS)
-        assert answer.status_code in (200, 201), answer.text
+        known = {name: PATH_PARAMETERS.get(name, trace["id"]) for name in re.findall(r"{(\w+)}", operation.path)}
+        row = {"row": 0} if operation.path.endswith(("logit-attribution", "alternatives")) else {}
+        valid = operation.Case(path_parameters=known, query=row, **_body(operation.path))
+        response = valid.call()
+        valid.validate_response(response, checks=CHECKS)
+        assert response.status_code in (200, 201), response.text
         strategies = [operation.as_strategy(mode) for mode in GenerationMode]
         strategies.append(operation.as_strategy(path_parameters=known))
 
@@ -583,63 +590,92 @@ def _body(path: str) -> dict[str, Any]:
     return {"body": BODIES[path], "media_type": "application/json"} if path in BODIES else {}
 
 
-# As a command
+# The build of the page
 
 
-def test_many_clients_lose_nothing_and_memory_stays_bounded(folders: dict[str, Path | None]) -> None:
+def test_every_code_excerpt_is_found_however_it_is_formatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(excerpt["line"] and "\n" not in excerpt["line"] for excerpt in code_excerpts.code_excerpts().values())
+    (tmp_path / "code.py").write_text("def f(x):\n    y = g(\n        'a', x,\n    )\n    return g(x)\n")
+    monkeypatch.setattr(code_excerpts, "SOURCE_DIRECTORY", tmp_path)
+    assert code_excerpts.find_statement("code.py", 'g("a",x)') == "y = g('a', x)"
+    assert code_excerpts.find_statement("code.py", "return g(x)") == "return g(x)"
+    with pytest.raises(ValueError, match="2 statements"):
+        code_excerpts.find_statement("code.py", "g(")
+
+
+def test_the_schemas_for_the_page_are_complete() -> None:
+    schemas = page_sources.schemas()
+    assert set(schemas["LessonResults"]["properties"]) == set(LESSONS)
+    assert {"EmbeddedData", "Trace", "TraceRequest", "ModelConfig"} <= set(schemas)
+    assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schemas))) <= set(schemas)
+
+
+# The command
+
+
+def test_under_load_no_request_is_lost_and_memory_stays_bounded(directories: dict[str, Path | None]) -> None:
     script = Path(__file__).parent.parent / "benchmarks" / "serve_load.py"
-    command = [sys.executable, str(script), "--clients", "12", "--seconds", "4", "--model", str(folders["translator"])]
+    command = [
+        sys.executable,
+        str(script),
+        "--clients",
+        "12",
+        "--seconds",
+        "4",
+        "--model",
+        str(directories["translator"]),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["lost"] == told["dropped"] == 0
-    assert told["answered"] > 20
-    assert told["MiB at most"] < told["MiB before"] + 100
+    data = json.loads(ran.stdout.splitlines()[-1])
+    assert data["lost"] == data["evicted"] == 0
+    assert data["completed"] > 20
+    assert data["mib_max"] < data["mib_before"] + 100
 
 
-def test_a_taken_port_gives_the_next_and_ctrl_c_ends_at_once() -> None:
-    with server.bound(0) as listener:
-        _start_and_end(listener.getsockname()[1])
+def test_a_port_in_use_is_skipped_and_ctrl_c_stops_at_once() -> None:
+    with server.bind(0) as listener:
+        _start_and_stop(listener.getsockname()[1])
 
 
-def _start_and_end(taken: int) -> None:
-    command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", str(taken)]
+def _start_and_stop(port: int) -> None:
+    command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == f"port {taken} is taken\n"
-        told = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert told and int(told[1]) > taken
-        assert httpx.get(f"{told[0]}/docs", timeout=60).status_code == 200
-        begun = time.monotonic()
+        assert process.stdout.readline() == f"port {port} is in use\n"
+        url = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
+        assert url and int(url[1]) > port
+        assert httpx.get(f"{url[0]}/docs", timeout=60).status_code == 200
+        started = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         assert process.stderr.read() == ""
 
 
-def test_a_folder_without_a_model_is_told_on_one_line(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_is_a_one_line_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--model", str(tmp_path)]
     failed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert failed.returncode == 1
-    assert failed.stderr == f"seq2see: {tmp_path} is no model directory: it has no config.toml\n"
+    assert failed.stderr == f"seq2see: {tmp_path} is not a model directory: it has no config.toml\n"
 
 
-def test_models_of_the_same_name_are_told_apart(folders: dict[str, Path | None]) -> None:
-    folder = folders["writer"]
-    assert folder is not None
-    assert server.named([folder, folder]) == {"writer": folder, "writer-2": folder}
-    assert server.named([]) == {"bundled": None}
+def test_models_with_the_same_name_are_numbered(directories: dict[str, Path | None]) -> None:
+    directory = directories["language-model"]
+    assert directory is not None
+    assert server.name_models([directory, directory]) == {"language-model": directory, "language-model-2": directory}
+    assert server.name_models([]) == {"bundled": None}
 
 
-def test_the_server_listens_on_this_machine_only() -> None:
-    with server.bound(0) as listener:
+def test_the_server_listens_on_localhost_only() -> None:
+    with server.bind(0) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
         with pytest.raises(OSError, match=r"refused|unreachable"), socket.socket() as other:
             other.connect((_own_address(), listener.getsockname()[1]))
 
 
 def _own_address() -> str:
-    """This machine's address in its network; where there is none, one of the loop that nobody listens on."""
+    """Returns this machine's network address, or a loopback address without a listener if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 1))  # sends nothing
@@ -648,7 +684,7 @@ def _own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def test_nothing_but_the_server_needs_its_libraries() -> None:
+def test_only_serve_imports_the_web_framework() -> None:
     code = Path(seq2see.__file__).parent
     libraries = re.compile(r"^\s*(?:import|from) (?:fastapi|starlette|uvicorn|pydantic)", re.MULTILINE)
     users = {path for path in code.rglob("*.py") if libraries.search(path.read_text(encoding="utf-8"))}

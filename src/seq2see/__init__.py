@@ -1,7 +1,7 @@
 """seq2see: train a Transformer on your own text, run it fast, and see every number it computed.
 
-What a notebook needs, in one import. Names load their modules when they are first used, so that importing seq2see does
-not import torch.
+Everything a notebook needs, in one import. Names import their modules on first use, so `import seq2see` does not import
+torch.
 """
 
 from importlib import import_module
@@ -18,56 +18,56 @@ if TYPE_CHECKING:
     from seq2see.directory import snapshots as snapshots
     from seq2see.exchange.huggingface import from_huggingface as from_huggingface
     from seq2see.inspect.alignment import word_alignment as word_alignment
-    from seq2see.inspect.attention_flow import ablations as ablations
-    from seq2see.inspect.attention_flow import entropies as entropies
-    from seq2see.inspect.attention_flow import rollout as rollout
-    from seq2see.inspect.comparison import changes as changes
+    from seq2see.inspect.attention_flow import attention_entropy as attention_entropy
+    from seq2see.inspect.attention_flow import attention_rollout as attention_rollout
+    from seq2see.inspect.attention_flow import head_ablation as head_ablation
+    from seq2see.inspect.comparison import compare as compare
     from seq2see.inspect.explain import Explanation as Explanation
-    from seq2see.inspect.explain import again as again
-    from seq2see.inspect.interventions import Where as Where
-    from seq2see.inspect.interventions import attending as attending
-    from seq2see.inspect.interventions import attending_uniformly as attending_uniformly
+    from seq2see.inspect.explain import rerun as rerun
+    from seq2see.inspect.interventions import Selection as Selection
+    from seq2see.inspect.interventions import ablate_head as ablate_head
+    from seq2see.inspect.interventions import force_attention as force_attention
     from seq2see.inspect.interventions import intervene as intervene
-    from seq2see.inspect.interventions import patching as patching
-    from seq2see.inspect.interventions import scaling as scaling
-    from seq2see.inspect.interventions import without as without
-    from seq2see.inspect.logit_attribution import contributions as contributions
+    from seq2see.inspect.interventions import patch as patch
+    from seq2see.inspect.interventions import scale as scale
+    from seq2see.inspect.interventions import uniform_attention as uniform_attention
+    from seq2see.inspect.logit_attribution import logit_attribution as logit_attribution
     from seq2see.inspect.logit_lens import alternatives as alternatives
-    from seq2see.inspect.logit_lens import lens as lens
-    from seq2see.inspect.token_similarity import senses as senses
-    from seq2see.inspect.token_similarity import similarities as similarities
+    from seq2see.inspect.logit_lens import logit_lens as logit_lens
+    from seq2see.inspect.token_similarity import contextual_embeddings as contextual_embeddings
+    from seq2see.inspect.token_similarity import token_similarity as token_similarity
     from seq2see.inspect.trace import Trace as Trace
     from seq2see.inspect.trace import trace as trace
     from seq2see.layout import Packed as Packed
     from seq2see.model.transformer import Transformer as Transformer
     from seq2see.presets import preset as preset
 
-_HOMES = {
-    "config": ["Config", "ModelConfig"],
-    "presets": ["preset"],
-    "decode.search": ["Hypothesis"],
+_EXPORTS = {
     "api": ["Model", "load"],
+    "config": ["Config", "ModelConfig"],
+    "decode.search": ["Hypothesis"],
     "directory": ["snapshots"],
-    "model.layout": ["Packed"],
-    "model.transformer": ["Transformer"],
-    "look.trace": ["Trace", "trace"],
-    "look.intervene": [
-        "Where", "attending", "attending_uniformly", "intervene", "patching", "scaling", "without",
-    ],
-    "look.explain": ["Explanation", "again"],
-    "look.alignment": ["word_alignment"],
-    "look.flow": ["ablations", "entropies", "rollout"],
-    "look.lens": ["alternatives", "lens"],
-    "look.contributions": ["contributions"],
-    "look.similarity": ["senses", "similarities"],
-    "look.changes": ["changes"],
     "exchange.huggingface": ["from_huggingface"],
+    "inspect.alignment": ["word_alignment"],
+    "inspect.attention_flow": ["attention_entropy", "attention_rollout", "head_ablation"],
+    "inspect.comparison": ["compare"],
+    "inspect.explain": ["Explanation", "rerun"],
+    "inspect.interventions": [
+        "Selection", "ablate_head", "force_attention", "intervene", "patch", "scale", "uniform_attention",
+    ],
+    "inspect.logit_attribution": ["logit_attribution"],
+    "inspect.logit_lens": ["alternatives", "logit_lens"],
+    "inspect.token_similarity": ["contextual_embeddings", "token_similarity"],
+    "inspect.trace": ["Trace", "trace"],
+    "layout": ["Packed"],
+    "model.transformer": ["Transformer"],
+    "presets": ["preset"],
 }  # fmt: skip
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = sorted(_HOME)
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'seq2see' has no attribute {name!r}")
-    return getattr(import_module(f"seq2see.{_HOME[name]}"), name)
+    return getattr(import_module(f"seq2see.{_MODULE_OF[name]}"), name)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from seq2see.decode.search import Search, SearchOptions
-from seq2see.directory import Compute, load_pipeline
+from seq2see.directory import Precision, load_pipeline
 from seq2see.inspect.explain import Explanation, explain
-from seq2see.inspect.interventions import Intervention, intervene, without
+from seq2see.inspect.interventions import Intervention, ablate_head, intervene
 from seq2see.pipeline import Pipeline
 
 
@@ -26,18 +26,18 @@ class Model(Pipeline):
         return explain(self, text, target=target, interventions=interventions, search=Search(**search))
 
     @contextmanager
-    def without(self, attention: str, head: int) -> Iterator[Self]:
-        """Yields this model with one head of an attention such as `decoder.3.cross` switched off; this model is unchanged."""
-        ablated = replace(self, network=copy(self.network))  # shares the weights
-        with intervene(ablated.network, without(attention, head)):
+    def ablate_head(self, attention: str, head: int) -> Iterator[Self]:
+        """Yields a copy of this model without one head of an attention such as `decoder.3.cross`; it shares the weights."""
+        ablated = replace(self, network=copy(self.network))
+        with intervene(ablated.network, ablate_head(attention, head)):
             yield ablated
 
 
 def load(
-    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Compute = "float32"
+    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Precision = "float32"
 ) -> Model:
     """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
 
-    The model is ready to decode in the given precision; int8 is for decoding on a CPU.
+    The network is optimised for decoding in the given precision; int8 is for decoding on a CPU.
     """
     return Model(**vars(load_pipeline(path, device, step=step, precision=precision)))

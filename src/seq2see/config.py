@@ -1,8 +1,8 @@
-"""What can be chosen about a model and its training, with its type, its default and a sentence of help.
+"""All options of a model and its training, with their types, defaults and help texts.
 
 A configuration is a frozen dataclass with one section per subject. It is read from TOML, from presets and from
-overrides such as `model.width=256`, always through the same checks: an unknown key, a wrong type or an impossible
-combination is one line that names the key, the value and the remedy. Nothing here imports torch.
+overrides such as `model.width=256`, always through the same checks: an unknown key, a wrong type or an invalid combination
+is a one-line error that names the key, the value and the remedy. Nothing here imports torch.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
-from seq2see.errors import UsageError, UserError, nearest
+from seq2see.errors import UsageError, UserError, did_you_mean
 
 T = TypeVar("T")
 
@@ -22,63 +22,71 @@ Positions = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "non
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
 Norm = Literal["layer", "rms"]
 Bias = Literal["everywhere", "attention", "feed-forward", "nowhere"]
-Tie = Literal["all", "target", "none"]
-Kind = Literal["bpe", "character", "word"]
-Normalise = Literal["none", "NFC"]
+TieEmbeddings = Literal["all", "target", "none"]
+TokenizerKind = Literal["bpe", "character", "word"]
+Normalization = Literal["none", "NFC"]
 Boundaries = Literal["blank-line", "file"]
 Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "constant"]
-Averaged = Literal["best", "last"]
+AverageSelection = Literal["best", "last"]
 Metric = Literal["bleu", "chrf", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
 
 
 def option(default: T, help: str) -> T:
-    """A field with its default and its sentence of help."""
+    """A dataclass field with a default and a help text."""
     return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The Transformer of the paper by default; each later idea is one option, and so is what came before."""
+    """By default the Transformer of the paper; later ideas and earlier recurrent models are options."""
 
     kind: ModelKind = option(
-        "transformer", "or what came before: rnn (2014, one state is all the decoder gets), rnn-attention (2015)"
+        "transformer", "Transformer, or a recurrent model: rnn (2014, without attention), rnn-attention (2015)."
     )
-    shape: Shape = option("encoder-decoder", "encoder-decoder translates, decoder writes on, encoder reads")
-    vocabulary: int = option(8000, "tokens the model writes, and reads too unless source_vocabulary is given")
-    source_vocabulary: int = option(
-        0, "tokens of the source side where it has a vocabulary of its own; 0: the same one"
+    shape: Shape = option("encoder-decoder", "Encoder-decoder (translation), decoder (language model) or encoder.")
+    vocab_size: int = option(8000, "Vocabulary size of the target, and of the source unless source_vocab_size is set.")
+    source_vocab_size: int = option(0, "Vocabulary size of the source; 0: same vocabulary as the target.")
+    width: int = option(512, "Width of the token vectors (d_model).")
+    heads: int = option(8, "Number of attention heads.")
+    key_value_heads: int = option(0, "Number of key and value heads (grouped-query attention); 0: same as heads.")
+    head_width: int = option(0, "Width of each head (d_k); 0: width / heads.")
+    encoder_layers: int = option(6, "Number of encoder layers.")
+    decoder_layers: int = option(6, "Number of decoder layers.")
+    feed_forward: int = option(2048, "Inner width of the feed-forward layers (d_ff).")
+    activation: Activation = option("relu", "Activation function of the feed-forward layers.")
+    norm: Norm = option("layer", "Layer norm or RMS norm.")
+    norm_first: bool = option(
+        False, "Normalise before each sub-layer (pre-norm) instead of after it (post-norm, the paper)."
     )
-    width: int = option(512, "numbers in the vector of one token (d_model)")
-    heads: int = option(8, "attention heads, each with its own queries, keys and values")
-    key_value_heads: int = option(
-        0, "heads that keys and values have, shared by groups of queries; 0: as many as heads"
+    norm_epsilon: float = option(1e-5, "Added to the variance for numerical stability.")
+    positions: Positions = option("sinusoidal", "Positional encoding; sinusoidal-halves stores sines, then cosines.")
+    rotary_base: float = option(10000.0, "Base of the rotary frequencies (theta).")
+    max_positions: int = option(1024, "Number of learned positions, and context window of a language model.")
+    segments: int = option(0, "Number of segment embeddings (BERT: 2); 0: none.")
+    embedding_norm: bool = option(False, "Normalise the sum of token and position embeddings (BERT).")
+    scale_embeddings: bool = option(True, "Multiply embeddings by √width, as in the paper.")
+    tie_embeddings: TieEmbeddings = option(
+        "all", "Share embeddings: all (source, target and output), target (target and output) or none."
     )
-    head_width: int = option(0, "numbers in one head's query (d_k); 0: width / heads")
-    encoder_layers: int = option(6, "blocks in the encoder stack")
-    decoder_layers: int = option(6, "blocks in the decoder stack")
-    feed_forward: int = option(2048, "width inside the feed-forward layer")
-    activation: Activation = option("relu", "what makes the feed-forward layer non-linear")
-    norm: Norm = option("layer", "layer norm, or its simpler root-mean-square form")
-    norm_first: bool = option(False, "norm before each sub-layer (later models) rather than after the sum (the paper)")
-    norm_epsilon: float = option(1e-5, "added to the variance before its square root")
-    positions: Positions = option("sinusoidal", "how the order of the words enters; -halves stores sines, then cosines")
-    rotary_base: float = option(10000.0, "slowest wavelength of rotary positions, in units of 2π")
-    longest: int = option(1024, "positions in a learned table, and the context window of a language model")
-    segments: int = option(0, "kinds of segment told apart by a learned vector (BERT: 2); 0: none")
-    embedding_norm: bool = option(False, "norm on the sum of embedding and position (BERT)")
-    scale_embeddings: bool = option(True, "multiply embeddings by √width, as the paper does")
-    tie: Tie = option("all", "one table for source, target and output; or for target and output; or none shared")
-    output_bias: bool = option(False, "add a learned number to each logit (Marian)")
-    bias: Bias = option("everywhere", "which linear maps add a bias; norms shift only with everywhere")
-    dropout: float = option(0.1, "share of each sub-layer's output and of the embedded input dropped in training")
-    attention_dropout: float = option(0.0, "share of the attention weights dropped in training")
-    activation_dropout: float = option(0.0, "share of the feed-forward layer's inner values dropped in training")
+    output_bias: bool = option(False, "Add a bias to the logits (Marian).")
+    bias: Bias = option("everywhere", "Which linear layers have a bias; norms have one only with everywhere.")
+    dropout: float = option(0.1, "Dropout of embeddings and of sub-layer outputs.")
+    attention_dropout: float = option(0.0, "Dropout of attention weights.")
+    activation_dropout: float = option(0.0, "Dropout inside the feed-forward layers.")
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "heads", "encoder_layers", "decoder_layers", "feed_forward", "longest"):
+        for name in (
+            "vocab_size",
+            "width",
+            "heads",
+            "encoder_layers",
+            "decoder_layers",
+            "feed_forward",
+            "max_positions",
+        ):
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("source_vocabulary", "key_value_heads", "head_width", "segments"):
+        for name in ("source_vocab_size", "key_value_heads", "head_width", "segments"):
             self._require(getattr(self, name) >= 0, name, "must not be negative")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
@@ -88,53 +96,55 @@ class ModelConfig:
             self._check_recurrent()
         if not self.head_width:
             step = math.lcm(self.heads, 2)  # sinusoids come in pairs
-            down, up = self.width // step * step, -(-self.width // step) * step
-            choice = " or ".join(str(width) for width in (down, up) if width)
+            smaller, larger = self.width // step * step, -(-self.width // step) * step
+            choice = " or ".join(str(width) for width in (smaller, larger) if width)
             self._require(
                 self.width % self.heads == 0,
                 "width",
-                f"cannot be divided among model.heads = {self.heads}; take width {choice}, or set model.head_width",
+                f"is not divisible by model.heads = {self.heads}: use width {choice}, or set model.head_width",
             )
-        groups = self.key_value_heads or self.heads
-        self._require(self.heads % groups == 0, "key_value_heads", f"must divide model.heads = {self.heads}")
+        divides = self.heads % self.actual_key_value_heads == 0
+        self._require(divides, "key_value_heads", f"must divide model.heads = {self.heads}")
         if self.kind == "transformer" and self.positions in ("sinusoidal", "sinusoidal-halves"):
             self._require(self.width % 2 == 0, "width", f"must be even for {self.positions} positions")
         if self.positions == "rotary":
             self._require(
-                self.width_of_head % 2 == 0, "head_width" if self.head_width else "width",
-                f"gives heads of width {self.width_of_head}, which must be even for rotary positions",
+                self.actual_head_width % 2 == 0, "head_width" if self.head_width else "width",
+                f"gives head width {self.actual_head_width}, which must be even for rotary positions",
             )  # fmt: skip
-        own_source = self.source_vocabulary not in (0, self.vocabulary)
+        separate_source = self.source_vocab_size not in (0, self.vocab_size)
         self._require(
-            not (own_source and self.tie == "all"), "source_vocabulary",
-            f'differs from model.vocabulary = {self.vocabulary}, so one table cannot serve both: set model.tie to "target"',
+            not (separate_source and self.tie_embeddings == "all"), "source_vocab_size",
+            f"differs from model.vocab_size = {self.vocab_size}, so they cannot share embeddings: "
+            'set model.tie_embeddings to "target"',
         )  # fmt: skip
         self._require(
-            not own_source or self.shape == "encoder-decoder", "source_vocabulary",
-            f'is only for an encoder-decoder; model.shape is "{self.shape}": set model.vocabulary',
+            not separate_source or self.shape == "encoder-decoder", "source_vocab_size",
+            f'requires an encoder-decoder, but model.shape is "{self.shape}": set model.vocab_size',
         )  # fmt: skip
 
     def _check_recurrent(self) -> None:
-        of_kind = f'where model.kind is "{self.kind}"'
-        self._require(self.shape == "encoder-decoder", "shape", f"must be encoder-decoder {of_kind}")
-        self._require(self.heads == 1, "heads", f"must be 1 {of_kind}: its attention, if any, has one head")
+        for_kind = f'for model.kind = "{self.kind}"'
+        self._require(self.shape == "encoder-decoder", "shape", f"must be encoder-decoder {for_kind}")
+        self._require(self.heads == 1, "heads", f"must be 1 {for_kind}: its attention, if any, has one head")
         if self.kind == "rnn":
             self._require(
                 self.encoder_layers == self.decoder_layers, "encoder_layers",
-                f"must be model.decoder_layers = {self.decoder_layers} {of_kind}: each layer hands its state to its like",
+                f"must equal model.decoder_layers = {self.decoder_layers} {for_kind}: "
+                "each encoder layer passes its state to the same decoder layer",
             )  # fmt: skip
         else:
-            self._require(self.width % 2 == 0, "width", f"must be even {of_kind}: each direction has half of it")
+            self._require(self.width % 2 == 0, "width", f"must be even {for_kind}: each direction has half the width")
         defaults = {f.name: f.default for f in fields(self)}
-        for name in _OF_TRANSFORMERS:
+        for name in _TRANSFORMER_OPTIONS:
             self._require(
                 getattr(self, name) == defaults[name], name,
-                f'is an option of Transformers, and model.kind is "{self.kind}": leave it out',
+                f'applies only to Transformers, but model.kind is "{self.kind}": remove it',
             )  # fmt: skip
 
-    def _require(self, holds: bool, name: str, complaint: str) -> None:
+    def _require(self, holds: bool, name: str, requirement: str) -> None:
         if not holds:
-            raise UserError(f"model.{name} = {getattr(self, name)} {complaint}")
+            raise UserError(f"model.{name} = {getattr(self, name)} {requirement}")
 
     @property
     def has_encoder(self) -> bool:
@@ -146,18 +156,17 @@ class ModelConfig:
 
     @property
     def cross_layers(self) -> int:
-        """Layers of the decoder that look at the source."""
+        """Number of decoder layers with cross-attention."""
         if self.shape != "encoder-decoder" or self.kind == "rnn":
             return 0
         return 1 if self.kind == "rnn-attention" else self.decoder_layers
 
     @property
-    def width_of_head(self) -> int:
+    def actual_head_width(self) -> int:
         return self.head_width or self.width // self.heads
 
     @property
-    def groups(self) -> int:
-        """Heads that keys and values have."""
+    def actual_key_value_heads(self) -> int:
         return self.key_value_heads or self.heads
 
     @property
@@ -169,7 +178,7 @@ class ModelConfig:
         return self.bias in ("everywhere", "feed-forward")
 
 
-_OF_TRANSFORMERS = (
+_TRANSFORMER_OPTIONS = (
     "key_value_heads", "head_width", "feed_forward", "activation", "norm", "norm_first", "norm_epsilon", "positions",
     "rotary_base", "segments", "embedding_norm", "bias", "attention_dropout", "activation_dropout",
 )  # fmt: skip
@@ -177,98 +186,100 @@ _OF_TRANSFORMERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The files that a run reads. Paths are as they were given."""
+    """Input files. Paths are stored as given."""
 
-    src: tuple[str, ...] = option((), "source sentences, one a line")
-    tgt: tuple[str, ...] = option((), "their translations, line by line")
-    pairs: tuple[str, ...] = option((), "instead: .tsv, .jsonl, .tmx or .po")
-    columns: str = option("", "columns of a TSV: numbers from 1, or names in its first line")
-    fields: str = option("", "fields of JSON lines")
-    languages: str = option("", "languages of a TMX, or the endings of the files in a directory")
-    text: tuple[str, ...] = option((), "plain text, for a language model")
-    boundaries: Boundaries = option("blank-line", "where documents of plain text end")
-    valid_src: tuple[str, ...] = option((), "the validation set; without one, pairs are held out of the training set")
-    valid_tgt: tuple[str, ...] = option((), "its translations")
-    valid_pairs: tuple[str, ...] = option((), "instead: a file of pairs")
-    valid_text: tuple[str, ...] = option((), "the validation text")
+    src: tuple[str, ...] = option((), "Source sentences, one per line.")
+    tgt: tuple[str, ...] = option((), "Target sentences, one per line.")
+    pairs: tuple[str, ...] = option((), "Sentence pairs instead of src and tgt: .tsv, .jsonl, .tmx or .po files.")
+    columns: str = option("", "Columns of a TSV file: numbers from 1, or names from its header.")
+    fields: str = option("", "Fields of JSON lines.")
+    languages: str = option("", "Languages of a TMX file, or file extensions in a directory.")
+    text: tuple[str, ...] = option((), "Plain text for a language model.")
+    boundaries: Boundaries = option("blank-line", "What separates documents in plain text.")
+    valid_src: tuple[str, ...] = option((), "Validation source sentences; by default, held out of the training set.")
+    valid_tgt: tuple[str, ...] = option((), "Validation target sentences.")
+    valid_pairs: tuple[str, ...] = option((), "Validation sentence pairs instead of valid_src and valid_tgt.")
+    valid_text: tuple[str, ...] = option((), "Validation text.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """How text becomes tokens."""
+    """Tokenisation."""
 
-    tokenizer: Kind = option("bpe", "byte-level BPE; or one token a character, or one a word, for teaching")
-    vocabulary: int = option(0, "tokens at most; 0: chosen by the size of the corpus")
-    shared: bool = option(True, "one vocabulary for source and target")
-    normalise: Normalise = option("NFC", "canonical composition before tokenizing, in training and in use; or none")
-    dropout: float = option(0.0, "BPE-dropout: share of merges left out, drawn anew each epoch")
-    documents: bool = option(False, "a language model's attention stops where a document does")
+    tokenizer: TokenizerKind = option("bpe", "Byte-level BPE; or one token per character or per word, for teaching.")
+    vocab_size: int = option(0, "Maximum vocabulary size; 0: depends on the corpus size.")
+    shared_vocab: bool = option(True, "Share one vocabulary between source and target.")
+    normalize: Normalization = option("NFC", "Unicode normalisation before tokenisation, in training and inference.")
+    bpe_dropout: float = option(0.0, "Probability of skipping a merge in training (BPE-dropout).")
+    documents: bool = option(False, "Keep the attention of a language model within documents.")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"text.dropout = {self.dropout} must be at least 0 and less than 1")
+        if not 0 <= self.bpe_dropout < 1:
+            raise UserError(f"text.bpe_dropout = {self.bpe_dropout} must be at least 0 and less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How a model is trained. The defaults are the paper's, but for what the size of the corpus decides."""
+    """How a model is trained. The defaults are the paper's, except for those that depend on the size of the corpus."""
 
-    steps: int = option(0, "stop after so many steps; 0: no such limit")
-    epochs: float = option(0.0, "stop after so many rounds through the corpus; 0: no such limit")
-    minutes: float = option(0.0, "stop after so much time; 0: no such limit")
-    tokens: int = option(4096, "target tokens in a step, over all processes and micro-batches")
-    accumulate: int = option(
-        1, "micro-batches that a step is cut into; processes share them; 0: as few as fit in memory"
+    steps: int = option(0, "Maximum number of training steps; 0: no limit.")
+    epochs: float = option(0.0, "Maximum number of passes over the corpus; 0: no limit.")
+    minutes: float = option(0.0, "Maximum training time in minutes; 0: no limit.")
+    batch_tokens: int = option(4096, "Target tokens per step, over all processes and micro-batches.")
+    gradient_accumulation: int = option(
+        1, "Micro-batches per step, divided among the processes; 0: as few as fit in memory."
     )
-    schedule: Schedule = option("inverse-sqrt", "how the learning rate goes on after the warm-up")
-    lr: float = option(1e-3, "the highest learning rate; for the paper's schedule, a factor")
-    warmup: int = option(1000, "steps in which the learning rate rises")
-    beta1: float = option(0.9, "Adam's memory of the gradient")
-    beta2: float = option(0.98, "Adam's memory of its square")
-    epsilon: float = option(1e-9, "added to Adam's denominator")
-    weight_decay: float = option(0.0, "share of each weight matrix that decays per unit of learning rate")
-    clip: float = option(1.0, "longest gradient; a longer one is scaled down; 0: any")
-    label_smoothing: float = option(0.1, "share of the target's probability spread over all tokens")
-    r_drop: float = option(0.0, "weight of the divergence between two dropped-out passes (R-Drop); 0: one pass")
-    ema: float = option(0.0, "decay of a running mean of the weights, which is then what is scored; 0: none")
-    average: int = option(5, "checkpoints whose weights are averaged in the end; 1: none")
-    average_of: Averaged = option("best", "the best checkpoints on the validation set, or the last")
-    validate_every: int = option(0, "steps between validations; 0: about an epoch")
-    validate_on: int = option(500, "sentences that are translated at each validation, at most; all at the end")
-    metric: Metric = option("bleu", "what counts on the validation set; a language model has only loss")
-    patience: int = option(0, "stop after so many validations without a better score; 0: never")
-    save_minutes: float = option(5.0, "minutes between checkpoints; one is also written at each validation")
-    save_every: int = option(0, "steps between checkpoints, if minutes are not what counts")
-    tensorboard: bool = option(False, "also write event files for TensorBoard (needs seq2see[tensorboard])")
-    snapshots: bool = option(True, "keep small copies of the weights at steps 1, 2, 4, … to replay the training")
-    precision: Precision = option("auto", "auto is bf16 on a GPU, and float32 on a CPU below width 512")
-    compile: bool = option(True, "compile the step, on CUDA")
-    shard: bool = option(False, "shard the model over the processes (FSDP) rather than copy it (DDP)")
-    seed: int = option(1, "where all random numbers come from")
+    schedule: Schedule = option("inverse-sqrt", "Learning-rate schedule after the warm-up.")
+    lr: float = option(1e-3, "Peak learning rate; for the paper's schedule, a factor.")
+    warmup_steps: int = option(1000, "Steps over which the learning rate rises to its peak.")
+    beta1: float = option(0.9, "Adam's decay rate for the mean of the gradient.")
+    beta2: float = option(0.98, "Adam's decay rate for the mean of the squared gradient.")
+    epsilon: float = option(1e-9, "Added to Adam's denominator.")
+    weight_decay: float = option(0.0, "Decoupled weight decay (AdamW); applies to matrices only, not biases or norms.")
+    max_grad_norm: float = option(1.0, "Gradient norm above which gradients are clipped; 0: no clipping.")
+    label_smoothing: float = option(0.1, "Share of the target's probability spread over all tokens.")
+    r_drop: float = option(0.0, "Weight of the divergence between two dropout passes (R-Drop); 0: one pass.")
+    ema_decay: float = option(0.0, "Decay of the exponential moving average of the weights, used for scoring; 0: none.")
+    average_checkpoints: int = option(5, "Number of checkpoints averaged at the end; 1: no averaging.")
+    average_selection: AverageSelection = option(
+        "best", "Average the best checkpoints on the validation set, or the last."
+    )
+    validate_every: int = option(0, "Steps between validations; 0: about one epoch.")
+    validation_sentences: int = option(500, "Maximum number of sentences translated per validation; all at the end.")
+    metric: Metric = option("bleu", "Validation metric that selects the best checkpoint; language models use the loss.")
+    patience: int = option(0, "Stop after this many validations without improvement; 0: never.")
+    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints; each validation also writes one.")
+    checkpoint_steps: int = option(0, "Steps between checkpoints; overrides checkpoint_minutes; 0: off.")
+    tensorboard: bool = option(False, "Also write TensorBoard event files (needs seq2see[tensorboard]).")
+    snapshots: bool = option(True, "Keep small copies of the weights at steps 1, 2, 4, … to replay the training.")
+    precision: Precision = option("auto", "Auto: bf16 on a GPU; on a CPU, float32 below width 512.")
+    compile: bool = option(True, "Compile the training step with torch.compile (CUDA only).")
+    fsdp: bool = option(False, "Shard the model across processes (FSDP) instead of replicating it (DDP).")
+    seed: int = option(1, "Random seed.")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "epochs", "minutes", "weight_decay", "clip", "r_drop", "validate_every",
-                     "patience", "save_every", "accumulate"):  # fmt: skip
+        for name in ("steps", "epochs", "minutes", "weight_decay", "max_grad_norm", "r_drop", "validate_every",
+                     "patience", "checkpoint_steps", "gradient_accumulation"):  # fmt: skip
             self._require(getattr(self, name) >= 0, name, "must not be negative")
-        for name in ("tokens", "average", "warmup", "validate_on"):
+        for name in ("batch_tokens", "average_checkpoints", "warmup_steps", "validation_sentences"):
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("lr", "epsilon", "save_minutes"):
+        for name in ("lr", "epsilon", "checkpoint_minutes"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")
-        for name in ("beta1", "beta2", "label_smoothing", "ema"):
+        for name in ("beta1", "beta2", "label_smoothing", "ema_decay"):
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
 
-    def _require(self, holds: bool, name: str, complaint: str) -> None:
+    def _require(self, holds: bool, name: str, requirement: str) -> None:
         if not holds:
-            raise UserError(f"train.{name} = {getattr(self, name)} {complaint}")
+            raise UserError(f"train.{name} = {getattr(self, name)} {requirement}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that a run or a model directory states in its config.toml."""
+    """The contents of a config.toml: all options of a run or a model directory."""
 
     FORMAT: ClassVar[int] = 1
 
-    format: int = option(FORMAT, "version of this file's format")
+    format: int = option(FORMAT, "File format version.")
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
     model: ModelConfig = ModelConfig()
@@ -277,7 +288,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.format != self.FORMAT:
             raise UserError(
-                f"format = {self.format}, but this seq2see reads format {self.FORMAT}: use the seq2see that wrote the file"
+                f"format = {self.format}, but this version of seq2see reads format {self.FORMAT}: "
+                "use the version that wrote the file"
             )
 
     @classmethod
@@ -300,97 +312,99 @@ class Config:
         return build(cls, table)
 
     def to_toml(self) -> str:
-        """The file, every key with its help as a comment, so that it explains itself."""
+        """Renders the file, with the help text of every key as a comment."""
         return "\n".join(_toml_lines(self, "")) + "\n"
 
     def override(self, assignments: Iterable[str]) -> Self:
-        """A copy with settings such as `model.width=256` changed, all at once, so that their order does not matter."""
+        """Returns a copy with settings such as `model.width=256`, applied together, so that their order does not matter."""
         table: dict[str, Any] = {}
         for assignment in assignments:
             key, equals, text = assignment.partition("=")
             if not equals:
-                raise UsageError(f'"{assignment}" is no setting: write KEY=VALUE, such as model.width=256')
+                raise UsageError(f'"{assignment}" is not a setting: write KEY=VALUE, such as model.width=256')
             *sections, last = key.strip().split(".")
-            place = table
+            values = table
             for section in sections:
-                place = place.setdefault(section, {})
-                if not isinstance(place, dict):
-                    raise UsageError(f'"{assignment}" sets a key inside "{section}", which is a value')
-            place[last] = _parse_value(text.strip())
+                values = values.setdefault(section, {})
+                if not isinstance(values, dict):
+                    raise UsageError(f'"{assignment}" sets a key of "{section}", which is not a section')
+            values[last] = _parse_value(text.strip())
         try:
             return build(type(self), table, base=self)
         except UserError as error:
             raise UsageError(str(error)) from error
 
 
-def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, where: str = "") -> T:
-    """A dataclass from a table of plain values, checked; what the table leaves out comes from `base` or the defaults."""
+def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, prefix: str = "") -> T:
+    """Builds a dataclass from a table of checked values; missing keys come from `base` or from the defaults."""
     hints = get_type_hints(cls)
     known = {f.name: hints[f.name] for f in fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in known:
-            raise UserError(f'unknown key "{where}{key}": {nearest(key, known)}')
+            raise UserError(f'unknown key "{prefix}{key}": {did_you_mean(key, known)}')
         if is_dataclass(known[key]):
             if not isinstance(value, Mapping):
-                raise UserError(f'"{where}{key}" is a section, so it takes keys of its own, not {_show(value)}')
+                raise UserError(f'"{prefix}{key}" is a section: set its keys, not {_to_toml(value)}')
             inner = getattr(base, key) if base is not None else None
-            values[key] = build(known[key], value, base=inner, where=f"{where}{key}.")
+            values[key] = build(known[key], value, base=inner, prefix=f"{prefix}{key}.")
         else:
-            values[key] = _checked(known[key], value, where + key)
+            values[key] = _check_type(known[key], value, prefix + key)
     return cls(**values) if base is None else replace(base, **values)  # type: ignore[type-var]
 
 
-def _checked(kind: Any, value: Any, key: str) -> Any:
+def _check_type(kind: Any, value: Any, key: str) -> Any:
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise UserError(f"{key} = {_show(value)} is not a choice: {nearest(str(value), get_args(kind))}")
+            raise UserError(
+                f"{key} = {_to_toml(value)} is not a valid choice: {did_you_mean(str(value), get_args(kind))}"
+            )
         return value
     if kind is float and type(value) is int:
         return float(value)
     if get_origin(kind) is tuple:
-        values = value if isinstance(value, list) else [value]  # one file needs no brackets
-        return tuple(_checked(get_args(kind)[0], each, key) for each in values)
+        values = value if isinstance(value, list) else [value]  # a single file needs no brackets
+        return tuple(_check_type(get_args(kind)[0], item, key) for item in values)
     if type(value) is not kind:
-        raise UserError(f"{key} = {_show(value)} must be {_KINDS[kind]}")
+        raise UserError(f"{key} = {_to_toml(value)} must be {_TYPE_NAMES[kind]}")
     return value
 
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value, or, so that nobody has to quote twice in a shell, the bare text."""
+    """Parses a TOML value, or else takes the bare text, so that strings need no second pair of quotes in a shell."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _toml_lines(section: Any, where: str) -> Iterator[str]:
-    if where:
+def _toml_lines(section: Any, path: str) -> Iterator[str]:
+    if path:
         yield ""
-        yield f"[{where}]"
+        yield f"[{path}]"
     subsections = []
     for f in fields(section):
         value = getattr(section, f.name)
         if is_dataclass(value):
             subsections.append((f.name, value))
         else:
-            yield f"{f.name} = {_show(value)}".ljust(34) + f"  # {f.metadata['help']}"
+            yield f"{f.name} = {_to_toml(value)}".ljust(34) + f"  # {f.metadata['help']}"
     for name, value in subsections:
-        yield from _toml_lines(value, f"{where}.{name}" if where else name)
+        yield from _toml_lines(value, f"{path}.{name}" if path else name)
 
 
-def _show(value: Any) -> str:
-    """A value as TOML writes it."""
+def _to_toml(value: Any) -> str:
+    """Formats a value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = "".join(_ESCAPES.get(c) or (c if c.isprintable() else f"\\U{ord(c):08x}") for c in value)
         return f'"{escaped}"'
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_show, value))}]"
+        return f"[{', '.join(map(_to_toml, value))}]"
     return str(value)
 
 

@@ -1,7 +1,7 @@
-"""`make demo`: from nothing to a translator that one can look into, in about two minutes on two cores.
+"""`make demo`: trains and inspects a small translation model in about two minutes on two CPU cores.
 
-Makes the built-in English–Hindi corpus, trains on it, scores the model on sentences it has never seen, translates the
-lecture notes' sentences, and shows where the decoder looked.
+Generates the built-in English–Hindi corpus, trains on it, scores the model on unseen sentences, translates a few examples,
+and shows the attention of the decoder.
 """
 
 import argparse
@@ -16,44 +16,44 @@ from rich.table import Table
 
 from seq2see.api import Model, load
 from seq2see.config import DataConfig
-from seq2see.course.grammar import Pair, sample, write
+from seq2see.course.grammar import Pair, generate_corpus, write_corpus
 from seq2see.errors import UserError
 from seq2see.evaluate.translation import exact_match
 from seq2see.inspect import plots
 from seq2see.inspect.attention_tables import attention_table
 from seq2see.inspect.terminal import draw_attention, summary
 from seq2see.train.run import train
-from seq2see.train.validation import scored
+from seq2see.train.validation import score_translations
 
-NOTES = [
+EXAMPLE_SENTENCES = [
     "How are you?", "Congratulations", "Thank you", "We are friends", "I am good", "I like eating ice-cream",
     "Nithish killed the lion.", "The lion killed Nithish.",
 ]  # fmt: skip
 SETTINGS = [
-    "text.tokenizer=word", "text.vocabulary=4000", "text.shared=false", "model.encoder_layers=2",
+    "text.tokenizer=word", "text.vocab_size=4000", "text.shared_vocab=false", "model.encoder_layers=2",
     "model.decoder_layers=2", "model.heads=8", "model.feed_forward=512", "model.norm_first=true", "model.dropout=0",
-    "train.tokens=600", "train.schedule=cosine", "train.lr=3e-3", "train.warmup=200", "train.beta2=0.95",
+    "train.batch_tokens=600", "train.schedule=cosine", "train.lr=3e-3", "train.warmup_steps=200", "train.beta2=0.95",
     "train.weight_decay=0.3", "train.label_smoothing=0.05", "train.steps=0", "train.patience=0",
-    "train.validate_every=1500", "train.validate_on=200", "train.average=1", "train.metric=loss",
+    "train.validate_every=1500", "train.validation_sentences=200", "train.average_checkpoints=1", "train.metric=loss",
 ]  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--minutes", type=float, default=2.0, help="of training")
+    parser.add_argument("--minutes", type=float, default=2.0, help="training time")
     options = parser.parse_args()
     console = Console(highlight=False)
     torch.manual_seed(1)
 
-    began = time.perf_counter()
-    corpus = sample()
+    start = time.perf_counter()
+    corpus = generate_corpus()
     data = options.out.with_name(f"{options.out.name}-data")
-    for folder in (data, options.out):  # what an earlier demo left
+    for folder in (data, options.out):  # left by an earlier demo
         shutil.rmtree(folder, ignore_errors=True)
-    write(corpus, data)
+    write_corpus(corpus, data)
     console.print(
-        f"{data}: {len(corpus.train):,} sentence pairs from the built-in grammar, {time.perf_counter() - began:.0f} s"
+        f"{data}: {len(corpus.train):,} sentence pairs from the built-in grammar in {time.perf_counter() - start:.0f} s"
     )
     files = DataConfig(
         src=(f"{data}/train.en",),
@@ -64,59 +64,57 @@ def main() -> None:
     train(files, options.out, preset="tiny", settings=[*SETTINGS, f"train.minutes={options.minutes}"])
     model = load(options.out)
 
-    console.print("\n[bold]Sentences it has never seen[/]")
-    table = Table("", "sentences", "exact", "BLEU", "chrF++", box=None, pad_edge=False)
+    console.print("\n[bold]Scores on unseen sentences[/]")
+    table = Table("", "sentences", "exact match", "BLEU", "chrF++", box=None, pad_edge=False)
     for name, pairs in (
         ("new combinations of known words", corpus.test),
         ("longer than any in training", corpus.longer),
     ):
-        scores = judged(model, pairs)
-        points = (f"{scores[key]:.1f}" for key in ("bleu", "chrf"))
-        table.add_row(name, f"{len(pairs):,}", f"{scores['exact']:.1f}%", *points)
+        scores = evaluate(model, pairs)
+        metrics = (f"{scores[key]:.1f}" for key in ("bleu", "chrf"))
+        table.add_row(name, f"{len(pairs):,}", f"{scores['exact_match']:.1f}%", *metrics)
     console.print(table)
 
-    console.print("\n[bold]The lecture notes' sentences[/]")
-    for english, made in zip(NOTES, model.translate(NOTES), strict=True):
-        console.print(f"  {english:26} {made}")
+    console.print("\n[bold]Example translations[/]")
+    for english, hindi in zip(EXAMPLE_SENTENCES, model.translate(EXAMPLE_SENTENCES), strict=True):
+        console.print(f"  {english:26} {hindi}")
 
     _show_attention(model, "I like eating ice-cream", options.out / "attention.png", console)
-    console.print(f"\n{time.perf_counter() - began:.0f} s in all. Next:")
+    console.print(f"\n{time.perf_counter() - start:.0f} s in total. Next:")
     grid = Table.grid(padding=(0, 2))
-    for command, what in (
-        (f'seq2see translate --model {options.out} "Who are you?"', "your own sentences"),
-        (f'seq2see explain --model {options.out} "How are you?"', "why it said so"),
-        (f"seq2see explore --model {options.out}", "every number, in the browser"),
-        (f"seq2see runs {options.out}", "how the training went"),
-        (f"less {options.out}/README.md", "the model's card"),
+    for command, purpose in (
+        (f'seq2see translate --model {options.out} "Who are you?"', "translate your own sentences"),
+        (f'seq2see explain --model {options.out} "How are you?"', "explain a translation"),
+        (f"seq2see explore --model {options.out}", "explore every number in the browser"),
+        (f"seq2see runs {options.out}", "show the training curves"),
+        (f"less {options.out}/README.md", "read the model card"),
     ):
-        grid.add_row(f"  {command}", f"[dim]{what}[/]")
+        grid.add_row(f"  {command}", f"[dim]{purpose}[/]")
     console.print(grid)
 
 
-def judged(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:
-    """The share that is exactly one of the right translations, in percent; BLEU and chrF++ against the first."""
-    made = model.translate([pair.source for pair in pairs])
-    exact = exact_match(made, [pair.references for pair in pairs])
-    points = scored(made, [[pair.target] for pair in pairs], plain=0.0)
-    rounded = {"exact": 100 * exact, "bleu": points.bleu or 0.0, "chrf": points.chrf or 0.0}
+def evaluate(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:
+    """Returns exact match against all references in percent, and BLEU and chrF++ against the first reference."""
+    translations = model.translate([pair.source for pair in pairs])
+    exact = exact_match(translations, [pair.references for pair in pairs])
+    scores = score_translations(translations, [[pair.target] for pair in pairs], loss=0.0)
+    rounded = {"exact_match": 100 * exact, "bleu": scores.bleu or 0.0, "chrf": scores.chrf or 0.0}
     return {"sentences": len(pairs), **{name: round(value, 1) for name, value in rounded.items()}}
 
 
 def _show_attention(model: Model, text: str, picture: Path, console: Console) -> None:
-    """Where the decoder looked: cross-attention of its last layer, the mean of its heads."""
-    e = model.explain(text)
+    """Draws the cross-attention of the decoder's last layer, averaged over its heads."""
+    explanation = model.explain(text)
     layer = f"decoder.{model.config.model.decoder_layers - 1}"
-    table = attention_table(e, f"{layer}.cross")
-    console.print(
-        "\n[bold]Where the decoder looked[/] when it was about to write each word (its last layer, mean of its heads)"
-    )
+    table = attention_table(explanation, f"{layer}.cross")
+    console.print("\n[bold]Decoder attention[/] to the source for each predicted token (last layer, mean over heads)")
     console.print(draw_attention(table, console.width))
     console.print()
-    steps = f"The numbers behind it ({len(e.trace.names())} steps of the whole pass have a name)"
-    console.print(summary(e.trace, f"{layer}.cross.*", steps))
+    title = f"The tensors behind it (the trace has {len(explanation.trace.names())} named steps)"
+    console.print(summary(explanation.trace, f"{layer}.cross.*", title))
     try:
         plots.draw_attention(table, picture, f"{text}: {table.title}")
-        console.print(f"The same as a picture: {picture}")
+        console.print(f"Attention plot: {picture}")
     except UserError as error:
         console.print(f"[dim]{error}[/]")
 

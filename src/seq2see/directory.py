@@ -17,24 +17,24 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.decode.int8 import quantised
-from seq2see.decode.optimize import ready
-from seq2see.decode.text import Chat
+from seq2see.decode.chat import ChatTemplate
+from seq2see.decode.int8 import quantize_int8
+from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.errors import UserError
-from seq2see.files import written_whole
+from seq2see.files import atomic_write
 from seq2see.model.network import Network
-from seq2see.model.registry import kind_of
+from seq2see.model.registry import model_class
 from seq2see.pipeline import Pipeline
-from seq2see.precision import bf16_works
-from seq2see.quantize import expand
+from seq2see.precision import bf16_supported
+from seq2see.quantize import dequantize
 from seq2see.text.tokenizer import Tokenizer
 
-Compute = Literal["float32", "bf16", "int8"]
+Precision = Literal["float32", "bf16", "int8"]
 BUNDLED = Path(__file__).parent / "bundled"
 
 
 def load_pipeline(
-    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Compute = "float32"
+    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Precision = "float32"
 ) -> Pipeline:
     """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
 
@@ -47,28 +47,28 @@ def load_pipeline(
     tokenizers = load_tokenizers(folder)
     file = folder / "model.safetensors" if step is None else _existing_snapshot(folder, step)
     try:
-        network = kind_of(config.model).from_weights(config.model, expand(load_file(file, device=device)))
+        network = model_class(config.model).from_weights(config.model, dequantize(load_file(file, device=device)))
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"cannot read {file}: {reason}; is the training finished?") from error
+        raise UserError(f"cannot read {file}: {reason}; has training finished?") from error
     scores = folder / "scores.json"
     return Pipeline(
-        config, _in_precision(precision, network.eval()), tokenizers,
-        json.loads(scores.read_text()) if scores.is_file() else {}, Chat.load(folder / "chat.toml"),
+        config, _prepare_for_decoding(network.eval(), precision), tokenizers,
+        json.loads(scores.read_text()) if scores.is_file() else {}, ChatTemplate.load(folder / "chat.toml"),
     )  # fmt: skip
 
 
-def _in_precision(precision: Compute, network: Network) -> Network:
+def _prepare_for_decoding(network: Network, precision: Precision) -> Network:
     if precision == "int8":
-        return quantised(network)
+        return quantize_int8(network)
     if precision == "float32":
-        return ready(network)
-    if not network.embedding.weight.is_cuda and not bf16_works():
+        return optimize_for_decoding(network)
+    if not network.embedding.weight.is_cuda and not bf16_supported():
         raise UserError(
-            "this CPU does not compute in bf16 (or reports that it can and fails; then setting "
-            'ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in the environment may help): use precision "int8", which is faster still'
+            'this CPU does not support bf16: use precision "int8", which is faster; if the CPU reports AMX but fails to run '
+            "it, set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in the environment"
         )
-    return ready(network.to(torch.bfloat16))
+    return optimize_for_decoding(network.to(torch.bfloat16))
 
 
 def snapshots(path: Path | str | None = None) -> list[int]:
@@ -92,7 +92,7 @@ def _existing_snapshot(folder: Path, step: int) -> Path:
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], dtype: torch.dtype | None = torch.float32) -> None:
     """Saves weights in the given dtype, or each in its own if dtype is None."""
-    with written_whole(path) as part:
+    with atomic_write(path) as part:
         # Not save_file: on a full disk it raises its own error instead of the system's OSError.
         part.write_bytes(save({name: w.detach().to("cpu", dtype).contiguous() for name, w in weights.items()}))
 
@@ -111,5 +111,5 @@ def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def save_config(folder: Path, config: Config) -> None:
-    with written_whole(folder / "config.toml") as part:
+    with atomic_write(folder / "config.toml") as part:
         part.write_text(config.to_toml(), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The one exception that is meant for a person.
+"""Exceptions meant for the user.
 
-Anything a user can put right (a wrong option, a broken file, a full disk) is raised as a `UserError`; the command line
-prints its single line and exits. Every other exception is a fault of ours and keeps its traceback.
+Anything the user can fix (a wrong option, a broken file, a full disk) is raised as a `UserError`; the command line prints
+its message and exits. Any other exception is a bug and keeps its traceback.
 """
 
 from collections.abc import Iterable
@@ -9,19 +9,19 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """One line: what is wrong, where, and what to do about it."""
+    """One line: what is wrong, where, and how to fix it."""
 
     exit_code = 1
 
 
 class UsageError(UserError):
-    """The command was called in a way that cannot be meant."""
+    """Invalid command-line usage."""
 
     exit_code = 2
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of an error message that names the known word nearest to a wrong one, or else lists them all."""
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Returns the end of an error message: the closest known word, or a list of all of them."""
     known = list(known)
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Writing files so that no reader ever meets half of one."""
+"""Atomic file writes: a reader never sees a partially written file."""
 
 import os
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 @contextmanager
-def written_whole(path: Path | str) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; on leaving the block it is synced and takes the name of `path`.
+def atomic_write(path: Path | str) -> Iterator[Path]:
+    """Yields a temporary path next to `path`; on exit it is synced and renamed to `path`.
 
-    If the block fails, nothing is left behind and what stood at `path` before still stands.
+    If the block raises, the temporary file is removed and `path` is unchanged.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,9 +26,9 @@ def written_whole(path: Path | str) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the rename itself outlast a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Makes the rename survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

@@ -1,10 +1,10 @@
-"""Where each sequence lies in a batch.
+"""Packed batches: where each sequence lies.
 
 The model never sees padding: the vectors of all tokens of a batch lie end to end in one [T, width] tensor, and a
-`Layout` says where each sequence starts. Every layer but attention is then a plain map of rows, and attention from one
-sequence to another only takes two layouts instead of one.
+`Layout` says where each sequence starts. Every layer except attention then works row by row, and attention from one
+sequence to another only needs two layouts.
 
-Shapes: T tokens in the batch, S sequences, L tokens in the longest of them.
+Shapes: T tokens in the batch, S sequences, L tokens in the longest sequence.
 """
 
 from collections.abc import Sequence
@@ -17,28 +17,37 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """The lengths of the sequences of one batch, in the forms that the layers ask for."""
+    """The sequence lengths of one batch, in the forms the layers need."""
 
-    starts: Tensor  # [S + 1] int32: where each sequence starts; the last entry is T
-    positions: Tensor  # [T] the place of each token in its own sequence, from 0
-    slots: Tensor  # [T] the place of each token in a padded [S · L] table
-    real: Tensor  # [S, L] true where that padded table holds a token
-    longest: int  # L; may be rounded up, so that compiled code meets few different ones
-    numbers: Tensor | None = None  # [S] which sentence of the caller's each one is; without it, they are in order
+    starts: Tensor  # [S + 1] int32: start of each sequence; the last entry is T
+    positions: Tensor  # [T] position of each token in its own sequence, from 0
+    padded_index: Tensor  # [T] index of each token in a padded [S · L] table
+    mask: Tensor  # [S, L] true where the padded table holds a token
+    max_length: int  # L; may be rounded up to limit recompilation
+    sequence_ids: Tensor | None = None  # [S] the caller's index of each sequence; None: 0, 1, 2, …
+    # The longest length of this batch where max_length is a bound for all batches: a CPU scalar, which compiled code passes
+    # on to a kernel without depending on it.
+    longest: Tensor | None = None
 
     @classmethod
-    def of(cls, lengths: Sequence[int] | Tensor, longest: int = 0) -> Self:
-        """The layout of sequences of these lengths. An empty sequence is allowed where nothing attends to it."""
+    def from_lengths(cls, lengths: Sequence[int] | Tensor, max_length: int = 0) -> Self:
+        """Lays out sequences of these lengths. Empty sequences are allowed if nothing attends to them."""
         lengths = torch.as_tensor(lengths, dtype=torch.int64)
-        longest = max(longest, int(lengths.max()) if len(lengths) else 0)
+        return cls.static(lengths, int(lengths.sum()), max(max_length, int(lengths.max()) if len(lengths) else 0))
+
+    @classmethod
+    def static(cls, lengths: Tensor, total: int, max_length: int, longest: Tensor | None = None) -> Self:
+        """Lays out `total` tokens, none of whose sequences is longer than max_length, without a device sync."""
         starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        sequences = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)  # [T]
-        positions = torch.arange(len(sequences), device=lengths.device) - starts[sequences]
+        indices = torch.arange(len(lengths), device=lengths.device)
+        sequences = indices.repeat_interleave(lengths, output_size=total)  # [T]
+        positions = torch.arange(total, device=lengths.device) - starts[sequences]
         return cls(
             starts=starts.int(),
             positions=positions,
-            slots=sequences * longest + positions,
-            real=torch.arange(longest, device=lengths.device) < lengths[:, None],
+            padded_index=sequences * max_length + positions,
+            mask=torch.arange(max_length, device=lengths.device) < lengths[:, None],
+            max_length=max_length,
             longest=longest,
         )
 
@@ -50,14 +59,14 @@ class Layout:
         return self.starts.diff()  # [S]
 
     @property
-    def sentences(self) -> Tensor:
-        """The caller's number of each sequence, [S]."""
-        return torch.arange(len(self), device=self.starts.device) if self.numbers is None else self.numbers
+    def resolved_sequence_ids(self) -> Tensor:
+        """The caller's index of each sequence, [S]."""
+        return torch.arange(len(self), device=self.starts.device) if self.sequence_ids is None else self.sequence_ids
 
     @property
-    def is_even(self) -> bool:
-        """All sequences are of the same length, so that packed and padded are the same memory."""
-        return len(self.positions) == len(self) * self.longest
+    def is_uniform(self) -> bool:
+        """Whether all sequences have length L, so that packed and padded tensors share one memory layout."""
+        return len(self.positions) == len(self) * self.max_length
 
     def slice(self, sequence: int) -> slice:
         """The rows of one sequence."""
@@ -67,25 +76,25 @@ class Layout:
         moved: dict[str, Any] = {
             f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)[:4]
         }
-        numbers = None if self.numbers is None else self.numbers.to(device, non_blocking=non_blocking)
-        return type(self)(**moved, longest=self.longest, numbers=numbers)
+        ids = None if self.sequence_ids is None else self.sequence_ids.to(device, non_blocking=non_blocking)
+        return type(self)(**moved, max_length=self.max_length, sequence_ids=ids, longest=self.longest)
 
     def pad(self, x: Tensor) -> Tensor:
-        """[T, ...] → [S, L, ...], with zeros where there is no token."""
-        if self.is_even:
-            return x.unflatten(0, (len(self), self.longest))
-        table = x.new_zeros(len(self) * self.longest, *x.shape[1:])
-        return table.index_copy_(0, self.slots, x).unflatten(0, (len(self), self.longest))
+        """[T, ...] → [S, L, ...], zero-padded."""
+        if self.is_uniform:
+            return x.unflatten(0, (len(self), self.max_length))
+        table = x.new_zeros(len(self) * self.max_length, *x.shape[1:])
+        return table.index_copy_(0, self.padded_index, x).unflatten(0, (len(self), self.max_length))
 
     def unpad(self, x: Tensor) -> Tensor:
         """[S, L, ...] → [T, ...]: the inverse of `pad`."""
-        if self.is_even:
+        if self.is_uniform:
             return x.flatten(0, 1)
-        return _TakeOnce.apply(x.flatten(0, 1), self.slots)
+        return _SelectUniqueRows.apply(x.flatten(0, 1), self.padded_index)
 
 
-class _TakeOnce(torch.autograd.Function):
-    """x[rows] for rows that differ: its gradient is then a copy, where index_select's own must add one row at a time."""
+class _SelectUniqueRows(torch.autograd.Function):
+    """x[rows] for distinct rows: the gradient is then a copy, whereas index_select's gradient must accumulate."""
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor) -> Tensor:
@@ -105,15 +114,15 @@ class _TakeOnce(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Packed:
-    """Token ids end to end, with their layout: what the model takes in."""
+    """Token ids end to end with their layout: the input of a model."""
 
     tokens: Tensor  # [T] int64
     layout: Layout
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Self:
+    def from_sequences(cls, sequences: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Self:
         tokens = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
-        return cls(tokens, Layout.of([len(sequence) for sequence in sequences])).to(device)
+        return cls(tokens, Layout.from_lengths([len(sequence) for sequence in sequences])).to(device)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         return type(self)(self.tokens.to(device, non_blocking=non_blocking), self.layout.to(device, non_blocking))

@@ -1,4 +1,4 @@
-"""Which numbers to compute with: the one rule for dtypes."""
+"""The single rule for compute dtypes."""
 
 import subprocess
 import sys
@@ -10,31 +10,33 @@ import torch
 
 from seq2see.config import Config
 
-WIDE = 512  # from this width on, bf16 is faster than float32 on a CPU that has instructions for it
+MIN_BF16_WIDTH = 512  # from this width on, bf16 is faster than float32 on CPUs with bf16 instructions
 
 
 @dataclass(frozen=True)
-class ComputeIn:
+class ComputePrecision:
     device: torch.device
     dtype: torch.dtype
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Weights stay float32; matrix products are computed in bf16 where that is chosen."""
+        """Keeps weights in float32 and, where bf16 is chosen, computes matrix products in bf16."""
         return torch.autocast(self.device.type, torch.bfloat16) if self.dtype is torch.bfloat16 else nullcontext()
 
 
-def precision_of(config: Config, device: torch.device) -> ComputeIn:
-    wanted = config.train.precision
-    if wanted == "auto":
-        half = device.type == "cuda" or (device.type == "cpu" and config.model.width >= WIDE and bf16_works())
-        return ComputeIn(device, torch.bfloat16 if half else torch.float32)
-    return ComputeIn(device, torch.bfloat16 if wanted == "bf16" else torch.float32)
+def compute_precision(config: Config, device: torch.device) -> ComputePrecision:
+    precision = config.train.precision
+    if precision == "auto":
+        wide_on_cpu = device.type == "cpu" and config.model.width >= MIN_BF16_WIDTH
+        use_bf16 = device.type == "cuda" or (wide_on_cpu and bf16_supported())
+    else:
+        use_bf16 = precision == "bf16"
+    return ComputePrecision(device, torch.bfloat16 if use_bf16 else torch.float32)
 
 
 @cache
-def bf16_works() -> bool:
-    """Whether this CPU really computes in bf16: some virtual machines announce instructions that kill who uses them."""
+def bf16_supported() -> bool:
+    """Tries bf16 on this CPU in a subprocess: some virtual machines advertise instructions that crash the process."""
     if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
-    trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
-    return subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode == 0
+    script = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0

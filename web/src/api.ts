@@ -1,134 +1,33 @@
-// The one place that knows where data come from: the server's endpoints, or what is embedded in a file that `seq2see explain`
-// wrote. Tensors come when they are asked for, a slice at a time, as bare float32, and are kept while their trace is in use.
+// The data source of the page: the server's endpoints, or the data embedded in a file that `seq2see explain` wrote. The types are
+// generated from the server's own. Tensors are fetched on demand, a slice at a time, as float32, and cached.
 import { embedded } from "./embedded";
-import type { LessonCard, Told, Values } from "./lessons";
+import type {
+  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, ModelInfo, ModelList, Trace,
+  TraceRequest, TranslateRequest, Translation, Vocabulary, WeightInfo, WeightList,
+} from "./generated/api"; // prettier-ignore
 
-export interface ModelConfig {
-  kind: "transformer" | "rnn" | "rnn-attention";
-  shape: "encoder-decoder" | "decoder" | "encoder";
-  width: number;
-  heads: number;
-  key_value_heads: number;
-  head_width: number;
-  encoder_layers: number;
-  decoder_layers: number;
-  feed_forward: number;
-  activation: string;
-  norm: "layer" | "rms";
-  norm_first: boolean;
-  norm_epsilon: number;
-  positions: string;
-  segments: number;
-  embedding_norm: boolean;
-  scale_embeddings: boolean;
-  tie: "all" | "target" | "none";
-  output_bias: boolean;
-  vocabulary: number;
-}
+export type * from "./generated/api";
 
-export interface ModelCard {
-  name: string;
-  kind: "translator" | "language model" | "encoder";
-  parameters: number;
-  vocabulary: { source: number; target: number; shared: boolean; kind: string };
-  snapshots: number[];
-  config: { model: ModelConfig };
-}
+export type InterventionRequest = NonNullable<TraceRequest["interventions"]>[number];
 
-export interface Token {
-  id: number;
-  text: string;
-}
-
-export interface Written extends Token {
-  logprob: number | null;
-}
-
-export interface Hypothesis {
-  text: string;
-  score: number;
-  finished: boolean;
-  tokens: Written[];
-}
-
-export interface Named {
-  name: string;
-  shape: number[];
-  axes: string[];
-  formula: string;
-}
-
-export interface Manifest {
-  id: string;
-  model: string;
-  text: string;
-  output: string;
-  sources: Token[];
-  reads: Token[];
-  writes: Written[];
-  first: number;
-  finished: boolean | null;
-  spans: { text: string; row: number }[]; // the output, cut where its tokens meet but inside no grapheme
+/** A trace, with the n-best list if a beam search produced it. */
+export interface Explanation extends Trace {
   hypotheses?: Hypothesis[];
-  changes: Change[]; // by interventions
-  held: Change[]; // the same while the output is held fixed
-  tensors: Named[];
 }
 
-/** A token before beside a token after an intervention; null where the other has one more. */
-export interface Change {
-  before: string | null;
-  after: string | null;
-  p_before: number | null;
-  p_after: number | null;
-  p_kept: number | null; // of the token before, as the model is now, while both have read the same
-}
-
-export interface History {
-  steps: { step: number; loss: number }[];
-  validations: { step: number; loss: number; bleu: number | null }[];
-}
-
-/** A learned tensor, where it acts, and which of its rows the notes call W_Q, b_K, γ … */
-export interface Learned {
-  name: string;
-  shape: number[];
-  place: string;
-  symbols: { symbol: string; start: number; stop: number }[];
-}
-
-export interface Part {
-  place: string;
-  head: number | null;
-  logit: number;
-}
-
-export interface Contributions {
-  row: number;
-  token: string;
-  logit: number;
-  parts: Part[];
-}
-
-export interface Vocabularies {
-  source: string[];
-  target: string[];
-  banned: number[]; // ids that no search ever writes
-}
-
-/** What the model is asked to do with a text. */
-export interface Question {
+/** What to explain, and how to decode. */
+export interface ExplainOptions {
   model: string;
   text: string;
-  search: string;
+  search: string; // greedy, beam or sample
   beam: number;
   temperature: number;
   topK: number;
   topP: number;
   seed: number;
-  step?: number; // of the training; else the finished model
-  target?: string; // an output that is given
-  interventions?: Record<string, unknown>[];
+  step?: number; // of a training snapshot; default: the final weights
+  target?: string; // default: the model's own output
+  interventions?: InterventionRequest[];
 }
 
 export class Tensor {
@@ -149,55 +48,55 @@ export class Tensor {
   }
 }
 
-export class Problem extends Error {
+export class ApiError extends Error {
   constructor(
-    what: string,
-    readonly remedy: string,
-    readonly where = "",
+    message: string,
+    readonly hint: string,
+    readonly location = "",
   ) {
-    super(what);
+    super(message);
   }
 }
 
 /** Where the page gets its data from. */
 export interface Source {
-  live: boolean; // new questions can be asked
-  text?: string; // else: the only one that there is
+  live: boolean; // whether there is a model behind it
+  text?: string; // otherwise: the only text
   note?: string; // on how it was computed
-  models(): Promise<ModelCard[]>;
-  explain(question: Question, signal: AbortSignal): Promise<Manifest>;
-  stream(question: Question, signal: AbortSignal): AsyncIterable<string>;
+  models(): Promise<ModelInfo[]>;
+  explain(options: ExplainOptions, signal: AbortSignal): Promise<Explanation>;
+  stream(options: ExplainOptions, signal: AbortSignal): AsyncIterable<string>;
   tensor(trace: string, name: string, index: string): Promise<Tensor>;
   weight(model: string, name: string, index: string): Promise<Tensor>;
-  learned(model: string): Promise<Learned[]>;
-  tokens(model: string): Promise<Vocabularies>;
-  contributions(trace: string, row: number): Promise<Contributions>;
-  entropies(trace: string): Promise<Record<string, number[]>>;
+  weightInfos(model: string): Promise<WeightInfo[]>;
+  vocabulary(model: string): Promise<Vocabulary>;
+  logitAttribution(trace: string, row: number): Promise<LogitAttribution>;
+  attentionEntropy(trace: string): Promise<AttentionEntropy>;
   history(model: string): Promise<History>;
-  lessons(): Promise<LessonCard[]>;
-  lesson(name: string, model: string, given: Values, signal: AbortSignal): Promise<Told>;
+  lessons(): Promise<LessonInfo[]>;
+  lesson(name: string, model: string, settings: LessonRequest["settings"], signal: AbortSignal): Promise<LessonResult>;
 }
 
-/** Who wants to know that the server no longer keeps a trace: it keeps the last few, and none over its own end. */
-export const onLost = new Set<() => void>();
+/** Called when the server has evicted a trace, or was restarted. */
+export const onTraceEvicted = new Set<() => void>();
 
-async function answer(path: string, init: RequestInit = {}): Promise<Response> {
+async function request(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
     response = await fetch(path, init);
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
-    throw new Problem("the server does not answer", 'is "seq2see explore" still running in its terminal?');
+    throw new ApiError("the server does not respond", 'is "seq2see explore" still running?');
   }
   if (response.ok) return response;
-  const body: unknown = await response.json().catch(() => null);
-  const { what, where, remedy } = (body ?? {}) as { what?: string; where?: string; remedy?: string };
-  if (response.status === 404 && where === "id") onLost.forEach((listener) => listener());
-  const isForPrograms = /(^|\s)\/(api|docs)\b/.test(remedy ?? ""); // it names an address of the API
-  throw new Problem(what ?? `the server answered ${response.status}`, isForPrograms ? "" : (remedy ?? ""), where);
+  const body = ((await response.json().catch(() => null)) ?? {}) as Partial<ErrorResponse>;
+  const { message = `the server responded with status ${response.status}`, location, hint = "" } = body;
+  if (response.status === 404 && location === "id") onTraceEvicted.forEach((listener) => listener());
+  const isForPrograms = /(^|\s)\/(api|docs)\b/.test(hint); // it names an endpoint
+  throw new ApiError(message, isForPrograms ? "" : hint, location);
 }
 
-const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await answer(path, init)).json() as Promise<T>;
+const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await request(path, init)).json() as Promise<T>;
 
 const post = (body: unknown, signal: AbortSignal): RequestInit => ({
   method: "POST",
@@ -206,36 +105,39 @@ const post = (body: unknown, signal: AbortSignal): RequestInit => ({
   signal,
 });
 
-async function floats(path: string): Promise<Tensor> {
-  const response = await answer(path);
+async function fetchTensor(path: string): Promise<Tensor> {
+  const response = await request(path);
   const shape = response.headers.get("x-shape") ?? "";
   return new Tensor(shape ? shape.split(",").map(Number) : [], new Float32Array(await response.arrayBuffer()));
 }
 
 const part = encodeURIComponent;
-const sliced = (index: string): string => (index ? `?index=${part(index)}` : "");
+const indexQuery = (index: string): string => (index ? `?index=${part(index)}` : "");
 
-function options(question: Question): Record<string, unknown> {
-  if (question.search === "beam") return { beam: question.beam };
-  if (question.search !== "sample") return {};
-  const { temperature, topK: top_k, topP: top_p, seed } = question;
+function searchOptions(options: ExplainOptions): Partial<TraceRequest> {
+  if (options.search === "beam") return { beam: options.beam };
+  if (options.search !== "sample") return {};
+  const { temperature, topK: top_k, topP: top_p, seed } = options;
   return { temperature, top_k, top_p, seed };
 }
 
 export const http: Source = {
   live: true,
-  models: async () => (await json<{ models: ModelCard[] }>("api/models")).models,
-  async explain(question, signal) {
-    const { model, text, beam, step, target, interventions } = question;
-    const manifest = json<Manifest>("api/traces", post({ model, text, step, target, interventions, ...options(question) }, signal));
-    if (question.search !== "beam" || interventions || step !== undefined) return manifest;
-    const best = json<{ hypotheses: Hypothesis[] }>("api/translate", post({ model, text, beam, nbest: beam }, signal));
-    // A language model has no translations, and so no n best to show.
-    return { ...(await manifest), hypotheses: await best.then((found) => found.hypotheses, () => []) };
+  models: async () => (await json<ModelList>("api/models")).models,
+  async explain(options, signal) {
+    const { model, text, beam, step = null, target = null, interventions = [] } = options;
+    const body: TraceRequest = { model, text, step, target, interventions, ...searchOptions(options) };
+    const trace = json<Trace>("api/traces", post(body, signal));
+    if (options.search !== "beam" || interventions.length || step !== null) return trace;
+    const nbest: TranslateRequest = { model, text, beam, nbest: beam };
+    const translation = json<Translation>("api/translate", post(nbest, signal));
+    // Fails for a language model, which has no n-best list.
+    return { ...(await trace), hypotheses: await translation.then(({ hypotheses }) => hypotheses, () => []) };
   },
-  async *stream(question, signal) {
-    const sampled = question.search === "sample" ? options(question) : { temperature: 0 };
-    const response = await answer("api/generate", post({ model: question.model, prompt: question.text, ...sampled }, signal));
+  async *stream(options, signal) {
+    const sampling = options.search === "sample" ? searchOptions(options) : { temperature: 0 };
+    const body: GenerateRequest = { model: options.model, prompt: options.text, ...sampling };
+    const response = await request("api/generate", post(body, signal));
     const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (let next = await reader.read(); !next.done; next = await reader.read()) {
@@ -247,56 +149,58 @@ export const http: Source = {
       }
     }
   },
-  tensor: (trace, name, index) => floats(`api/traces/${part(trace)}/tensors/${part(name)}${sliced(index)}`),
-  weight: (model, name, index) => floats(`api/models/${part(model)}/weights/${part(name)}${sliced(index)}`),
-  learned: async (model) => (await json<{ weights: Learned[] }>(`api/models/${part(model)}/weights`)).weights,
-  tokens: (model) => json(`api/models/${part(model)}/tokens`),
-  contributions: (trace, row) => json(`api/traces/${part(trace)}/contributions?row=${row}`),
-  entropies: async (trace) =>
-    (await json<{ entropies: Record<string, number[]> }>(`api/traces/${part(trace)}/entropies`)).entropies,
+  tensor: (trace, name, index) => fetchTensor(`api/traces/${part(trace)}/tensors/${part(name)}${indexQuery(index)}`),
+  weight: (model, name, index) => fetchTensor(`api/models/${part(model)}/weights/${part(name)}${indexQuery(index)}`),
+  weightInfos: async (model) => (await json<WeightList>(`api/models/${part(model)}/weights`)).weights,
+  vocabulary: (model) => json(`api/models/${part(model)}/vocabulary`),
+  logitAttribution: (trace, row) => json(`api/traces/${part(trace)}/logit-attribution?row=${row}`),
+  attentionEntropy: (trace) => json(`api/traces/${part(trace)}/attention-entropy`),
   history: (model) => json(`api/models/${part(model)}/history`),
-  lessons: async () => (await json<{ lessons: LessonCard[] }>("api/lessons")).lessons,
-  lesson: (name, model, given, signal) => json(`api/lessons/${part(name)}`, post({ model, given }, signal)),
+  lessons: async () => (await json<LessonList>("api/lessons")).lessons,
+  lesson: (name, model, settings, signal) => {
+    const body: LessonRequest = { model, ...(settings ? { settings } : {}) };
+    return json(`api/lessons/${part(name)}`, post(body, signal));
+  },
 };
 
 export const source: Source = embedded() ?? http;
 
-const MOST_KEPT = 64 << 20; // bytes
-const kept = new Map<string, { promise: Promise<Tensor>; size: number }>();
+const MAX_CACHED = 64 << 20; // bytes
+const cache = new Map<string, { promise: Promise<Tensor>; size: number }>();
 
-function remembered(key: string, load: () => Promise<Tensor>): Promise<Tensor> {
-  const known = kept.get(key);
+function cached(key: string, load: () => Promise<Tensor>): Promise<Tensor> {
+  const known = cache.get(key);
   if (known) {
-    kept.delete(key); // and to the end: what was used last stays longest
-    kept.set(key, known);
+    cache.delete(key); // reinserted at the end: the least recently used come first
+    cache.set(key, known);
     return known.promise;
   }
   const entry = { promise: load(), size: 0 };
-  kept.set(key, entry);
+  cache.set(key, entry);
   entry.promise.then(
     (tensor) => {
       entry.size = tensor.data.byteLength;
-      let total = [...kept.values()].reduce((sum, { size }) => sum + size, 0);
-      for (const [old, { size }] of kept) {
-        if (total <= MOST_KEPT) break;
-        if (old !== key) kept.delete(old);
+      let total = [...cache.values()].reduce((sum, { size }) => sum + size, 0);
+      for (const [old, { size }] of cache) {
+        if (total <= MAX_CACHED) break;
+        if (old !== key) cache.delete(old);
         total -= size;
       }
     },
-    () => kept.delete(key),
+    () => cache.delete(key),
   );
   return entry.promise;
 }
 
-/** A quantity of a trace, whole or sliced as `index` says: "2,:,0:5". */
+/** A tensor of a trace, whole or a slice such as "2,:,0:5". */
 export const tensor = (trace: string, name: string, index = ""): Promise<Tensor> =>
-  remembered(`${trace} ${name} ${index}`, () => source.tensor(trace, name, index));
+  cached(`${trace} ${name} ${index}`, () => source.tensor(trace, name, index));
 
-/** Learned numbers of a model, by their name in its state. */
+/** A weight of a model, by its name in the state dict. */
 export const weight = (model: string, name: string, index = ""): Promise<Tensor> =>
-  remembered(`${model} weight ${name} ${index}`, () => source.weight(model, name, index));
+  cached(`${model} weight ${name} ${index}`, () => source.weight(model, name, index));
 
-/** What a model has once and for all, asked for once. */
+/** Requests what never changes only once per model. */
 function once<T>(load: (model: string) => Promise<T>): (model: string) => Promise<T> {
   const known = new Map<string, Promise<T>>();
   return (model) => {
@@ -310,5 +214,5 @@ function once<T>(load: (model: string) => Promise<T>): (model: string) => Promis
   };
 }
 
-export const tokensOf = once((model) => source.tokens(model));
-export const learnedOf = once((model) => source.learned(model));
+export const vocabularyOf = once((model) => source.vocabulary(model));
+export const weightInfosOf = once((model) => source.weightInfos(model));

@@ -1,18 +1,18 @@
-// Small things that every view needs: a promise as loading | value | error, the theme, the size of an element.
+// Hooks shared by all views: asynchronous values, the theme, the width of an element, the font.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { DARK, LIGHT, type Palette } from "./colour";
+import { DARK, LIGHT, type Palette } from "./color";
 
-export type Loading<T> = { state: "loading"; last?: T } | { state: "ready"; value: T } | { state: "failed"; error: Error; last?: T };
+export type AsyncState<T> = { state: "loading"; last?: T } | { state: "ready"; value: T } | { state: "failed"; error: Error; last?: T };
 
-/** Runs `load` whenever a dependency changes; answers that come too late are dropped, the last good one is kept meanwhile. */
-export function useLoaded<T>(load: ((signal: AbortSignal) => Promise<T>) | null, dependencies: unknown[]): Loading<T> {
-  const [result, setResult] = useState<Loading<T>>({ state: "loading" });
+/** Runs `load` whenever a dependency changes. Outdated results are dropped; the last value stays available while loading. */
+export function useAsync<T>(load: ((signal: AbortSignal) => Promise<T>) | null, dependencies: unknown[]): AsyncState<T> {
+  const [result, setResult] = useState<AsyncState<T>>({ state: "loading" });
   const last = useRef<T | undefined>(undefined);
   useEffect(() => {
     if (!load) return;
     const abort = new AbortController();
-    const kept = last.current === undefined ? {} : { last: last.current };
-    setResult({ state: "loading", ...kept });
+    const previous = last.current === undefined ? {} : { last: last.current };
+    setResult({ state: "loading", ...previous });
     load(abort.signal).then(
       (value) => {
         if (abort.signal.aborted) return;
@@ -20,7 +20,7 @@ export function useLoaded<T>(load: ((signal: AbortSignal) => Promise<T>) | null,
         setResult({ state: "ready", value });
       },
       (error: unknown) => {
-        if (!abort.signal.aborted) setResult({ state: "failed", error: error as Error, ...kept });
+        if (!abort.signal.aborted) setResult({ state: "failed", error: error as Error, ...previous });
       },
     );
     return () => abort.abort();
@@ -28,25 +28,25 @@ export function useLoaded<T>(load: ((signal: AbortSignal) => Promise<T>) | null,
   return result;
 }
 
-/** What is there: the value, or the last one while the next is on its way. */
-export function present<T>(loading: Loading<T>): T | undefined {
-  return loading.state === "ready" ? loading.value : loading.last;
+/** The value, or the previous one while the next is loading. */
+export function latestValue<T>(result: AsyncState<T>): T | undefined {
+  return result.state === "ready" ? result.value : result.last;
 }
 
 export type Theme = "system" | "light" | "dark";
-const KEY = "seq2see theme";
+const STORAGE_KEY = "seq2see theme";
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
-function remembered(): Theme {
+function loadTheme(): Theme {
   try {
-    const theme = localStorage.getItem(KEY);
+    const theme = localStorage.getItem(STORAGE_KEY);
     return theme === "light" || theme === "dark" ? theme : "system";
   } catch {
-    return "system"; // a file opened from disk may keep nothing
+    return "system"; // storage may be blocked for a file opened from disk
   }
 }
 
-let theme: Theme = remembered();
+let theme: Theme = loadTheme();
 const themeListeners = new Set<() => void>();
 const isDark = (): boolean => theme === "dark" || (theme === "system" && prefersDark.matches);
 
@@ -60,9 +60,9 @@ prefersDark.addEventListener("change", applyTheme);
 export function toggleTheme(): void {
   theme = isDark() ? "light" : "dark";
   try {
-    localStorage.setItem(KEY, theme);
+    localStorage.setItem(STORAGE_KEY, theme);
   } catch {
-    // then it holds for this visit
+    // lasts until the page is closed
   }
   applyTheme();
 }
@@ -90,10 +90,10 @@ export function useWidth<E extends HTMLElement>(): [(element: E | null) => void,
   return [setElement, width];
 }
 
-export const reducedMotion = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const prefersReducedMotion = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** True once the page's font is there: canvases must be painted again with it. */
-export function useFont(): boolean {
+/** Whether the web font has loaded: canvases must be repainted with it. */
+export function useFontLoaded(): boolean {
   const [ready, setReady] = useState(document.fonts.status === "loaded");
   useEffect(() => void document.fonts.ready.then(() => setReady(true)), []);
   return ready;

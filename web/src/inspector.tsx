@@ -1,144 +1,166 @@
-// The Inspector: one cell, the formula with its own numbers in it, the strips of its operands, and the browser's result beside the
-// model's. Every operand that is a cell itself can be followed, down to the embedding.
+// The Inspector: one cell, its formula with the actual numbers, its operands, and the value recomputed in the browser beside the
+// model's. Operands that are cells themselves can be inspected in turn, down to the embedding.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { audit } from "./audit";
-import { parsePlace, placeKey, type Audit, type Place, type Strip } from "./operands";
-import { colourOf, css } from "./colour";
-import { present, useLoaded, usePalette } from "./hooks";
-import { exact, short } from "./numbers";
-import { Audited } from "./panels";
+import type { Trace } from "./api";
+import { audit } from "./audit/audit";
+import { formatCellRef, parseCellRef, type Audit, type CellRef, type VectorOperand } from "./audit/cells";
+import { colorFor, toCss } from "./color";
+import { formatFloat32, formatNumber } from "./format";
+import { latestValue, useAsync, usePalette } from "./hooks";
 import { useSession } from "./session";
-import { go, useAddress } from "./state";
-import { Failed, Icon, Waiting } from "./ui";
+import { AuditContext } from "./tensor-panel";
+import { ErrorMessage, Icon, Loading } from "./ui";
+import { navigate, useUrlState } from "./url-state";
 
 /** A view with the Inspector beside it. */
-export function WithInspector({ children }: { children: ComponentChildren }) {
-  const { card, manifest } = useSession();
-  const { cell } = useAddress();
-  const place = parsePlace(cell);
-  const known = place && manifest?.tensors.find(({ name }) => name === place.name);
-  const inside = known && place.index.length === known.shape.length && place.index.every((i, axis) => i < known.shape[axis]);
-  const loaded = useLoaded(
-    manifest && place && inside ? async () => ({ key: `${manifest.id} ${cell}`, result: await audit({ card, manifest }, place) }) : null,
-    [manifest?.id, cell],
+export function InspectorLayout({ children }: { children: ComponentChildren }) {
+  const { model, trace } = useSession();
+  const { cell } = useUrlState();
+  const ref = parseCellRef(cell);
+  const info = ref && trace?.tensors.find(({ name }) => name === ref.name);
+  const exists = info && ref.index.length === info.shape.length && ref.index.every((i, axis) => i < info.shape[axis]);
+  const loaded = useAsync(
+    trace && ref && exists ? async () => ({ key: `${trace.id} ${cell}`, result: await audit({ model, trace }, ref) }) : null,
+    [trace?.id, cell],
   );
-  const found = present(loaded);
-  const current = found && found.key === `${manifest?.id} ${cell}` ? found.result : null;
+  const latest = latestValue(loaded);
+  const result = latest && latest.key === `${trace?.id} ${cell}` ? latest.result : null;
   return (
-    <Audited.Provider value={current}>
-      <div class={place ? "columns inspecting" : "stack"}>
+    <AuditContext.Provider value={result}>
+      <div class={ref ? "columns with-inspector" : "stack"}>
         <div class="stack">{children}</div>
-        {place ? (
+        {ref ? (
           <aside class="card inspector" aria-label="Inspector">
-            <div class="lead">
+            <div class="section-header">
               <h2>Inspector</h2>
-              <button class="round" aria-label="close the Inspector" title="close (esc)" onClick={() => go({ cell: "" })}>
+              <button class="icon-button" aria-label="close the Inspector" title="close (esc)" onClick={() => navigate({ cell: "" })}>
                 <Icon name="cross" />
               </button>
             </div>
-            {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
-            {!inside && manifest ? <p class="soft">This text has no such cell.</p> : null}
-            {current ? <Findings place={place} found={current} /> : inside && loaded.state !== "failed" ? <Waiting what="the operands" /> : null}
+            {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
+            {!exists && trace ? <p class="muted">The trace of this text has no such cell.</p> : null}
+            {result ? <AuditResult cell={ref} result={result} /> : exists && loaded.state !== "failed" ? <Loading what="operands" /> : null}
           </aside>
         ) : null}
       </div>
-    </Audited.Provider>
+    </AuditContext.Provider>
   );
 }
 
-function Findings({ place, found }: { place: Place; found: Audit & { model: number } }) {
-  const difference = found.computed === found.model ? 0 : found.computed - found.model;
+function AuditResult({ cell, result }: { cell: CellRef; result: Audit & { model: number } }) {
+  const { trace } = useSession();
+  const difference = result.computed === result.model ? 0 : result.computed - result.model;
   return (
-    <div class="stack findings" data-audit={placeKey(place)} data-model={found.model} data-computed={found.computed}>
+    <div class="stack audit" data-audit={formatCellRef(cell)} data-model={result.model} data-computed={result.computed}>
       <div>
-        <p class="where">{place.name}</p>
-        <p class="soft small">{whereabouts(place, useSession())}</p>
+        <p class="cell-name">{cell.name}</p>
+        <p class="muted small">{trace ? describeIndex(cell, trace) : ""}</p>
       </div>
       <div>
-        <p class="formula">{found.formula}</p>
-        <p class="formula with-numbers">
-          = {found.numbers} <b>= {short(found.computed, 4)}</b>
+        <p class="formula">{result.formula}</p>
+        <p class="formula substituted">
+          = {result.substituted} <b>= {formatNumber(result.computed, 4)}</b>
         </p>
       </div>
-      <table class="verdict">
+      <table class="audit-result">
         <tbody>
           <tr>
-            <th scope="row">the model</th>
-            <td>{exact(found.model)}</td>
+            <th scope="row">model</th>
+            <td>{formatFloat32(result.model)}</td>
           </tr>
           <tr>
-            <th scope="row">your browser</th>
-            <td>{exact(found.computed)}</td>
+            <th scope="row">browser</th>
+            <td>{formatFloat32(result.computed)}</td>
           </tr>
           <tr>
             <th scope="row">difference</th>
-            <td>{difference === 0 ? "0" : short(difference, 1).includes("e") ? short(difference, 1) : difference.toExponential(1)}</td>
+            <td>{formatDifference(difference)}</td>
           </tr>
         </tbody>
       </table>
-      {found.figures.length ? (
-        <ul class="figures">
-          {found.figures.map(({ label, value, place: to }) => (
+      {result.scalars.length ? (
+        <ul class="audit-scalars">
+          {result.scalars.map(({ label, value, cell: operand }) => (
             <li key={label}>
-              <span class="soft">{label}</span> <span>{exact(value)}</span> <Follow to={to ?? null} />
+              <span class="muted">{label}</span> <span>{formatFloat32(value)}</span> <InspectLink cell={operand ?? null} />
             </li>
           ))}
         </ul>
       ) : null}
-      <Strips strips={found.strips} />
+      <VectorOperands vectors={result.vectors} />
     </div>
   );
 }
 
-function whereabouts(place: Place, { manifest }: ReturnType<typeof useSession>): string {
-  const { axes = [], shape = [] } = manifest?.tensors.find(({ name }) => name === place.name) ?? {};
-  const own = place.name.startsWith("encoder") ? manifest?.sources : manifest?.reads;
-  const keys = place.name.includes(".cross.") ? manifest?.sources : own;
-  return place.index
+function formatDifference(difference: number): string {
+  if (difference === 0) return "0";
+  const text = formatNumber(difference, 1);
+  return text.includes("e") ? text : difference.toExponential(1);
+}
+
+/** The index of a cell in words, such as "head 3 · query मुझे · key like". */
+function describeIndex({ name, index }: CellRef, trace: Trace): string {
+  const { axes = [], shape = [] } = trace.tensors.find((tensor) => tensor.name === name) ?? {};
+  const tokens = name.startsWith("encoder") ? trace.source_tokens : trace.decoder_input_tokens;
+  const keys = name.includes(".cross.") ? trace.source_tokens : tokens;
+  return index
     .map((i, axis) => {
-      const kind = axes[axis];
-      if (kind === "head") return shape[axis] === 1 ? "" : `head ${i}`;
-      if (kind === "key" || kind === "key token") return `key ${keys?.[i]?.text ?? i}`;
-      if (kind === "query") return `query ${own?.[i]?.text ?? i}`;
-      if (kind === "token") return own?.[i]?.text ?? `token ${i}`;
-      return kind === "1" ? "" : kind === "vocabulary" ? `token ${i}` : `number ${i}`;
+      switch (axes[axis]) {
+        case "head":
+          return shape[axis] === 1 ? "" : `head ${i}`;
+        case "key":
+        case "key token":
+          return `key ${keys[i]?.text ?? i}`;
+        case "query":
+          return `query ${tokens[i]?.text ?? i}`;
+        case "token":
+          return tokens[i]?.text ?? `token ${i}`;
+        case "vocabulary":
+          return `token ${i}`;
+        case "1":
+          return "";
+        default:
+          return `dimension ${i}`;
+      }
     })
     .filter(Boolean)
     .join(" · ");
 }
 
-function Follow({ to }: { to: Place | null }) {
-  if (!to) return null;
+function InspectLink({ cell }: { cell: CellRef | null }) {
+  if (!cell) return null;
+  const key = formatCellRef(cell);
   return (
-    <button class="follow" title="how it was computed" aria-label={`inspect ${placeKey(to)}`} onClick={() => go({ cell: placeKey(to) }, true)}>
+    <button class="inspect-link" title="inspect this operand" aria-label={`inspect ${key}`} onClick={() => navigate({ cell: key }, true)}>
       ↳
     </button>
   );
 }
 
-const FEW = 8;
+const MAX_LARGEST = 8; // rows of the table before "show all"
+const MAX_ROWS = 2000;
 
-/** Strips of colour, and under them the terms: largest first, all on demand. */
-function Strips({ strips }: { strips: readonly Strip[] }) {
+/** Vectors as strips of colour, and a table of their elements: the largest products first, or all in order. */
+function VectorOperands({ vectors }: { vectors: readonly VectorOperand[] }) {
   const palette = usePalette();
-  const [all, setAll] = useState(false);
-  if (!strips.length) return null;
-  const [a, b] = [strips[0], strips.filter(({ beside }) => !beside)[1]];
+  const [showAll, setShowAll] = useState(false);
+  if (!vectors.length) return null;
+  const [a, b] = [vectors[0], vectors.filter(({ notMultiplied }) => !notMultiplied)[1]];
   const size = a.values.length;
-  const most = strips.map(({ values }) => Math.max(...Array.from(values, (x) => (Number.isFinite(x) ? Math.abs(x) : 0))));
+  const max = vectors.map(({ values }) => Math.max(...Array.from(values, (x) => (Number.isFinite(x) ? Math.abs(x) : 0))));
   const product = (i: number): number => a.values[i] * (b ? b.values[i] : 1);
-  const order = Array.from({ length: size }, (_, i) => i).sort((i, j) => (all ? i - j : rank(product(j)) - rank(product(i)) || i - j));
+  const order = Array.from({ length: size }, (_, i) => i).sort((i, j) => (showAll ? i - j : magnitude(product(j)) - magnitude(product(i)) || i - j));
   return (
-    <div class="terms">
-      {strips.map(({ label, values }, k) => (
-        <div class="strip" key={label}>
-          <span class="soft small">
-            {label}, {size} numbers
+    <div class="audit-vectors">
+      {vectors.map(({ label, values }, k) => (
+        <div class="vector-strip" key={label}>
+          <span class="muted small">
+            {label} ({size} values)
           </span>
           <div class="strip-cells">
             {Array.from({ length: Math.min(size, 256) }, (_, i) => (
-              <i key={i} style={{ background: css(Number.isFinite(values[i]) ? colourOf(values[i], most[k], palette) : palette.faint) }} />
+              <i key={i} style={{ background: toCss(Number.isFinite(values[i]) ? colorFor(values[i], max[k], palette) : palette.muted) }} />
             ))}
           </div>
         </div>
@@ -147,7 +169,7 @@ function Strips({ strips }: { strips: readonly Strip[] }) {
         <thead>
           <tr>
             <th scope="col">i</th>
-            {strips.map(({ label }) => (
+            {vectors.map(({ label }) => (
               <th scope="col" key={label}>
                 {label}
               </th>
@@ -156,26 +178,26 @@ function Strips({ strips }: { strips: readonly Strip[] }) {
           </tr>
         </thead>
         <tbody>
-          {order.slice(0, all ? 2000 : FEW).map((i) => (
+          {order.slice(0, showAll ? MAX_ROWS : MAX_LARGEST).map((i) => (
             <tr key={i}>
-              <td class="soft">{i}</td>
-              {strips.map(({ label, values, part }) => (
+              <td class="muted">{i}</td>
+              {vectors.map(({ label, values, cellAt }) => (
                 <td key={label}>
-                  {short(values[i], 3)} <Follow to={part?.(i) ?? null} />
+                  {formatNumber(values[i], 3)} <InspectLink cell={cellAt?.(i) ?? null} />
                 </td>
               ))}
-              {b ? <td>{short(product(i), 3)}</td> : null}
+              {b ? <td>{formatNumber(product(i), 3)}</td> : null}
             </tr>
           ))}
         </tbody>
       </table>
-      {size > FEW ? (
-        <button class="chip" onClick={() => setAll(!all)}>
-          {all ? "the largest only" : `all ${size}`}
+      {size > MAX_LARGEST ? (
+        <button class="chip" onClick={() => setShowAll(!showAll)}>
+          {showAll ? "show the largest only" : `show all ${size}`}
         </button>
       ) : null}
     </div>
   );
 }
 
-const rank = (x: number): number => (Number.isFinite(x) ? Math.abs(x) : -1);
+const magnitude = (x: number): number => (Number.isFinite(x) ? Math.abs(x) : -1);

@@ -1,17 +1,18 @@
-// The shell: the views and their addresses, the model, the theme, and help.
+// The app shell: navigation between the views, the choice of model, the theme and the help dialog.
 import "./style.css";
 import { render, type ComponentChildren, type ComponentType } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { source } from "./api";
 import { toggleTheme, usePalette } from "./hooks";
-import { Help, useKeys } from "./keys";
-import { useSession, WithSession } from "./session";
-import { go, link, useAddress } from "./state";
+import { HelpDialog } from "./help-dialog";
+import { useShortcuts } from "./keyboard";
+import { SessionProvider, useSession } from "./session";
 import { Icon } from "./ui";
+import { hrefFor, navigate, useUrlState } from "./url-state";
 import { Compare } from "./views/compare";
 import { Heads } from "./views/heads";
 import { Intervene } from "./views/intervene";
-import { Learn } from "./views/learn";
+import { Learn } from "./views/learn/learn";
 import { Microscope } from "./views/microscope";
 import { Replay } from "./views/replay";
 import { Translate } from "./views/translate";
@@ -23,7 +24,7 @@ interface View {
   Component: ComponentType;
 }
 
-/** In the order of the bar; a view's key is its address. */
+/** In the order of the navigation bar; the key is the path in the URL. */
 const VIEWS: readonly View[] = [
   { key: "translate", name: "Translate", Component: Translate },
   { key: "walk", name: "Walk", Component: Walk },
@@ -34,22 +35,22 @@ const VIEWS: readonly View[] = [
   { key: "compare", name: "Compare", Component: Compare },
   { key: "learn", name: "Learn", Component: Learn },
 ];
-const KEYS = VIEWS.map(({ key }) => key);
+const VIEW_KEYS = VIEWS.map(({ key }) => key);
 
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {
   const palette = usePalette();
   return (
     <>
-      <header class="top">
+      <header class="header-bar">
         <a class="brand" href="#/">
           seq<b>2</b>see
         </a>
         {nav}
-        <div class="top-tools">
-          <button class="round" aria-label={palette.dark ? "light colours" : "dark colours"} title="light or dark (t)" onClick={toggleTheme}>
+        <div class="header-tools">
+          <button class="icon-button" aria-label={palette.dark ? "light theme" : "dark theme"} title="toggle theme (t)" onClick={toggleTheme}>
             <Icon name={palette.dark ? "sun" : "moon"} />
           </button>
-          <button class="round" aria-label="help" title="help (?)" onClick={onHelp}>
+          <button class="icon-button" aria-label="help" title="help (?)" onClick={onHelp}>
             ?
           </button>
         </div>
@@ -60,33 +61,33 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
 }
 
 function Nav() {
-  const { models, card } = useSession();
-  const { view } = useAddress();
-  const here = KEYS.includes(view) ? view : KEYS[0];
-  useEffect(() => document.querySelector(".views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [here]);
+  const { models, model } = useSession();
+  const { view } = useUrlState();
+  const currentView = VIEW_KEYS.includes(view) ? view : VIEW_KEYS[0];
+  useEffect(() => document.querySelector(".views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [currentView]);
   return (
     <>
       <nav class="views" aria-label="views">
         {VIEWS.map(({ key, name }) => (
           <a
             key={key}
-            href={link({ view: key })}
-            aria-current={key === here ? "page" : undefined}
+            href={hrefFor({ view: key })}
+            aria-current={key === currentView ? "page" : undefined}
             onClick={(event) => {
               if (event.metaKey || event.ctrlKey) return;
               event.preventDefault();
-              go({ view: key, cell: "" });
+              navigate({ view: key, cell: "" });
             }}
           >
-            {key === "translate" && card.kind === "language model" ? "Generate" : name}
+            {key === "translate" && model.kind === "language model" ? "Generate" : name}
           </a>
         ))}
       </nav>
       {models.length > 1 ? (
         <select
           aria-label="model"
-          value={card.name}
-          onChange={(event) => go({ model: event.currentTarget.value, text: "", row: -1, attention: "", head: -1, reach: "", cell: "" })}
+          value={model.name}
+          onChange={(event) => navigate({ model: event.currentTarget.value, text: "", row: -1, attention: "", head: -1, interventions: "", cell: "" })}
         >
           {models.map(({ name }) => (
             <option key={name} value={name}>
@@ -100,13 +101,13 @@ function Nav() {
 }
 
 function Page({ onHelp }: { onHelp: () => void }) {
-  const { view } = useAddress();
-  const { card, manifest } = useSession();
-  const { key, Component } = VIEWS.find((one) => one.key === view) ?? VIEWS[0];
-  useKeys(card, KEYS, manifest?.reads.length ?? 1, onHelp);
+  const { view } = useUrlState();
+  const { model, trace } = useSession();
+  const { key, Component } = VIEWS.find(({ key }) => key === view) ?? VIEWS[0];
+  useShortcuts(model, VIEW_KEYS, trace?.decoder_input_tokens.length ?? 1, onHelp);
   useEffect(() => {
-    document.title = `seq2see · ${card.name}`;
-  }, [card]);
+    document.title = `seq2see · ${model.name}`;
+  }, [model]);
   return (
     <Shell nav={<Nav />} onHelp={onHelp}>
       {source.note ? <p class="note small">{source.note}</p> : null}
@@ -116,14 +117,14 @@ function Page({ onHelp }: { onHelp: () => void }) {
 }
 
 function App() {
-  const [help, setHelp] = useState(false);
-  const onHelp = useCallback(() => setHelp(true), []);
+  const [helpOpen, setHelpOpen] = useState(false);
+  const onHelp = useCallback(() => setHelpOpen(true), []);
   return (
     <>
-      <WithSession around={(state) => <Shell onHelp={onHelp}>{state}</Shell>}>
+      <SessionProvider renderFallback={(content) => <Shell onHelp={onHelp}>{content}</Shell>}>
         <Page onHelp={onHelp} />
-      </WithSession>
-      {help ? <Help onClose={() => setHelp(false)} /> : null}
+      </SessionProvider>
+      {helpOpen ? <HelpDialog onClose={() => setHelpOpen(false)} /> : null}
     </>
   );
 }

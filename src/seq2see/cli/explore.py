@@ -1,4 +1,4 @@
-"""`seq2see explore`: the page, and the API behind it, on this machine."""
+"""`seq2see explore`: serves the web page and its API on localhost."""
 
 import os
 import sys
@@ -11,21 +11,21 @@ import typer
 def explore(
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="DIR", help="A model's directory, any number of times; else the bundled one."),
+        typer.Option("--model", metavar="DIR", help="Model directory; may be repeated. Default: the bundled model."),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Where to listen; if taken, the next free one. 0: any.", min=0, max=65535)
+        int, typer.Option(help="Port to listen on, or the next free one; 0: any free port.", min=0, max=65535)
     ] = 8000,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Look into models in a browser: every number of a translation, and what changes when you reach in.
+    """Explore models in the browser: every number of a translation, and the effect of interventions.
 
     Example: seq2see explore --model runs/en-hi --model runs/books
     """
     from seq2see.serve.server import serve
 
-    def tell(line: str) -> None:
-        print(line, flush=True)  # also where a program waits for the address
+    def report(line: str) -> None:
+        print(line, flush=True)  # a program may be waiting for the address
 
-    serve(model or [], port, browse=not no_open and sys.stdout.isatty(), tell=tell)
-    os._exit(0)  # nothing is left to do, and taking torch apart would keep a person waiting
+    serve(model or [], port, open_browser=not no_open and sys.stdout.isatty(), report=report)
+    os._exit(0)  # skips torch's slow teardown

@@ -1,4 +1,4 @@
-"""`seq2see generate`: a language model goes on from a prompt."""
+"""`seq2see generate`: continues a prompt with a language model."""
 
 import json
 import os
@@ -9,45 +9,56 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import Device, Int8, ModelPath, converse, in_terminal, loaded
+from seq2see.cli.model_options import Device, Int8, ModelPath, is_interactive, load_model, prompt_loop
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.decode.search import SearchOptions
 
-_HOW = "How it is drawn"
+_SAMPLING = "Sampling"
 
 
 def generate(
     model: ModelPath = None,
     prompt: Annotated[
-        str | None, typer.Option(help="What to go on from; else standard input, or a conversation in a terminal.")
+        str | None,
+        typer.Option(help="Text to continue; by default standard input, or interactive in a terminal.", metavar="TEXT"),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Write at most so many tokens.", min=1)] = 200,
-    samples: Annotated[int, typer.Option(help="Go on in so many ways.", min=1)] = 1,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given more than once.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.", min=1)] = 200,
+    samples: Annotated[int, typer.Option(help="Number of continuations.", min=1)] = 1,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text; can be given several times.", metavar="TEXT")
+    ] = None,
     temperature: Annotated[
-        float, typer.Option(help="Above 1 wilder, below 1 tamer; 0: always the likeliest.", min=0, rich_help_panel=_HOW)
+        float, typer.Option(help="Sampling temperature; 0 for greedy decoding.", min=0, rich_help_panel=_SAMPLING)
     ] = 0.8,
     top_k: Annotated[
-        int, typer.Option(help="Among so many of the likeliest tokens; 0: all.", min=0, rich_help_panel=_HOW)
+        int, typer.Option(help="Sample among the k most likely tokens; 0 for all.", min=0, rich_help_panel=_SAMPLING)
     ] = 0,
     top_p: Annotated[
-        float, typer.Option(help="Among the fewest with this probability together.", min=0, max=1, rich_help_panel=_HOW)
+        float,
+        typer.Option(
+            help="Sample among the fewest tokens with this total probability.", min=0, max=1, rich_help_panel=_SAMPLING
+        ),
     ] = 1.0,
     min_p: Annotated[
-        float, typer.Option(help="Among those with this share of the likeliest's.", min=0, max=1, rich_help_panel=_HOW)
+        float,
+        typer.Option(
+            help="Sample among tokens with this fraction of the highest probability.",
+            min=0,
+            max=1,
+            rich_help_panel=_SAMPLING,
+        ),
     ] = 0.0,
     seed: Annotated[
-        int | None,
-        typer.Option(help="The same seed writes the same; else another text each time.", rich_help_panel=_HOW),
+        int | None, typer.Option(help="Seed for reproducible output; by default random.", rich_help_panel=_SAMPLING)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print prompt and samples for a program to read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and the samples as JSON.")] = False,
     int8: Int8 = False,
     device: Device = "",
 ) -> None:
-    """Let a language model write on, shown as it is written.
+    """Generate text with a language model, printed as it is generated.
 
     Examples:
 
@@ -57,38 +68,39 @@ def generate(
 
     seq2see generate --model runs/book --prompt "Q: Why?" --stop "Q:" --json
 
-    seq2see generate --model runs/book          # in a terminal: type a beginning, see how it goes on
+    seq2see generate --model runs/book          # interactive
     """
     if samples > 1 and temperature == 0:
-        raise UsageError(f"--samples {samples} at --temperature 0 would all be the same: take one above 0")
-    search: SearchOptions = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    language_model = loaded(model, "decoder", device, int8)
-    writer = _Writer(language_model, tokens, tuple(filter(None, stop or ())), samples, seed, search)
-    if prompt is None and in_terminal() and not as_json:
-        converse("> ", writer.show, "Type a beginning to see how the model goes on; --help tells more.")
+        raise UsageError(f"--samples {samples} with --temperature 0 would all be identical: use a temperature above 0")
+    search: SearchOptions = {
+        "max_new_tokens": max_new_tokens, "samples": samples, "temperature": temperature, "top_k": top_k, "top_p": top_p,
+        "min_p": min_p,
+    }  # fmt: skip
+    language_model = load_model(model, "decoder", device, int8)
+    generator = _Generator(language_model, tuple(filter(None, stop or ())), seed, search)
+    if prompt is None and is_interactive() and not as_json:
+        prompt_loop("> ", generator.print, "Type a prompt to see how the model continues it; see --help for options.")
         return
     if prompt is None:
         prompt = _read_prompt()
     if as_json:
-        found = ["".join(pieces) for pieces in writer.continuations(prompt)]
-        typer.echo(json.dumps({"prompt": prompt, "samples": found}, ensure_ascii=False))
+        texts = ["".join(pieces) for pieces in generator.continuations(prompt)]
+        typer.echo(json.dumps({"prompt": prompt, "samples": texts}, ensure_ascii=False))
         return
-    writer.show(prompt)
+    generator.print(prompt)
 
 
 @dataclass(frozen=True)
-class _Writer:
-    """A language model, and how it is to write."""
+class _Generator:
+    """A language model and its generation options."""
 
     model: "Model"
-    tokens: int
     stop: tuple[str, ...]
-    samples: int
     seed: int | None
     search: "SearchOptions"
 
-    def show(self, prompt: str) -> None:
-        """Prints the prompt and how it goes on, piece by piece as they come."""
+    def print(self, prompt: str) -> None:
+        """Prints the prompt and its continuations, as they are generated."""
         for number, pieces in enumerate(self.continuations(prompt)):
             typer.echo("---\n" * (number > 0) + prompt, nl=False)
             for piece in pieces:
@@ -96,13 +108,13 @@ class _Writer:
             typer.echo()
 
     def continuations(self, prompt: str) -> Iterator[Iterable[str]]:
-        """The pieces of each sample: of a single one as they are written, of several when all are done."""
+        """Yields the pieces of each sample: a single sample is streamed, several come when all are done."""
         seed = int.from_bytes(os.urandom(4)) if self.seed is None else self.seed
-        search: SearchOptions = {**self.search, "samples": self.samples, "seed": seed}
-        if self.samples == 1:
-            yield self.model.stream(prompt, tokens=self.tokens, stop=self.stop, **search)
+        search: SearchOptions = {**self.search, "seed": seed}
+        if search["samples"] == 1:
+            yield self.model.stream(prompt, stop=self.stop, **search)
             return
-        for text in self.model.generate(prompt, tokens=self.tokens, stop=self.stop, **search):
+        for text in self.model.generate(prompt, stop=self.stop, **search):
             yield [text]
 
 
@@ -112,5 +124,5 @@ def _read_prompt() -> str:
     content = sys.stdin.buffer.read()
     text = content.decode(errors="replace").removeprefix("\ufeff")
     if "\ufffd" in text and "\ufffd".encode() not in content:
-        typer.echo("seq2see: the prompt has bytes that are not UTF-8: replaced by U+FFFD", err=True)
+        typer.echo("seq2see: the prompt contains bytes that are not UTF-8; they are replaced by U+FFFD", err=True)
     return text.removesuffix("\n").removesuffix("\r")

@@ -1,4 +1,4 @@
-"""`seq2see model`: what a preset is made of."""
+"""`seq2see model`: shows the structure of a preset."""
 
 import json
 from dataclasses import asdict
@@ -12,23 +12,27 @@ from seq2see.presets import PRESETS, preset
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from seq2see.model.summary import Part
+    from seq2see.model.summary import ModuleSummary
 
 
 def describe(
     name: Annotated[
-        str | None, typer.Argument(metavar="[PRESET]", help="A preset; without one, all are listed.")
+        str | None, typer.Argument(metavar="PRESET", help="Name of a preset; without one, all presets are listed.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as model.width=256.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example model.width=256."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the tree for a program to read.")] = False,
-    as_toml: Annotated[bool, typer.Option("--toml", help="Print the settings as a config.toml.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the structure as JSON.")] = False,
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print the settings as config.toml.")] = False,
     traced: Annotated[
-        bool, typer.Option("--trace", help="Show every step of one pass through it, untrained: shape, mean, spread.")
+        bool,
+        typer.Option(
+            "--trace", help="Show the shape, mean and standard deviation of every activation of the untrained model."
+        ),
     ] = False,
 ) -> None:
-    """Show what a model is made of: every part, its shape and its number of parameters.
+    """Show the structure of a model: every part with its shape and number of parameters.
 
     Example: seq2see model paper-base --set model.width=256 --set model.heads=4
     """
@@ -42,21 +46,21 @@ def describe(
     if traced:
         from rich.console import Console
 
-        from seq2see.inspect.first_pass import tell
+        from seq2see.inspect.first_pass import print_first_pass
 
-        tell(config.model, name, Console(highlight=False))
+        print_first_pass(config.model, name, Console(highlight=False))
         return
 
-    from seq2see.model.summary import structure
+    from seq2see.model.summary import summarize
 
-    part = structure(config.model, name)
+    summary = summarize(config.model, name)
     if as_json:
-        typer.echo(json.dumps(asdict(part)))
+        typer.echo(json.dumps(asdict(summary)))
         return
 
     from rich.console import Console
 
-    Console(highlight=False).print(_tree(part, config.model.shape))
+    Console(highlight=False).print(_tree(summary, config.model.shape))
 
 
 def _list_presets(as_json: bool) -> None:
@@ -74,31 +78,31 @@ def _list_presets(as_json: bool) -> None:
         layers = "+".join(map(str, counts))
         console.print(
             f"[bold]{name}[/]  [cyan]{model.shape}, {layers} layers, width {model.width}, {model.heads} heads, "
-            f"{model.vocabulary:,} tokens[/]"
+            f"{model.vocab_size:,} tokens[/]"
         )
         console.print(Padding(p.reason, (0, 0, 0, 4)))
 
 
-def _tree(part: "Part", shape: str) -> "Tree":
+def _tree(summary: "ModuleSummary", shape: str) -> "Tree":
     from rich.tree import Tree
 
-    tree = Tree(f"[bold]{part.name}[/], {shape}: [bold]{part.parameters:,}[/] parameters")
-    _grow(tree, part)
+    tree = Tree(f"[bold]{summary.name}[/], {shape}: [bold]{summary.parameters:,}[/] parameters")
+    _add_children(tree, summary)
     return tree
 
 
-def _grow(tree: "Tree", part: "Part") -> None:
-    for child in part.parts:
+def _add_children(tree: "Tree", summary: "ModuleSummary") -> None:
+    for child in summary.children:
         name, inner = child.name, child
-        while len(inner.parts) == 1 and not inner.parts[0].shape:  # a norm inside its add & norm, say
-            inner = inner.parts[0]
-        # A part that is just one weight and perhaps its bias reads better on one line.
-        single = len(inner.parts) <= 2 and all(p.shape for p in inner.parts)
-        shapes = [p.shape for p in inner.parts] if single else [inner.shape]
+        while len(inner.children) == 1 and not inner.children[0].shape:  # for example a norm in its add & norm
+            inner = inner.children[0]
+        # A weight and its bias fit on one line.
+        single = len(inner.children) <= 2 and all(p.shape for p in inner.children)
+        shapes = [p.shape for p in inner.children] if single else [inner.shape]
         text = " + ".join(" × ".join(f"{size:,}" for size in shape) for shape in shapes if shape)
-        if child.times > 1:
-            name = f"{child.times} × {name}"
-            text = f"{child.parameters // child.times:,} each"
+        if child.repeats > 1:
+            name = f"{child.repeats} × {name}"
+            text = f"{child.parameters // child.repeats:,} each"
         branch = tree.add(f"{name}  [cyan]{text}[/]{'  ' * bool(text)}[dim]{child.parameters:,}[/]")
         if not single:
-            _grow(branch, child)
+            _add_children(branch, child)

@@ -1,4 +1,4 @@
-"""The model that a command works with, and a conversation with it in a terminal."""
+"""Options for the model that a command uses, and the interactive prompt in a terminal."""
 
 import sys
 from collections.abc import Callable
@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.errors import UsageError, UserError, nearest
+from seq2see.errors import UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.config import Shape
 
 ModelPath = Annotated[
-    Path | None, typer.Option("--model", help="The model's directory; else the bundled one.", metavar="DIRECTORY")
+    Path | None, typer.Option("--model", help="Model directory; by default the bundled model.", metavar="DIRECTORY")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda or mps; else the best there is.")]
-Int8 = Annotated[bool, typer.Option("--int8", help="Compute in 8-bit integers: faster on a CPU, a little less exact.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Compute in int8: faster on a CPU, slightly less accurate.")]
 
 _COMMANDS = {"encoder-decoder": "translate", "decoder": "generate"}
 _KINDS = {"encoder-decoder": "a translator", "decoder": "a language model", "encoder": "an encoder"}
 
 
-def loaded(path: Path | None, shape: "Shape", device: str, int8: bool = False, remedy: str = "") -> "Model":
-    """The model in a directory, or the bundled one, if it is of the shape that the command wants."""
+def load_model(path: Path | None, shape: "Shape", device: str, int8: bool = False, remedy: str = "") -> "Model":
+    """Loads the model in a directory, or the bundled one; raises a UserError if it has another shape."""
     import seq2see
     from seq2see.train.parallel import best_device
 
     device = device or best_device()
     _check_device(device)
     model = seq2see.load(path, device, precision="int8" if int8 else "float32")
-    found = model.config.model.shape
-    if found != shape:
+    actual = model.config.model.shape
+    if actual != shape:
         name = path or "the bundled model"
-        if found not in _COMMANDS:
-            remedy = "it reads and does not write"
-        remedy = remedy or f'use "seq2see {_COMMANDS[found]}"'
-        raise UserError(f"{name} is {_KINDS[found]}, not {_KINDS[shape]}: {remedy}")
+        if actual not in _COMMANDS:
+            remedy = "it cannot generate text"
+        remedy = remedy or f'use "seq2see {_COMMANDS[actual]}"'
+        raise UserError(f"{name} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
     return model
 
 
@@ -48,16 +48,16 @@ def _check_device(device: str) -> None:
 
     kind = device.partition(":")[0]
     if kind not in ("cpu", "cuda", "mps"):
-        raise UsageError(f'--device cannot be "{device}": {nearest(kind, ["cpu", "cuda", "mps"])}')
+        raise UsageError(f'--device cannot be "{device}": {did_you_mean(kind, ["cpu", "cuda", "mps"])}')
     if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
-        raise UserError(f'there is no "{kind}" device that torch can use here: leave out --device')
+        raise UserError(f'PyTorch finds no "{kind}" device: omit --device')
 
 
-def converse(prompt: str, answer: Callable[[str], None], hint: str) -> None:
-    """Asks for a line and answers it until Ctrl-D; the arrow keys bring back what was typed before."""
-    with suppress(ImportError):  # input() then edits and remembers, on systems that have it
+def prompt_loop(prompt: str, answer: Callable[[str], None], hint: str) -> None:
+    """Reads lines and answers each until Ctrl-D; the arrow keys recall earlier lines."""
+    with suppress(ImportError):  # where available, gives input() line editing and history
         import_module("readline")
-    typer.echo(f"{hint} Ctrl-D leaves.", err=True)
+    typer.echo(f"{hint} Press Ctrl-D to exit.", err=True)
     while True:
         try:
             text = input(prompt)
@@ -70,5 +70,5 @@ def converse(prompt: str, answer: Callable[[str], None], hint: str) -> None:
             return
 
 
-def in_terminal() -> bool:
+def is_interactive() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""`seq2see runs`: trainings side by side."""
+"""`seq2see runs`: compares training runs."""
 
 import json
 from pathlib import Path
@@ -7,77 +7,84 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from seq2see.train.run_log import History
+    from seq2see.train.run_log import RunLog
 
 
 def runs(
-    folders: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="DIRECTORY...")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything for a program to read.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Draw the curves into a .png or .svg (needs seq2see[plot]).")] = None,
+    folders: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="DIRECTORY")],
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the curves to a .png or .svg file (needs seq2see\\[plot])."),
+    ] = None,
 ) -> None:
-    """Compare runs: how far they are, how good, how they went, and in which settings they differ.
+    """Compare training runs: progress, scores, loss curves and settings.
 
     Example: seq2see runs runs/en-hi runs/en-hi-wider --out curves.png
     """
-    from seq2see.train.run_log import History, differences
+    from seq2see.train.run_log import RunLog, config_differences
 
-    found = [History.of(folder) for folder in folders]
+    logs = [RunLog.load(folder) for folder in folders]
     if as_json:
-        rows = [{"run": str(h.path), "steps": h.steps, "validations": h.validations, "scores": h.scores} for h in found]
-        typer.echo(json.dumps({"runs": rows, "differences": differences(found)}))
+        rows = [
+            {"run": str(log.path), "steps": log.steps, "validations": log.validations, "scores": log.scores}
+            for log in logs
+        ]
+        typer.echo(json.dumps({"runs": rows, "differences": config_differences(logs)}))
     else:
-        _show(found)
+        _print_table(logs)
     if out is not None:
-        _draw(found, out)
+        _draw(logs, out)
 
 
-def _show(found: list["History"]) -> None:
+def _print_table(logs: list["RunLog"]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from seq2see.train.run_log import differences, sparkline
+    from seq2see.train.run_log import config_differences, sparkline
 
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "step", "minutes", "tokens/s", "loss", "valid", "BLEU", "chrF++", "validation loss"):
-        table.add_column(heading, justify="left" if heading in ("run", "validation loss") else "right")
-    for history in found:
-        last = history.steps[-1] if history.steps else {}
-        best = min(history.validations, key=lambda row: row["loss"], default={})
-        scores = history.scores.get("validation") or _best(history.validations)
-        name = f"{history.path}" + ("" if history.scores else " [yellow](not finished)[/]")
+    columns = ("run", "step", "minutes", "tokens/s", "training loss", "validation loss", "BLEU", "chrF++", "curve")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading in ("run", "curve") else "right")
+    for log in logs:
+        last = log.steps[-1] if log.steps else {}
+        best = min(log.validations, key=lambda row: row["loss"], default={})
+        scores = log.scores.get("validation") or _best_validation(log.validations)
+        name = f"{log.path}" + ("" if log.scores else " [yellow](not finished)[/]")
         table.add_row(
-            name, f"{last.get('step', 0):,}", f"{last.get('seconds', 0) / 60:.1f}", _number(_speed(history), ",.0f"),
-            _number(last.get("loss"), ".3f"), _number(scores.get("loss", best.get("loss")), ".3f"),
-            _number(scores.get("bleu"), ".1f"), _number(scores.get("chrf"), ".1f"),
-            sparkline([row["loss"] for row in history.validations], 24),
+            name, f"{last.get('step', 0):,}", f"{last.get('seconds', 0) / 60:.1f}", _format(_speed(log), ",.0f"),
+            _format(last.get("loss"), ".3f"), _format(scores.get("loss", best.get("loss")), ".3f"),
+            _format(scores.get("bleu"), ".1f"), _format(scores.get("chrf"), ".1f"),
+            sparkline([row["loss"] for row in log.validations], 24),
         )  # fmt: skip
     console.print(table)
-    apart = differences(found)
-    if len(found) > 1 and apart:
-        console.print("\nthey differ in")
-        for name, values in apart.items():
+    different = config_differences(logs)
+    if len(logs) > 1 and different:
+        console.print("\nsettings that differ:")
+        for name, values in different.items():
             console.print(f"  {name}: {', '.join(map(str, values))}")
 
 
-def _best(validations: list[dict[str, Any]]) -> dict[str, Any]:
+def _best_validation(validations: list[dict[str, Any]]) -> dict[str, Any]:
     return max(validations, key=lambda row: row.get("bleu", -row["loss"]), default={})
 
 
-def _speed(history: "History") -> float | None:
-    speeds = sorted(row["tokens_per_second"] for row in history.steps)
+def _speed(log: "RunLog") -> float | None:
+    speeds = sorted(row["tokens_per_second"] for row in log.steps)
     return speeds[len(speeds) // 2] if speeds else None
 
 
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+def _format(value: float | None, spec: str) -> str:
+    return "" if value is None else format(value, spec)
 
 
-def _draw(found: list["History"], out: Path) -> None:
-    from seq2see.inspect.plots import curves
+def _draw(logs: list["RunLog"], out: Path) -> None:
+    from seq2see.inspect.plots import draw_curves
 
-    losses = {f"{h.path}": [(row["step"], row["loss"]) for row in h.steps] for h in found}
-    valid = {f"{h.path}": [(row["step"], row["loss"]) for row in h.validations] for h in found}
-    bleu = {f"{h.path}": [(row["step"], row["bleu"]) for row in h.validations if "bleu" in row] for h in found}
-    curves({"training loss": losses, "validation loss": valid, "validation BLEU": bleu}, out)
-    typer.echo(f"{out}", err=True)
+    losses = {f"{log.path}": [(row["step"], row["loss"]) for row in log.steps] for log in logs}
+    valid = {f"{log.path}": [(row["step"], row["loss"]) for row in log.validations] for log in logs}
+    bleu = {f"{log.path}": [(row["step"], row["bleu"]) for row in log.validations if "bleu" in row] for log in logs}
+    draw_curves({"training loss": losses, "validation loss": valid, "validation BLEU": bleu}, out)
+    typer.echo(f"wrote {out}", err=True)

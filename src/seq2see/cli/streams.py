@@ -1,4 +1,4 @@
-"""Where the text of a command comes from and goes to: arguments, files and pipes."""
+"""Input and output of commands: arguments, files and pipes."""
 
 import errno
 import io
@@ -17,12 +17,12 @@ from seq2see.errors import UserError
 if TYPE_CHECKING:
     from seq2see.translate.lines import Stream
 
-_LIKE_A_PATH = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
+_PATH_PATTERN = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file; or else a text in the command itself; or else standard input."""
+class TextInput:
+    """A file, a text on the command line, or standard input."""
 
     path: Path | None = None
     text: str | None = None
@@ -33,19 +33,19 @@ class Source:
 
     @property
     def size(self) -> int | None:
-        """How many bytes there are to read, if that can be known beforehand."""
-        from seq2see.text.formats.tabular import PACKED
+        """The number of bytes to read, if known in advance."""
+        from seq2see.text.formats.tabular import COMPRESSION_SUFFIXES
 
-        if self.path and self.path.suffix in PACKED:
+        if self.path and self.path.suffix in COMPRESSION_SUFFIXES:
             return None
-        with suppress(OSError, AttributeError):  # no such thing, or no standard input at all
+        with suppress(OSError, AttributeError):  # no such file, or standard input is closed
             status = self.path.stat() if self.path else os.fstat(sys.stdin.fileno())
             return status.st_size if self.text is None and stat.S_ISREG(status.st_mode) else None
         return None
 
     @contextmanager
     def open(self) -> Iterator["Stream"]:
-        """The bytes, decompressed."""
+        """Opens the input as bytes, decompressed."""
         from seq2see.text.formats.lines import open_bytes
 
         if self.text is not None:
@@ -54,42 +54,41 @@ class Source:
             with open_bytes(self.path) if self.path.is_file() else self.path.open("rb") as stream:
                 yield cast("Stream", stream)
         elif sys.stdin is None:
-            raise UserError("standard input is closed: name a file")
+            raise UserError("standard input is closed: give a file")
         else:
             yield cast("Stream", sys.stdin.buffer)
 
 
-def sources(arguments: Sequence[str]) -> list[Source]:
-    """The files that the arguments name, or the text that they are, or standard input where there are none."""
-    present = [name == "-" or os.path.exists(name) for name in arguments]
-    missing = [name for name, there in zip(arguments, present, strict=True) if not there]
-    if any(present) and missing:
+def resolve_inputs(arguments: Sequence[str]) -> list[TextInput]:
+    """Returns the files that the arguments name, or the arguments as one text, or standard input without arguments."""
+    missing = [name for name in arguments if name != "-" and not os.path.exists(name)]
+    if missing and len(missing) < len(arguments):
         raise UserError(f"{missing[0]}: no such file")
-    if missing and all(map(_LIKE_A_PATH.fullmatch, missing)):
-        raise UserError(f'{missing[0]}: no such file; if it is text, echo "{missing[0]}" | seq2see translate')
+    if missing and all(map(_PATH_PATTERN.fullmatch, missing)):
+        raise UserError(f'{missing[0]}: no such file; if it is text, use: echo "{missing[0]}" | seq2see translate')
     if missing:
-        return [Source(text=" ".join(missing))]
+        return [TextInput(text=" ".join(missing))]
     for name in arguments:
         if os.path.isdir(name):
-            raise UserError(f"{name} is a directory where a file is wanted: name the files in it")
-    return [Source(None if name == "-" else Path(name)) for name in arguments or ["-"]]
+            raise UserError(f"{name} is a directory, not a file: give the files in it")
+    return [TextInput(None if name == "-" else Path(name)) for name in arguments or ["-"]]
 
 
 @contextmanager
-def writing(out: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there only when it is whole."""
-    from seq2see.files import written_whole
+def open_output(out: Path | None) -> Iterator[BinaryIO]:
+    """Opens standard output, or a file that appears only when it is complete."""
+    from seq2see.files import atomic_write
 
     try:
         if out is None:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
-        with written_whole(out) as part, part.open("wb") as output:
+        with atomic_write(out) as part, part.open("wb") as output:
             yield output
     except OSError as error:
         if out is None:
             if error.errno == errno.EPIPE:
-                raise  # who reads has enough; the command ends without a word
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what still waits to be written
+                raise  # the reader closed the pipe; the command ends silently
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
         raise UserError(f"cannot write {out or 'standard output'}: {error.strerror}") from error

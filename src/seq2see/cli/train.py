@@ -1,4 +1,4 @@
-"""`seq2see train`: from text files to a scored model in a directory."""
+"""`seq2see train`: trains a model from text files and writes it to a directory."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from seq2see.cli import corpus_options as c
 from seq2see.config import Boundaries, Config, DataConfig
 from seq2see.errors import UsageError
 
-_HOW = "How long"
+_LENGTH = "Training length"
 
 
 def train(
-    out: Annotated[Path | None, typer.Option(help="The directory that becomes the model.", metavar="DIRECTORY")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output directory for the model.", metavar="DIRECTORY")] = None,
     src: c.Src = None,
     tgt: c.Tgt = None,
     pairs: c.PairFiles = None,
@@ -25,28 +25,45 @@ def train(
     languages: c.Languages = None,
     text: c.Text = None,
     boundaries: Annotated[
-        Boundaries, typer.Option(help="Where a document of plain text ends.", rich_help_panel="Text")
+        Boundaries, typer.Option(help="What separates documents in plain text.", rich_help_panel="Text")
     ] = "blank-line",
     valid_src: c.ValidSrc = None,
     valid_tgt: c.ValidTgt = None,
     valid_pairs: c.ValidPairs = None,
     valid_text: c.ValidText = None,
-    preset: Annotated[str, typer.Option(help='A model by name (see "seq2see model"); else chosen by the data.')] = "",
-    steps: Annotated[int | None, typer.Option(help="Stop after so many steps.", rich_help_panel=_HOW)] = None,
-    epochs: Annotated[float | None, typer.Option(help="Stop after so many rounds.", rich_help_panel=_HOW)] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so much time.", rich_help_panel=_HOW)] = None,
-    tokens: Annotated[
-        str, typer.Option(help="Target tokens a step; auto: the preset's, cut into as few pieces as fit in memory.")
+    preset: Annotated[
+        str,
+        typer.Option(metavar="NAME", help='Preset (see "seq2see model"); default: chosen by the size of the corpus.'),
+    ] = "",
+    steps: Annotated[
+        int | None, typer.Option(help="Maximum number of training steps.", rich_help_panel=_LENGTH)
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Maximum number of passes over the corpus.", rich_help_panel=_LENGTH)
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Maximum training time in minutes.", rich_help_panel=_LENGTH)
+    ] = None,
+    batch_tokens: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Target tokens per step; auto: the preset's, in as few micro-batches as fit in memory.",
+        ),
     ] = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as train.lr=3e-4.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as train.lr=3e-4.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="The same run again, from its config.toml.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory.")] = None,
-    init: Annotated[Path | None, typer.Option(help="Begin with this model's weights and tokenizer.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; else the best there is.")] = "",
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Repeat a run from its config.toml.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Continue the run in this directory.")
+    ] = None,
+    init: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Start from the weights and tokenizer of this model.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: the best available.")] = "",
 ) -> None:
-    """Train a model: a translator from two text files, or a language model from one.
+    """Train a translation model from parallel text, or a language model from plain text.
 
     Examples:
 
@@ -60,38 +77,39 @@ def train(
 
     torchrun --nproc-per-node 4 -m seq2see train --src a.en --tgt a.hi --out runs/en-hi
     """
-    given = {"steps": steps, "epochs": epochs, "minutes": minutes}
-    chosen = list(settings or [])
-    if any(value is not None for value in given.values()):
-        # Naming one limit means that one: the preset's own no longer counts, unless named too.
-        chosen = [f"train.{name}={value or 0}" for name, value in given.items()] + chosen
-    if tokens:
-        chosen.insert(0, "train.accumulate=0" if tokens == "auto" else f"train.tokens={tokens}")
+    limits = {"steps": steps, "epochs": epochs, "minutes": minutes}
+    overrides = list(settings or [])
+    if any(value is not None for value in limits.values()):
+        # An explicit limit replaces all limits of the preset.
+        overrides = [f"train.{name}={value or 0}" for name, value in limits.items()] + overrides
+    if batch_tokens:
+        automatic = batch_tokens == "auto"
+        overrides.insert(0, "train.gradient_accumulation=0" if automatic else f"train.batch_tokens={batch_tokens}")
     from seq2see.train import run
 
     if resume is not None:
-        with _leaving_at_once():
-            run.resume(resume, chosen, device)
+        with _exit_on_interrupt():
+            run.resume(resume, overrides, device)
         return
     if out is None:
-        raise UsageError("say where the model is to be: --out DIRECTORY")
+        raise UsageError("missing --out DIRECTORY")
     data = DataConfig(
         src=_paths(src), tgt=_paths(tgt), pairs=_paths(pairs), columns=columns or "", fields=fields or "",
         languages=languages or "", text=_paths(text), boundaries=boundaries, valid_src=_paths(valid_src),
         valid_tgt=_paths(valid_tgt), valid_pairs=_paths(valid_pairs), valid_text=_paths(valid_text),
     )  # fmt: skip
-    again = Config.load(config) if config is not None else None
-    with _leaving_at_once():
-        run.train(data, out, preset=preset, settings=chosen, init=init, config=again, device=device)
+    base = Config.load(config) if config is not None else None
+    with _exit_on_interrupt():
+        run.train(data, out, preset=preset, settings=overrides, init=init, config=base, device=device)
 
 
 @contextmanager
-def _leaving_at_once() -> Iterator[None]:
-    """A Ctrl-C that ends the run: in an orderly end, Python would wait for the threads that write and read ahead."""
+def _exit_on_interrupt() -> Iterator[None]:
+    """Exits immediately on Ctrl-C; a normal exit would wait for the writer and prefetch threads."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("seq2see: left at once; the last checkpoint is intact", err=True)
+        typer.echo("seq2see: interrupted; the last checkpoint is intact", err=True)
         os._exit(130)
 
 

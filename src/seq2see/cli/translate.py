@@ -1,4 +1,4 @@
-"""`seq2see translate`: text, lines or documents in another language."""
+"""`seq2see translate`: translates text, lines or documents."""
 
 import sys
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.model_options import Device, Int8, ModelPath, converse, in_terminal, loaded
+from seq2see.cli.model_options import Device, Int8, ModelPath, is_interactive, load_model, prompt_loop
 from seq2see.cli.progress import progress
-from seq2see.cli.streams import Source, sources, writing
+from seq2see.cli.streams import TextInput, open_output, resolve_inputs
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from seq2see.text.check.statistics import Watch
-    from seq2see.translate.lines import Render
+    from seq2see.text.check.statistics import ProgressFactory
+    from seq2see.translate.lines import TranslateChunk
     from seq2see.translate.translator import Translator
 
 Format = Literal["text", "jsonl"]
@@ -23,24 +23,24 @@ Format = Literal["text", "jsonl"]
 
 def translate(
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT|FILE", help="Text, or files; else standard input.")
+        list[str] | None, typer.Argument(metavar="TEXT|FILE", help="Text or files; by default standard input.")
     ] = None,
     model: ModelPath = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write there; for several documents, a directory.", metavar="FILE")
+        Path | None, typer.Option(help="Output file; for several documents, a directory.", metavar="FILE")
     ] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses that the search follows side by side.", min=1)] = 1,
-    nbest: Annotated[int, typer.Option(help="Translations of each sentence, with --format jsonl.", min=1)] = 1,
+    beam: Annotated[int, typer.Option(help="Beam size.", min=1)] = 1,
+    nbest: Annotated[int, typer.Option(help="Number of translations per sentence, with --format jsonl.", min=1)] = 1,
     format: Annotated[
-        Format, typer.Option(help="A line for each line, or an object with scores and word alignments.")
+        Format, typer.Option(help="One line of text per line, or one JSON object with scores and word alignments.")
     ] = "text",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Translate also the entries of a .po that have a translation.")
+    retranslate: Annotated[
+        bool, typer.Option("--all", help="Also replace existing translations in a .po file.")
     ] = False,
     int8: Int8 = False,
     device: Device = "",
 ) -> None:
-    """Translate text: as many lines come out as go in. Documents (.po .srt .vtt .md) keep their form.
+    """Translate text line by line, or documents (.po .srt .vtt .md) with their formatting.
 
     Examples:
 
@@ -55,77 +55,80 @@ def translate(
     seq2see translate --model runs/en-hi guide.md README.md --out hi/
     """
     if format == "text" and nbest > 1:
-        raise UsageError(f"--nbest {nbest} gives several translations, and a line has room for one: add --format jsonl")
-    given = sources(inputs or [])
-    documents = _documents(given, format, out)
+        raise UsageError(f"--nbest {nbest} gives several translations per sentence: add --format jsonl")
+    sources = resolve_inputs(inputs or [])
+    documents = _documents(sources, format, out)
 
-    from seq2see.translate.lines import as_json, translated
-    from seq2see.translate.notices import Notes
+    from seq2see.translate.lines import translate_lines, translate_lines_as_json
     from seq2see.translate.translator import Translator
+    from seq2see.translate.warning_log import WarningLog
 
-    notes = Notes(lambda text: typer.echo(f"seq2see: {text}", err=True))
-    translator = Translator(loaded(model, "encoder-decoder", device, int8), notes, max(beam, nbest))
-    if not (inputs or out) and in_terminal() and format == "text":
-        converse("> ", lambda text: _answer(text, translator), "Type a sentence to see its translation.")
+    warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
+    translator = Translator(load_model(model, "encoder-decoder", device, int8), warnings, max(beam, nbest))
+    if not (inputs or out) and is_interactive() and format == "text":
+        prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
         return
-    # Where lines appear in the terminal, they are the progress.
-    with progress(given[0].size is not None and (out is not None or not sys.stdout.isatty())) as watch:
+    # Lines that appear in the terminal show the progress themselves.
+    with progress(sources[0].size is not None and (out is not None or not sys.stdout.isatty())) as bars:
         if documents:
-            _translate_documents(documents, out, translator, everything, watch)
+            _translate_documents(documents, out, translator, retranslate, bars)
         else:
-            render: Render = translated if format == "text" else partial(as_json, nbest=nbest)
-            _translate_lines(given, out, render, translator, watch)
-    notes.sum_up()
+            translate_chunk: TranslateChunk = translate_lines
+            if format == "jsonl":
+                translate_chunk = partial(translate_lines_as_json, nbest=nbest)
+            _translate_lines(sources, out, translate_chunk, translator, bars)
+    warnings.summarize()
 
 
-def _documents(given: Sequence[Source], format: Format, out: Path | None) -> list[Path]:
-    """The documents to translate, or none where there are lines; so many must fit where they should go."""
+def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -> list[Path]:
+    """Returns the documents among the inputs, or none if they are lines; checks that the output can hold them."""
     from seq2see.translate.documents import is_document
 
-    files = [source.path for source in given if source.path]
+    files = [source.path for source in sources if source.path]
     documents = [file for file in files if is_document(file)]
     if not documents:
         if out is not None and out.is_dir():
-            raise UserError(f"{out} is a directory, and lines go into one file: name that")
+            raise UserError(f"{out} is a directory: lines need one output file")
         return []
     if format == "jsonl":
-        raise UsageError(f"{documents[0]} keeps its form, which is not jsonl: leave out --format")
-    if len(documents) < len(given):
-        other = next(source.name for source in given if source.path not in documents)
-        raise UsageError(f"{documents[0]} is a document and {other} is lines: translate them one after the other")
+        raise UsageError(f"{documents[0]} is a document, which --format jsonl does not support: leave out --format")
+    if len(documents) < len(sources):
+        other = next(source.name for source in sources if source.path not in documents)
+        raise UsageError(f"{documents[0]} is a document and {other} is not: translate them with separate commands")
     if len(files) > 1 and (out is None or out.is_file()):
-        raise UsageError(f"{len(files)} documents do not fit into one file: name a directory by --out")
+        raise UsageError(f"{len(files)} documents need an output directory: --out DIRECTORY")
     if len({file.name for file in files}) < len(files):
-        raise UsageError(f"two of the {len(files)} documents have the same name: translate them one after the other")
+        raise UsageError(f"two of the {len(files)} documents have the same name: translate them with separate commands")
     return documents
 
 
-def _answer(text: str, translator: "Translator") -> None:
-    typer.echo(translator.translate([text], ["what you typed"])[0])
+def _print_translation(text: str, translator: "Translator") -> None:
+    typer.echo(translator.translate([text], ["input"])[0])
 
 
 def _translate_lines(
-    given: Sequence[Source], out: Path | None, render: "Render", translator: "Translator", watch: "Watch"
-) -> None:
-    from seq2see.translate.lines import ended, read
+    sources: Sequence[TextInput], out: Path | None, translate_chunk: "TranslateChunk", translator: "Translator",
+    bars: "ProgressFactory",
+) -> None:  # fmt: skip
+    from seq2see.translate.lines import read_chunks, with_final_newline
 
-    with writing(out) as output:
-        for source in given:
-            advance = watch(Path(source.name).name, source.size)
+    with open_output(out) as output:
+        for source in sources:
+            advance = bars(Path(source.name).name, source.size)
             with source.open() as stream:
-                chunks = read(stream, source.name, translator.notes)
-                for lines in ended(chunks) if len(given) > 1 else chunks:
-                    output.write(render(lines, translator).encode())
+                chunks = read_chunks(stream, source.name, translator.warnings)
+                for lines in with_final_newline(chunks) if len(sources) > 1 else chunks:
+                    output.write(translate_chunk(lines, translator).encode())
                     output.flush()
                     advance(sum(line.size for line in lines))
 
 
 def _translate_documents(
-    files: Sequence[Path], out: Path | None, translator: "Translator", everything: bool, watch: "Watch"
+    files: Sequence[Path], out: Path | None, translator: "Translator", retranslate: bool, bars: "ProgressFactory"
 ) -> None:
-    from seq2see.translate.documents import translate as translate_document
+    from seq2see.translate.documents import translate_document
 
     for file in files:
-        content = translate_document(file, translator, everything, watch)
-        with writing(out / file.name if out is not None and (out.is_dir() or len(files) > 1) else out) as output:
+        content = translate_document(file, translator, retranslate, bars)
+        with open_output(out / file.name if out is not None and (out.is_dir() or len(files) > 1) else out) as output:
             output.write(content)

@@ -1,1 +1,1 @@
-"""From vectors to text: how a model writes."""
+"""Decoding: generating text token by token with a key-value cache, by sampling or beam search."""

@@ -1,7 +1,7 @@
-"""Many requests through one model, in the order that suits the machine; results in the order of the requests.
+"""The decoding engine: runs many requests through one model with continuous batching.
 
-Sentences are sorted by length and let in until a budget of tokens is full. One that is done leaves at once, the last row
-takes its place, and new ones join at the end, so that the rows are always full of work.
+Requests are sorted by length and admitted until a token budget is full. A finished sequence leaves the batch at once, the
+last row takes its place, and new sequences join at the end, so the batch stays full. Results come back in request order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,169 +9,177 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Request, Session, Vocabulary, manner_on, session
+from seq2see.decode.session import Request, Session, SpecialTokens, device_profile, open_session
 from seq2see.errors import UsageError, UserError
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps
 
-LONGER, MORE = 1.5, 10  # a translation is given so many times the tokens of its source, and some more
-CONTINUATION = 200
+# Default maximum length: a translation may have 1.5 times the tokens of its source plus 10, a continuation 200.
+LENGTH_RATIO, LENGTH_MARGIN = 1.5, 10
+CONTINUATION_LENGTH = 200
 GREEDY = Search()
 
-Enough = Callable[[Sequence[int]], bool]  # whether these tokens are all that is wanted
+StopCondition = Callable[[Sequence[int]], bool]  # whether generation may stop after these tokens
 
 
 @torch.inference_mode()
-def search(
-    model: Network, requests: Sequence[Request], options: Search, words: Vocabulary, enough: Enough | None = None,
-    budget: int = 0,
+def decode_requests(
+    model: Network, requests: Sequence[Request], options: Search, special_tokens: SpecialTokens,
+    should_stop: StopCondition | None = None, token_budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
-    """The hypotheses of each request, best first, in the order of the requests."""
-    if options.beam * 2 > model.config.vocabulary:
+    """Returns the hypotheses of each request, best first."""
+    if options.beam * 2 > model.config.vocab_size:
         raise UsageError(
-            f"a beam of {options.beam} looks at {2 * options.beam} tokens a step, and the vocabulary has only "
-            f"{model.config.vocabulary}"
+            f"a beam of {options.beam} needs {2 * options.beam} candidate tokens per step, but the vocabulary has only "
+            f"{model.config.vocab_size}: use a narrower beam"
         )
-    found: list[list[Hypothesis]] = [[] for _ in requests]
-    manner = manner_on(model.embedding.weight.device)
-    order = sorted(range(len(requests)), key=lambda i: -requests[i].size)
+    results: list[list[Hypothesis]] = [[] for _ in requests]
+    profile = device_profile(model.embedding.weight.device)
+    order = sorted(range(len(requests)), key=lambda i: -requests[i].total_tokens)
     while order:
-        size = requests[order[0]].size
-        # What is much shorter than the longest is better off in a batch of its own, of more rows.
-        near = [i for i in order if requests[i].size * 2 > size]
-        order = order[len(near) :]
-        most = max(1, manner.rows // options.beam)
-        rows = max(1, min((budget or manner.tokens) // (size * options.beam), most, len(near)))
-        with session(model, [requests[i] for i in near], options, words, rows) as one:
-            for i, hypotheses in _run(one, near, requests, rows, enough):
-                found[i] = hypotheses
-    return found
+        longest = requests[order[0]].total_tokens
+        # Requests less than half as long go into a later batch, which then has more rows.
+        similar = [i for i in order if requests[i].total_tokens * 2 > longest]
+        order = order[len(similar) :]
+        max_rows = max(1, profile.max_hypotheses // options.beam)
+        rows = max(1, min((token_budget or profile.token_budget) // (longest * options.beam), max_rows, len(similar)))
+        with open_session(model, [requests[i] for i in similar], options, special_tokens, rows) as session:
+            for i, hypotheses in _run(session, similar, requests, rows, should_stop):
+                results[i] = hypotheses
+    return results
 
 
 def _run(
-    session: Session, waiting: list[int], requests: Sequence[Request], rows: int, enough: Enough | None
+    session: Session, waiting: list[int], requests: Sequence[Request], rows: int, should_stop: StopCondition | None
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Yields the index and the hypotheses of each waiting request as it finishes."""
     running: list[int] = []  # the request of each row
     while waiting or running:
         free = rows - len(running)
-        if waiting and (free * 4 >= rows or not running):  # a few at a time encode better than one by one
+        if waiting and (free * 4 >= rows or not running):  # encoding a few sources together is faster than one by one
             running += waiting[:free]
-            session.admit([requests[i] for i in waiting[:free]])
+            session.add([requests[i] for i in waiting[:free]])
             waiting = waiting[free:]
         else:
             session.run()
-        done = session.chooser.done[: len(running)].tolist()
-        looked_at = [row for row in range(len(running)) if done[row] or enough is not None]
-        if not looked_at:
+        done = session.selector.done[: len(running)].tolist()
+        candidates = [row for row in range(len(running)) if done[row] or should_stop is not None]
+        if not candidates:
             continue
-        leaving = []
-        found = session.chooser.hypotheses(torch.tensor(looked_at, device=session.tokens.device))
-        for row, hypotheses in zip(looked_at, found, strict=True):
-            short = shortest(hypotheses[0].tokens, enough) if enough is not None and hypotheses else None
-            if short is not None:
-                hypotheses = [_cut(hypotheses[0], short)]
-            if done[row] or short is not None:
+        finished = []
+        found = session.selector.hypotheses(torch.tensor(candidates, device=session.tokens.device))
+        for row, hypotheses in zip(candidates, found, strict=True):
+            stop = first_stop(hypotheses[0].tokens, should_stop) if should_stop is not None and hypotheses else None
+            if stop is not None:
+                hypotheses = [_truncate(hypotheses[0], stop)]
+            if done[row] or stop is not None:
                 if not hypotheses:
                     raise UserError(
-                        f"nothing can be written for sentence {requests[running[row]].number + 1}: no token has a "
-                        "probability, as where numbers in the model have overflowed"
+                        f"no output for sentence {requests[running[row]].sequence_id + 1}: every token has probability 0 "
+                        "or NaN; the model's activations may have overflowed"
                     )
                 yield running[row], hypotheses
-                leaving.append(row)
-        for origin, row in session.leave(leaving) if leaving else []:
+                finished.append(row)
+        for origin, row in session.remove(finished) if finished else []:
             running[row] = running[origin]
-        del running[len(running) - len(leaving) :]
+        del running[len(running) - len(finished) :]
 
 
-def shortest(tokens: Sequence[int], enough: Enough) -> int | None:
-    """How many of these tokens are enough already."""
-    if not enough(tokens):
+def first_stop(tokens: Sequence[int], should_stop: StopCondition) -> int | None:
+    """Returns the length of the shortest prefix that meets the stop condition, or None."""
+    if not should_stop(tokens):
         return None
-    return next(count for count in range(1, len(tokens) + 1) if enough(tokens[:count]))
+    return next(count for count in range(1, len(tokens) + 1) if should_stop(tokens[:count]))
 
 
-def _cut(hypothesis: Hypothesis, count: int) -> Hypothesis:
+def _truncate(hypothesis: Hypothesis, count: int) -> Hypothesis:
     logprobs = hypothesis.logprobs[:count]
-    others = hypothesis.alternatives[:count]
-    return Hypothesis(hypothesis.tokens[:count], logprobs, sum(logprobs) / count, True, others)
+    alternatives = hypothesis.alternatives[:count]
+    return Hypothesis(hypothesis.tokens[:count], logprobs, sum(logprobs) / count, True, alternatives)
 
 
-def stream(model: Network, request: Request, options: Search, words: Vocabulary) -> Iterator[int]:
-    """The tokens of one request as they are chosen, under the interventions that hold now."""
+def stream_tokens(model: Network, request: Request, options: Search, special_tokens: SpecialTokens) -> Iterator[int]:
+    """Yields the tokens of one request as they are chosen, under the interventions active at the call."""
     if options.beam > 1:
         raise UsageError(
-            f"a beam of {options.beam} cannot be streamed: what it will have said is settled only at its end"
+            f"a beam of {options.beam} cannot be streamed: its output is known only at the end; use beam = 1"
         )
-    return _stream(model, request, options, words, model.taps())
+    return _stream_tokens(model, request, options, special_tokens, model.taps())
 
 
 @torch.inference_mode()
-def _stream(model: Network, request: Request, options: Search, words: Vocabulary, taps: Taps) -> Iterator[int]:
-    with session(model, [request], options, words, 1) as one:
-        one.taps = taps
-        one.admit([request])
+def _stream_tokens(
+    model: Network, request: Request, options: Search, special_tokens: SpecialTokens, taps: Taps
+) -> Iterator[int]:
+    with open_session(model, [request], options, special_tokens, 1) as session:
+        session.taps = taps
+        session.add([request])
         while True:
-            token = int(one.tokens[0, 0])
-            if token != words.end:
+            token = int(session.tokens[0, 0])
+            if token != special_tokens.end:
                 yield token
-            if bool(one.chooser.done[0]):
+            if bool(session.selector.done[0]):
                 break
-            one.step()
-        one.leave([0])
+            session.step()
+        session.remove([0])
 
 
-def translations(
-    model: Network, sources: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
-    prefixes: Sequence[Sequence[int]] = (), budget: int = 0,
+def translate_tokens(
+    model: Network, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens, options: Search = GREEDY,
+    prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
-    """The translations of each source, best first; of each prefix, what comes after it."""
+    """Returns the translations of each source, best first; after a prefix, only the tokens that follow it."""
     requests = [
         request
         for i, source in enumerate(sources)
-        for request in requests_for(model, i, source, [words.start, *(prefixes[i] if prefixes else ())], options)
+        for request in build_requests(
+            model, i, source, [special_tokens.start, *(prefixes[i] if prefixes else ())], options
+        )
     ]
-    return _joined(search(model, requests, options, words, budget=budget), options)
+    return _group_samples(decode_requests(model, requests, options, special_tokens, None, token_budget), options)
 
 
-def continuations(
-    model: Network, prompts: Sequence[Sequence[int]], words: Vocabulary, options: Search = GREEDY,
-    enough: Enough | None = None, budget: int = 0,
+def generate_tokens(
+    model: Network, prompts: Sequence[Sequence[int]], special_tokens: SpecialTokens, options: Search = GREEDY,
+    should_stop: StopCondition | None = None, token_budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
-    """What a language model writes after each prompt: the samples, or the n best."""
+    """Returns the continuations of each prompt by a language model: the samples, or the n best."""
     requests = [
         request
         for i, prompt in enumerate(prompts)
-        for request in requests_for(model, i, (), [words.start, *prompt], options)
+        for request in build_requests(model, i, (), [special_tokens.start, *prompt], options)
     ]
-    return _joined(search(model, requests, options, words, enough, budget), options)
+    return _group_samples(decode_requests(model, requests, options, special_tokens, should_stop, token_budget), options)
 
 
-def _joined(found: list[list[Hypothesis]], options: Search) -> list[list[Hypothesis]]:
-    """The samples of one prompt together."""
+def _group_samples(results: list[list[Hypothesis]], options: Search) -> list[list[Hypothesis]]:
+    """Joins the results of consecutive requests that are samples of one prompt."""
     n = options.samples
-    return [[one for sample in found[i : i + n] for one in sample] for i in range(0, len(found), n)]
+    return [[hypothesis for sample in results[i : i + n] for hypothesis in sample] for i in range(0, len(results), n)]
 
 
-def requests_for(
-    model: Network, number: int, source: Sequence[int], prompt: Sequence[int], options: Search
+def build_requests(
+    model: Network, sequence_id: int, source: Sequence[int], prompt: Sequence[int], options: Search
 ) -> list[Request]:
-    """One for each sample, with the tokens that there is room for."""
+    """Builds one request per sample, with the prompt and the number of new tokens limited to the model's positions."""
     config = model.config
-    limit = options.longest or (int(len(source) * LONGER) + MORE if source else CONTINUATION)
+    default = int(len(source) * LENGTH_RATIO) + LENGTH_MARGIN if source else CONTINUATION_LENGTH
+    max_new_tokens = options.max_new_tokens or default
     if model.encoder is None:
-        if len(prompt) >= config.longest and options.window == "stop":
+        if len(prompt) >= config.max_positions and options.window == "stop":
             raise UserError(
-                f"a prompt of {len(prompt):,} tokens, but the model's window is {config.longest:,} (model.longest): "
-                'shorten it, or let the window slide (window = "slide")'
+                f"the prompt has {len(prompt):,} tokens, but the model's context window is {config.max_positions:,} "
+                '(model.max_positions): shorten the prompt, or use window = "slide"'
             )
-        if len(prompt) >= config.longest:
-            prompt = prompt[-max(config.longest // 2, 2) :]
+        if len(prompt) >= config.max_positions:
+            prompt = prompt[-max(config.max_positions // 2, 2) :]
     slides = model.encoder is None and options.window == "slide" and options.beam == 1
     if not slides and (model.encoder is None or config.positions == "learned"):
-        limit = min(limit, config.longest - len(prompt) + 1)
-        if limit < 1:
+        max_new_tokens = min(max_new_tokens, config.max_positions - len(prompt) + 1)
+        if max_new_tokens < 1:
             raise UserError(
-                f"the output must begin with {len(prompt):,} tokens, but the model has {config.longest:,} positions"
+                f"the prefix has {len(prompt):,} tokens, but the model has only {config.max_positions:,} positions "
+                "(model.max_positions): shorten the prefix"
             )
-    seeds = [options.seed + number * options.samples + sample for sample in range(options.samples)]
-    return [Request(number, source, prompt, limit, seed) for seed in seeds]
+    seeds = [options.seed + sequence_id * options.samples + sample for sample in range(options.samples)]
+    return [Request(sequence_id, source, prompt, max_new_tokens, seed) for seed in seeds]

@@ -1,161 +1,171 @@
-"""Parts of a model in fewer kernels, for decoding on a GPU. Each is the part itself, which runs as ever where somebody listens,
-gradients are wanted, or precisions are mixed.
+"""Modules with fused kernels for decoding on a GPU.
+
+Each falls back to the original module when taps are active, gradients are enabled, or autocast mixes precisions.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.decode.kernels import FEW, WIDEST, Norm, add_and_norm, linear
-from seq2see.decode.optimize import M, changed
+from seq2see.decode.kernels import MAX_ROWS, MAX_WIDTH, Norm, add_and_norm, linear
+from seq2see.decode.optimize import M, replace_modules
 from seq2see.layout import Layout
-from seq2see.model.layers import ACTIVATIONS, AddAndNorm, Block, FeedForward, LayerNorm, Pasts, Sublayer, Turn, apart
-from seq2see.model.positions import rotate
+from seq2see.model.layers import (
+    ACTIVATIONS,
+    AddAndNorm,
+    Block,
+    BlockCaches,
+    FeedForward,
+    LayerNorm,
+    Sublayer,
+    split_heads,
+)
+from seq2see.model.positions import Rotation, rotate
 from seq2see.model.taps import NO_TAPS, Taps
 from seq2see.model.transformer import Transformer
 
-EVEN = 8
-FUSED = ("relu", "gelu-tanh")  # activations that a product brings along
+ALIGNMENT = 8
+FUSED_ACTIVATIONS = ("relu", "gelu-tanh")
 
 
-def in_one_go(module: M) -> M:
-    """A copy that shares the weights and does the same in fewer kernels."""
-    quick = changed(module, in_one_go)
-    quick.__class__ = _kind(module) or type(module)
-    return quick  # type: ignore[return-value]  # the kind is one of type(module)
+def fuse_modules(module: M) -> M:
+    """Returns a copy that shares the weights and computes the same with fewer kernels."""
+    fused = replace_modules(module, fuse_modules)
+    fused.__class__ = _fused_class(module) or type(module)
+    return fused  # type: ignore[return-value]  # the class is a subclass of type(module)
 
 
-def _kind(module: nn.Module) -> type[nn.Module] | None:
+def _fused_class(module: nn.Module) -> type[nn.Module] | None:
     if type(module) is Transformer:
-        return QuickTransformer
-    if type(module) is Block and _fits(module):
-        return QuickBlock
-    if type(module) is AddAndNorm and not module.first and isinstance(module.norm, LayerNorm):
-        return QuickAddAndNorm
-    if type(module) is FeedForward and module.activation_name in FUSED and module.expand.bias is not None:
-        return QuickFeedForward
+        return FusedTransformer
+    if type(module) is Block and _fits_kernels(module):
+        return FusedBlock
+    if type(module) is AddAndNorm and not module.norm_first and isinstance(module.norm, LayerNorm):
+        return FusedAddAndNorm
+    if type(module) is FeedForward and module.activation_name in FUSED_ACTIVATIONS and module.up.bias is not None:
+        return FusedFeedForward
     return None
 
 
-def _fits(block: Block) -> bool:
-    """Whether `linear` can compute all its maps."""
+def _fits_kernels(block: Block) -> bool:
+    """Returns whether the kernel `linear` can compute all linear layers of this block."""
     feed_forward = block.feed_forward
-    widest = max(feed_forward.expand.out_features, block.attention.project.in_features, feed_forward.expand.in_features)
-    normed = isinstance(block.attention_norm.norm, LayerNorm)
-    return block.causal and normed and feed_forward.activation_name in FUSED and widest <= WIDEST
+    widest = max(feed_forward.up.out_features, block.attention.project.in_features, feed_forward.up.in_features)
+    layer_norm = isinstance(block.attention_norm.norm, LayerNorm)
+    return block.causal and layer_norm and feed_forward.activation_name in FUSED_ACTIVATIONS and widest <= MAX_WIDTH
 
 
-def _openly(taps: Taps) -> bool:
-    return taps.listening or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
+def _needs_original(taps: Taps) -> bool:
+    return taps.active or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
 
 
-class QuickAddAndNorm(AddAndNorm):
-    """norm(x + f(x)): sum and norm are one kernel."""
+class FusedAddAndNorm(AddAndNorm):
+    """norm(x + f(x)) with sum and norm in one kernel."""
 
     norm: LayerNorm
 
     def forward(self, x: Tensor, sublayer: Sublayer, taps: Taps) -> Tensor:
-        if _openly(taps):
+        if _needs_original(taps):
             return super().forward(x, sublayer, taps)
         y = sublayer(x)
         with torch.cuda.device_of(x):
-            return add_and_norm(x, y, _norm(self))[0]
+            return add_and_norm(x, y, _norm_of(self))[0]
 
 
-class QuickFeedForward(FeedForward):
-    """The first product adds the bias and applies the activation by itself."""
+class FusedFeedForward(FeedForward):
+    """Bias and activation are part of the first product."""
 
     def forward(self, x: Tensor, taps: Taps) -> Tensor:
-        if _openly(taps):
+        if _needs_original(taps):
             return super().forward(x, taps)
-        return self.contract(_mapped(x, self.expand, self.activation_name))
+        return self.down(_linear(x, self.up, self.activation_name))
 
 
-class QuickBlock(Block):
-    """A block of a decoder that writes: a residual and its norm are one kernel and, for a few tokens, one with the product
-    after them.
-    """
+class FusedBlock(Block):
+    """A decoder block with a cache: a residual and its norm are one kernel, together with the next product for few rows."""
 
     def forward(
-        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, turn: Turn | None,
-        taps: Taps, pasts: Pasts = (None, None),
+        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, rotation: Rotation | None,
+        taps: Taps, caches: BlockCaches = (None, None),
     ) -> Tensor:  # fmt: skip
-        past, past_source = pasts
-        if past is None or _openly(taps):
-            return super().forward(x, layout, memory, memory_layout, turn, taps, pasts)
+        self_cache, cross_cache = caches
+        if self_cache is None or _needs_original(taps):
+            return super().forward(x, layout, memory, memory_layout, rotation, taps, caches)
         stacked = self.attention.queries_keys_values
-        out, x = self._into(stacked, x, None, None, self.attention_norm)
-        q, k, v = apart(out, stacked.heads, stacked.head_width)
-        if turn is not None:
-            q, k = rotate(q, turn), rotate(k, turn)
-        y = past.attend(q, k, v, layout, layout, True, taps)
+        out, x = self._project_in(stacked, x, None, None, self.attention_norm)
+        q, k, v = split_heads(out, stacked.heads, stacked.head_width)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        y = self_cache.attend(q, k, v, layout, layout, True, taps)
         y = _product(y.flatten(1), self.attention.project)[0]
-        before = self.attention_norm
+        previous = self.attention_norm
         if self.cross is not None and self.cross_norm is not None:
-            assert past_source is not None
+            assert cross_cache is not None
             queries = self.cross.queries
-            out, x = self._into(queries, x, y, before, self.cross_norm)
-            (q,) = apart(out, queries.heads, queries.head_width)
+            out, x = self._project_in(queries, x, y, previous, self.cross_norm)
+            (q,) = split_heads(out, queries.heads, queries.head_width)
             if memory is None or memory_layout is None:
-                y = past_source.recall(q, layout, taps)
+                y = cross_cache.attend_cached(q, layout, taps)
             else:
                 k, v = self.cross.keys_values(memory)
-                y = past_source.attend(q, k, v, layout, memory_layout, False, taps)
+                y = cross_cache.attend(q, k, v, layout, memory_layout, False, taps)
             y = _product(y.flatten(1), self.cross.project)[0]
-            before = self.cross_norm
-        expand, last = self.feed_forward.expand, self.feed_forward_norm
-        out, x = self._into(expand, x, y, before, last, self.feed_forward.activation_name)
-        y = _product(out, self.feed_forward.contract)[0]
-        if last.first:
+            previous = self.cross_norm
+        last = self.feed_forward_norm
+        out, x = self._project_in(self.feed_forward.up, x, y, previous, last, self.feed_forward.activation_name)
+        y = _product(out, self.feed_forward.down)[0]
+        if last.norm_first:
             return x + y
-        return add_and_norm(x, y, _norm(last))[0]
+        return add_and_norm(x, y, _norm_of(last))[0]
 
-    def _into(
-        self, to: nn.Linear, x: Tensor, y: Tensor | None, before: AddAndNorm | None, own: AddAndNorm,
+    def _project_in(
+        self, layer: nn.Linear, x: Tensor, y: Tensor | None, previous: AddAndNorm | None, own: AddAndNorm,
         activation: str = "",
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The product that begins a sub-layer, and x + y as it goes on beside it: normed by the sub-layer's own norm or, as in
-        the paper, by that of the one before.
+        """Returns the first product of a sub-layer and the residual x + y, normed by the sub-layer's own norm (norm first)
+        or by that of the previous sub-layer (as in the paper).
         """
-        residual = own if own.first else before
-        return _product(x, to, None if residual is None else _norm(residual), y, activation)
+        residual = own if own.norm_first else previous
+        return _product(x, layer, None if residual is None else _norm_of(residual), y, activation)
 
 
-class QuickTransformer(Transformer):
-    """A product whose width is no multiple of 8 takes a GPU several times as long: the last tokens' logits are made apart."""
+class FusedTransformer(Transformer):
+    """Computes the logits of the last tokens separately if the vocabulary size is not a multiple of 8: a GPU takes several
+    times as long for a product of such a width.
+    """
 
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
         weight = self.embedding.weight if self.unembedding is None else self.unembedding.weight
-        even = len(weight) // EVEN * EVEN
-        if _openly(taps) or even == len(weight):
+        aligned = len(weight) // ALIGNMENT * ALIGNMENT
+        if _needs_original(taps) or aligned == len(weight):
             return super().logits(vectors, layout, taps)
-        logits = vectors.new_empty(len(vectors), even + EVEN)[:, : len(weight)]
-        for some in (slice(0, even), slice(even, len(weight))):
+        logits = vectors.new_empty(len(vectors), aligned + ALIGNMENT)[:, : len(weight)]
+        for part in (slice(0, aligned), slice(aligned, len(weight))):
             if self.unembedding_bias is None:
-                torch.mm(vectors, weight[some].T, out=logits[:, some])
+                torch.mm(vectors, weight[part].T, out=logits[:, part])
             else:
-                torch.addmm(self.unembedding_bias[some], vectors, weight[some].T, out=logits[:, some])
+                torch.addmm(self.unembedding_bias[part], vectors, weight[part].T, out=logits[:, part])
         return logits
 
 
-def _norm(residual: AddAndNorm) -> Norm:
-    """What goes on beside a sub-layer is the sum that was normed for it or, as in the paper, the norm itself."""
+def _norm_of(residual: AddAndNorm) -> Norm:
+    """Returns the kernel's description of a norm. The residual continues as the sum (norm first) or as the norm."""
     assert isinstance(residual.norm, LayerNorm)
-    return Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if residual.first else "norm")
+    return Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if residual.norm_first else "norm")
 
 
 def _product(
-    x: Tensor, to: nn.Linear, norm: Norm | None = None, y: Tensor | None = None, activation: str = ""
+    x: Tensor, layer: nn.Linear, norm: Norm | None = None, y: Tensor | None = None, activation: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """The linear map of x, or of the norm of x + y, and what the norm keeps."""
-    if len(x) <= FEW:
-        return linear(x, to.weight, to.bias, norm, y, activation)
-    normed, kept = (x, x) if norm is None else add_and_norm(x, y, norm)
-    return _mapped(normed, to, activation), kept
+    """Returns the linear layer applied to x, or to the norm of x + y, and the residual."""
+    if len(x) <= MAX_ROWS:
+        return linear(x, layer.weight, layer.bias, norm, y, activation)
+    normed, residual = (x, x) if norm is None else add_and_norm(x, y, norm)
+    return _linear(normed, layer, activation), residual
 
 
-def _mapped(x: Tensor, to: nn.Linear, activation: str) -> Tensor:
-    if activation and to.bias is not None:
-        return torch._addmm_activation(to.bias, x, to.weight.T, use_gelu=activation == "gelu-tanh")
-    mapped = F.linear(x, to.weight, to.bias)
-    return ACTIVATIONS[activation](mapped) if activation else mapped
+def _linear(x: Tensor, layer: nn.Linear, activation: str) -> Tensor:
+    if activation and layer.bias is not None:
+        return torch._addmm_activation(layer.bias, x, layer.weight.T, use_gelu=activation == "gelu-tanh")
+    y = F.linear(x, layer.weight, layer.bias)
+    return ACTIVATIONS[activation](y) if activation else y

@@ -1,46 +1,46 @@
-"""Linear maps in whole numbers of 8 bits, for decoding on a CPU: a quarter of the memory to read, several times the speed.
+"""Linear layers in int8 for decoding on a CPU: a quarter of the memory traffic, several times the speed.
 
-Each row of a weight matrix has its own scale, and so has each row of the input, so that what a sentence gives does not
-depend on its neighbours in the batch. Weights on disk stay as they are.
+Weights and inputs are quantised row by row, each row with its own scale, so the result for a sentence does not depend on
+its neighbours in the batch. Weights on disk are unchanged.
 """
 
 import torch
 from torch import Tensor, nn
 
-from seq2see.decode.optimize import with_linear
+from seq2see.decode.optimize import replace_linears
 from seq2see.errors import UsageError
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 
 
 class Int8Linear(nn.Module):
-    """x · Wᵀ + b with both rounded to −127 … 127, row by row; the sums are exact."""
+    """x · Wᵀ + b with x and W quantised to −127 … 127 row by row; products accumulate exactly in int32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        most = weight.abs().amax(1, keepdim=True).clamp_(min=1e-30)  # [out, 1]
-        self.rounded = (weight * (127 / most)).round_().to(torch.int8).contiguous()  # [out, in]
-        self.scale = (most / 127**2).T.contiguous()  # [1, out]
+        max_abs = weight.abs().amax(1, keepdim=True).clamp_(min=1e-30)  # [out, 1]
+        self.weight_int8 = (weight * (127 / max_abs)).round_().to(torch.int8).contiguous()  # [out, in]
+        self.scale = (max_abs / 127**2).T.contiguous()  # [1, out]
         self.bias = bias
-        self.top = torch.tensor(127.0)  # as a number, it would be two operations to divide
+        self.max_int8 = torch.tensor(127.0)  # as a Python number, the division below would be two operations
 
     def forward(self, x: Tensor) -> Tensor:
-        most = x.abs().amax(-1, keepdim=True)  # (vector_norm is ten times as slow)
-        # A row of zeros becomes 0 · ∞, which is some whole number, and then that number times 0.
-        rounded = (x * (self.top / most)).round_().to(torch.int8)
-        # The kernel likes the larger matrix first, if the smaller is not all too small and the sums are long.
-        if len(x) >= 16 and x.shape[1] > len(self.rounded):
-            whole = torch._int_mm(self.rounded, rounded.T).T
+        max_abs = x.abs().amax(-1, keepdim=True)  # (vector_norm is ten times as slow)
+        # A row of zeros becomes 0 · ∞, which converts to an arbitrary integer; the product is then multiplied by 0.
+        x_int8 = (x * (self.max_int8 / max_abs)).round_().to(torch.int8)
+        # The kernel is faster with the larger matrix first if x has enough rows and the sums are long.
+        if len(x) >= 16 and x.shape[1] > len(self.weight_int8):
+            product = torch._int_mm(self.weight_int8, x_int8.T).T
         else:
-            whole = torch._int_mm(rounded, self.rounded.T)
-        y = whole * self.scale
-        return y.mul_(most) if self.bias is None else torch.addcmul(self.bias, y, most)
+            product = torch._int_mm(x_int8, self.weight_int8.T)
+        y = product * self.scale
+        return y.mul_(max_abs) if self.bias is None else torch.addcmul(self.bias, y, max_abs)
 
 
-def quantised(model: Network) -> Network:
-    """A copy of the model whose linear maps, and the table that makes the logits, are in 8 bits. It can only decode."""
+def quantize_int8(model: Network) -> Network:
+    """Returns a copy of the model with int8 linear layers and output embedding. It can only decode."""
     if not isinstance(model, Transformer):
-        raise UsageError(f'8-bit decoding is for Transformers, and this model is of the kind "{model.config.kind}"')
+        raise UsageError(f'int8 decoding requires a Transformer, but this model is of kind "{model.config.kind}"')
     if model.embedding.weight.is_cuda:
-        raise UsageError("8-bit decoding is for a CPU, and this model is on a GPU: there bf16 is as fast")
-    return with_linear(model, Int8Linear)
+        raise UsageError("int8 decoding requires a CPU, but this model is on a GPU: use bf16, which is as fast there")
+    return replace_linears(model, Int8Linear)

@@ -1,9 +1,9 @@
-"""A model made ready to decode: what it computes stays the same, how it lies in memory and is started does not.
+"""Optimising a model for decoding: memory layout and kernels change, results do not.
 
-On a CPU, decoding multiplies a few rows with large matrices, so its time goes into reading them. Stored as they are
-trained, a row an output, the library's product reads across the rows for few rows of input; turned round, it reads straight
-on. In bf16 they are cut into the blocks that the processor's instructions take, once instead of before each product. On a
-GPU, parts of a block that are several kernels become one.
+On a CPU, decoding multiplies a few rows with large matrices, so the time goes into reading the matrices. PyTorch stores
+them [out, in], which the BLAS product of a few rows reads with strides; column-major storage is read contiguously. In bf16
+the matrices are reordered once into the blocks of the processor's instructions, instead of before each product. On a GPU,
+several kernels of a block become one.
 """
 
 from collections.abc import Callable
@@ -14,88 +14,88 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from seq2see.model.layers import StackedLinear, apart
+from seq2see.model.layers import StackedLinear, split_heads
 from seq2see.model.network import Network
 
 M = TypeVar("M", bound=nn.Module)
 
-ROWS = 16  # for which blocks are chosen; they serve any number
+BLOCK_ROWS = 16  # number of input rows that the blocked layout is chosen for; it works for any number
 
 
-def ready(model: Network) -> Network:
-    """The model, or a copy that shares its weights, as decoding likes it on its device and in its precision."""
+def optimize_for_decoding(model: Network) -> Network:
+    """Returns the model, or a copy that shares its weights, optimised for its device and precision."""
     weight = model.embedding.weight
     if weight.is_cuda:
         if not has_kernels(weight):
             return model
-        from seq2see.decode.fused_modules import in_one_go
+        from seq2see.decode.fused_modules import fuse_modules
 
         for matrix in _matrices(model):
-            matrix.data = matrix.data.contiguous()  # a model that was ready for a CPU may have come here
-        return in_one_go(model)
+            matrix.data = matrix.data.contiguous()  # the model may have been optimised for a CPU before it moved here
+        return fuse_modules(model)
     if weight.dtype == torch.bfloat16:
-        return with_linear(model, BlockedLinear) if torch.backends.mkldnn.is_available() else model
+        return replace_linears(model, BlockedLinear) if torch.backends.mkldnn.is_available() else model
     for matrix in _matrices(model):
         matrix.data = matrix.data.T.contiguous().T
     return model
 
 
 def has_kernels(x: Tensor) -> bool:
-    """Whether kernels of our own can work where this lies, in its precision."""
+    """Returns whether our Triton kernels support the device and dtype of this tensor."""
     return x.is_cuda and x.dtype != torch.float64 and find_spec("triton") is not None
 
 
 def _matrices(model: Network) -> list[Tensor]:
-    """All that vectors are multiplied with."""
+    """Returns all matrices that activations are multiplied with."""
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     return matrices if model.unembedding is not None else [*matrices, model.embedding.weight]
 
 
 class BlockedLinear(nn.Module):
-    """x · Wᵀ + b in bf16."""
+    """x · Wᵀ + b in bf16 with W in oneDNN's blocked layout."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
+        self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), BLOCK_ROWS)
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
 
 
-class Split(nn.Module):
-    """A `StackedLinear` whose product is another's."""
+class SplitHeads(nn.Module):
+    """A `StackedLinear` whose product is computed by another module."""
 
     def __init__(self, linear: nn.Module, like: StackedLinear) -> None:
         super().__init__()
         self.linear, self.heads, self.head_width = linear, like.heads, like.head_width
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return apart(self.linear(x), self.heads, self.head_width)
+        return split_heads(self.linear(x), self.heads, self.head_width)
 
 
 @torch.no_grad()
-def with_linear(model: Network, make: Callable[[Tensor, Tensor | None], nn.Module]) -> Network:
-    """A copy of the model whose linear maps, and the table that makes the logits, are made anew; all else is shared."""
+def replace_linears(model: Network, make: Callable[[Tensor, Tensor | None], nn.Module]) -> Network:
+    """Returns a copy with every linear layer and the output embedding replaced by make(weight, bias); the rest is shared."""
 
-    def change(module: nn.Module) -> nn.Module | None:
+    def replacement(module: nn.Module) -> nn.Module | None:
         if not isinstance(module, nn.Linear):
             return None
         linear = make(module.weight, module.bias)
-        return Split(linear, module) if isinstance(module, StackedLinear) else linear
+        return SplitHeads(linear, module) if isinstance(module, StackedLinear) else linear
 
-    less = changed(model, change)
-    table = model.embedding.weight if model.unembedding is None else model.unembedding.weight
-    less.unembedding = make(table, model.unembedding_bias)  # type: ignore[assignment]
-    less.unembedding_bias = None
-    return less
+    converted = replace_modules(model, replacement)
+    output_weight = model.embedding.weight if model.unembedding is None else model.unembedding.weight
+    converted.unembedding = make(output_weight, model.unembedding_bias)  # type: ignore[assignment]
+    converted.unembedding_bias = None
+    return converted
 
 
-def changed(module: M, change: Callable[[nn.Module], nn.Module | None]) -> M:
-    """A copy of a tree of modules in which those that `change` has another for are exchanged; all else is shared."""
-    other = copy(module)
-    other._modules, other._parameters = dict(module._modules), dict(module._parameters)
+def replace_modules(module: M, replacement: Callable[[nn.Module], nn.Module | None]) -> M:
+    """Returns a copy of a module tree with submodules replaced where `replacement` returns one; the rest is shared."""
+    result = copy(module)
+    result._modules, result._parameters = dict(module._modules), dict(module._parameters)
     for name, child in module._modules.items():
         if child is not None:
-            other._modules[name] = change(child) or changed(child, change)
-    return other
+            result._modules[name] = replacement(child) or replace_modules(child, replacement)
+    return result

@@ -1,109 +1,134 @@
-"""What a recurrent decoder keeps of the tokens that it has written: one state, and of the source what it may look at.
+"""The cache of a recurrent decoder: one state per hypothesis, and the keys and values of the source.
 
-It does for `Recurrent` what `Cache` does for a Transformer, and a session drives both alike. A state does not grow with what
-was written, so that there are no places to find and none to close up; where hypotheses part and merge, states are copied.
+It serves `Recurrent` as `KeyValueCache` serves a Transformer, with the same methods, so a session drives both alike. A
+state does not grow with the output, so there are no slots to manage; when a beam reorders its hypotheses, states are
+copied.
 
 Shapes: S sentences, k hypotheses of each, M source tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from seq2see.decode.cache import ones
+from seq2see.decode.cache import single_token_layout
 from seq2see.layout import Layout
-from seq2see.model.recurrent import Recurrent, Source
+from seq2see.model.recurrent import AttentionMemory, Recurrent
 
 
-class States:
-    def __init__(self, model: Recurrent, rows: int, beam: int, source: int, static: bool) -> None:
-        """Static: the source always takes the room that there is for it, so that shapes are few."""
-        self.device, self.static = model.embedding.weight.device, static
-        self.rows, self.beam, self.source = rows, beam, source
-        self.size, self.steps = 0, 0  # sentences
-        self.pasts = self
+class RecurrentCache:
+    def __init__(self, model: Recurrent, rows: int, beam: int, source_slots: int, static_shapes: bool) -> None:
+        """With static shapes, the source always takes all its slots, so that there are few shapes."""
+        self.device, self.static_shapes = model.embedding.weight.device, static_shapes
+        self.rows, self.beam, self.source_slots = rows, beam, source_slots
+        self.active, self.steps = 0, 0  # rows in use, S
         self.states: Tensor | None = None  # [rows, k, layers, 2, width]
-        self.keys: Tensor | None = None  # [rows, source, width]
+        self.keys: Tensor | None = None  # [rows, source slots, width]
         self.values: Tensor | None = None
-        self.real = torch.zeros(rows, source, dtype=torch.bool, device=self.device)
-        self.source_sizes = [0] * rows
-        self.positions = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)  # of the token that comes next
-        self.numbers = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)
-        self.filling: Tensor | None = None  # the rows whose prompts are passing
+        self.source_mask = torch.zeros(rows, source_slots, dtype=torch.bool, device=self.device)
+        self.source_lengths = [0] * rows
+        self.positions = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)  # of the next token
+        self.sequence_ids = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)
+
+    def prefill(
+        self, rows: Sequence[int], sequence_ids: Sequence[int], prompts: Layout, sources: Layout | None
+    ) -> "RecurrentPrefillCache":
+        """Starts new sentences in these rows; returns the cache for the pass over their prompts."""
+        assert sources is not None
+        row_index = torch.tensor(rows, device=self.device)
+        self.positions[row_index] = prompts.lengths.long()[:, None]
+        self.sequence_ids[row_index] = torch.tensor(sequence_ids, device=self.device)[:, None]
+        self.source_mask[row_index] = False
+        self.source_mask[row_index[sources.padded_index // sources.max_length], sources.positions] = True
+        for row, length in zip(rows, sources.lengths.tolist(), strict=True):
+            self.source_lengths[row] = length
+        return RecurrentPrefillCache(self, row_index)
 
     @property
     def window(self) -> int:
-        """Source tokens that the next step looks at."""
-        return self.source if self.static else max(self.source_sizes[: self.size])
+        """The number of source tokens that the next step attends to."""
+        return self.source_slots if self.static_shapes else max(self.source_lengths[: self.active])
 
-    def fill(self, rows: Sequence[int], numbers: Sequence[int], prompts: Layout, sources: Layout | None) -> None:
-        """The next pass takes these rows' prompts."""
-        assert sources is not None
-        at = torch.tensor(rows, device=self.device)
-        self.positions[at] = prompts.lengths.long()[:, None]
-        self.numbers[at] = torch.tensor(numbers, device=self.device)[:, None]
-        self.real[at] = False
-        self.real[at[sources.slots // sources.longest], sources.positions] = True
-        for row, length in zip(rows, sources.lengths.tolist(), strict=True):
-            self.source_sizes[row] = length
-        self.filling = at
+    def step(self) -> tuple[Layout, "RecurrentStepCache"]:
+        """Returns the layout of the next tokens, each a sequence of its own, and the cache for their pass."""
+        layout = replace(
+            single_token_layout(self.active * self.beam, self.device),
+            positions=self.positions[: self.active].view(-1), sequence_ids=self.sequence_ids[: self.active].view(-1),
+        )  # fmt: skip
+        return layout, RecurrentStepCache(self)
 
-    def keep(self, state: Tensor, source: Source | None) -> None:
-        if self.filling is None:
-            assert self.states is not None
-            self.states[: self.size] = state.unflatten(0, (self.size, self.beam)).to(self.states.dtype)
-            return
-        if self.states is None:
-            self.states = state.new_zeros(self.rows, self.beam, *state.shape[1:])
-        self.states[self.filling] = state[:, None].to(self.states.dtype)
-        if source is not None:
-            if self.keys is None or self.values is None:
-                self.keys, self.values = (
-                    x.new_zeros(self.rows, self.source, x.shape[2]) for x in (source.keys, source.values)
-                )
-            self.keys[self.filling, : source.keys.shape[1]] = source.keys
-            self.values[self.filling, : source.values.shape[1]] = source.values
-
-    def recall(self) -> tuple[Tensor, Source | None]:
-        """Of every hypothesis that goes on, [S · k, …]."""
+    def advance(self, parents: Tensor | None, running: Tensor) -> None:
+        """Records on the device that each hypothesis has a new token; hypothesis j of s continues parents[s, j]."""
         assert self.states is not None
-        state = self.states[: self.size].flatten(0, 1)
-        if self.keys is None or self.values is None:
-            return state, None
-        size, source = self.size, self.window
-        tables = (table[:size, :source] for table in (self.keys, self.values, self.real))
-        return state, Source(*(table.repeat_interleave(self.beam, dim=0) for table in tables))
-
-    def make_room(self) -> None:
-        """There always is."""
-
-    def step(self) -> Layout:
-        """The next pass takes one token of each hypothesis: their layout, every hypothesis a sequence by itself."""
-        self.filling = None
-        positions, numbers = self.positions[: self.size].view(-1), self.numbers[: self.size].view(-1)
-        return replace(ones(self.size * self.beam, self.device), positions=positions, numbers=numbers)
-
-    def advance(self, parents: Tensor | None, going: Tensor) -> None:
-        """A token of each hypothesis is chosen. Hypothesis j of a sentence goes on from its hypothesis parents[s, j]."""
-        assert self.states is not None
-        self.positions[: self.size] += going[:, None]
+        self.positions[: self.active] += running[:, None]
         if parents is not None:
-            states = self.states[: self.size]
+            states = self.states[: self.active]
             states.copy_(states.gather(1, parents[:, :, None, None, None].expand_as(states)))
 
-    def count(self) -> None:
+    def count_step(self) -> None:
+        """Records the same on the host."""
         self.steps += 1
 
-    def vacate(self, first: int) -> None:
-        """Nobody looks at what rows have left behind."""
+    def compact_if_needed(self) -> None:
+        """Does nothing: states do not grow."""
 
-    def move(self, origins: Sequence[int], rows: Sequence[int]) -> None:
-        """The sentences of some rows go to others, whose own are done."""
-        there, here = torch.tensor(origins, device=self.device), torch.tensor(rows, device=self.device)
-        for table in (self.states, self.keys, self.values, self.real, self.positions, self.numbers):
+    def clear_rows(self, first: int) -> None:
+        """Does nothing: no other row reads them."""
+
+    def move_rows(self, origins: Sequence[int], rows: Sequence[int]) -> None:
+        """Copies sentences from some rows to others."""
+        origin_index, row_index = (torch.tensor(side, device=self.device) for side in (origins, rows))
+        for table in (self.states, self.keys, self.values, self.source_mask, self.positions, self.sequence_ids):
             if table is not None:
-                table[here] = table[there]
+                table[row_index] = table[origin_index]
         for origin, row in zip(origins, rows, strict=True):
-            self.source_sizes[row] = self.source_sizes[origin]
+            self.source_lengths[row] = self.source_lengths[origin]
+
+
+@dataclass(frozen=True)
+class RecurrentPrefillCache:
+    """The cache during a prefill: stores the states after whole prompts, and the source."""
+
+    cache: RecurrentCache
+    rows: Tensor  # [prompts]
+
+    def load(self) -> tuple[Tensor, AttentionMemory | None]:
+        raise NotImplementedError("a prefill starts from the encoder's memory")
+
+    def store(self, state: Tensor, source: AttentionMemory | None) -> None:
+        cache = self.cache
+        if cache.states is None:
+            cache.states = state.new_zeros(cache.rows, cache.beam, *state.shape[1:])
+        cache.states[self.rows] = state[:, None].to(cache.states.dtype)
+        if source is None:
+            return
+        if cache.keys is None or cache.values is None:
+            cache.keys, cache.values = (
+                x.new_zeros(cache.rows, cache.source_slots, x.shape[2]) for x in (source.keys, source.values)
+            )
+        cache.keys[self.rows, : source.keys.shape[1]] = source.keys
+        cache.values[self.rows, : source.values.shape[1]] = source.values
+
+
+@dataclass(frozen=True)
+class RecurrentStepCache:
+    """The cache during a decoding step: every hypothesis continues from its state."""
+
+    cache: RecurrentCache
+
+    def load(self) -> tuple[Tensor, AttentionMemory | None]:
+        """Returns the state of every active hypothesis and its source, [S · k, …]."""
+        cache, size = self.cache, self.cache.active
+        assert cache.states is not None
+        state = cache.states[:size].flatten(0, 1)
+        if cache.keys is None or cache.values is None:
+            return state, None
+        tables = (table[:size, : cache.window] for table in (cache.keys, cache.values, cache.source_mask))
+        return state, AttentionMemory(*(table.repeat_interleave(cache.beam, dim=0) for table in tables))
+
+    def store(self, state: Tensor, source: AttentionMemory | None) -> None:
+        cache = self.cache
+        assert cache.states is not None
+        cache.states[: cache.active] = state.unflatten(0, (cache.active, cache.beam)).to(cache.states.dtype)

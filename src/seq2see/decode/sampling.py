@@ -1,7 +1,7 @@
-"""Drawing a token at random: which ones may be drawn, and one number from 0 to 1 turned into one of them.
+"""Sampling a token: temperature, top-k, top-p and min-p filters, and the draw itself.
 
-Every sequence has a seed, and its number at a step depends on nothing but that seed and the step. The number is turned
-through the summed-up distribution, so that what is drawn does not depend on the rest of the batch.
+Every sequence has a seed, and its uniform number at a step depends only on the seed and the step. The token is found by
+inverse transform sampling, so a sample does not depend on the rest of the batch.
 """
 
 from typing import TYPE_CHECKING
@@ -9,35 +9,36 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from seq2see.rng import draws, uniform
+from seq2see.rng import random_uint64, to_uniform
 
 if TYPE_CHECKING:
     from seq2see.decode.search import Search
 
 
-def uniforms(seeds: list[int], count: int) -> Tensor:
-    """One number from 0 to 1 for each seed and step, [seeds, count]."""
-    return torch.stack([torch.from_numpy(uniform(draws(count, seed))) for seed in seeds])
+def draw_uniforms(seeds: list[int], steps: int) -> Tensor:
+    """Returns one uniform number in [0, 1) per seed and step, [seeds, steps]."""
+    return torch.stack([torch.from_numpy(to_uniform(random_uint64(steps, seed))) for seed in seeds])
 
 
-def candidates(logits: Tensor, search: "Search") -> Tensor:
-    """The logits at this temperature, −∞ for tokens that may not be drawn: first top-k, then top-p, then min-p."""
+def filter_logits(logits: Tensor, search: "Search") -> Tensor:
+    """Applies temperature, top-k, top-p and min-p in this order; excluded tokens become −∞."""
     logits = logits / search.temperature
     if 0 < search.top_k < logits.shape[-1]:
-        least = logits.topk(search.top_k)[0][:, -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
+        threshold = logits.topk(search.top_k)[0][:, -1:]
+        logits = logits.masked_fill(logits < threshold, -torch.inf)
     if search.top_p < 1:
-        ordered, index = logits.sort()  # from the least likely on
-        out = ordered.softmax(-1).cumsum(-1) <= 1 - search.top_p
-        out[:, -1] = False  # the likeliest stays
-        logits = logits.masked_fill(out.scatter(1, index, out), -torch.inf)
+        ordered, index = logits.sort()  # ascending
+        excluded = ordered.softmax(-1).cumsum(-1) <= 1 - search.top_p
+        excluded[:, -1] = False  # the most likely token always stays
+        logits = logits.masked_fill(excluded.scatter(1, index, excluded), -torch.inf)
     if search.min_p > 0:
         p = logits.softmax(-1)
         logits = logits.masked_fill(p < search.min_p * p.amax(-1, keepdim=True), -torch.inf)
     return logits
 
 
-def draw(logits: Tensor, u: Tensor) -> Tensor:
-    """The token at which the summed-up probabilities pass u, [S, 1]."""
-    total = logits.double().softmax(-1).cumsum(-1)  # [S, V]
-    return torch.searchsorted(total, u * total[:, -1:], right=True).clamp_(max=logits.shape[-1] - 1)
+def sample_tokens(logits: Tensor, uniforms: Tensor) -> Tensor:
+    """Returns the token at which the cumulative probability exceeds the uniform number, [S, 1]."""
+    cumulative = logits.double().softmax(-1).cumsum(-1)  # [S, V]
+    found = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
+    return found.clamp_(max=logits.shape[-1] - 1)

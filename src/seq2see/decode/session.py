@@ -1,8 +1,8 @@
-"""One batch that sentences join and leave, and what happens in it at each step.
+"""A decoding session: one batch that sentences join and leave, and the decoding step.
 
-A prompt passes through the model as a whole and fills its row of the cache; from then on every step feeds one token of
-each hypothesis. How that is done best differs by device, and `Manner` says how: on a CPU shapes follow the need, on CUDA
-they are rounded to a few, and a step of each shape is captured as a graph that the host only has to start.
+A prompt passes through the model as a whole and fills its row of the cache (prefill); from then on every step feeds one
+token per hypothesis. `DeviceProfile` says how steps run on a device: on a CPU shapes follow the need; on CUDA they are
+rounded up to a few, and the step of each shape is captured as a graph that the host only launches.
 """
 
 from bisect import bisect
@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor
 
-from seq2see.decode.cache import BUCKET, Cache, ones, packed
-from seq2see.decode.recurrent_cache import States
-from seq2see.decode.sampling import uniforms
-from seq2see.decode.search import Beam, Chooser, Picker, Search
+from seq2see.decode.cache import BUCKET, KeyValueCache, pack, single_token_layout
+from seq2see.decode.recurrent_cache import RecurrentCache
+from seq2see.decode.sampling import draw_uniforms
+from seq2see.decode.search import BeamSearch, Search, TokenSampler, TokenSelector
 from seq2see.layout import Packed
 from seq2see.model.network import Network
 from seq2see.model.recurrent import Recurrent
@@ -26,100 +26,107 @@ from seq2see.model.taps import NO_TAPS
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
-IDLE = 4  # sessions of a model that are kept with their graphs
-SPARE = 64  # places beyond the need, so that they need not be closed up at every step
+MAX_IDLE_SESSIONS = 4  # per model, kept with their graphs
+SPARE_SLOTS = 64  # slots beyond the need, so that the cache is not compacted at every step
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How steps are run on a device."""
+class DeviceProfile:
+    """How decoding runs on a kind of device."""
 
-    static: bool  # few shapes, so that a step can be captured
-    captured: bool  # as a CUDA graph, which the host only starts
-    rows: int  # hypotheses at a time: more would bring nothing
-    tokens: int  # of source and output that are worked on at a time, unless the caller says otherwise
-    look: int  # steps after which the host looks who is done: on a GPU that means waiting
-
-
-ON_CPU = Manner(static=False, captured=False, rows=128, tokens=8192, look=1)
-ON_CUDA = Manner(static=True, captured=True, rows=512, tokens=1 << 17, look=8)
+    static_shapes: bool  # few shapes, so that steps can be captured
+    cuda_graphs: bool  # capture steps as CUDA graphs
+    max_hypotheses: int  # in a batch; more would not be faster
+    token_budget: int  # source and output tokens in a batch, unless the caller sets it
+    check_interval: int  # steps between checks for finished rows; on a GPU each check synchronises
 
 
-def manner_on(device: torch.device) -> Manner:
+CPU_PROFILE = DeviceProfile(
+    static_shapes=False, cuda_graphs=False, max_hypotheses=128, token_budget=8192, check_interval=1
+)
+CUDA_PROFILE = DeviceProfile(
+    static_shapes=True, cuda_graphs=True, max_hypotheses=512, token_budget=1 << 17, check_interval=8
+)
+
+
+def device_profile(device: torch.device) -> DeviceProfile:
     if device.type != "cuda":
-        return ON_CPU
-    # Under autocast a graph would remember cast weights that are freed when the block is left.
-    return replace(ON_CUDA, captured=not torch.is_autocast_enabled("cuda"))
+        return CPU_PROFILE
+    # Under autocast a graph would refer to cast weights that are freed when the block ends.
+    return replace(CUDA_PROFILE, cuda_graphs=not torch.is_autocast_enabled("cuda"))
 
 
 @dataclass(frozen=True)
 class Request:
-    number: int
+    sequence_id: int
     source: Sequence[int]  # empty for a language model
-    prompt: Sequence[int]  # <start> and what the output must begin with
-    limit: int  # new tokens
+    prompt: Sequence[int]  # <start> and the prefix of the output
+    max_new_tokens: int
     seed: int = 0
 
     @property
-    def given(self) -> tuple[Sequence[int], Sequence[int]]:
+    def inputs(self) -> tuple[Sequence[int], Sequence[int]]:
         return self.source, self.prompt
 
     @property
-    def size(self) -> int:
-        return len(self.source) + len(self.prompt) + self.limit
+    def total_tokens(self) -> int:
+        return len(self.source) + len(self.prompt) + self.max_new_tokens
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """The tokens that a search must know."""
+class SpecialTokens:
+    """The special tokens that a search needs to know."""
 
     start: int
     end: int
-    banned: tuple[int, ...] = ()  # never written
+    banned: tuple[int, ...] = ()  # never generated
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Self:
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> Self:
         roles = tuple(tokenizer.roles.values())
         return cls(tokenizer.start, tokenizer.end, (tokenizer.pad, tokenizer.start, *roles))
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a session has place for."""
+class CacheSize:
+    """The capacity of a session."""
 
     rows: int
-    longest: int  # new tokens
-    reach: int  # positions that a row may have
-    source: int  # tokens of a source
+    max_new_tokens: int
+    max_positions: int  # of a row
+    source_slots: int
 
     @classmethod
-    def of(cls, model: Network, requests: Sequence[Request], rows: int, static: bool) -> Self:
-        longest = max(request.limit for request in requests)
-        reach = longest + max(len(request.prompt) for request in requests)
-        source = max(len(request.source) for request in requests)
+    def for_requests(cls, model: Network, requests: Sequence[Request], rows: int, static_shapes: bool) -> Self:
+        max_new_tokens = max(request.max_new_tokens for request in requests)
+        max_positions = max_new_tokens + max(len(request.prompt) for request in requests)
+        source_slots = max(len(request.source) for request in requests)
         if model.encoder is None:
-            reach = min(reach, model.config.longest)
-        if not static:
-            return cls(rows, longest, reach, source)
-        # A few sizes serve for all, so that what was captured for one call serves the next.
-        return cls(_power_of_two(rows), *(-(-size // BUCKET) * BUCKET for size in (longest, reach, source)))
+            max_positions = min(max_positions, model.config.max_positions)
+        if not static_shapes:
+            return cls(rows, max_new_tokens, max_positions, source_slots)
+        # Few sizes, so that later calls can reuse captured graphs.
+        sizes = (-(-size // BUCKET) * BUCKET for size in (max_new_tokens, max_positions, source_slots))
+        return cls(_next_power_of_two(rows), *sizes)
 
 
 class Session:
     """One batch that sentences join and leave."""
 
-    def __init__(self, model: Network, search: Search, words: Vocabulary, room: Room, manner: Manner) -> None:
-        self._model = ref(model)  # an idle session does not keep its model alive
-        self.search, self.taps, self.manner = search, NO_TAPS, manner
-        self.window = model.config.longest if model.encoder is None else 0
+    def __init__(
+        self, model: Network, search: Search, special_tokens: SpecialTokens, size: CacheSize, profile: DeviceProfile
+    ) -> None:
+        self._model = ref(model)  # an idle session must not keep its model alive
+        self.search, self.taps, self.profile = search, NO_TAPS, profile
+        self.context_window = model.config.max_positions if model.encoder is None else 0
         device = model.embedding.weight.device
-        self.cache = _cache(model, room, search.beam, manner.static)
-        chooser = Beam if search.beam > 1 else Picker
-        banned = torch.tensor(words.banned, dtype=torch.int64, device=device)
-        self.chooser: Chooser = chooser(search, room.rows, room.longest, words.end, banned)
-        self.tokens = torch.zeros(room.rows, search.beam, dtype=torch.int64, device=device)  # that are to be fed next
+        self.cache = _build_cache(model, size, search.beam, profile.static_shapes)
+        selector = BeamSearch if search.beam > 1 else TokenSampler
+        banned = torch.tensor(special_tokens.banned, dtype=torch.int64, device=device)
+        self.selector: TokenSelector = selector(search, size.rows, size.max_new_tokens, special_tokens.end, banned)
+        self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
         self.requests: list[Request] = []  # of each row
-        self.born = [0] * room.rows  # the step at which each came
+        self.start_steps = [0] * size.rows  # the step at which each row joined
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
 
     @property
@@ -128,172 +135,179 @@ class Session:
         assert model is not None
         return model
 
-    def admit(self, requests: Sequence[Request]) -> None:
-        """New sentences, in the rows after the others: their prompts pass through the model as a whole."""
-        with self._here():
-            self._admit(requests)
+    def add(self, requests: Sequence[Request]) -> None:
+        """Adds sentences in the rows after the others and selects their first tokens."""
+        with self._on_device():
+            self._add(requests)
 
-    def _here(self) -> torch.cuda.device_of:
-        """Kernels and graphs start on the current GPU, which need not be the model's. On a CPU this does nothing."""
+    def _on_device(self) -> torch.cuda.device_of:
+        """Makes the model's GPU the current one, where kernels and graphs are launched. Does nothing on a CPU."""
         return torch.cuda.device_of(self.tokens)
 
-    def _admit(self, requests: Sequence[Request]) -> None:
+    def _add(self, requests: Sequence[Request]) -> None:
         rows = slice(len(self.requests), len(self.requests) + len(requests))
-        limits = torch.tensor([request.limit for request in requests], device=self.tokens.device)
-        drawn = None
+        limits = torch.tensor([request.max_new_tokens for request in requests], device=self.tokens.device)
+        uniforms = None
         if self.search.temperature > 0:
-            drawn = uniforms([request.seed for request in requests], max(request.limit for request in requests))
-        self.chooser.admit(rows, limits, drawn)
-        self.born[rows] = [self.cache.steps] * len(requests)
+            steps = max(request.max_new_tokens for request in requests)
+            uniforms = draw_uniforms([request.seed for request in requests], steps)
+        self.selector.reset(rows, limits, uniforms)
+        self.start_steps[rows] = [self.cache.steps] * len(requests)
         self.requests += requests
-        # The samples of one prompt come one after the other: it passes once.
-        first = [i for i, one in enumerate(requests) if i == 0 or one.given != requests[i - 1].given]
-        some = [requests[i] for i in first]
-        logits = self._fill([rows.start + i for i in first], some, [one.prompt for one in some])
+        # Samples of one prompt are consecutive: the prompt passes through the model once and its row is copied.
+        first = [i for i, request in enumerate(requests) if i == 0 or request.inputs != requests[i - 1].inputs]
+        distinct = [requests[i] for i in first]
+        logits = self._prefill([rows.start + i for i in first], distinct, [request.prompt for request in distinct])
         if len(first) < len(requests):
-            which = [bisect(first, i) - 1 for i in range(len(requests))]
-            others = [i for i, one in enumerate(which) if first[one] != i]
-            self.cache.move([rows.start + first[which[i]] for i in others], [rows.start + i for i in others])
-            logits = logits[torch.tensor(which, device=logits.device)]
-        self._resize()
-        chosen, _ = self.chooser.choose(logits, rows)
-        self.tokens[rows] = chosen.view(-1, self.search.beam)
+            prompt_of = [bisect(first, i) - 1 for i in range(len(requests))]
+            copies = [i for i, prompt in enumerate(prompt_of) if first[prompt] != i]
+            origins = [rows.start + first[prompt_of[i]] for i in copies]
+            self.cache.move_rows(origins, [rows.start + i for i in copies])
+            logits = logits[torch.tensor(prompt_of, device=logits.device)]
+        self._set_active_rows()
+        selected, _ = self.selector.select(logits, rows)
+        self.tokens[rows] = selected.view(-1, self.search.beam)
 
-    def _resize(self) -> None:
-        alive = len(self.requests)
-        # A captured graph is for one number of rows; those beyond the living compute idly.
-        self.cache.size = min(_power_of_two(alive), self.cache.rows) if self.manner.static else alive
+    def _set_active_rows(self) -> None:
+        running = len(self.requests)
+        # A captured graph has a fixed number of rows; the surplus rows compute unused results.
+        static = self.profile.static_shapes
+        self.cache.active = min(_next_power_of_two(running), self.cache.rows) if static else running
 
-    def _fill(self, rows: Sequence[int], requests: Sequence[Request], prompts: Sequence[Sequence[int]]) -> Tensor:
-        """The logits after each prompt, [prompts, V]."""
-        numbers, device = [request.number for request in requests], self.tokens.device
-        target = packed(prompts, numbers, device)
-        memory, layout = None, None
+    def _prefill(self, rows: Sequence[int], requests: Sequence[Request], prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Passes whole prompts through the model; returns the logits after each, [prompts, V]."""
+        sequence_ids, device = [request.sequence_id for request in requests], self.tokens.device
+        target = pack(prompts, sequence_ids, device)
+        memory, source_layout = None, None
         if self.model.encoder is not None:
-            source = packed([request.source for request in requests], numbers, device)
-            memory, layout = self.model.encode(source, self.taps), source.layout
-        self.cache.fill(rows, numbers, target.layout, layout)
-        vectors = self.model.decode(target, memory, layout, self.taps, self.cache.pasts)
-        last = target.layout.starts[1:].long() - 1  # the last token of each
-        ends = replace(ones(len(last), device), positions=target.layout.positions[last], numbers=target.layout.numbers)
-        return self.model.logits(vectors[last], ends, self.taps)
+            source = pack([request.source for request in requests], sequence_ids, device)
+            memory, source_layout = self.model.encode(source, self.taps), source.layout
+        caches = self.cache.prefill(rows, sequence_ids, target.layout, source_layout)
+        vectors = self.model.decode(target, memory, source_layout, self.taps, caches)
+        last = target.layout.starts[1:].long() - 1  # the last token of each prompt
+        layout = replace(
+            single_token_layout(len(last), device), positions=target.layout.positions[last],
+            sequence_ids=target.layout.sequence_ids,
+        )  # fmt: skip
+        return self.model.logits(vectors[last], layout, self.taps)
 
     def run(self) -> None:
-        """Steps until it is time to look who is done."""
+        """Runs steps until the next check for finished rows."""
         left = min(
-            one.limit - 1 - (self.cache.steps - born) for one, born in zip(self.requests, self.born, strict=False)
+            request.max_new_tokens - 1 - (self.cache.steps - start)
+            for request, start in zip(self.requests, self.start_steps, strict=False)
         )
-        for _ in range(max(1, min(self.manner.look, left))):
+        for _ in range(max(1, min(self.profile.check_interval, left))):
             self.step()
 
     def step(self) -> None:
-        """Every hypothesis is one token longer."""
-        with self._here():
+        """Adds one token to every hypothesis."""
+        with self._on_device():
             self._step()
 
     def _step(self) -> None:
         cache = self.cache
-        if self.window and isinstance(cache, Cache):  # only Transformers are language models
-            full = [row for row in range(len(self.requests)) if cache.length(row) >= self.window]
+        if self.context_window and isinstance(cache, KeyValueCache):  # language models are always Transformers
+            full = [row for row in range(len(self.requests)) if cache.length(row) >= self.context_window]
             if full:
-                self._slide(full)
-        cache.make_room()
-        if self.manner.captured and not self.taps.listening:
-            self._replay()
+                self._slide_window(full)
+        cache.compact_if_needed()
+        if self.profile.cuda_graphs and not self.taps.active:
+            self._step_by_graph()
         else:
-            self._pass()
-        cache.count()
+            self._step_on_device()
+        cache.count_step()
 
-    def _pass(self) -> None:
-        """What happens on the device in one step: nothing here asks it for an answer."""
-        size = self.cache.size
-        layout = self.cache.step()
+    def _step_on_device(self) -> None:
+        """The part of a step that runs on the device, without synchronising; a CUDA graph repeats exactly this."""
+        size = self.cache.active
+        layout, caches = self.cache.step()
         tokens = Packed(self.tokens[:size].view(-1), layout)
-        logits = self.model.logits(
-            self.model.decode(tokens, None, None, self.taps, self.cache.pasts), layout, self.taps
-        )
-        chosen, parents = self.chooser.choose(logits, slice(0, size))
-        self.cache.advance(parents, ~self.chooser.done[:size])
-        self.tokens[:size] = chosen.view(size, -1)
+        vectors = self.model.decode(tokens, None, None, self.taps, caches)
+        logits = self.model.logits(vectors, layout, self.taps)
+        selected, parents = self.selector.select(logits, slice(0, size))
+        self.cache.advance(parents, ~self.selector.done[:size])
+        self.tokens[:size] = selected.view(size, -1)
 
-    def _replay(self) -> None:
-        """A step of the same shape is run once as it is, captured the second time, and from then on replayed."""
-        key = (self.cache.size, self.cache.window)
-        if key not in self.graphs:
-            self.graphs[key] = None
-            self._pass()
+    def _step_by_graph(self) -> None:
+        """Runs the first step of a shape eagerly, captures the second, and replays the graph from then on."""
+        shape = (self.cache.active, self.cache.window)
+        if shape not in self.graphs:
+            self.graphs[shape] = None
+            self._step_on_device()
             return
-        graph = self.graphs[key]
+        graph = self.graphs[shape]
         if graph is None:
-            self.graphs[key] = graph = torch.cuda.CUDAGraph()
+            self.graphs[shape] = graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self._pass()
+                self._step_on_device()
         graph.replay()
 
-    def _slide(self, rows: Sequence[int]) -> None:
-        """The window of these rows is full: they go on from its newer half, read afresh as if it were the beginning."""
-        assert self.search.beam == 1  # the hypotheses of a beam have one prompt; requests_for gives them no more room
-        kept = max(self.window // 2, 2)
-        whole = [[*self.requests[row].prompt, *self.chooser.written(row)] for row in rows]
-        # The last token is yet to be fed.
-        self._fill(rows, [self.requests[row] for row in rows], [tokens[-kept:-1] for tokens in whole])
+    def _slide_window(self, rows: Sequence[int]) -> None:
+        """Restarts rows with a full context window from its newer half, as if that were the beginning."""
+        assert self.search.beam == 1  # hypotheses of a beam share one prompt; build_requests limits their length
+        kept = max(self.context_window // 2, 2)
+        tokens = [[*self.requests[row].prompt, *self.selector.generated(row)] for row in rows]
+        # The last token is the input of the next step.
+        self._prefill(rows, [self.requests[row] for row in rows], [ids[-kept:-1] for ids in tokens])
 
-    def leave(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """These rows are done: the last ones take their places. Who went from where to where."""
+    def remove(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Removes finished rows; the last rows take their places. Returns the moves as (from, to)."""
         left = len(self.requests) - len(rows)
-        gone = set(rows)
-        origins = [row for row in range(left, len(self.requests)) if row not in gone]
-        places = [row for row in rows if row < left]
-        moves = list(zip(origins, places, strict=True))
+        removed = set(rows)
+        origins = [row for row in range(left, len(self.requests)) if row not in removed]
+        free = [row for row in rows if row < left]
+        moves = list(zip(origins, free, strict=True))
         if moves:
-            there, here = (torch.tensor(side, device=self.tokens.device) for side in (origins, places))
-            self.cache.move(origins, places)
-            self.chooser.move(there, here)
-            self.tokens[here] = self.tokens[there]
+            origin_index, row_index = (torch.tensor(side, device=self.tokens.device) for side in (origins, free))
+            self.cache.move_rows(origins, free)
+            self.selector.move_rows(origin_index, row_index)
+            self.tokens[row_index] = self.tokens[origin_index]
             for origin, row in moves:
-                self.requests[row], self.born[row] = self.requests[origin], self.born[origin]
-        self.cache.vacate(left)
-        self.chooser.done[left : len(self.requests)] = True
+                self.requests[row], self.start_steps[row] = self.requests[origin], self.start_steps[origin]
+        self.cache.clear_rows(left)
+        self.selector.done[left : len(self.requests)] = True
         del self.requests[left:]
-        self._resize()
+        self._set_active_rows()
         return moves
 
 
-def _cache(model: Network, room: Room, beam: int, static: bool) -> Cache | States:
-    """What the model's kind of decoder keeps of the tokens before."""
+def _build_cache(model: Network, size: CacheSize, beam: int, static_shapes: bool) -> KeyValueCache | RecurrentCache:
     if isinstance(model, Recurrent):
-        return States(model, room.rows, beam, room.source, static)
+        return RecurrentCache(model, size.rows, beam, size.source_slots, static_shapes)
     assert isinstance(model, Transformer) and model.decoder is not None
-    model.decoder.reach(room.reach)
-    return Cache(model, room.rows, beam, (room.reach + SPARE) * beam, room.source, static)
+    model.decoder.extend_positions(size.max_positions)
+    slots = (size.max_positions + SPARE_SLOTS) * beam
+    return KeyValueCache(model, size.rows, beam, slots, size.source_slots, static_shapes)
 
 
-_IDLE: WeakKeyDictionary[Network, dict[object, Session]] = WeakKeyDictionary()
+_IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session]] = WeakKeyDictionary()
 
 
 @contextmanager
-def session(
-    model: Network, requests: Sequence[Request], search: Search, words: Vocabulary, rows: int
+def open_session(
+    model: Network, requests: Sequence[Request], search: Search, special_tokens: SpecialTokens, rows: int
 ) -> Iterator[Session]:
-    """A session with room for these requests; those with graphs are kept for later calls."""
-    manner = manner_on(model.embedding.weight.device)
+    """Yields a session large enough for these requests; sessions with CUDA graphs are kept for later calls."""
+    profile = device_profile(model.embedding.weight.device)
     if isinstance(model, Recurrent):
-        manner = replace(manner, captured=False)
-    room = Room.of(model, requests, rows, manner.static)
-    # Graphs remember where the weights lie.
-    where = tuple(weight.data_ptr() for weight in model.parameters()) if manner.captured else ()
-    key = (room, search, words, manner, where)
-    idle = _IDLE.setdefault(model, {})
-    found = idle.pop(key, None) or Session(model, search, words, room, manner)  # two threads never get the same one
-    found.taps = model.taps()
+        profile = replace(profile, cuda_graphs=False)
+    size = CacheSize.for_requests(model, requests, rows, profile.static_shapes)
+    # Graphs refer to the addresses of the weights.
+    addresses = tuple(weight.data_ptr() for weight in model.parameters()) if profile.cuda_graphs else ()
+    key = (size, search, special_tokens, profile, addresses)
+    idle = _IDLE_SESSIONS.setdefault(model, {})
+    # pop, so that two threads never get the same session
+    session = idle.pop(key, None) or Session(model, search, special_tokens, size, profile)
+    session.taps = model.taps()
     try:
-        yield found
+        yield session
     finally:
-        if where and not found.requests:
-            idle[key] = found
-            for oldest in list(idle)[:-IDLE]:
+        if addresses and not session.requests:
+            idle[key] = session
+            for oldest in list(idle)[:-MAX_IDLE_SESSIONS]:
                 idle.pop(oldest, None)
 
 
-def _power_of_two(n: int) -> int:
+def _next_power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()

@@ -1,1 +1,1 @@
-"""How good a model is: translations and alignments against gold, text against its probability."""
+"""Evaluation: translations and word alignments against references, and language models on held-out text."""

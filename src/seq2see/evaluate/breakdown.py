@@ -1,7 +1,6 @@
-"""Where a translator is weak: scores by the length of sentences, and words got right by how often training had them.
+"""Where a translator is weak: scores by sentence length, and word recall by frequency in the training data.
 
-A word here is what BLEU's tokenizer takes for one, so that marks count as words and `--tokenize` decides for scripts
-without spaces.
+A word is a token of BLEU's tokenizer: punctuation marks count as words, and `--tokenize` handles scripts without spaces.
 """
 
 from bisect import bisect_right
@@ -14,85 +13,86 @@ from sacrebleu.metrics.bleu import BLEU
 
 from seq2see.metrics.translation import BLEU_TOKENIZER, References, bleu_and_chrf, score
 
-LENGTHS = (1, 5, 8, 11, 16, 21, 31, 51)  # where bands begin, in words of the reference
-FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)  # where bands begin, in times that training has a word
+LENGTH_STARTS = (1, 5, 8, 11, 16, 21, 31, 51)  # lower bounds of the buckets, in words of the reference
+FREQUENCY_STARTS = (0, 1, 2, 5, 10, 100, 1000)  # lower bounds of the buckets, in occurrences in the training data
 
-Words = Callable[[str], list[str]]
+Tokenize = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
-class LengthBand:
+class LengthBucket:
     low: int
-    high: int | None  # included; None: no end
+    high: int | None  # inclusive; None: unbounded
     sentences: int
     bleu: float
     chrf: float
-    ratio: float  # words written for each word of the references: below 1, something is left out
+    length_ratio: float  # words of the translations / words of the references; below 1, something is left out
 
 
 @dataclass(frozen=True)
-class FrequencyBand:
+class FrequencyBucket:
     low: int
     high: int | None
-    words: int  # of the references
-    right: int  # of these, found in the translation too
-    recall: float  # right / words
+    words: int  # in the references
+    matched: int  # of these, present in the translation
+    recall: float  # matched / words
 
 
-def words_by(tokenize: str = BLEU_TOKENIZER) -> Words:
+def word_tokenizer(tokenize: str = BLEU_TOKENIZER) -> Tokenize:
     metric = bleu_and_chrf(tokenize)["BLEU"]
     assert isinstance(metric, BLEU)
     return lambda text: metric.tokenizer(text.rstrip()).split()
 
 
-def by_length(
+def scores_by_length(
     translations: Sequence[str], references: References, tokenize: str = BLEU_TOKENIZER
-) -> tuple[LengthBand, ...]:
-    """BLEU and chrF++ of the short sentences, of longer ones, and so on, by the length of the first reference."""
-    split = words_by(tokenize)
-    lengths = [len(split(right[0])) for right in references]
+) -> tuple[LengthBucket, ...]:
+    """Computes BLEU and chrF++ for each range of sentence lengths; the length is that of the first reference."""
+    split = word_tokenizer(tokenize)
+    lengths = [len(split(row[0])) for row in references]
     members: dict[int, list[int]] = {}
     for i, length in enumerate(lengths):
-        members.setdefault(max(bisect_right(LENGTHS, length) - 1, 0), []).append(i)
-    bands = []
-    for band, chosen in sorted(members.items()):
-        made, right = [translations[i] for i in chosen], [references[i] for i in chosen]
-        bleu, chrf = score(made, right, bleu_and_chrf(tokenize))
-        written = sum(len(split(text)) for text in made)
-        low, high = _bounds(LENGTHS, band)
-        ratio = written / max(sum(lengths[i] for i in chosen), 1)
-        bands.append(LengthBand(low, high, len(chosen), bleu.value, chrf.value, ratio))
-    return tuple(bands)
+        members.setdefault(max(bisect_right(LENGTH_STARTS, length) - 1, 0), []).append(i)
+    buckets = []
+    for bucket, indices in sorted(members.items()):
+        hypotheses = [translations[i] for i in indices]
+        bleu, chrf = score(hypotheses, [references[i] for i in indices], bleu_and_chrf(tokenize))
+        words = sum(len(split(text)) for text in hypotheses)
+        ratio = words / max(sum(lengths[i] for i in indices), 1)
+        low, high = _bounds(LENGTH_STARTS, bucket)
+        buckets.append(LengthBucket(low, high, len(indices), bleu.value, chrf.value, ratio))
+    return tuple(buckets)
 
 
-def by_frequency(
-    translations: Sequence[str], references: Sequence[str], times: Mapping[str, int], split: Words
-) -> tuple[FrequencyBand, ...]:
-    """How many words of the references, one for each translation, are in the translation too.
+def recall_by_frequency(
+    translations: Sequence[str], references: Sequence[str], frequencies: Mapping[str, int], split: Tokenize
+) -> tuple[FrequencyBucket, ...]:
+    """Computes the share of reference words that the translation contains, for each range of word frequencies.
 
-    A word that a reference has twice is right twice only if the translation has it twice as well.
+    There is one reference per translation. A word that occurs twice in the reference matches twice only if the translation
+    contains it twice as well.
     """
     words: Counter[int] = Counter()
-    right: Counter[int] = Counter()
-    for made, reference in zip(translations, references, strict=True):
-        written = Counter(split(made))
+    matched: Counter[int] = Counter()
+    for translation, reference in zip(translations, references, strict=True):
+        available = Counter(split(translation))
         for word, count in Counter(split(reference)).items():
-            band = bisect_right(FREQUENCIES, times.get(word, 0)) - 1
-            words[band] += count
-            right[band] += min(count, written[word])
+            bucket = bisect_right(FREQUENCY_STARTS, frequencies.get(word, 0)) - 1
+            words[bucket] += count
+            matched[bucket] += min(count, available[word])
     return tuple(
-        FrequencyBand(*_bounds(FREQUENCIES, band), count, right[band], right[band] / count)
-        for band, count in sorted(words.items())
+        FrequencyBucket(*_bounds(FREQUENCY_STARTS, bucket), count, matched[bucket], matched[bucket] / count)
+        for bucket, count in sorted(words.items())
     )
 
 
-def frequencies(texts: Iterable[str], split: Words) -> Counter[str]:
-    counted = lru_cache(1 << 14)(lambda text: tuple(split(text)))  # corpora say some things often
-    times: Counter[str] = Counter()
+def count_words(texts: Iterable[str], split: Tokenize) -> Counter[str]:
+    cached_split = lru_cache(1 << 14)(lambda text: tuple(split(text)))  # corpora repeat sentences
+    counts: Counter[str] = Counter()
     for text in texts:
-        times.update(counted(text))
-    return times
+        counts.update(cached_split(text))
+    return counts
 
 
-def _bounds(starts: Sequence[int], band: int) -> tuple[int, int | None]:
-    return starts[band], starts[band + 1] - 1 if band + 1 < len(starts) else None
+def _bounds(starts: Sequence[int], bucket: int) -> tuple[int, int | None]:
+    return starts[bucket], starts[bucket + 1] - 1 if bucket + 1 < len(starts) else None

@@ -1,4 +1,4 @@
-"""Test sets out of files: sentences, and for each one or several right translations."""
+"""Test sets read from files: source sentences, each with one or more reference translations."""
 
 import json
 from collections.abc import Sequence
@@ -8,88 +8,92 @@ from typing import Any
 
 from seq2see.errors import UserError
 from seq2see.text.check.drift import Signatures, first_drift
-from seq2see.text.corpus import PairOptions, named, open_pairs
-from seq2see.text.formats.lines import lines
-from seq2see.text.formats.tabular import bare
+from seq2see.text.corpus import PairOptions, format_paths, open_pairs
+from seq2see.text.formats.lines import read_lines
+from seq2see.text.formats.tabular import strip_compression_suffix
 
 
 @dataclass(frozen=True)
 class TestSet:
-    __test__ = False  # for pytest, which takes every Test… for a test
+    __test__ = False  # pytest collects classes named Test…
 
     name: str
-    sources: tuple[str, ...]  # none where only references are known
-    references: tuple[tuple[str, ...], ...]  # for each sentence, its right translations
+    sources: tuple[str, ...]  # empty if only references are known
+    references: tuple[tuple[str, ...], ...]  # one or more per sentence
 
     def __len__(self) -> int:
         return len(self.references)
 
 
-def read_lines(path: Path) -> list[str]:
-    return [line or "" for line in lines(path)]
+def read_text_lines(path: Path) -> list[str]:
+    return [line or "" for line in read_lines(path)]
 
 
 def read_pairs(options: PairOptions) -> TestSet:
     pairs = list(open_pairs(options))
-    name = named(options.pairs)
+    name = format_paths(options.pairs)
     references = tuple((target,) for _, target in pairs)
     _require_text(name, references)
     return TestSet(name, tuple(source for source, _ in pairs), references)
 
 
-def read_set(source: Path | None, references: Sequence[Path]) -> TestSet:
-    """Sentences from a file, and references from one or several; JSON lines may hold sentences and references both."""
-    of_files = list(map(_read_references, references))
-    sources, rows = of_files[0]
-    for path, (_, more) in zip(references[1:], of_files[1:], strict=True):
-        require_in_step(references[0], [row[0] for row in rows], path, [row[0] for row in more])
+def read_test_set(source: Path | None, references: Sequence[Path]) -> TestSet:
+    """Reads sources from one file and references from one or more; a JSON Lines file can hold both."""
+    contents = list(map(_read_references, references))
+    sources, rows = contents[0]
+    for path, (_, more) in zip(references[1:], contents[1:], strict=True):
+        require_equal_length(references[0], [row[0] for row in rows], path, [row[0] for row in more])
         rows = [(*row, *others) for row, others in zip(rows, more, strict=True)]
-    rows = [tuple(text for text in row if text.strip()) or ("",) for row in rows]  # a blank one of several is none
-    _require_text(named(references), rows)
+    rows = [tuple(text for text in row if text.strip()) or ("",) for row in rows]  # drop blank alternatives
+    _require_text(format_paths(references), rows)
     if source is not None:
-        given = read_lines(source)
-        require_in_step(source, given, references[0], [row[0] for row in rows])
-        for number, (line, other) in enumerate(zip(given, sources, strict=False), 1):
+        source_lines = read_text_lines(source)
+        require_equal_length(source, source_lines, references[0], [row[0] for row in rows])
+        for number, (line, other) in enumerate(zip(source_lines, sources, strict=False), 1):
             if line != other:
-                raise UserError(f'{source}, line {number:,}: "{line}" where {references[0]} has "{other}"')
-        sources = given
+                raise UserError(f'{source}, line {number:,}: "{line}", but {references[0]} has "{other}"')
+        sources = source_lines
     return TestSet(str(source or references[0]), tuple(sources), tuple(rows))
 
 
-def require_in_step(path: Path, left: Sequence[str], other: Path, right: Sequence[str]) -> None:
-    """Files of unequal length are refused, with the place where they seem to part."""
+def require_equal_length(path: Path, left: Sequence[str], other: Path, right: Sequence[str]) -> None:
+    """Raises a `UserError` if the files differ in length, naming the line where their alignment seems to break."""
     if len(left) == len(right):
         return
-    drift = first_drift(Signatures.of(left), Signatures.of(right))
+    drift = first_drift(Signatures.from_lines(left), Signatures.from_lines(right))
     shorter = path if len(left) < len(right) else other
-    where = (
-        f"the end of {shorter} seems to be missing" if drift is None else f"they seem to part at line {drift.line:,}"
+    cause = (
+        f"the end of {shorter} seems to be missing"
+        if drift is None
+        else f"they seem to be misaligned from line {drift.line:,} on"
     )
-    raise UserError(f"{path} has {len(left):,} lines but {other} {len(right):,}: {where}")
+    raise UserError(f"{path} has {len(left):,} lines but {other} has {len(right):,}: {cause}")
 
 
 def _read_references(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
-    if not bare(path).endswith((".jsonl", ".ndjson")):
-        return [], [(line,) for line in read_lines(path)]
-    rows = [_row(path, number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
+    if not strip_compression_suffix(path).endswith((".jsonl", ".ndjson")):
+        return [], [(line,) for line in read_text_lines(path)]
+    rows = [_parse_row(path, number, line) for number, line in enumerate(read_text_lines(path), 1) if line.strip()]
     if not rows:
-        raise UserError(f"{path}: no row in it")
+        raise UserError(f"{path} has no rows")
     sources = [source for source, _ in rows if source is not None]
     if sources and len(sources) < len(rows):
-        raise UserError(f'{path}: {len(sources):,} of {len(rows):,} rows have a "source": all must, or none')
+        raise UserError(
+            f'{path}: {len(sources):,} of {len(rows):,} rows have a "source": all rows must have one, or none'
+        )
     return sources, [references for _, references in rows]
 
 
-def _row(path: Path, number: int, line: str) -> tuple[str | None, tuple[str, ...]]:
+def _parse_row(path: Path, number: int, line: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number:,}: not JSON: {error.msg} at column {error.colno}") from error
+        raise UserError(f"{path}, line {number:,}: invalid JSON: {error.msg} at column {error.colno}") from error
     source, references = (row.get("source"), row.get("references")) if isinstance(row, dict) else (None, None)
     if not (references and isinstance(references, list) and all(isinstance(text, str) for text in references)):
         raise UserError(
-            f'{path}, line {number:,}: wanted is {{"source": "…", "references": ["…", "…"]}}; pairs in other fields go '
-            "with --pairs and --fields"
+            f'{path}, line {number:,}: expected {{"source": "…", "references": ["…", "…"]}}; for pairs in other fields, use '
+            "--pairs with --fields"
         )
     return source, tuple(references)
 
@@ -98,6 +102,6 @@ def _require_text(name: str, references: Sequence[Sequence[str]]) -> None:
     blank = [number for number, row in enumerate(references, 1) if not any(text.strip() for text in row)]
     if blank:
         raise UserError(
-            f"{name}: {len(blank):,} of {len(references):,} references are blank, the first in line {blank[0]:,}: nothing to "
-            "compare a translation with; take these lines out of all files"
+            f"{name}: {len(blank):,} of {len(references):,} references are blank, the first in line {blank[0]:,}; "
+            "remove these lines from all files"
         )

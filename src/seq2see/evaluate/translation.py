@@ -1,4 +1,4 @@
-"""All that is said of a set of translations: the report that `seq2see evaluate` prints, draws and writes as JSON."""
+"""The evaluation of a set of translations: the report that `seq2see evaluate` prints, plots and writes as JSON."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -7,31 +7,38 @@ from itertools import islice
 
 from seq2see.config import DataConfig
 from seq2see.errors import UserError
-from seq2see.evaluate.breakdown import FrequencyBand, LengthBand, by_frequency, by_length, frequencies, words_by
+from seq2see.evaluate.breakdown import (
+    FrequencyBucket,
+    LengthBucket,
+    count_words,
+    recall_by_frequency,
+    scores_by_length,
+    word_tokenizer,
+)
 from seq2see.evaluate.datasets import TestSet
-from seq2see.inspect.alignment import View, align_by, all_views
+from seq2see.inspect.alignment import LayerHead, align_with, all_layer_heads
 from seq2see.metrics.alignment import AlignmentScores, GoldPairs, alignment_scores
 from seq2see.metrics.translation import (
     BLEU_TOKENIZER,
-    MOST_RESAMPLED,
+    MAX_RESAMPLED,
     RESAMPLES,
-    Compared,
     Score,
+    SystemComparison,
     all_metrics,
-    compare,
-    nearest_references,
+    closest_references,
+    compare_systems,
     score,
     sentence_scores,
 )
 from seq2see.pipeline import Pipeline
 from seq2see.text.corpus import training_pairs
 
-COUNTED = 1_000_000  # training sentences whose words are counted, at most
+MAX_COUNTED_SENTENCES = 1_000_000  # training sentences in which words are counted
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """A translation beside the reference that it comes nearest to."""
+class SentenceScore:
+    """A translation with the reference closest to it."""
 
     line: int
     chrf: float
@@ -41,35 +48,38 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class AlignedBy:
-    view: View
+class HeadScores:
+    layer_head: LayerHead
     scores: AlignmentScores
 
 
 @dataclass(frozen=True)
 class Evaluation:
     sentences: int
-    references: int  # in all
+    references: int  # in total
     scores: tuple[Score, ...]
-    exact: float  # share of translations that are one of their references
-    by_length: tuple[LengthBand, ...]
-    by_frequency: tuple[FrequencyBand, ...]
-    counted_in: str  # where words were counted
-    worst: tuple[Sentence, ...]
-    against: tuple[Compared, ...] = ()
-    alignment: tuple[AlignedBy, ...] = ()
-    notes: tuple[str, ...] = ()
+    exact_match: float  # share of translations identical to one of their references
+    by_length: tuple[LengthBucket, ...]
+    by_frequency: tuple[FrequencyBucket, ...]
+    frequency_source: str  # the text in which words were counted
+    worst: tuple[SentenceScore, ...]
+    comparison: tuple[SystemComparison, ...] = ()
+    alignment: tuple[HeadScores, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def evaluate(
-    translations: Sequence[str], test: TestSet, *, data: DataConfig | None = None, theirs: Sequence[str] | None = None,
-    alignment: Sequence[AlignedBy] = (), tokenize: str = BLEU_TOKENIZER, worst: int = 10,
+    translations: Sequence[str], test: TestSet, *, data: DataConfig | None = None, baseline: Sequence[str] | None = None,
+    alignment: Sequence[HeadScores] = (), tokenize: str = BLEU_TOKENIZER, worst: int = 10,
 ) -> Evaluation:  # fmt: skip
-    """The report; `data` names the training files, in which words are counted, and `theirs` another system's output."""
+    """Evaluates translations.
+
+    `data` names the training files, in which word frequencies are counted; `baseline` is another system's output.
+    """
     references = test.references
-    near = nearest_references(translations, references)
-    split = words_by(tokenize)
-    counted_in, times = _counted(data, references, tokenize)
+    closest = closest_references(translations, references)
+    split = word_tokenizer(tokenize)
+    frequency_source, frequencies = _word_frequencies(data, references, tokenize)
     by_sentence = sentence_scores(translations, references)
     order = sorted(range(len(test)), key=lambda i: by_sentence[i])[:worst]
     sources = test.sources or ("",) * len(test)
@@ -77,58 +87,66 @@ def evaluate(
         sentences=len(test),
         references=sum(map(len, references)),
         scores=tuple(score(translations, references, all_metrics(tokenize), RESAMPLES)),
-        exact=exact_match(translations, references),
-        by_length=by_length(translations, references, tokenize),
-        by_frequency=by_frequency(translations, near, times, split),
-        counted_in=counted_in,
-        worst=tuple(Sentence(i + 1, by_sentence[i], sources[i], translations[i], near[i]) for i in order),
-        against=() if theirs is None else tuple(compare(translations, theirs, references, all_metrics(tokenize))),
+        exact_match=exact_match(translations, references),
+        by_length=scores_by_length(translations, references, tokenize),
+        by_frequency=recall_by_frequency(translations, closest, frequencies, split),
+        frequency_source=frequency_source,
+        worst=tuple(SentenceScore(i + 1, by_sentence[i], sources[i], translations[i], closest[i]) for i in order),
+        comparison=()
+        if baseline is None
+        else tuple(compare_systems(translations, baseline, references, all_metrics(tokenize))),
         alignment=tuple(alignment),
-        notes=tuple(_notes(translations, references)),
+        warnings=tuple(_warnings(translations, references)),
     )
 
 
 def exact_match(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """The share of translations that are, letter for letter in NFC, one of their references."""
-    right = sum(_plain(made) in map(_plain, row) for made, row in zip(translations, references, strict=True))
-    return right / len(references)
+    """Returns the share of translations that are identical, after NFC normalisation, to one of their references."""
+    matches = sum(_normalize(text) in map(_normalize, row) for text, row in zip(translations, references, strict=True))
+    return matches / len(references)
 
 
-def alignment_by_view(model: Pipeline, gold: GoldPairs) -> list[AlignedBy]:
-    """How well each layer's cross-attention aligns the given pairs, the mean over its heads and each alone."""
-    views = all_views(model)
-    found = align_by(model, gold.pairs, views, gold.split)
-    return [AlignedBy(view, alignment_scores(links, gold.golds)) for view, links in zip(views, found, strict=True)]
+def alignment_by_head(model: Pipeline, gold: GoldPairs) -> list[HeadScores]:
+    """Scores the word alignments of each layer's cross-attention: the mean over its heads, and every head."""
+    heads = all_layer_heads(model)
+    alignments = align_with(model, gold.pairs, heads, gold.split)
+    return [
+        HeadScores(head, alignment_scores(links, gold.golds)) for head, links in zip(heads, alignments, strict=True)
+    ]
 
 
-def _counted(data: DataConfig | None, references: Sequence[Sequence[str]], tokenize: str) -> tuple[str, dict[str, int]]:
-    """Where words were counted, and how often each is there: in training, or if that is gone, in the references."""
-    split = words_by(tokenize)
-    why = "no model was given"
+def _word_frequencies(
+    data: DataConfig | None, references: Sequence[Sequence[str]], tokenize: str
+) -> tuple[str, dict[str, int]]:
+    """Counts words in the training data, or in the references if it cannot be read; returns which, and the counts."""
+    split = word_tokenizer(tokenize)
+    reason = "no model was given"
     if data is not None:
         try:
-            targets = (target for _, target in islice(training_pairs(data), COUNTED))
-            return "training", frequencies(targets, split)
+            targets = (target for _, target in islice(training_pairs(data), MAX_COUNTED_SENTENCES))
+            return "the training data", count_words(targets, split)
         except UserError as error:
-            why = f"the training text cannot be read ({error})"
-    return f"the references, since {why}", frequencies((row[0] for row in references), split)
+            reason = f"the training data cannot be read: {error}"
+    return f"the references ({reason})", count_words((row[0] for row in references), split)
 
 
-def _notes(translations: Sequence[str], references: Sequence[Sequence[str]]) -> list[str]:
-    notes = []
-    if len(translations) > MOST_RESAMPLED:
-        notes.append(f"no intervals: {len(translations):,} sentences are more than {MOST_RESAMPLED:,}")
+def _warnings(translations: Sequence[str], references: Sequence[Sequence[str]]) -> list[str]:
+    warnings = []
+    if len(translations) > MAX_RESAMPLED:
+        warnings.append(
+            f"no confidence intervals: {len(translations):,} sentences exceed the maximum of {MAX_RESAMPLED:,}"
+        )
     empty = sum(not text.strip() for text in translations)
     if empty:
-        notes.append(f"{empty:,} of {len(translations):,} translations are empty")
-    other = sum(not unicodedata.is_normalized("NFC", text) for row in references for text in row)
-    if other and all(unicodedata.is_normalized("NFC", text) for text in translations):
-        notes.append(
-            f"{other:,} references are not in Unicode's NFC, but the translations are: the same words do not match there; "
+        warnings.append(f"{empty:,} of {len(translations):,} translations are empty")
+    denormalized = sum(not unicodedata.is_normalized("NFC", text) for row in references for text in row)
+    if denormalized and all(unicodedata.is_normalized("NFC", text) for text in translations):
+        warnings.append(
+            f"{denormalized:,} references are not NFC-normalised, but the translations are: equal words do not match; "
             "normalise the references (uconv -x NFC)"
         )
-    return notes
+    return warnings
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())

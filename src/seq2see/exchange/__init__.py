@@ -1,1 +1,1 @@
-"""Weights from other libraries' formats."""
+"""Conversion of models from other libraries."""

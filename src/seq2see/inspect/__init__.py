@@ -1,1 +1,1 @@
-"""Looking into a model, and reaching in."""
+"""Traces of a model, interventions on it, and analyses of its output."""

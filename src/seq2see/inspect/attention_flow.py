@@ -1,7 +1,7 @@
-"""Where the heads look: how sharply each does, and where the layers together look.
+"""What each head attends to: its entropy, its effect on the output, and attention rolled out over all layers.
 
-Attention weights tell from where a head takes, not what it takes nor what becomes of it. `ablations` is the check: what the
-model would have said without that head.
+Attention weights show where a head reads from, not what it reads or what later layers do with it. `head_ablation` is the
+check: how the probabilities change without that head.
 """
 
 from typing import Literal
@@ -10,68 +10,65 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import UsageError
-from seq2see.inspect.explain import Explanation, again
-from seq2see.inspect.interventions import without
+from seq2see.inspect.explain import Explanation, rerun
+from seq2see.inspect.interventions import ablate_head
 
 Stack = Literal["encoder", "decoder", "both"]
 
 
-def attentions(e: Explanation) -> list[str]:
-    """The names of all attentions, in the order of the computation: `encoder.0.self`, `decoder.0.masked` …"""
+def attention_names(e: Explanation) -> list[str]:
+    """Returns the names of all attentions, in order of computation: `encoder.0.self`, `decoder.0.masked` …"""
     return [name.removesuffix(".weights") for name in e.trace.names("*.weights")]
 
 
-def weights(e: Explanation, attention: str) -> Tensor:
-    """softmax(Q Kᵀ / √d) of every head, [heads, queries, keys]."""
+def attention_weights(e: Explanation, attention: str) -> Tensor:
+    """Returns softmax(Q Kᵀ / √d) of every head, [heads, queries, keys]."""
     return e.trace[f"{attention}.weights", 0].float().cpu()
 
 
-def entropies(e: Explanation) -> dict[str, Tensor]:
-    """How widely each head looks: −Σ w ln w over the keys, in nats, mean over the rows, [heads] of each attention.
+def attention_entropy(e: Explanation) -> dict[str, Tensor]:
+    """Returns the entropy of each head, −Σ w ln w over the keys in nats, mean over the rows: [heads] per attention.
 
-    0 where every query looks at one key only, ln n where it looks at n keys alike; a first row of a masked attention sees one
-    key and adds 0.
+    0 if every query attends to a single key, ln n if it attends to n keys equally. The first row of masked attention sees
+    only one key and contributes 0.
     """
-    return {name: torch.special.entr(weights(e, name)).sum(-1).mean(-1) for name in attentions(e)}
+    return {name: torch.special.entr(attention_weights(e, name)).sum(-1).mean(-1) for name in attention_names(e)}
 
 
-def rollout(e: Explanation, stack: Stack) -> Tensor:
-    """Attention followed down through the layers to the tokens that entered (Abnar and Zuidema, 2020); rows add to 1.
+def attention_rollout(e: Explanation, stack: Stack) -> Tensor:
+    """Rolls attention out over the layers, down to the input tokens (Abnar and Zuidema, 2020); rows sum to 1.
 
-    With A the mean over the heads, half of each token comes through the residual path: R ← ½ R + ½ A R from R = I, layer by
-    layer, [tokens, tokens]. `both` is the decoder over both of its inputs, [target tokens, source tokens + target tokens]:
-    its cross-attention brings in the encoder's, R ← ½ R + ½ C [R_encoder, 0]. Values, norms and feed-forward are left out.
+    With A the mean over the heads, half of each token comes through the residual connection: R ← ½ R + ½ A R, starting from
+    R = I, [tokens, tokens]. `both` covers both inputs of the decoder, [target tokens, source tokens + target tokens]: its
+    cross-attention adds the encoder's rollout, R ← ½ R + ½ C [R_encoder, 0]. Values, norms and feed-forward are ignored.
     """
-    e.transformer("rollout")
+    e.require_transformer("attention rollout")
     layouts = e.trace.layouts
     if stack not in ("encoder", "decoder", "both") or (stack != "decoder" and "encoder" not in layouts):
-        known = "encoder, decoder or both" if "encoder" in layouts else "decoder, for this model has no encoder"
-        raise UsageError(f'no rollout of "{stack}": take {known}')
+        known = "encoder, decoder or both" if "encoder" in layouts else "decoder: this model has no encoder"
+        raise UsageError(f'cannot roll out "{stack}": choose {known}')
     if stack != "both":
-        reached = torch.eye(int(layouts[stack].lengths[0]))
-        for name in attentions(e):
+        rollout = torch.eye(int(layouts[stack].lengths[0]))
+        for name in attention_names(e):
             if name.startswith(stack) and not name.endswith(".cross"):
-                reached = _half(reached, weights(e, name).mean(0) @ reached)
-        return reached
-    memory = rollout(e, "encoder")  # [U, U]
+                rollout = 0.5 * rollout + 0.5 * attention_weights(e, name).mean(0) @ rollout
+        return rollout
+    encoder = attention_rollout(e, "encoder")  # [U, U]
     rows = int(layouts["decoder"].lengths[0])
-    reached = torch.cat([torch.zeros(rows, len(memory)), torch.eye(rows)], dim=1)  # [T, U + T]
-    brought = torch.cat([memory, torch.zeros(len(memory), rows)], dim=1)  # [U, U + T]
-    for name in attentions(e):
+    rollout = torch.cat([torch.zeros(rows, len(encoder)), torch.eye(rows)], dim=1)  # [T, U + T]
+    source = torch.cat([encoder, torch.zeros(len(encoder), rows)], dim=1)  # [U, U + T]
+    for name in attention_names(e):
         if name.startswith("decoder"):
-            reached = _half(reached, weights(e, name).mean(0) @ (brought if name.endswith(".cross") else reached))
-    return reached
+            attended = source if name.endswith(".cross") else rollout
+            rollout = 0.5 * rollout + 0.5 * attention_weights(e, name).mean(0) @ attended
+    return rollout
 
 
-def _half(stays: Tensor, comes: Tensor) -> Tensor:
-    return 0.5 * stays + 0.5 * comes
+def head_ablation(e: Explanation, attention: str) -> Tensor:
+    """Returns the drop in each target token's log-probability when a head is ablated, [heads, rows].
 
-
-def ablations(e: Explanation, attention: str) -> Tensor:
-    """What each head is worth to each token: ln P(token) as it is − ln P(token) with the head switched off, [heads, rows].
-
-    The output is held fixed, so that the rows can be compared. A head whose loss another makes good shows as worthless.
+    The output is held fixed, so that rows are comparable. A head that others can replace shows a drop near 0.
     """
-    heads = weights(e, attention).shape[0]
-    less = [again(e, *e.interventions, without(attention, head)).chosen for head in range(heads)]
-    return e.chosen - torch.stack(less)
+    heads = attention_weights(e, attention).shape[0]
+    ablated = [rerun(e, *e.interventions, ablate_head(attention, head)).target_logprobs for head in range(heads)]
+    return e.target_logprobs - torch.stack(ablated)

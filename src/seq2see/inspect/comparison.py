@@ -1,4 +1,4 @@
-"""What an intervention changed: the output before and after, token by token, with the probabilities."""
+"""What an intervention changed: the outputs before and after, token by token, with probabilities."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,44 +9,44 @@ from seq2see.inspect.explain import Explanation
 
 
 @dataclass(frozen=True)
-class Change:
-    """One token before beside one token after; None where the other has one more."""
+class TokenChange:
+    """A token of the output before, aligned with one of the output after; None where only the other has a token."""
 
     before: str | None
     after: str | None
-    p_before: float | None  # of the token before, as the model was
-    p_after: float | None  # of the token after, as the model is now
-    p_kept: float | None  # of the token before, as the model is now; only where both have read the same up to here
+    p_before: float | None  # of the token before, in the original model
+    p_after: float | None  # of the token after, in the modified model
+    p_same_token: float | None  # of the token before, in the modified model; None once the contexts differ
 
     @property
     def shift(self) -> float | None:
-        """How much the token before has lost or won, in the same context."""
-        return None if self.p_kept is None or self.p_before is None else self.p_kept - self.p_before
+        """The change in probability of the token before, in the same context."""
+        return None if self.p_same_token is None or self.p_before is None else self.p_same_token - self.p_before
 
 
-def changes(before: Explanation, after: Explanation) -> tuple[Change, ...]:
-    """Both outputs side by side, equal tokens beside each other.
+def compare(before: Explanation, after: Explanation) -> tuple[TokenChange, ...]:
+    """Aligns two outputs token by token.
 
-    Probabilities can be compared as long as both have read the same. From the first token that differs on each model reads
-    its own words; to compare the whole of one output, hold it fixed: `changes(e, again(e, *interventions))`.
+    Probabilities are comparable up to the first token that differs; from there on each model continues its own output. To
+    compare a whole output, hold it fixed: `compare(e, rerun(e, *interventions))`.
     """
-    same = _same(before, after)
-    p_before, p_after = before.chosen.exp().tolist(), after.chosen.exp().tolist()
+    shared = _shared_prefix(before, after)
+    p_before, p_after = before.target_logprobs.exp().tolist(), after.target_logprobs.exp().tolist()
     table = []
-    for i, j in _aligned(before.write_ids, after.write_ids):
-        kept = None
-        if i is not None and i <= same and i < len(after.reads):
-            kept = float(after.logprobs[i, before.write_ids[i]].exp())
-        old, p_old = (None, None) if i is None else (before.writes[i], p_before[i])
-        new, p_new = (None, None) if j is None else (after.writes[j], p_after[j])
-        table.append(Change(old, new, p_old, p_new, kept))
+    for i, j in _aligned(before.target_ids, after.target_ids):
+        p_same_token = None
+        if i is not None and i <= shared and i < len(after.decoder_input_tokens):
+            p_same_token = float(after.logprobs[i, before.target_ids[i]].exp())
+        old, p_old = (None, None) if i is None else (before.target_tokens[i], p_before[i])
+        new, p_new = (None, None) if j is None else (after.target_tokens[j], p_after[j])
+        table.append(TokenChange(old, new, p_old, p_new, p_same_token))
     return tuple(table)
 
 
-def _same(before: Explanation, after: Explanation) -> int:
-    """The number of tokens that both outputs begin with."""
-    pairs = zip(before.write_ids, after.write_ids, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(before.write_ids), len(after.write_ids)))
+def _shared_prefix(before: Explanation, after: Explanation) -> int:
+    """Returns the length of the common prefix of both outputs."""
+    pairs = zip(before.target_ids, after.target_ids, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(before.target_ids), len(after.target_ids)))
 
 
 def _aligned(a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[tuple[int | None, int | None]]:

@@ -1,13 +1,13 @@
-"""An explanation: what a model said, and every number that led to it.
+"""Explanations: a model's output and every number that led to it.
 
     e = model.explain("How are you?", beam=4)
     e.trace["decoder.1.cross.weights", 0]           # [heads, rows, source tokens]
-    rollout(e, "encoder"), lens(e), contributions(e, row=2)
+    attention_rollout(e, "encoder"), logit_lens(e), logit_attribution(e, row=2)
 
-The model first decodes as it always does, fast and with its cache. Then one open forward pass over the source and the
-finished output shows all steps at once: row t of the decoder has read what was written up to t and predicts the next
-token, just as it did when it was decoding. With a target given, nothing is decoded, and the rows show how likely each of
-its tokens would have been, and why. The readings are in their own files and take an explanation.
+The model first decodes as usual, fast and with its cache. Then one traced forward pass over the source and the finished
+output records all steps at once: row t of the decoder sees the tokens up to t and predicts the next one, exactly as it did
+during decoding. With a given target nothing is decoded, and the rows show how likely each of its tokens is, and why. The
+analyses live in their own files and take an explanation.
 """
 
 import unicodedata
@@ -21,78 +21,79 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2see.decode.engine import continuations, translations
+from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Vocabulary
+from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import Intervention, intervene
 from seq2see.inspect.trace import Trace, trace
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.pipeline import Pipeline
-from seq2see.text.token_spans import Piece
+from seq2see.text.token_spans import TokenSpan
 from seq2see.text.tokenizer import END, START, Tokenizer
 
-CONTINUATION = 20  # tokens that a language model writes on to be explained, unless `longest` says otherwise
+DEFAULT_NEW_TOKENS = 20  # of a language model, unless the search sets max_new_tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """One output with its trace. The rows are the decoder's: row t has read reads[: t + 1] and predicts writes[t]."""
+    """One output with its trace.
 
-    model: Pipeline  # the one that was run; the interventions below are over when this is returned
-    source: str  # the text given; of a language model the prompt
-    output: str  # the translation, or the continuation
-    sources: tuple[str, ...]  # readable source tokens, <end> last; of a language model ()
-    reads: tuple[str, ...]  # what the decoder read: <start> y1 … yn; of a language model <start> prompt y1 …
-    writes: tuple[str, ...]  # what each row predicts, and what was chosen: y1 … yn <end>
+    Rows are those of the decoder: row t sees decoder_input_tokens[: t + 1] and predicts target_tokens[t].
+    """
+
+    model: Pipeline  # the model that ran; the interventions below no longer act on it
+    source: str  # the given text; for a language model, the prompt
+    output: str  # the translation or continuation
+    source_tokens: tuple[str, ...]  # readable, ending in <end>; empty for a language model
+    decoder_input_tokens: tuple[str, ...]  # <start> y1 … yn; for a language model, <start> prompt y1 … yn
+    target_tokens: tuple[str, ...]  # decoder_input_tokens shifted by one: y1 … yn <end>
     source_ids: tuple[int, ...]
-    read_ids: tuple[int, ...]
-    write_ids: tuple[int, ...]
-    first: int  # the row that writes the first token of the output: 0, or of a language model where its prompt ends
-    source_pieces: tuple[Piece, ...]  # where the tokens stand in the source, without <end>
-    output_pieces: tuple[
-        Piece, ...
-    ]  # where what was written stands in the output; of a language model, in both together
-    hypothesis: Hypothesis | None  # None where the target was given
+    decoder_input_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    output_start: int  # the row that predicts the first output token: 0, or the prompt length of a language model
+    source_spans: tuple[TokenSpan, ...]  # character spans of the source tokens, without <end>
+    output_spans: tuple[TokenSpan, ...]  # spans of the output; for a language model, of prompt and output together
+    hypothesis: Hypothesis | None  # None if the target was given
     interventions: tuple[Intervention, ...]
-    trace: Trace  # one open pass over source and output: trace["decoder.1.cross.weights", 0] …
+    trace: Trace  # of one forward pass over source and output: trace["decoder.1.cross.weights", 0] …
 
     @cached_property
     def logprobs(self) -> Tensor:
-        """ln P(token | what the row has read), [rows, vocabulary]."""
+        """ln P(token | tokens up to the row), [rows, vocabulary]."""
         return self.trace["logits", 0].float().cpu().log_softmax(-1)
 
     @cached_property
-    def chosen(self) -> Tensor:
-        """ln P of what each row wrote, [rows]."""
-        return self.logprobs.gather(1, torch.tensor(self.write_ids)[:, None])[:, 0]
+    def target_logprobs(self) -> Tensor:
+        """ln P of each row's target token, [rows]."""
+        return self.logprobs.gather(1, torch.tensor(self.target_ids)[:, None])[:, 0]
 
-    def row(self, row: int) -> int:
-        """The number of a row, counted from the end if negative."""
-        rows = len(self.reads)
+    def resolve_row(self, row: int) -> int:
+        """Returns a row index, counting from the end if negative."""
+        rows = len(self.decoder_input_tokens)
         if not -rows <= row < rows:
-            raise UsageError(f"row {row} of an output of {rows} tokens, which are counted from 0")
+            raise UsageError(f"row {row} is out of range: the output has {rows} rows, numbered from 0")
         return row % rows
 
-    def transformer(self, reading: str) -> Transformer:
-        """The model, for a reading that is only of Transformers."""
-        model = self.model.network
-        if not isinstance(model, Transformer):
+    def require_transformer(self, analysis: str) -> Transformer:
+        """Returns the network, for an analysis that is defined only for Transformers."""
+        network = self.model.network
+        if not isinstance(network, Transformer):
             raise UserError(
-                f'{reading} is a reading of Transformers, and this model is of the kind "{model.config.kind}"'
+                f'{analysis} is only defined for Transformers, but this model is of kind "{network.config.kind}"'
             )
-        return model
+        return network
 
-    def token(self, id: int) -> str:
-        """A token of the output's vocabulary as a person reads it."""
-        return readable(self.model.tokenizers[1], [id])[0]
+    def token_label(self, id: int) -> str:
+        """Returns a token of the output vocabulary in readable form."""
+        return token_labels(self.model.tokenizers[1], [id])[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that a program may want, as plain values."""
-        from seq2see.inspect.export import as_dict
+        """Returns all analyses as plain values."""
+        from seq2see.inspect.export import to_dict
 
-        return as_dict(self)
+        return to_dict(self)
 
     def _repr_html_(self) -> str:
         from seq2see.inspect.notebook import explanation_html
@@ -105,126 +106,137 @@ def explain(
     model: Pipeline, text: str, *, target: str | None = None, interventions: Sequence[Intervention] = (),
     search: Search | None = None,
 ) -> Explanation:  # fmt: skip
-    """The output for a text, or a target that is given, with a trace of everything; under interventions, if any."""
+    """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
     if not model.config.model.has_decoder:
-        raise UserError("this model is an encoder, which writes nothing that could be explained: use seq2see.trace")
-    search = replace(search or Search(), window="stop")  # a window that slid away could not be read in one pass
+        raise UserError("this model is an encoder and generates no output to explain: use seq2see.trace instead")
+    search = replace(search or Search(), window="stop")  # one pass cannot cover an output longer than the window
     if interventions:
-        model = replace(model, network=copy(model.network))  # the same weights, reached into for us alone
+        model = replace(
+            model, network=copy(model.network)
+        )  # shares the weights; the interventions act on the copy only
     with intervene(model.network, *interventions) if interventions else nullcontext():
         if model.config.model.shape == "decoder":
-            return _of_language_model(model, text, target, tuple(interventions), search)
-        return _of_translator(model, text, target, tuple(interventions), search)
+            return _explain_language_model(model, text, target, tuple(interventions), search)
+        return _explain_translation(model, text, target, tuple(interventions), search)
 
 
-def _of_translator(
+def _explain_translation(
     model: Pipeline, text: str, target: str | None, interventions: tuple[Intervention, ...], search: Search
 ) -> Explanation:
-    words, own = model.tokenizers
-    pieces = words.pieces(text)
-    source = [*(piece.id for piece in pieces), words.end]
+    source_tokenizer, tokenizer = model.tokenizers
+    source_spans = source_tokenizer.token_spans(text)
+    source = [*(span.id for span in source_spans), source_tokenizer.end]
     hypothesis = None
     if target is None:
-        hypothesis = translations(model.network, [source], Vocabulary.of(own), search)[0][0]
-        written = list(hypothesis.tokens)
-        made = own.pieces_of(written)
-        target = own.decode(written)
+        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+        hypothesis = translate_tokens(model.network, [source], special_tokens, search)[0][0]
+        spans = tokenizer.token_spans_from_ids(list(hypothesis.tokens))
+        target = tokenizer.decode(hypothesis.tokens)
     else:
-        made = own.pieces(target)
-        written = [piece.id for piece in made]
-    ends = hypothesis is None or hypothesis.finished
-    reads, writes = _rows(own, written, ends)
+        spans = tokenizer.token_spans(target)
+    inputs, targets = _shift([span.id for span in spans], tokenizer, hypothesis)
     with trace(model.network) as t:
         device = model.network.embedding.weight.device
-        model.network(Packed.of([source], device), Packed.of([reads], device))
+        model.network(Packed.from_sequences([source], device), Packed.from_sequences([inputs], device))
+    labels = [span_label(span) for span in spans]
     return Explanation(
-        model, text, target, (*map(shown, pieces), END), (START, *map(shown, made))[: len(reads)],
-        (*map(shown, made), END)[: len(writes)], tuple(source), tuple(reads), tuple(writes),
-        0, tuple(pieces), tuple(made), hypothesis, interventions, t,
+        model=model, source=text, output=target,
+        source_tokens=(*map(span_label, source_spans), END),
+        decoder_input_tokens=(START, *labels)[: len(inputs)], target_tokens=(*labels, END)[: len(targets)],
+        source_ids=tuple(source), decoder_input_ids=tuple(inputs), target_ids=tuple(targets), output_start=0,
+        source_spans=tuple(source_spans), output_spans=tuple(spans),
+        hypothesis=hypothesis, interventions=interventions, trace=t,
     )  # fmt: skip
 
 
-def _of_language_model(
+def _explain_language_model(
     model: Pipeline, prompt: str, target: str | None, interventions: tuple[Intervention, ...], search: Search
 ) -> Explanation:
-    own = model.tokenizers[1]
-    given, hypothesis = own.encode(prompt), None
+    tokenizer = model.tokenizers[1]
+    prompt_ids, hypothesis = tokenizer.encode(prompt), None
     if target is None:
-        search = replace(search, longest=search.longest or CONTINUATION)
-        hypothesis = continuations(model.network, [given], Vocabulary.of(own), search)[0][0]
-        written = [*given, *hypothesis.tokens]
-        target = own.decode(hypothesis.tokens)
+        search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
+        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+        hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
+        ids = [*prompt_ids, *hypothesis.tokens]
+        target = tokenizer.decode(hypothesis.tokens)
     else:
-        written = [*given, *own.encode(target)]
-    made = own.pieces_of(written)
-    reads, writes = _rows(own, written, hypothesis is None or hypothesis.finished)
-    longest = model.config.model.longest
-    if len(reads) > longest:
-        raise UserError(f"{len(reads):,} tokens to explain, but the model's window is {longest:,}: shorten the text")
+        ids = [*prompt_ids, *tokenizer.encode(target)]
+    spans = tokenizer.token_spans_from_ids(ids)
+    inputs, targets = _shift(ids, tokenizer, hypothesis)
+    window = model.config.model.max_positions
+    if len(inputs) > window:
+        raise UserError(f"{len(inputs):,} tokens to explain, but the model's window is {window:,}: shorten the text")
     with trace(model.network) as t:
-        model.network(Packed.of([reads], model.network.embedding.weight.device))
+        model.network(Packed.from_sequences([inputs], model.network.embedding.weight.device))
+    labels = [span_label(span) for span in spans]
     return Explanation(
-        model, prompt, target, (), (START, *map(shown, made))[: len(reads)], (*map(shown, made), END)[: len(writes)],
-        (), tuple(reads), tuple(writes), len(given), (), tuple(made), hypothesis,
-        interventions, t,
+        model=model, source=prompt, output=target,
+        source_tokens=(),
+        decoder_input_tokens=(START, *labels)[: len(inputs)], target_tokens=(*labels, END)[: len(targets)],
+        source_ids=(), decoder_input_ids=tuple(inputs), target_ids=tuple(targets), output_start=len(prompt_ids),
+        source_spans=(), output_spans=tuple(spans),
+        hypothesis=hypothesis, interventions=interventions, trace=t,
     )  # fmt: skip
 
 
-def _rows(own: Tokenizer, written: list[int], ends: bool) -> tuple[list[int], list[int]]:
-    """What each row reads and what it writes; where the search was cut short, no row has read the last token."""
-    return ([own.start, *written], [*written, own.end]) if ends else ([own.start, *written[:-1]], written)
+def _shift(ids: list[int], tokenizer: Tokenizer, hypothesis: Hypothesis | None) -> tuple[list[int], list[int]]:
+    """Returns the decoder's inputs and targets. If the search stopped at its limit, there is no <end> to predict."""
+    if hypothesis is None or hypothesis.finished:
+        return [tokenizer.start, *ids], [*ids, tokenizer.end]
+    return [tokenizer.start, *ids[:-1]], ids
 
 
 @torch.no_grad()
-def again(e: Explanation, *interventions: Intervention) -> Explanation:
-    """The very same tokens through the model once more, under these interventions: nothing is decoded."""
+def rerun(e: Explanation, *interventions: Intervention) -> Explanation:
+    """Runs the same tokens through the model again under these interventions, without decoding."""
     model = replace(e.model, network=copy(e.model.network))
     device = model.network.embedding.weight.device
-    inputs = [Packed.of([ids], device) for ids in (e.source_ids, e.read_ids) if ids]
+    inputs = [Packed.from_sequences([ids], device) for ids in (e.source_ids, e.decoder_input_ids) if ids]
     with intervene(model.network, *interventions), trace(model.network) as t:
         model.network(*inputs)
     return replace(e, model=model, hypothesis=None, interventions=interventions, trace=t)
 
 
-def beam_at(
+def beam_at_step(
     model: Pipeline, text: str, step: int, *, interventions: Sequence[Intervention] = (), search: Search
 ) -> list[Hypothesis]:
-    """The k best hypotheses of a beam search after so many tokens, best first, with their scores at that moment.
+    """Returns the beam after `step` tokens, best first, with the scores at that step.
 
-    Nothing in the search is touched: it runs again, allowed only `step` tokens, and hands over all of its beam. At that
-    limit those that go on are ranked, at their present length, together with those that have ended: `finished` tells the
-    two apart. A search that ends sooner shows its last beam.
+    The search is repeated with max_new_tokens=step and returns its whole beam: unfinished hypotheses, scored at their
+    current length, ranked together with finished ones (`finished` is True). A search that ends earlier returns its last beam.
     """
     if step < 1:
-        raise UsageError(f"step {step} of a search, whose steps are counted from 1")
-    wide = replace(search, nbest=search.beam, longest=step, window="stop")
-    own = model.tokenizers[1]
-    model = replace(model, network=copy(model.network))
-    with intervene(model.network, *interventions):
+        raise UsageError(f"step {step} is out of range: steps are numbered from 1")
+    search = replace(search, nbest=search.beam, max_new_tokens=step, window="stop")
+    source_tokenizer, tokenizer = model.tokenizers
+    special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+    network = copy(model.network)
+    with intervene(network, *interventions):
         if model.config.model.shape == "decoder":
-            return continuations(model.network, [own.encode(text)], Vocabulary.of(own), wide)[0]
-        words = model.tokenizers[0]
-        return translations(model.network, [[*words.encode(text), words.end]], Vocabulary.of(own), wide)[0]
+            return generate_tokens(network, [tokenizer.encode(text)], special_tokens, search)[0]
+        source = [*source_tokenizer.encode(text), source_tokenizer.end]
+        return translate_tokens(network, [source], special_tokens, search)[0]
 
 
-def shown(piece: Piece) -> str:
-    """A piece for a table: without the space that a word begins with, which is only shown where there is nothing else.
+def span_label(span: TokenSpan) -> str:
+    """Returns a token as a table label: without its leading space, unless there is nothing else.
 
-    A vowel sign alone sits on a dotted circle.
+    A lone combining mark is put on a dotted circle.
     """
-    text = harmless(piece.text.strip(" ") or piece.text.replace(" ", "␣") or "∅")
+    text = escape_control(span.text.strip(" ") or span.text.replace(" ", "␣") or "∅")
     return f"◌{text}" if unicodedata.category(text[0])[0] == "M" else text
 
 
-def harmless(text: str) -> str:
-    """With control characters by name, so that no terminal takes them for commands."""
-    return "".join(_WHITE.get(c) or (c if c.isprintable() or c in _JOINERS else f"⟨U+{ord(c):04X}⟩") for c in text)
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Returns tokens in readable form, each on its own."""
+    return [span_label(tokenizer.token_spans_from_ids([id])[0]) for id in ids]
 
 
-_WHITE = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
+_WHITESPACE = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
 _JOINERS = "\u200c\u200d"
 
 
-def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Tokens one by one, each as a person reads it."""
-    return [shown(tokenizer.pieces_of([id])[0]) for id in ids]
+def escape_control(text: str) -> str:
+    """Replaces control characters by visible names, so that a terminal does not interpret them."""
+    return "".join(_WHITESPACE.get(c) or (c if c.isprintable() or c in _JOINERS else f"⟨U+{ord(c):04X}⟩") for c in text)

@@ -1,6 +1,6 @@
-"""An explanation for programs: all readings as plain JSON values, and any file by its ending.
+"""Explanations as JSON: the results of all analyses as plain values.
 
-The keys are described in docs/explaining.md. Numbers have six digits; what is not finite is null.
+docs/explaining.md describes the keys. Numbers have six significant digits; non-finite ones become null.
 """
 
 import json
@@ -12,60 +12,67 @@ from typing import Any
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.files import written_whole
+from seq2see.files import atomic_write
 from seq2see.inspect.alignment import word_alignment
-from seq2see.inspect.attention_flow import Stack, attentions, entropies, rollout, weights
+from seq2see.inspect.attention_flow import (
+    Stack,
+    attention_entropy,
+    attention_names,
+    attention_rollout,
+    attention_weights,
+)
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.logit_attribution import contributions
-from seq2see.inspect.logit_lens import alternatives, lens
+from seq2see.inspect.logit_attribution import logit_attribution
+from seq2see.inspect.logit_lens import alternatives, logit_lens
 
-FORMAT = "seq2see explanation 1"
+FORMAT = "seq2see explanation 2"
 DIGITS = 6
 
 
-def as_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
-    """Everything, with so many of the likeliest tokens at each row and layer."""
-    rows = range(len(e.reads))
-    entropy = entropies(e)
-    translates = bool(e.sources)
-    stacks: tuple[Stack, ...] = ("encoder", "decoder", "both") if translates else ("decoder",)
+def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
+    """Returns everything as plain values, with the `top` most likely tokens per row and layer."""
+    rows = range(len(e.decoder_input_tokens))
+    entropy = attention_entropy(e)
+    stacks: tuple[Stack, ...] = ("encoder", "decoder", "both") if e.source_tokens else ("decoder",)
     alignment = word_alignment(e) if e.model.config.model.cross_layers else None
     transformer = e.model.config.model.kind == "transformer"
-    found = {
+    result = {
         "format": FORMAT,
         "source": e.source,
         "output": e.output,
         "tokens": {
-            "sources": e.sources, "reads": e.reads, "writes": e.writes,
-            "source_ids": e.source_ids, "read_ids": e.read_ids, "write_ids": e.write_ids, "first": e.first,
+            "source_tokens": e.source_tokens, "decoder_input_tokens": e.decoder_input_tokens,
+            "target_tokens": e.target_tokens, "source_ids": e.source_ids, "decoder_input_ids": e.decoder_input_ids,
+            "target_ids": e.target_ids, "output_start": e.output_start,
         },
         "hypothesis": None if e.hypothesis is None else asdict(e.hypothesis),
-        "interventions": [{"names": one.names, **asdict(one.where)} for one in e.interventions],
-        "probabilities": e.chosen.exp(),
+        "interventions": [{"pattern": one.pattern, **asdict(one.where)} for one in e.interventions],
+        "probabilities": e.target_logprobs.exp(),
         "alternatives": [[asdict(one) for one in alternatives(e, row, top)] for row in rows],
         "alignment": None if alignment is None else {
-            "sources": alignment.sources, "targets": alignment.targets, "weights": alignment.weights,
+            "source_words": alignment.source_words, "target_words": alignment.target_words, "weights": alignment.weights,
             "links": alignment.links,
         },
-        "attention": {name: {"weights": weights(e, name), "entropy": entropy[name]} for name in attentions(e)},
-        "rollout": {stack: rollout(e, stack) for stack in stacks} if transformer else None,
-        "lens": asdict(lens(e, top)) if transformer else None,
-        "contributions": [asdict(contributions(e, row)) for row in rows] if transformer else None,
+        "attention": {name: {"weights": attention_weights(e, name), "entropy": entropy[name]} for name in attention_names(e)},
+        "rollout": {stack: attention_rollout(e, stack) for stack in stacks} if transformer else None,
+        "logit_lens": asdict(logit_lens(e, top)) if transformer else None,
+        "logit_attribution": [asdict(logit_attribution(e, row)) for row in rows] if transformer else None,
     }  # fmt: skip
-    plain: dict[str, Any] = _plain(found)
+    plain: dict[str, Any] = _plain(result)
     return plain
 
 
 def write_json(e: Explanation, path: Path | str) -> None:
+    """Writes an explanation as a JSON file."""
     try:
-        with written_whole(path) as part:
-            part.write_text(json.dumps(as_dict(e), ensure_ascii=False, allow_nan=False), encoding="utf-8")
+        with atomic_write(path) as part:
+            part.write_text(json.dumps(to_dict(e), ensure_ascii=False, allow_nan=False), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _plain(value: Any) -> Any:
-    """Tensors as lists, numbers short and finite."""
+    """Converts tensors to lists, rounds numbers and replaces non-finite ones by None."""
     if isinstance(value, Tensor):
         return _plain(value.tolist())
     if isinstance(value, dict):

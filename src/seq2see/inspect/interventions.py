@@ -1,10 +1,10 @@
-"""Reaching into the model: a head switched off, weights forced, a vector scaled or put in the place of another.
+"""Interventions: ablate a head, force attention weights, scale an activation or patch in another one.
 
-    with intervene(model, without("decoder.3.cross", head=5)):
+    with intervene(model, ablate_head("decoder.3.cross", head=5)):
         model(source, target)
 
-An intervention is a change to whatever passes through the taps of a name, at chosen sentences and positions. Any number
-of them act together, in the order given; on leaving the block, also by an exception, the model is as it was.
+An intervention changes the values at all taps that match a name, for selected sentences and positions. Several can be
+combined and apply in the given order. On leaving the block, also by an exception, the model is unchanged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,116 +16,117 @@ import torch
 from torch import Tensor
 
 from seq2see.inspect.trace import matches, require_match
-from seq2see.model.attention import visible
+from seq2see.model.attention import attention_mask
 from seq2see.model.network import Network
-from seq2see.model.taps import Site, listening, quantity
+from seq2see.model.taps import HookPoint, attach, quantity
 
 
 @dataclass(frozen=True)
-class Where:
-    """The part of a batch that an intervention acts on; what is left out is unrestricted."""
+class Selection:
+    """The part of a batch that an intervention acts on; None selects everything."""
 
     sentence: int | None = None
-    positions: Sequence[int] | None = None  # in the sentence, from 0; in a table of weights, of the queries
+    positions: Sequence[int] | None = None  # in the sentence, from 0; for attention weights, of the queries
     head: int | None = None
-    unit: int | None = None  # one number of each vector: the last axis
+    unit: int | None = None  # index on the last axis of each vector
 
 
-EVERYWHERE = Where()
+EVERYWHERE = Selection()
 
 
 @dataclass(frozen=True)
 class Intervention:
-    """A change to the values whose names match."""
+    """A transformation of the values whose names match a pattern."""
 
-    names: str
-    change: Callable[[Tensor, Site], Tensor]
-    where: Where
+    pattern: str
+    transform: Callable[[Tensor, HookPoint], Tensor]
+    where: Selection
     records: ClassVar[bool] = False
 
-    def hear(self, site: Site, value: Tensor) -> Tensor:
-        if not matches(site.name, (self.names,)):
+    def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
+        if not matches(point.name, (self.pattern,)):
             return value
-        return torch.where(_chosen(site, value, self.where), self.change(value, site).to(value), value)
+        return torch.where(_selection_mask(point, value, self.where), self.transform(value, point).to(value), value)
 
 
-def without(attention: str, head: int, where: Where = EVERYWHERE) -> Intervention:
-    """One head of an attention such as `decoder.3.cross` adds nothing."""
-    where = Where(where.sentence, where.positions, head)
-    return Intervention(f"{attention}.heads", lambda value, site: torch.zeros_like(value), where)
+def ablate_head(attention: str, head: int, where: Selection = EVERYWHERE) -> Intervention:
+    """Sets the output of one head of an attention such as `decoder.3.cross` to zero."""
+    where = Selection(where.sentence, where.positions, head)
+    return Intervention(f"{attention}.heads", lambda value, point: torch.zeros_like(value), where)
 
 
-def attending(attention: str, weights: Tensor, where: Where = EVERYWHERE) -> Intervention:
-    """These attention weights, or any that broadcast to [sentences, heads, queries, keys], instead of the model's own."""
+def force_attention(attention: str, weights: Tensor, where: Selection = EVERYWHERE) -> Intervention:
+    """Replaces the attention weights by given ones, which broadcast to [sentences, heads, queries, keys]."""
 
-    def put(value: Tensor, site: Site) -> Tensor:
-        assert site.rows is not None
-        queries = site.rows
+    def replace_weights(value: Tensor, point: HookPoint) -> Tensor:
+        assert point.rows is not None
+        queries = point.rows
         table = weights.view(*[1] * (4 - weights.dim()), *weights.shape).to(value)
-        sentences = queries.sentences.view(-1, 1, 1, 1)
-        places = queries.pad(queries.positions)[:, None, :, None]
+        sentences = queries.resolved_sequence_ids.view(-1, 1, 1, 1)
+        positions = queries.pad(queries.positions)[:, None, :, None]
         heads, columns = torch.arange(value.shape[1]).view(1, -1, 1, 1), torch.arange(value.shape[3])
-        # A single entry on an axis serves for all; a whole axis is asked at the places that this pass computes.
-        asked = [
+        # An axis of size 1 broadcasts; a full axis is indexed at the positions that this pass computes.
+        indices = [
             index.to(value.device) if size > 1 else index.new_zeros(()).to(value.device)
-            for size, index in zip(table.shape, (sentences, heads, places, columns), strict=True)
+            for size, index in zip(table.shape, (sentences, heads, positions, columns), strict=True)
         ]
-        return table[tuple(asked)].expand_as(value)
+        return table[tuple(indices)].expand_as(value)
 
-    return Intervention(f"{attention}.weights", put, where)
-
-
-def attending_uniformly(attention: str, where: Where = EVERYWHERE) -> Intervention:
-    """The same weight for every key that a query may look at."""
-
-    def spread(value: Tensor, site: Site) -> Tensor:
-        assert site.rows is not None and site.keys is not None
-        looks = visible(site.rows, site.keys, causal=site.name.endswith(".masked.weights")).to(value)
-        return (looks / looks.sum(-1, keepdim=True)).expand_as(value)
-
-    return Intervention(f"{attention}.weights", spread, where)
+    return Intervention(f"{attention}.weights", replace_weights, where)
 
 
-def scaling(name: str, factor: float, where: Where = EVERYWHERE) -> Intervention:
-    """A quantity times a factor; by 0 it is switched off."""
-    return Intervention(name, lambda value, site: value * factor, where)
+def uniform_attention(attention: str, where: Selection = EVERYWHERE) -> Intervention:
+    """Gives every key that a query may attend to the same weight."""
+
+    def average(value: Tensor, point: HookPoint) -> Tensor:
+        assert point.rows is not None and point.keys is not None
+        mask = attention_mask(point.rows, point.keys, causal=point.name.endswith(".masked.weights")).to(value)
+        return (mask / mask.sum(-1, keepdim=True)).expand_as(value)
+
+    return Intervention(f"{attention}.weights", average, where)
 
 
-def patching(name: str, value: Tensor, where: Where = EVERYWHERE) -> Intervention:
-    """A value from another trace: of the same shape, or a single vector for all chosen positions."""
-    return Intervention(name, lambda old, site: value.to(old).expand_as(old), where)
+def scale(name: str, factor: float, where: Selection = EVERYWHERE) -> Intervention:
+    """Multiplies a value by a factor; 0 removes it."""
+    return Intervention(name, lambda value, point: value * factor, where)
+
+
+def patch(name: str, value: Tensor, where: Selection = EVERYWHERE) -> Intervention:
+    """Replaces a value, for example by one from another trace: of the same shape, or one vector for all positions."""
+    return Intervention(name, lambda old, point: value.to(old).expand_as(old), where)
 
 
 @contextmanager
 def intervene(model: Network, *interventions: Intervention) -> Iterator[None]:
-    """Inside the block, and in this thread only, the model runs under these interventions."""
+    """Runs the model under these interventions inside the block, in this thread only."""
     for intervention in interventions:
-        require_match(intervention.names, model.config)
-    with listening(model, *interventions):
+        require_match(intervention.pattern, model.config)
+    with attach(model, *interventions):
         yield
 
 
-def _chosen(site: Site, value: Tensor, where: Where) -> Tensor:
-    """True at the places of `value` that are meant; broadcasts to its shape."""
-    axes = quantity(site.name).axes
-    layout = site.layout
+def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor:
+    """Returns a mask that is True where the intervention acts; broadcasts to the shape of `value`."""
+    axes = quantity(point.name).axes
+    layout = point.layout
     assert layout is not None
-    sentences, places = layout.sentences[layout.slots // layout.longest], layout.positions  # [T] each
+    sentences = layout.resolved_sequence_ids[layout.padded_index // layout.max_length]  # [T]
+    positions = layout.positions  # [T]
     if axes[0] == "sentence":
-        sentences, places = layout.pad(sentences), layout.pad(places)  # [S, L]
-    chosen = torch.ones_like(sentences + places, dtype=torch.bool)
+        sentences, positions = layout.pad(sentences), layout.pad(positions)  # [S, L]
+    mask = torch.ones_like(sentences + positions, dtype=torch.bool)
     if where.sentence is not None:
-        chosen = chosen & (sentences == where.sentence)
+        mask = mask & (sentences == where.sentence)
     if where.positions is not None:
-        chosen = chosen & torch.isin(places, torch.tensor(where.positions, device=value.device))
+        mask = mask & torch.isin(positions, torch.tensor(where.positions, device=value.device))
     if axes[0] == "sentence":
-        chosen = chosen[:, None, :, None]  # [S, 1, queries, 1]
+        mask = mask[:, None, :, None]  # [S, 1, queries, 1]
     else:
-        chosen = chosen.view(-1, *[1] * (value.dim() - 1))  # [T, 1, ...]
+        mask = mask.view(-1, *[1] * (value.dim() - 1))  # [T, 1, ...]
     if where.head is not None:
         axis = axes.index("head")
         heads = torch.arange(value.shape[axis], device=value.device) == where.head
-        chosen = chosen & heads.view([-1 if i == axis else 1 for i in range(value.dim())])
+        mask = mask & heads.view([-1 if i == axis else 1 for i in range(value.dim())])
     if where.unit is not None:
-        chosen = chosen & (torch.arange(value.shape[-1], device=value.device) == where.unit)
-    return chosen
+        mask = mask & (torch.arange(value.shape[-1], device=value.device) == where.unit)
+    return mask

@@ -1,17 +1,17 @@
-"""Whose doing a logit is: what each head and each feed-forward layer adds to it, to the last digit.
+"""Direct logit attribution: the exact contribution of each head and feed-forward layer to a logit.
 
-A logit is a product of the last vector with the token's own, and the last vector is a sum of what the embedding and all
-sub-layers wrote. Only norms stand between, and a norm is linear once its scale is held: with σ² = variance + ε of the row as
-the model computed it,
+A logit is the dot product of the last vector with the token's unembedding, and the last vector is the sum of the embedding
+and the outputs of all sub-layers. Only norms come in between, and a norm is linear once its scale is frozen: with
+σ² = variance + ε of the row as the model computed it,
 
     norm(a + b + …) = (a − mean a) / σ · γ + (b − mean b) / σ · γ + … + β
 
-The mean is subtracted from each part by itself, σ is frozen, β counts among the biases; RMS norm has no mean and no β. Going
-back from the logit, the token's vector u becomes γ u / σ, less its mean, at each norm on the way: once in a pre-norm
-model, after every sub-layer in a post-norm one. What a sub-layer adds to the logit is the product of its output with
-the u of its place, and the parts add up to the logit exactly, in both.
+The mean is subtracted from each term separately, σ is frozen, β counts as a bias; RMS norm has no mean and no β. Going
+back from the logit, the unembedding vector u becomes γ u / σ minus its mean at each norm: once in a pre-norm model, after
+every sub-layer in a post-norm one. The contribution of a sub-layer is the dot product of its output with u at that point,
+and in both cases the contributions sum exactly to the logit.
 
-It is the direct effect only: what a head does by changing what later layers do counts as theirs.
+These are direct effects: what a head does by changing the input of later layers is attributed to those layers.
 """
 
 from dataclasses import dataclass
@@ -23,104 +23,111 @@ from seq2see.errors import UsageError, UserError
 from seq2see.inspect.explain import Explanation
 from seq2see.model.layers import Attention, Block, LayerNorm, RMSNorm
 
-BIASES, REACHED_IN = "biases", "interventions"
-ROUNDING = 1e-4
+BIASES, INTERVENTIONS = "biases", "interventions"
+TOLERANCE = 1e-4  # relative; a larger remainder comes from interventions
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one part of the decoder adds to a logit."""
+class Contribution:
+    """The contribution of one component of the decoder to a logit."""
 
-    place: str  # decoder.embedded, decoder.positions, decoder.1.cross, decoder.1.feed_forward, biases
-    head: int | None  # of an attention
+    component: str  # decoder.embedded, decoder.positions, decoder.1.cross, decoder.1.feed_forward, biases
+    head: int | None  # None unless the component is an attention
     logit: float
 
     @property
     def name(self) -> str:
-        return self.place if self.head is None else f"{self.place}:{self.head}"
+        return self.component if self.head is None else f"{self.component}:{self.head}"
 
 
 @dataclass(frozen=True)
-class Contributions:
+class LogitAttribution:
+    """A logit, or the difference of two, as a sum of contributions."""
+
     row: int
     token: str
-    against: str | None  # where the logit is the difference to another token's
+    against: str | None  # the token whose logit is subtracted, if any
     logit: float
-    parts: tuple[Part, ...]  # in the order of the computation; they add up to the logit
+    contributions: tuple[Contribution, ...]  # in order of computation; their sum is the logit
 
 
 @torch.no_grad()
-def contributions(e: Explanation, row: int, token: int | None = None, against: int | None = None) -> Contributions:
-    """The parts of a row's logit: of the token that was chosen, or of any; or how far it is ahead of another.
+def logit_attribution(
+    e: Explanation, row: int, token: int | None = None, against: int | None = None
+) -> LogitAttribution:
+    """Splits a row's logit into contributions, for the target token or a given one; with `against`, a logit difference.
 
-    Under an intervention, what it put in or took out where no part stands for it is a part of its own.
+    What an intervention changes outside these components becomes a contribution of its own.
     """
-    e.transformer("a logit by its parts")
-    row = e.row(row)
-    token = e.write_ids[row] if token is None else token
+    e.require_transformer("logit attribution")
+    row = e.resolve_row(row)
+    token = e.target_ids[row] if token is None else token
     logits = e.trace["logits", 0][row].double()
     table, bias = _unembedding(e)
     for id in (token, against):
         if id is not None and not 0 <= id < len(table):
-            raise UsageError(f"token {id} of a vocabulary of {len(table):,}")
-    u, fixed, logit = table[token], float(bias[token]), float(logits[token])
+            raise UsageError(f"token {id} is out of range: the vocabulary has {len(table):,} tokens")
+    u, biases, logit = table[token], float(bias[token]), float(logits[token])
     if against is not None:
-        u, fixed, logit = u - table[against], fixed - float(bias[against]), logit - float(logits[against])
-    parts, fixed = _walk(e, row, u, fixed)
-    parts.append(Part(BIASES, None, fixed))
-    missing = logit - sum(part.logit for part in parts)
-    if abs(missing) > ROUNDING * max(1.0, *(abs(part.logit) for part in parts)):
-        parts.append(Part(REACHED_IN, None, missing))
-    return Contributions(row, e.token(token), None if against is None else e.token(against), logit, tuple(parts))
+        u, biases, logit = u - table[against], biases - float(bias[against]), logit - float(logits[against])
+    contributions, biases = _walk_back(e, row, u, biases)
+    contributions.append(Contribution(BIASES, None, biases))
+    remainder = logit - sum(one.logit for one in contributions)
+    if abs(remainder) > TOLERANCE * max(1.0, *(abs(one.logit) for one in contributions)):
+        contributions.append(Contribution(INTERVENTIONS, None, remainder))
+    against_label = None if against is None else e.token_label(against)
+    return LogitAttribution(row, e.token_label(token), against_label, logit, tuple(contributions))
 
 
-def _walk(e: Explanation, row: int, u: Tensor, fixed: float) -> tuple[list[Part], float]:
-    """Back from the logit to the input: the parts in the order of the computation, and what all biases add."""
-    stack = e.transformer("a logit by its parts").decoder
+def _walk_back(e: Explanation, row: int, u: Tensor, biases: float) -> tuple[list[Contribution], float]:
+    """Walks from the logit back to the input. Returns the contributions in order of computation, and that of all biases."""
+    stack = e.require_transformer("logit attribution").decoder
     assert stack is not None
-    parts: list[Part] = []
+    contributions: list[Contribution] = []
     if stack.final_norm is not None:
-        u, fixed = _before_norm(e, "decoder.final_norm", stack.final_norm, row, u, fixed)
+        u, biases = _before_norm(e, "decoder.final_norm", stack.final_norm, row, u, biases)
     for layer in reversed(range(len(stack.blocks))):
         block = stack.blocks[layer]
         assert isinstance(block, Block)
-        for sublayer, module, around in (
+        for sublayer, module, residual in (
             ("feed_forward", block.feed_forward, block.feed_forward_norm),
             ("cross", block.cross, block.cross_norm),
             (block.name, block.attention, block.attention_norm),
         ):
-            if module is None or around is None:
+            if module is None or residual is None:
                 continue
-            place = f"decoder.{layer}.{sublayer}"
-            if not around.first:
-                u, fixed = _before_norm(e, f"{place}.norm", around.norm, row, u, fixed)
+            component = f"decoder.{layer}.{sublayer}"
+            if not residual.norm_first:
+                u, biases = _before_norm(e, f"{component}.norm", residual.norm, row, u, biases)
             if isinstance(module, Attention):
                 project = _linear(module.project)
-                heads = _vector(e, f"{place}.heads", row)  # [heads, head width]
-                shares = (u @ project.weight.double()).view_as(heads) * heads
-                parts += [Part(place, head, float(shares[head].sum())) for head in reversed(range(len(shares)))]
-                fixed += float(u @ project.bias.double()) if project.bias is not None else 0.0
+                heads = _vector(e, f"{component}.heads", row)  # [heads, head width]
+                products = (u @ project.weight.double()).view_as(heads) * heads
+                contributions += [
+                    Contribution(component, head, float(products[head].sum())) for head in reversed(range(len(heads)))
+                ]
+                biases += float(u @ project.bias.double()) if project.bias is not None else 0.0
             else:
-                parts.append(Part(place, None, float(u @ _vector(e, f"{place}.output", row))))
+                contributions.append(Contribution(component, None, float(u @ _vector(e, f"{component}.output", row))))
     if stack.embedding_norm is not None:
-        u, fixed = _before_norm(e, "decoder.norm", stack.embedding_norm, row, u, fixed)
+        u, biases = _before_norm(e, "decoder.norm", stack.embedding_norm, row, u, biases)
     for name in ("positions", "segments", "embedded"):
         if f"decoder.{name}" in e.trace:
-            parts.append(Part(f"decoder.{name}", None, float(u @ _vector(e, f"decoder.{name}", row))))
-    return parts[::-1], fixed
+            contributions.append(Contribution(f"decoder.{name}", None, float(u @ _vector(e, f"decoder.{name}", row))))
+    return contributions[::-1], biases
 
 
 def _before_norm(
-    e: Explanation, place: str, norm: LayerNorm | RMSNorm, row: int, u: Tensor, fixed: float
+    e: Explanation, component: str, norm: LayerNorm | RMSNorm, row: int, u: Tensor, biases: float
 ) -> tuple[Tensor, float]:
-    """The u of what enters a norm, from the u of what leaves it; and the biases with β."""
+    """Carries u back through a norm, and adds β to the biases."""
     assert norm.weight is not None and norm.eps is not None
     if isinstance(norm, RMSNorm):
-        return u * norm.weight.double() / (_vector(e, f"{place}.mean_square", row) + norm.eps).sqrt(), fixed
+        return u * norm.weight.double() / (_vector(e, f"{component}.mean_square", row) + norm.eps).sqrt(), biases
     if norm.bias is not None:
-        fixed += float(u @ norm.bias.double())
-    u = u * norm.weight.double() / (_vector(e, f"{place}.variance", row) + norm.eps).sqrt()
-    return u - u.mean(), fixed
+        biases += float(u @ norm.bias.double())
+    u = u * norm.weight.double() / (_vector(e, f"{component}.variance", row) + norm.eps).sqrt()
+    return u - u.mean(), biases
 
 
 def _vector(e: Explanation, name: str, row: int) -> Tensor:
@@ -136,5 +143,5 @@ def _unembedding(e: Explanation) -> tuple[Tensor, Tensor]:
 
 def _linear(module: nn.Module) -> nn.Linear:
     if not isinstance(module, nn.Linear):
-        raise UserError("contributions need the weights as they were trained: load the model without int8")
+        raise UserError("logit attribution needs unquantized weights: load the model without int8")
     return module

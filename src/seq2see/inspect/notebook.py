@@ -1,10 +1,10 @@
-"""How a trace and an explanation show themselves in a notebook: plain HTML, no script, nothing from elsewhere."""
+"""Notebook display of traces and explanations: plain HTML without scripts or external resources."""
 
 from html import escape
 
-from seq2see.inspect.attention_flow import attentions
+from seq2see.inspect.attention_flow import attention_names
 from seq2see.inspect.attention_tables import AttentionTable, attention_table
-from seq2see.inspect.explain import Explanation, harmless
+from seq2see.inspect.explain import Explanation, escape_control
 from seq2see.inspect.logit_lens import alternatives
 from seq2see.inspect.terminal import statistics
 from seq2see.inspect.trace import Trace
@@ -17,20 +17,20 @@ STYLE = """<style>
 
 
 def explanation_html(e: Explanation, top: int = 3) -> str:
-    """The output and where its last attention looked; to unfold, what else was near, and every other attention."""
-    names = attentions(e)
-    looked = [name for name in names if name.endswith(".cross")] or names
+    """Shows the output with its last attention; folded, the alternatives at each row and all other attentions."""
+    names = attention_names(e)
+    cross = [name for name in names if name.endswith(".cross")] or names
     parts = [
-        f"<p>{escape(harmless(e.source))} → <b>{escape(harmless(e.output))}</b></p>",
-        *([_table(attention_table(e, looked[-1]))] if looked else []),
-        _folded("what each row might have written", _alternatives(e, top)),
+        f"<p>{escape(escape_control(e.source))} → <b>{escape(escape_control(e.output))}</b></p>",
+        *([_table(attention_table(e, cross[-1]))] if cross else []),
+        _folded("alternatives at each row", _alternatives(e, top)),
         *(_folded(name, _table(attention_table(e, name))) for name in names),
     ]
     return f'{STYLE}<div class="seq2see" style="overflow-x:auto">{"".join(parts)}</div>'
 
 
 def trace_html(trace: Trace) -> str:
-    """Every step by name, with its shape, its mean and spread, and its formula in words."""
+    """Lists every value with its shape, mean, standard deviation and formula."""
     rows = []
     for name in trace.names():
         value = trace[name]
@@ -38,12 +38,12 @@ def trace_html(trace: Trace) -> str:
         cells = "".join(f"<td>{cell}</td>" for cell in (shape, *statistics(value)))
         formula = escape(trace.quantity(name).formula)
         rows.append(f'<tr><td class="word">{escape(name)}</td>{cells}<td class="word">{formula}</td></tr>')
-    heads = "".join(f"<th>{heading}</th>" for heading in ("step", "shape", "mean", "spread", "what it is"))
-    return f'{STYLE}<div class="seq2see"><table><tr>{heads}</tr>{"".join(rows)}</table></div>'
+    headings = "".join(f"<th>{heading}</th>" for heading in ("name", "shape", "mean", "std", "formula"))
+    return f'{STYLE}<div class="seq2see"><table><tr>{headings}</tr>{"".join(rows)}</table></div>'
 
 
 def _table(table: AttentionTable) -> str:
-    heads = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
+    headings = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
     rows = []
     for i, word in enumerate(table.rows):
         cells = "".join(
@@ -51,11 +51,11 @@ def _table(table: AttentionTable) -> str:
             for j, value in enumerate(table.weights[i].tolist())
         )
         rows.append(f'<tr><th class="word">{escape(word)}</th>{cells}</tr>')
-    return f"<table><caption>{escape(table.title)}, %</caption><tr><th></th>{heads}</tr>{''.join(rows)}</table>"
+    return f"<table><caption>{escape(table.title)}, %</caption><tr><th></th>{headings}</tr>{''.join(rows)}</table>"
 
 
 def _cell(value: float) -> str:
-    """Darker the more, with letters that can be read on it in a light and in a dark notebook."""
+    """Shades a cell by its value; the text stays readable in light and dark notebooks."""
     colour = "white" if value > 0.5 else "black"
     shade = f"rgb({247 - 239 * value:.0f},{251 - 170 * value:.0f},{255 - 99 * value:.0f})"
     return f'<td style="background:{shade};color:{colour}">{100 * value:.0f}</td>'
@@ -63,9 +63,9 @@ def _cell(value: float) -> str:
 
 def _alternatives(e: Explanation, top: int) -> str:
     rows = []
-    for row, written in enumerate(e.writes):
+    for row, target in enumerate(e.target_tokens):
         others = ", ".join(f"{escape(one.token)} {100 * one.probability:.1f}%" for one in alternatives(e, row, top))
-        rows.append(f'<tr><th class="word">{escape(written)}</th><td class="word">{others}</td></tr>')
+        rows.append(f'<tr><th class="word">{escape(target)}</th><td class="word">{others}</td></tr>')
     return f"<table>{''.join(rows)}</table>"
 
 

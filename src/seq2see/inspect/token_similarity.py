@@ -1,4 +1,4 @@
-"""How near vectors are: of the tokens of one sentence at any place, and of one word in several sentences."""
+"""Similarity of vectors: of the tokens of one sentence at any tap, and of one word in several sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,97 +7,96 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.errors import UsageError, UserError, nearest
+from seq2see.errors import UsageError, UserError, did_you_mean
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
 from seq2see.pipeline import Pipeline
 from seq2see.similarity import Measure
 from seq2see.similarity import similarities as table
-from seq2see.text.token_spans import Piece
-from seq2see.text.word_spans import marks_apart
+from seq2see.text.token_spans import TokenSpan
+from seq2see.text.word_spans import wordpunct_spans
 
 
-def similarities(e: Explanation, place: str, measure: Measure = "cosine") -> Tensor:
-    """Every token's vector against every other's, [tokens, tokens], at any place of the trace that has one vector a token.
+def token_similarity(e: Explanation, name: str, measure: Measure = "cosine") -> Tensor:
+    """Compares every token's vector with every other's, [tokens, tokens], at any tap with one vector per token.
 
-    dot: a · b.  cosine: a · b / (|a| |b|), from −1 to 1.  scaled: a · b / √width, as attention scores are scaled.
-    Heads that a token has side by side, as in `encoder.0.self.queries`, count as one long vector.
+    dot: a · b.  cosine: a · b / (|a| |b|), from −1 to 1.  scaled: a · b / √width, like attention scores.
+    The heads of a token, as in `encoder.0.self.queries`, are concatenated to one vector.
     """
-    axes = e.trace.quantity(place).axes if place in e.trace else ()
+    axes = e.trace.quantity(name).axes if name in e.trace else ()
     if len(axes) < 2 or "token" not in axes[0]:
-        known = [name for name in e.trace.names() if e.trace.quantity(name).axes == ("token", "width")]
-        raise UsageError(f'"{place}" has no vector of each token: {nearest(place, known)}')
-    vectors = e.trace[place, 0].float().cpu().flatten(1)
+        known = [other for other in e.trace.names() if e.trace.quantity(other).axes == ("token", "width")]
+        raise UsageError(f'"{name}" does not have one vector per token: {did_you_mean(name, known)}')
+    vectors = e.trace[name, 0].float().cpu().flatten(1)
     return table(vectors, vectors, measure)
 
 
 @dataclass(frozen=True, eq=False)
-class Senses:
-    """One word in several sentences, n times in all. A word of several tokens has their mean vector."""
+class ContextualEmbeddings:
+    """The n occurrences of a word in several sentences. A word of several tokens has their mean vector."""
 
     word: str
-    sentences: tuple[str, ...]  # of each occurrence
-    places: tuple[str, ...]  # the embedding, with its position, and what leaves each block and the stack
-    vectors: Tensor  # [places, n, width]
-    static: Tensor  # [width]: E[word] without any sentence, scaled as the model scales it
-    cosines: Tensor  # [places, n, n]: of the occurrences with each other
-    to_static: Tensor  # [places, n]: of each with the static vector
+    sentences: tuple[str, ...]  # one per occurrence
+    layers: tuple[str, ...]  # tap names: embedding, input with positions, output of each block and of the stack
+    vectors: Tensor  # [layers, n, width]
+    static_embedding: Tensor  # [width]: E[word], scaled as in the model
+    cosines: Tensor  # [layers, n, n]: between occurrences
+    cosines_to_static: Tensor  # [layers, n]: of each occurrence with the static embedding
 
 
 @torch.no_grad()
-def senses(model: Pipeline, word: str, sentences: Sequence[str]) -> Senses:
-    """A word's vectors layer by layer, as the encoder, or a decoder alone, makes them out of its neighbours.
+def contextual_embeddings(model: Pipeline, word: str, sentences: Sequence[str]) -> ContextualEmbeddings:
+    """Returns a word's vectors in each layer of the encoder, or of a decoder-only model.
 
-    Occurrences are whole words, great letters or small. Where two senses part, their cosine falls from 1 in the embedding
-    (which does not know the sentence) to less in the layers above.
+    Occurrences are whole words, case-insensitive. For two senses of a word, the cosine falls from 1 in the embedding, which
+    does not depend on the sentence, to lower values in the layers above.
     """
     stack = "encoder" if model.config.model.has_encoder else "decoder"
     tokenizer = model.tokenizers[0]
-    pieces = [tokenizer.pieces(sentence) for sentence in sentences]
+    spans = [tokenizer.token_spans(sentence) for sentence in sentences]
     found = [
-        (number, span)
-        for number, sentence in enumerate(sentences)
-        for span in marks_apart(sentence)
+        (i, span)
+        for i, sentence in enumerate(sentences)
+        for span in wordpunct_spans(sentence)
         if sentence[slice(*span)].casefold() == word.casefold()
     ]
     if not found:
-        raise UserError(f'"{word}" is no word of the {len(sentences)} sentences given')
-    lead = [] if stack == "encoder" else [tokenizer.start]
-    tail = [tokenizer.end] if stack == "encoder" else []
-    packed = Packed.of([[*lead, *(p.id for p in own), *tail] for own in pieces], model.network.embedding.weight.device)
+        raise UserError(f'the word "{word}" does not occur in the {len(sentences)} given sentences')
+    prefix = [] if stack == "encoder" else [tokenizer.start]
+    suffix = [tokenizer.end] if stack == "encoder" else []
+    ids = [[*prefix, *(span.id for span in sentence), *suffix] for sentence in spans]
+    packed = Packed.from_sequences(ids, model.network.embedding.weight.device)
     with trace(model.network) as t:
-        if stack == "encoder":  # without a decoder there is nothing to write
+        if stack == "encoder":  # the decoder is not needed
             model.network.encode(packed, model.network.taps())
         else:
             model.network(packed)
-    places = _places(model, stack)
-    rows = [[len(lead) + i for i in _covering(pieces[number], span)] for number, span in found]
+    layers = _layers(model, stack)
+    rows = [[len(prefix) + i for i in _covering(spans[sentence], word_span)] for sentence, word_span in found]
     vectors = torch.stack(
         [
-            torch.stack(
-                [t[place, number][own].float().cpu().mean(0) for (number, _), own in zip(found, rows, strict=True)]
-            )
-            for place in places
+            torch.stack([t[layer, i][tokens].float().cpu().mean(0) for (i, _), tokens in zip(found, rows, strict=True)])
+            for layer in layers
         ]
-    )  # [places, n, width]
+    )  # [layers, n, width]
     static = vectors[0, 0]
-    near = torch.stack([table(x, x, "cosine") for x in vectors])
-    return Senses(
-        word, tuple(sentences[number] for number, _ in found), places, vectors, static, near,
+    cosines = torch.stack([table(x, x, "cosine") for x in vectors])
+    return ContextualEmbeddings(
+        word, tuple(sentences[i] for i, _ in found), layers, vectors, static, cosines,
         F.cosine_similarity(vectors, static.expand_as(vectors), dim=-1),
     )  # fmt: skip
 
 
-def _places(model: Pipeline, stack: str) -> tuple[str, ...]:
+def _layers(model: Pipeline, stack: str) -> tuple[str, ...]:
     config = model.config.model
     if config.kind != "transformer":
         return (f"{stack}.embedded", *(f"{stack}.{n}.states" for n in range(config.encoder_layers)))
-    layers = config.encoder_layers if stack == "encoder" else config.decoder_layers
+    blocks = config.encoder_layers if stack == "encoder" else config.decoder_layers
     last = "sum" if config.norm_first else "norm.output"
-    ends = [f"{stack}.vectors"] if config.norm_first else []
-    return (f"{stack}.embedded", f"{stack}.input", *(f"{stack}.{n}.feed_forward.{last}" for n in range(layers)), *ends)
+    end = [f"{stack}.vectors"] if config.norm_first else []
+    return (f"{stack}.embedded", f"{stack}.input", *(f"{stack}.{n}.feed_forward.{last}" for n in range(blocks)), *end)
 
 
-def _covering(pieces: Sequence[Piece], span: tuple[int, int]) -> list[int]:
-    return [i for i, piece in enumerate(pieces) if piece.start < span[1] and span[0] < piece.end]
+def _covering(spans: Sequence[TokenSpan], word: tuple[int, int]) -> list[int]:
+    return [i for i, token in enumerate(spans) if token.start < word[1] and word[0] < token.end]

@@ -2,11 +2,11 @@
 
     with trace(model) as t:
         model(source, target)
-    t["decoder.3.cross.weights", 0]         # the first sentence's, [heads, its target tokens, its source tokens]
+    t["decoder.3.cross.weights", 0]         # of the first sentence, [heads, target tokens, source tokens]
 
-A trace keeps what cannot be worked out again (queries, keys, values, sums …) and derives the rest when it is asked for
-(scores, weights, each head's output …), so that a thousand tokens fit in memory. It needs no model for that, also after
-being saved and loaded. Where an intervention has changed a quantity that would be derived, the changed one is kept.
+A trace stores what cannot be recomputed (queries, keys, values, sums …) and derives the rest on access (scores, weights,
+each head's output …), so that a thousand tokens fit in memory. Deriving needs no model, even after saving and loading.
+Where an intervention has changed a value that would be derived, the changed value is stored.
 """
 
 import json
@@ -23,61 +23,64 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.errors import UserError, nearest
-from seq2see.files import written_whole
+from seq2see.errors import UserError, did_you_mean
+from seq2see.files import atomic_write
 from seq2see.layout import Layout
-from seq2see.model.attention import attend_openly
+from seq2see.model.attention import attention_reference
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
-from seq2see.model.taps import OpenTaps, Quantity, Site, listening, quantity
+from seq2see.model.taps import ActiveTaps, HookPoint, Quantity, attach, quantity
 
-FORMAT = "seq2see trace 1"
+FORMAT = "seq2see trace 2"
 ATTENTION = ("scores", "scaled", "masked", "weights", "heads", "concatenated")
 
 
 class Trace:
-    """The values that passed through the taps in the last forward pass."""
+    """The values recorded by the taps in the last forward pass."""
 
     records = True
 
     def __init__(self, activation: str, only: Sequence[str] = ()) -> None:
         self.activation = activation
         self.only = tuple(only)
-        self.layouts: dict[str, Layout] = {}  # of the encoder's and of the decoder's tokens
-        self._names: list[str] = []  # all that can be asked for, in the order of the computation
-        self._kept: dict[str, Tensor] = {}
-        self._recent: tuple[str, dict[str, Tensor]] = ("", {})  # the attention derived last, since one asks for several
+        self.layouts: dict[str, Layout] = {}  # of the encoder and of the decoder tokens
+        self._names: list[str] = []  # everything available, in order of computation
+        self._values: dict[str, Tensor] = {}
+        self._recent: tuple[str, dict[str, Tensor]] = (
+            "",
+            {},
+        )  # the last attention derived: several of its values are usually read
 
-    def hear(self, site: Site, value: Tensor) -> Tensor:
-        if site.name.endswith(".tokens"):
-            self._begin(site)
-        if matches(site.name, self.only) if self.only else True:
-            if site.name not in self._names:
-                self._names.append(site.name)
-            if self.only or site.touched or not quantity(site.name).derived:
-                self._kept[site.name] = value.detach()
+    def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
+        if point.name.endswith(".tokens"):
+            self._start_stack(point)
+        if matches(point.name, self.only) if self.only else True:
+            if point.name not in self._names:
+                self._names.append(point.name)
+            if self.only or point.modified or not quantity(point.name).derived:
+                self._values[point.name] = value.detach()
         return value
 
-    def _begin(self, site: Site) -> None:
-        """The first tap of a stack: a new pass starts with the first stack."""
-        stack = site.name.removesuffix(".tokens")
+    def _start_stack(self, point: HookPoint) -> None:
+        """Handles the first tap of a stack. A stack seen before means that a new pass has started."""
+        stack = point.name.removesuffix(".tokens")
         if stack in self.layouts:
-            self.layouts, self._names, self._kept = {}, [], {}
-        assert site.rows is not None
-        self.layouts[stack] = site.rows
+            self.layouts, self._names, self._values = {}, [], {}
+        assert point.rows is not None
+        self.layouts[stack] = point.rows
         self._recent = ("", {})
 
     def names(self, pattern: str = "*") -> list[str]:
-        """Everything that can be asked for, in the order in which it was computed."""
-        names = [*self._names, *(["probabilities"] if "logits" in self._kept else [])]
+        """Returns the names of all available values, in order of computation."""
+        names = [*self._names, *(["probabilities"] if "logits" in self._values else [])]
         return names if pattern == "*" else [name for name in names if matches(name, (pattern,))]
 
     def quantity(self, name: str) -> Quantity:
-        """What a name stands for: its formula in words and its axes."""
+        """Describes a name: its formula in words and its axes."""
         found = quantity(name)
-        if name.endswith(".after") and self.activation == "swiglu":
-            return replace(found, formula="silu(gate) · before")
-        if name.endswith(".values") and name.replace(".values", ".energies") in self:  # the attention of 2015
+        if name.endswith(".post_activation") and self.activation == "swiglu":
+            return replace(found, formula="silu(gate) · pre_activation")
+        if name.endswith(".values") and name.replace(".values", ".energies") in self:  # additive attention
             return replace(found, formula="x itself: what it gives when found")
         return found
 
@@ -85,46 +88,47 @@ class Trace:
         return name in self.names()
 
     def __getitem__(self, key: str | tuple[str, int]) -> Tensor:
-        """A quantity of the whole batch, or of one sentence alone."""
+        """Returns a value for the whole batch, or for one sentence."""
         if isinstance(key, tuple):
             name, sentence = key
-            return self._of_sentence(name, self[name], sentence)
-        if key in self._kept:
-            return self._kept[key]
+            return self._select_sentence(name, self[name], sentence)
+        if key in self._values:
+            return self._values[key]
         if key not in self.names():
-            raise KeyError(f'"{key}" is not in this trace: {nearest(key, self.names())}')
+            raise KeyError(f'"{key}" is not in this trace: {did_you_mean(key, self.names())}')
         return self._derive(key)
 
     def _derive(self, name: str) -> Tensor:
-        place, _, what = name.rpartition(".")
-        if what in ATTENTION:
-            if self._recent[0] != place:
-                self._recent = (place, self._attend_again(place))
+        component, _, value = name.rpartition(".")
+        if value in ATTENTION:
+            if self._recent[0] != component:
+                self._recent = (component, self._recompute_attention(component))
             return self._recent[1][name]
-        if what == "after":
-            before = self._kept[f"{place}.before"]
-            if f"{place}.gate" in self._kept:
-                return ACTIVATIONS[self.activation](self._kept[f"{place}.gate"]) * before
-            return ACTIVATIONS[self.activation](before)
-        if what == "probabilities":
-            return self._kept["logits"].softmax(-1)
-        x = self._kept[f"{place}.input"]
-        if what == "mean":
+        if value == "post_activation":
+            x = self._values[f"{component}.pre_activation"]
+            if f"{component}.gate" in self._values:
+                return ACTIVATIONS[self.activation](self._values[f"{component}.gate"]) * x
+            return ACTIVATIONS[self.activation](x)
+        if value == "probabilities":
+            return self._values["logits"].softmax(-1)
+        x = self._values[f"{component}.input"]
+        if value == "mean":
             return x.mean(-1, keepdim=True)
-        if what == "variance":
+        if value == "variance":
             return x.var(-1, correction=0, keepdim=True)
         return x.square().mean(-1, keepdim=True)  # mean_square
 
-    def _attend_again(self, place: str) -> dict[str, Tensor]:
+    def _recompute_attention(self, component: str) -> dict[str, Tensor]:
         q, k = (
-            self._kept.get(f"{place}.rotated_{name}", self._kept[f"{place}.{name}"]) for name in ("queries", "keys")
+            self._values.get(f"{component}.rotated_{name}", self._values[f"{component}.{name}"])
+            for name in ("queries", "keys")
         )
-        rows, keys = self._rows(place), self._keys(place)
-        again = Trace(self.activation, only=[f"{place}.*"])
-        taps = OpenTaps(again, place=place, rows=rows, keys=keys)
-        causal = place.endswith(".masked")
-        heads = attend_openly(q, k, self._kept[f"{place}.values"], rows, keys, causal, taps=taps)
-        return {**again._kept, f"{place}.concatenated": heads.flatten(1)}
+        rows, keys = self._rows(component), self._keys(component)
+        recorder = Trace(self.activation, only=[f"{component}.*"])
+        taps = ActiveTaps(recorder, prefix=component, rows=rows, keys=keys)
+        causal = component.endswith(".masked")
+        heads = attention_reference(q, k, self._values[f"{component}.values"], rows, keys, causal, taps=taps)
+        return {**recorder._values, f"{component}.concatenated": heads.flatten(1)}
 
     def _rows(self, name: str) -> Layout:
         return self.layouts.get(name.partition(".")[0]) or list(self.layouts.values())[-1]
@@ -132,10 +136,10 @@ class Trace:
     def _keys(self, name: str) -> Layout:
         return self.layouts["encoder"] if ".cross" in name else self._rows(name)
 
-    def _of_sentence(self, name: str, value: Tensor, sentence: int) -> Tensor:
+    def _select_sentence(self, name: str, value: Tensor, sentence: int) -> Tensor:
         rows, keys = self._rows(name), self._keys(name)
         if not 0 <= sentence < len(rows):
-            raise IndexError(f"sentence {sentence} of a trace of {len(rows)} (from 0)")
+            raise IndexError(f"sentence {sentence} is out of range: the trace has {len(rows)}, numbered from 0")
         axes = quantity(name).axes
         if axes[0] == "sentence":
             return value[sentence, :, : int(rows.lengths[sentence]), : int(keys.lengths[sentence])]
@@ -147,52 +151,52 @@ class Trace:
         return trace_html(self)
 
     def save(self, path: Path | str) -> None:
-        """One safetensors file. Equal tensors under two names (a sum, and the input of the norm after it) are stored once."""
+        """Writes a safetensors file. A tensor with two names (a sum and the input of the next norm) is stored once."""
         first: dict[object, str] = {}
-        memory = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in self._kept.items()}
-        aliases = {name: first.setdefault(memory[name], name) for name in self._kept}
-        about = {
+        memory = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in self._values.items()}
+        aliases = {name: first.setdefault(memory[name], name) for name in self._values}
+        metadata = {
             "format": FORMAT,
             "activation": self.activation,
             "only": json.dumps(self.only),
             "names": json.dumps(self._names),
             "aliases": json.dumps({name: other for name, other in aliases.items() if name != other}),
             "layouts": json.dumps(
-                {s: [*layout.lengths.tolist(), layout.longest] for s, layout in self.layouts.items()}
+                {s: [*layout.lengths.tolist(), layout.max_length] for s, layout in self.layouts.items()}
             ),
         }
-        # Queries, keys and values are views of one stacked tensor; a file wants each by itself.
-        tensors = {name: self._kept[name].clone(memory_format=torch.contiguous_format) for name in first.values()}
-        with written_whole(path) as temporary:
-            save_file(tensors, temporary, metadata=about)
+        # Queries, keys and values are views of one stacked tensor; safetensors needs each in its own memory.
+        tensors = {name: self._values[name].clone(memory_format=torch.contiguous_format) for name in first.values()}
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata=metadata)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         try:
             with safe_open(path, framework="pt") as file:
-                about: dict[str, Any] = file.metadata() or {}
-                if about.get("format") != FORMAT:
-                    raise UserError(f"{path} is no trace (its format is {about.get('format')}, not {FORMAT})")
-                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+                metadata: dict[str, Any] = file.metadata() or {}
+                if metadata.get("format") != FORMAT:
+                    raise UserError(f"{path} is not a trace: its format is {metadata.get('format')}, not {FORMAT}")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
         except (OSError, SafetensorError) as error:
             raise UserError(f"cannot read the trace {path}: {error}") from error
-        trace = cls(about["activation"], json.loads(about["only"]))
-        trace._names = json.loads(about["names"])
-        aliases = json.loads(about["aliases"])
-        trace._kept = {name: kept[aliases.get(name, name)] for name in (*kept, *aliases)}
-        for stack, (*lengths, longest) in json.loads(about["layouts"]).items():
-            trace.layouts[stack] = Layout.of(lengths, longest)
+        trace = cls(metadata["activation"], json.loads(metadata["only"]))
+        trace._names = json.loads(metadata["names"])
+        aliases = json.loads(metadata["aliases"])
+        trace._values = {name: tensors[aliases.get(name, name)] for name in (*tensors, *aliases)}
+        for stack, (*lengths, max_length) in json.loads(metadata["layouts"]).items():
+            trace.layouts[stack] = Layout.from_lengths(lengths, max_length)
         return trace
 
 
 @contextmanager
 def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
-    """Records the forward passes in the block: all that there is, or only the names that match a pattern."""
+    """Records the forward passes in the block: everything, or only the names that match a pattern."""
     only = [only] if isinstance(only, str) else only
     for pattern in only:
         require_match(pattern, model.config)
     t = Trace(model.config.activation, only)
-    with listening(model, t):
+    with attach(model, t):
         yield t
 
 
@@ -201,14 +205,14 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def require_match(pattern: str, config: ModelConfig) -> None:
-    """A pattern that fits no tap is a mistake, and would otherwise do nothing in silence."""
+    """Rejects a pattern that matches no tap, which would otherwise silently do nothing."""
     names = tap_names(config)
     if not any(matches(name, (pattern,)) for name in names):
-        raise UserError(f'no tap of this model matches "{pattern}": {nearest(pattern, names)}')
+        raise UserError(f'no tap of this model matches "{pattern}": {did_you_mean(pattern, names)}')
 
 
 def tap_names(config: ModelConfig) -> list[str]:
-    """The full name of every tap of a model, in the order of the computation."""
+    """Returns the full name of every tap of a model, in order of computation."""
     names = []
     if config.kind != "transformer":
         return [*_recurrent_names(config), "logits"]
@@ -218,12 +222,12 @@ def tap_names(config: ModelConfig) -> list[str]:
 
 
 def _recurrent_names(config: ModelConfig) -> list[str]:
-    looks = config.kind == "rnn-attention"
+    attends = config.kind == "rnn-attention"
     names = ["encoder.tokens", "encoder.embedded"]
-    names += [f"encoder.{layer}.states" for layer in range(config.encoder_layers)] + ["encoder.vectors"] * looks
+    names += [f"encoder.{layer}.states" for layer in range(config.encoder_layers)] + ["encoder.vectors"] * attends
     names += ["decoder.tokens"]
-    names += [f"decoder.0.cross.{name}" for name in ("keys", "values")] * looks + ["decoder.embedded"]
-    names += [f"decoder.0.cross.{name}" for name in ("queries", "energies", "weights", "heads")] * looks
+    names += [f"decoder.0.cross.{name}" for name in ("keys", "values")] * attends + ["decoder.embedded"]
+    names += [f"decoder.0.cross.{name}" for name in ("queries", "energies", "weights", "heads")] * attends
     return [*names, *(f"decoder.{layer}.states" for layer in range(config.decoder_layers)), "decoder.vectors"]
 
 
@@ -232,7 +236,7 @@ def _stack_names(config: ModelConfig, stack: str) -> list[str]:
     norm = [f"norm.{name}" for name in norm]
     rotated = ["rotated_queries", "rotated_keys"] * (config.positions == "rotary")
     attention = ["queries", "keys", "values", *rotated, *ATTENTION, "projected"]
-    feed_forward = ["before", *["gate"] * (config.activation == "swiglu"), "after", "output"]
+    feed_forward = ["pre_activation", *["gate"] * (config.activation == "swiglu"), "post_activation", "output"]
 
     sublayers = {"self" if stack == "encoder" else "masked": attention}
     if stack == "decoder" and config.has_encoder:
@@ -243,8 +247,8 @@ def _stack_names(config: ModelConfig, stack: str) -> list[str]:
     names += ["positions"] * (config.positions not in ("rotary", "none"))
     names += ["input", *(norm if config.embedding_norm else [])]
     for layer in range(config.encoder_layers if stack == "encoder" else config.decoder_layers):
-        for sublayer, own in sublayers.items():
-            order = [*norm, *own, "sum"] if config.norm_first else [*own, "sum", *norm]
+        for sublayer, taps in sublayers.items():
+            order = [*norm, *taps, "sum"] if config.norm_first else [*taps, "sum", *norm]
             names += [f"{layer}.{sublayer}.{name}" for name in order]
     if config.norm_first:
         names += [name.replace("norm.", "final_norm.") for name in norm]

@@ -1,7 +1,7 @@
 """BLEU, chrF++ and TER, all computed by sacreBLEU: the only place where seq2see computes them.
 
-Each score comes with its signature, so that somebody else's can be compared with it, and with a 95% interval from
-resampled test sets: another thousand sentences of the same kind would give another score.
+Each score carries its signature, which makes it comparable with published scores, and a 95% confidence interval from
+bootstrap resampling of the test set.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
-from seq2see.errors import UsageError, UserError, nearest
+from seq2see.errors import UsageError, UserError, did_you_mean
 
-BLEU_TOKENIZER = "intl"  # sacreBLEU's default one does not split the danda
+BLEU_TOKENIZER = "intl"  # sacreBLEU's default tokenizer does not split the danda
 RESAMPLES = 1000
-# sacreBLEU holds all resampled statistics at once: 100 kB a sentence.
-MOST_RESAMPLED = 10_000
+# sacreBLEU holds all resampled statistics in memory: 100 kB per sentence.
+MAX_RESAMPLED = 10_000
 
-References = Sequence[Sequence[str]]  # for each sentence, its right translations
+References = Sequence[Sequence[str]]  # the references of each sentence
 
 
 @dataclass(frozen=True)
@@ -30,27 +30,27 @@ class Score:
     name: str
     value: float
     signature: str
-    mean: float | None = None  # of the resampled test sets
-    interval: float | None = None  # 95% of them are within mean ± interval
+    mean: float | None = None  # over the resampled test sets
+    interval: float | None = None  # 95% confidence interval: mean ± interval
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A score beside another system's, and how likely chance alone would make as large a difference."""
+class SystemComparison:
+    """One metric for two systems, with p-values of the difference."""
 
     name: str
-    ours: float
-    theirs: float
+    system: float
+    baseline: float
     p_bootstrap: float
-    p_randomised: float
+    p_randomization: float
 
 
 def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
     if tokenize not in BLEU.TOKENIZERS:
-        raise UsageError(f'BLEU has no tokenizer "{tokenize}": {nearest(tokenize, BLEU.TOKENIZERS)}')
+        raise UsageError(f'BLEU has no tokenizer "{tokenize}": {did_you_mean(tokenize, BLEU.TOKENIZERS)}')
     try:
         bleu = BLEU(tokenize=tokenize)
-    except (ImportError, RuntimeError) as error:  # some want a package or a download of their own
+    except (ImportError, RuntimeError) as error:  # some tokenizers need an extra package or download
         raise UsageError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from error
     return {"BLEU": bleu, "chrF++": CHRF(word_order=2)}
 
@@ -62,53 +62,57 @@ def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
 def score(
     translations: Sequence[str], references: References, metrics: dict[str, Metric], resamples: int = 0
 ) -> list[Score]:
-    """The scores of a whole set of translations."""
-    if len(translations) > MOST_RESAMPLED:
+    """Returns the corpus scores of a set of translations."""
+    if len(translations) > MAX_RESAMPLED:
         resamples = 0
     scores = []
     for name, metric in metrics.items():
-        found = metric.corpus_score(list(translations), _streams(references), n_bootstrap=max(resamples, 1))
-        mean, interval = (float(found._mean), float(found._ci)) if resamples > 1 else (None, None)
-        scores.append(Score(name, found.score, str(metric.get_signature()), mean, interval))
+        result = metric.corpus_score(list(translations), _streams(references), n_bootstrap=max(resamples, 1))
+        mean, interval = (float(result._mean), float(result._ci)) if resamples > 1 else (None, None)
+        scores.append(Score(name, result.score, str(metric.get_signature()), mean, interval))
     return scores
 
 
-def compare(
-    ours: Sequence[str], theirs: Sequence[str], references: References, metrics: dict[str, Metric]
-) -> list[Compared]:
-    """Both systems' scores with two paired significance tests: the bootstrap and approximate randomisation."""
-    if len(ours) > MOST_RESAMPLED:
+def compare_systems(
+    translations: Sequence[str], baseline: Sequence[str], references: References, metrics: dict[str, Metric]
+) -> list[SystemComparison]:
+    """Scores both systems and runs two paired significance tests: bootstrap and approximate randomisation."""
+    if len(translations) > MAX_RESAMPLED:
         raise UserError(
-            f"significance tests take {MOST_RESAMPLED:,} sentences at most, not {len(ours):,}: compare on a part of them"
+            f"significance tests take at most {MAX_RESAMPLED:,} sentences, not {len(translations):,}: use a subset"
         )
-    systems: list[tuple[str, Sequence[str]]] = [("theirs", list(theirs)), ("ours", list(ours))]
-    found = []
+    systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(translations))]
+    results = []
     for test in ("bs", "ar"):
-        # Named by sacreBLEU's own names, which come in our order.
+        # Keyed by sacreBLEU's names, in the order of `metrics`.
         _, by_metric = PairedTest(systems, metrics, _streams(references), test_type=test)()
-        found.append([results for name, results in by_metric.items() if name != "System"])
+        results.append([scores for name, scores in by_metric.items() if name != "System"])
     return [
-        Compared(name, bootstrap[1].score, bootstrap[0].score, bootstrap[1].p_value, randomised[1].p_value)
-        for name, bootstrap, randomised in zip(metrics, *found, strict=True)
+        SystemComparison(name, bootstrap[1].score, bootstrap[0].score, bootstrap[1].p_value, randomization[1].p_value)
+        for name, bootstrap, randomization in zip(metrics, *results, strict=True)
     ]
 
 
 def sentence_scores(translations: Sequence[str], references: References) -> list[float]:
-    """chrF++ of each sentence alone; against several references, the best."""
+    """Returns the chrF++ of each sentence; with several references, the highest."""
     chrf = CHRF(word_order=2)
-    return [chrf.sentence_score(made, list(right)).score for made, right in zip(translations, references, strict=True)]
+    return [
+        chrf.sentence_score(text, list(options)).score for text, options in zip(translations, references, strict=True)
+    ]
 
 
-def nearest_references(translations: Sequence[str], references: References) -> list[str]:
-    """Of several right translations, the one that each translation comes nearest to, by chrF++."""
+def closest_references(translations: Sequence[str], references: References) -> list[str]:
+    """Returns the reference of each sentence that is closest to its translation by chrF++."""
     chrf = CHRF(word_order=2)
 
-    def near(made: str, right: Sequence[str]) -> str:
-        return max(right, key=lambda one: chrf.sentence_score(made, [one]).score) if len(right) > 1 else right[0]
+    def closest(translation: str, options: Sequence[str]) -> str:
+        if len(options) == 1:
+            return options[0]
+        return max(options, key=lambda option: chrf.sentence_score(translation, [option]).score)
 
-    return [near(made, right) for made, right in zip(translations, references, strict=True)]
+    return [closest(text, options) for text, options in zip(translations, references, strict=True)]
 
 
 def _streams(references: References) -> list[list[Any]]:
-    """As sacreBLEU takes them: all first references, all second ones, …; None where a sentence has no more."""
+    """Transposes to sacreBLEU's form: all first references, all second ones, …; None where a sentence has fewer."""
     return [list(stream) for stream in zip_longest(*references)]

@@ -1,1 +1,1 @@
-"""The Transformer: packed rows, attention in three writings, taps at every step."""
+"""Models on packed rows, with interchangeable attention implementations and taps at every step."""

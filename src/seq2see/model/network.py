@@ -1,7 +1,7 @@
-"""What all models share: tokens become vectors, and the last vectors are compared with every token's.
+"""The interface and the embeddings shared by all models.
 
-What happens between is the business of the kinds: `Transformer`, and `Recurrent`, which came before it. Training, decoding and
-looking know only what is here.
+Subclasses implement the encoder and the decoder: `Transformer` and `Recurrent`. Training, decoding and inspection use only
+this interface.
 
 Shapes: T tokens of the target in the batch, U of the source.
 """
@@ -26,64 +26,68 @@ class Network(nn.Module):
     def __init__(self, config: ModelConfig, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.source_embedding = (
-            nn.Embedding(config.source_vocabulary or config.vocabulary, config.width)
-            if config.shape == "encoder-decoder" and config.tie != "all"
+            nn.Embedding(config.source_vocab_size or config.vocab_size, config.width)
+            if config.shape == "encoder-decoder" and config.tie_embeddings != "all"
             else None
         )
         self.encoder, self.decoder = encoder, decoder
-        untied = config.has_decoder and config.tie == "none"
-        self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False) if untied else None
+        untied = config.has_decoder and config.tie_embeddings == "none"
+        self.unembedding = nn.Linear(config.width, config.vocab_size, bias=False) if untied else None
         biased = config.has_decoder and config.output_bias
-        self.unembedding_bias = nn.Parameter(torch.zeros(config.vocabulary)) if biased else None
+        self.unembedding_bias = nn.Parameter(torch.zeros(config.vocab_size)) if biased else None
 
     @classmethod
     def from_weights(cls, config: ModelConfig, weights: Mapping[str, Tensor]) -> Self:
-        """A model with these weights, as they are: no memory is taken twice and nothing is drawn at random."""
+        """Builds a model around these tensors, without copying them and without random initialisation."""
         with torch.device("meta"):
-            model = cls(config)  # type: ignore[call-arg]  # every kind is made from a configuration alone
+            model = cls(config)  # type: ignore[call-arg]  # every subclass takes only a configuration
         model.load_state_dict(dict(weights), assign=True)
-        model._restore()
+        model._reset_buffers()
         device = next(iter(weights.values())).device
         return model.requires_grad_().to(device)
 
-    def _restore(self) -> None:
-        """Makes anew what is no weight, and was therefore left on the meta device."""
+    def _reset_buffers(self) -> None:
+        """Recomputes non-persistent buffers, which `from_weights` leaves on the meta device."""
 
     def forward(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
-        """The logits of every token's successor, [T, vocabulary]; for an encoder alone, its vectors, [U, width].
+        """Returns next-token logits, [T, vocab_size], or the vectors of an encoder-only model, [U, width].
 
-        An encoder-decoder takes both sequences; the others have only one, `source`.
+        An encoder-decoder takes both sequences; other models take only `source`.
         """
+        vectors = self.vectors(source, target, taps)
+        return vectors if self.decoder is None else self.logits(vectors, (target or source).layout, taps)
+
+    def vectors(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
+        """Returns the final vectors, [T, width], before the output projection."""
         if self.decoder is None:
             return self.encode(source, taps)
         if self.encoder is None:
-            return self.logits(self.decode(source, taps=taps), source.layout, taps)
+            return self.decode(source, taps=taps)
         if target is None:
             raise TypeError("an encoder-decoder takes two sequences: model(source, target)")
-        memory = self.encode(source, taps)
-        return self.logits(self.decode(target, memory, source.layout, taps), target.layout, taps)
+        return self.decode(target, self.encode(source, taps), source.layout, taps)
 
     def taps(self) -> Taps:
-        """The taps for a caller that goes through encode, decode and logits by itself; `listening` puts others here."""
+        """Taps for callers that run encode, decode and logits themselves; `attach` overrides this method."""
         return NO_TAPS
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS) -> Tensor:
-        """What the decoder gets of the source."""
+        """Encodes the source for the decoder."""
         raise NotImplementedError
 
     def decode(
         self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,
-        pasts: Any = None,
+        caches: Any = None,
     ) -> Tensor:  # fmt: skip
-        """The decoder's vectors, [T, width]. With a past, which is of the kind's own making, the tokens go on from those
-        before them.
+        """Returns the decoder's vectors, [T, width]. With caches, whose type depends on the model, the tokens continue the
+        cached ones.
         """
         raise NotImplementedError
 
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
-        """Each vector against every token's vector, [T, vocabulary]."""
+        """Returns the dot product of each vector with every token's output embedding, [T, vocab_size]."""
         if self.unembedding is None:
             logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)
         else:
@@ -91,6 +95,11 @@ class Network(nn.Module):
             if self.unembedding_bias is not None:
                 logits = logits + self.unembedding_bias
         return taps.at("", rows=layout)("logits", logits)
+
+    def output_weights(self) -> tuple[Tensor, Tensor | None]:
+        """Returns the matrix [vocab_size, width] and the bias of the output projection."""
+        matrix = self.embedding if self.unembedding is None else self.unembedding
+        return matrix.weight, self.unembedding_bias
 
     def embed(self, table: nn.Embedding, tokens: Packed, taps: Taps) -> Tensor:
         ids = taps("tokens", tokens.tokens)

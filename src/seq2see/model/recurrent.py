@@ -1,13 +1,12 @@
-"""What came before the Transformer: the recurrent encoder-decoder of 2014, and the one with attention of 2015.
+"""Recurrent encoder-decoders: the model of 2014, and the model of 2015 with attention.
 
-    2014   source, read from its end ── LSTM ── last state ── LSTM ── logits          (Sutskever, Vinyals and Le)
-    2015   source ── LSTM both ways ── h₁ … hₙ ── attention ─┐                        (Bahdanau, Cho and Bengio)
-                                    target, a word a step ── LSTM ── logits
+    2014   source, reversed ── LSTM ── last state ── LSTM ── logits                   (Sutskever, Vinyals and Le)
+    2015   source ── bidirectional LSTM ── h₁ … hₙ ── attention ─┐                    (Bahdanau, Cho and Bengio)
+                                    target, token by token ── LSTM ── logits
 
-A state is what a layer has made of all that it has read: h, which it shows, and c, which it keeps to itself. The decoder of
-2014 gets the encoder's last states and nothing else, however long the sentence; that of 2015 may look back at every word
-before each step, weighing them by vᵀ tanh(W s + U h). Both are LSTMs here, and both are trained, decoded and looked into as
-the Transformer is.
+The state of an LSTM layer is the hidden state h and the cell state c. The decoder of 2014 receives the encoder's last states
+and nothing else, whatever the sentence length; that of 2015 attends to every source token before each step, with the weights
+softmax(vᵀ tanh(W s + U h)). Both are LSTMs here, and both share training, decoding and inspection with the Transformer.
 
 Shapes: S sequences, T tokens of the target in the batch, U of the source, L and M tokens in the longest of each.
 """
@@ -22,171 +21,178 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2see.config import ModelConfig
 from seq2see.layout import Layout, Packed
-from seq2see.model.init import initialise
+from seq2see.model.init import initialize
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
 
 
 @dataclass(frozen=True)
-class Source:
-    """The words that an attention may look at, padded."""
+class AttentionMemory:
+    """The padded keys and values of the source tokens."""
 
     keys: Tensor  # [S, M, width]: U h
     values: Tensor  # [S, M, width]: h
-    real: Tensor  # [S, M] true where there is a word
+    mask: Tensor  # [S, M] true where there is a token
 
     @property
     def layout(self) -> Layout:
-        return Layout.of(self.real.sum(1), self.real.shape[1])
+        return Layout.from_lengths(self.mask.sum(1), self.mask.shape[1])
 
     @cached_property
-    def hidden(self) -> Tensor:
-        """[S, 1, 1, M] true where there is nothing to look at. A sequence without any word, as batches of fixed size may
-        have, looks everywhere: no number would be no gradient.
+    def padding_mask(self) -> Tensor:
+        """[S, 1, 1, M] true where a key must not be attended to. An empty sequence, as in fixed-size batches, attends to
+        everything, since a fully masked softmax would be NaN.
         """
-        return (~self.real & self.real.any(1, keepdim=True))[:, None, None]
+        return (~self.mask & self.mask.any(1, keepdim=True))[:, None, None]
 
 
-class Past(Protocol):
-    """What a decoder needs of the tokens before, in the keeping of who writes one token at a time."""
+class StateCache(Protocol):
+    """The decoder state between the steps of incremental decoding."""
 
-    def keep(self, state: Tensor, source: Source | None) -> None:
-        """The state after the last token of each sequence."""
+    def store(self, state: Tensor, attention_memory: AttentionMemory | None) -> None:
+        """Stores the state after the last token of each sequence."""
 
-    def recall(self) -> tuple[Tensor, Source | None]: ...
+    def load(self) -> tuple[Tensor, AttentionMemory | None]: ...
 
 
 @dataclass(frozen=True)
-class Look:
-    """One step's attention of every sequence."""
+class AttentionStep:
+    """The attention of every sequence at one step."""
 
     queries: Tensor  # [S, 1, width]
     energies: Tensor  # [S, 1, 1, M]
     weights: Tensor  # [S, 1, 1, M]
-    heads: Tensor  # [S, 1, width]: what was found, by the only head
+    heads: Tensor  # [S, 1, width]: the output of the single head
 
 
 class AdditiveAttention(nn.Module):
-    """softmax(vᵀ tanh(W s + U h)): a state asks the words, and gets the mean of their h, weighed."""
+    """softmax(vᵀ tanh(W s + U h)): returns the weighted mean of the source vectors h for each decoder state s."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.queries = nn.Linear(width, width)
         self.keys = nn.Linear(width, width, bias=False)
-        self.fit = nn.Linear(width, 1, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)
 
-    def forward(self, state: Tensor, source: Source, taps: Taps) -> Look:
+    def forward(self, state: Tensor, memory: AttentionMemory, taps: Taps) -> AttentionStep:
         queries = taps("queries", self.queries(state)[:, None])  # [S, 1, width]
-        energies = self.fit(torch.tanh(queries + source.keys)).mT[:, None]  # [S, 1, 1, M]
+        energies = self.score(torch.tanh(queries + memory.keys)).mT[:, None]  # [S, 1, 1, M]
         energies = taps("energies", energies)
-        weights = taps("weights", energies.masked_fill(source.hidden, -torch.inf).softmax(-1))
-        heads = taps("heads", weights[:, 0].to(source.values.dtype) @ source.values)
-        return Look(queries, energies, weights, heads)
+        weights = taps("weights", energies.masked_fill(memory.padding_mask, -torch.inf).softmax(-1))
+        heads = taps("heads", weights[:, 0].to(memory.values.dtype) @ memory.values)
+        return AttentionStep(queries, energies, weights, heads)
 
 
 class RecurrentEncoder(nn.Module):
-    """2014: one way, from the last word to the first, so that the output's first words are near the source's.
-    2015: both ways, half of the width each.
+    """2014: reads the source from last token to first, so that the first source tokens are close to the first target tokens.
+    2015: bidirectional, half of the width per direction.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.both = config.kind == "rnn-attention"
-        size = config.width // 2 if self.both else config.width
+        self.bidirectional = config.kind == "rnn-attention"
+        size = config.width // 2 if self.bidirectional else config.width
         self.layers = nn.ModuleList(
-            nn.LSTM(config.width, size, batch_first=True, bidirectional=self.both) for _ in range(config.encoder_layers)
+            nn.LSTM(config.width, size, batch_first=True, bidirectional=self.bidirectional)
+            for _ in range(config.encoder_layers)
         )
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, embedded: Tensor, layout: Layout, taps: Taps) -> Tensor:
-        """2014: the last state of each sequence, [S, layers, 2, width]; 2015: a vector of each word, [U, width]."""
+        """2014: the last state of each sequence, [S, layers, 2, width]; 2015: one vector per token, [U, width]."""
         x = self.dropout(taps("embedded", embedded))
-        if self.both:
-            for number, lstm in enumerate(self.layers):
-                states, _ = read(lstm, x, layout)
-                x = self.dropout(taps.at(str(number))("states", states))
+        if self.bidirectional:
+            for i, lstm in enumerate(self.layers):
+                hidden, _ = run_lstm(lstm, x, layout)
+                x = self.dropout(taps.at(str(i))("states", hidden))
             return taps("vectors", x)
-        backwards = layout.starts[1:].long()[layout.slots // layout.longest] - 1 - layout.positions  # [U]
+        ends = layout.starts[1:].long()[layout.padded_index // layout.max_length]  # [U]
+        backwards = ends - 1 - layout.positions  # [U]
         last = _first_rows(layout)
-        kept = []
-        for number, lstm in enumerate(self.layers):
-            states, state = read(lstm, x[backwards], layout)
-            states = taps.at(str(number))("states", states[backwards])
-            kept.append(torch.stack([states[last], state[:, 1]], dim=1))  # what is shown may have been reached into
-            x = self.dropout(states)
-        return torch.stack(kept, dim=1)
+        states = []
+        for i, lstm in enumerate(self.layers):
+            hidden, state = run_lstm(lstm, x[backwards], layout)
+            hidden = taps.at(str(i))("states", hidden[backwards])
+            states.append(torch.stack([hidden[last], state[:, 1]], dim=1))  # taps may have changed the hidden states
+            x = self.dropout(hidden)
+        return torch.stack(states, dim=1)
 
 
 class RecurrentDecoder(nn.Module):
-    """Goes on from a state, [S, layers, 2, width]. In 2015 its first layer also gets what the attention found."""
+    """Continues from a state, [S, layers, 2, width]. In 2015 the first layer also receives the attention output."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.width, looks = config.width, config.kind == "rnn-attention"
-        self.attention = AdditiveAttention(config.width) if looks else None
-        self.cell = nn.LSTMCell(2 * config.width, config.width) if looks else None
+        self.width, attends = config.width, config.kind == "rnn-attention"
+        self.attention = AdditiveAttention(config.width) if attends else None
+        self.cell = nn.LSTMCell(2 * config.width, config.width) if attends else None
         self.layers = nn.ModuleList(
-            nn.LSTM(config.width, config.width, batch_first=True) for _ in range(config.decoder_layers - looks)
+            nn.LSTM(config.width, config.width, batch_first=True) for _ in range(config.decoder_layers - attends)
         )
-        self.begin = nn.Linear(config.width // 2, config.decoder_layers * config.width) if looks else None
-        self.combine = nn.Linear(3 * config.width, config.width) if looks else None
+        self.initial_state = nn.Linear(config.width // 2, config.decoder_layers * config.width) if attends else None
+        self.combine = nn.Linear(3 * config.width, config.width) if attends else None
         self.dropout = nn.Dropout(config.dropout)
 
-    def start(self, memory: Tensor, layout: Layout, taps: Taps) -> tuple[Tensor, Source | None]:
-        """The state before the first word, and what can be looked at."""
-        if self.attention is None or self.begin is None:
+    def start(self, memory: Tensor, layout: Layout, taps: Taps) -> tuple[Tensor, AttentionMemory | None]:
+        """Returns the state before the first token and the source tokens to attend to."""
+        if self.attention is None or self.initial_state is None:
             return memory, None
-        here = taps.at("0").at("cross", keys=layout)
-        keys, values = here("keys", self.attention.keys(memory)[:, None]), here("values", memory[:, None])
-        source = Source(layout.pad(keys[:, 0]), layout.pad(values[:, 0]), layout.real)
-        # The way back has read the whole sentence when it comes to the first word.
-        whole = memory[_first_rows(layout), self.width // 2 :]
-        h = torch.tanh(self.begin(whole)).unflatten(-1, (-1, self.width))  # [S, layers, width]
-        return torch.stack([h, torch.zeros_like(h)], dim=2), source
+        cross = taps.at("0").at("cross", keys=layout)
+        keys, values = cross("keys", self.attention.keys(memory)[:, None]), cross("values", memory[:, None])
+        attention_memory = AttentionMemory(layout.pad(keys[:, 0]), layout.pad(values[:, 0]), layout.mask)
+        # At the first token, the backward direction has read the whole sentence.
+        backward = memory[_first_rows(layout), self.width // 2 :]
+        h = torch.tanh(self.initial_state(backward)).unflatten(-1, (-1, self.width))  # [S, layers, width]
+        return torch.stack([h, torch.zeros_like(h)], dim=2), attention_memory
 
     def forward(
-        self, embedded: Tensor, layout: Layout, state: Tensor, source: Source | None, taps: Taps
+        self, embedded: Tensor, layout: Layout, state: Tensor, attention_memory: AttentionMemory | None, taps: Taps
     ) -> tuple[Tensor, Tensor]:
-        """The vectors, [T, width], and the state after each sequence's last token."""
-        x = word = self.dropout(taps("embedded", embedded))
-        ends, found = [], None
-        if source is not None:
-            states, found, end = self._look_and_write(x, layout, state[:, 0], source, taps.at("0"))
-            ends.append(end)
-            x = self.dropout(taps.at("0")("states", states))
-        for number, lstm in enumerate(self.layers, start=len(ends)):
-            states, end = read(lstm, x, layout, state[:, number])
-            ends.append(end)
-            x = self.dropout(taps.at(str(number))("states", states))
-        if self.combine is not None and found is not None:
-            x = self.dropout(torch.tanh(self.combine(torch.cat([x, found, word], dim=-1))))
-        return taps("vectors", x), torch.stack(ends, dim=1)
+        """Returns the vectors, [T, width], and the state after each sequence's last token."""
+        x = token = self.dropout(taps("embedded", embedded))
+        final_states, context = [], None
+        if attention_memory is not None:
+            hidden, context, final_state = self._attending_layer(x, layout, state[:, 0], attention_memory, taps.at("0"))
+            final_states.append(final_state)
+            x = self.dropout(taps.at("0")("states", hidden))
+        for i, lstm in enumerate(self.layers, start=len(final_states)):
+            hidden, final_state = run_lstm(lstm, x, layout, state[:, i])
+            final_states.append(final_state)
+            x = self.dropout(taps.at(str(i))("states", hidden))
+        if self.combine is not None and context is not None:
+            x = self.dropout(torch.tanh(self.combine(torch.cat([x, context, token], dim=-1))))
+        return taps("vectors", x), torch.stack(final_states, dim=1)
 
-    def _look_and_write(
-        self, x: Tensor, layout: Layout, state: Tensor, source: Source, taps: Taps
+    def _attending_layer(
+        self, x: Tensor, layout: Layout, state: Tensor, attention_memory: AttentionMemory, taps: Taps
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The first layer of 2015, a token at a time: each step's question comes from the state before it."""
+        """The first layer of 2015, one token at a time: the query of each step is the state before it."""
         assert self.attention is not None and self.cell is not None
-        words = layout.pad(x)  # [S, L, width]
+        tokens = layout.pad(x)  # [S, L, width]
         h, c = state.unbind(1)
-        looks, kept = [], []
-        for t, word in enumerate(words.unbind(1)):  # each words[:, t] would have a gradient as large as all words
-            here = taps.reaching().at("cross", _moment(layout, t), source.layout) if taps.listening else NO_TAPS
-            look = self.attention(h, source, here)
-            # Autocast leaves cells alone, so all that enters must be of one kind.
-            h, c = self.cell(torch.cat([word, look.heads[:, 0].to(x.dtype)], dim=-1), (h, c))
-            looks.append(look)
-            kept.append(torch.stack([h, c], dim=1))
-        states, heads = torch.stack(kept, dim=1), torch.stack([look.heads for look in looks], dim=1)  # [S, L, …]
-        if taps.listening:
-            told = taps.at("cross", layout, source.layout).recording()
-            told("queries", layout.unpad(torch.stack([look.queries for look in looks], dim=1)))
-            told("energies", torch.cat([look.energies for look in looks], dim=2))
-            told("weights", torch.cat([look.weights for look in looks], dim=2))
-            told("heads", layout.unpad(heads))
+        steps, states = [], []
+        for t, token in enumerate(
+            tokens.unbind(1)
+        ):  # indexing tokens[:, t] would allocate a full-size gradient each time
+            cross = NO_TAPS
+            if taps.active:
+                cross = taps.interventions_only().at("cross", _single_step(layout, t), attention_memory.layout)
+            step = self.attention(h, attention_memory, cross)
+            # Autocast does not cover LSTM cells, so all inputs must have the same dtype.
+            h, c = self.cell(torch.cat([token, step.heads[:, 0].to(x.dtype)], dim=-1), (h, c))
+            steps.append(step)
+            states.append(torch.stack([h, c], dim=1))
+        all_states, heads = torch.stack(states, dim=1), torch.stack([step.heads for step in steps], dim=1)  # [S, L, …]
+        if taps.active:
+            record = taps.at("cross", layout, attention_memory.layout).recorders_only()
+            record("queries", layout.unpad(torch.stack([step.queries for step in steps], dim=1)))
+            record("energies", torch.cat([step.energies for step in steps], dim=2))
+            record("weights", torch.cat([step.weights for step in steps], dim=2))
+            record("heads", layout.unpad(heads))
         last = (layout.lengths.long() - 1).clamp(min=0)
-        end = states[torch.arange(len(last), device=last.device), last]  # [S, 2, width]
-        return layout.unpad(states[:, :, 0].contiguous()), layout.unpad(heads)[:, 0].to(x.dtype), end
+        final_state = all_states[torch.arange(len(last), device=last.device), last]  # [S, 2, width]
+        hidden = layout.unpad(all_states[:, :, 0].contiguous())
+        return hidden, layout.unpad(heads)[:, 0].to(x.dtype), final_state
 
 
 class Recurrent(Network):
@@ -195,60 +201,60 @@ class Recurrent(Network):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config, RecurrentEncoder(config), RecurrentDecoder(config))
-        initialise(self)
+        initialize(self)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS) -> Tensor:
-        """All that the decoder gets. 2014: a state, [S, layers, 2, width]; 2015: a vector of each word, [U, width]."""
+        """Returns the decoder's input. 2014: a state, [S, layers, 2, width]; 2015: one vector per token, [U, width]."""
         taps = taps.at("encoder", rows=source.layout, keys=source.layout)
         embedded = self.embed(self.source_embedding or self.embedding, source, taps)
         return self.encoder(embedded, source.layout, taps)
 
     def decode(
         self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,
-        pasts: Past | None = None,
+        caches: StateCache | None = None,
     ) -> Tensor:  # fmt: skip
-        """The decoder's vectors, [T, width]: from the encoder's memory or, without one, from where the past has come to."""
+        """Returns the decoder's vectors, [T, width], starting from the encoder's memory or else from the cached state."""
         taps = taps.at("decoder", rows=target.layout, keys=target.layout)
         embedded = self.embed(self.embedding, target, taps)
         if memory is not None and memory_layout is not None:
-            state, source = self.decoder.start(memory, memory_layout, taps)
+            state, attention_memory = self.decoder.start(memory, memory_layout, taps)
         else:
-            assert pasts is not None
-            state, source = pasts.recall()
-        vectors, state = self.decoder(embedded, target.layout, state, source, taps)
-        if pasts is not None:
-            pasts.keep(state, source)
+            assert caches is not None
+            state, attention_memory = caches.load()
+        vectors, state = self.decoder(embedded, target.layout, state, attention_memory, taps)
+        if caches is not None:
+            caches.store(state, attention_memory)
         return vectors
 
 
-def read(lstm: nn.Module, x: Tensor, layout: Layout, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """One layer over packed rows: what it shows at each token, [T, width], and the state after the last of each sequence,
-    [S, 2, width] (of a layer that goes both ways, that of one direction).
+def run_lstm(lstm: nn.Module, x: Tensor, layout: Layout, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Runs one layer over packed rows. Returns the hidden state at each token, [T, width], and the state after the last
+    token of each sequence, [S, 2, width] (of one direction, if bidirectional).
     """
-    before = None
+    initial = None
     if state is not None:
         h, c = state.to(x.dtype)[None].unbind(2)
-        before = h.contiguous(), c.contiguous()
+        initial = h.contiguous(), c.contiguous()
     padded = layout.pad(x)  # [S, L, width]
-    if layout.is_even:
-        shown, (h, c) = lstm(padded, before)
+    if layout.is_uniform:
+        hidden, (h, c) = lstm(padded, initial)
     else:
-        # An empty sequence is read as one zero, which nobody looks at.
+        # An empty sequence is read as a single zero vector, whose output is dropped.
         lengths = layout.lengths.long().clamp(min=1).cpu()
         packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
-        shown, (h, c) = lstm(packed, before)
-        shown, _ = pad_packed_sequence(shown, batch_first=True, total_length=layout.longest)
-    return layout.unpad(shown), torch.stack([h[-1], c[-1]], dim=1)
+        hidden, (h, c) = lstm(packed, initial)
+        hidden, _ = pad_packed_sequence(hidden, batch_first=True, total_length=layout.max_length)
+    return layout.unpad(hidden), torch.stack([h[-1], c[-1]], dim=1)
 
 
 def _first_rows(layout: Layout) -> Tensor:
-    """The row of each sequence's first token, [S]; of an empty one, some other's."""
+    """The row of each sequence's first token, [S]; for an empty sequence, the row of some other token."""
     return layout.starts[:-1].long().clamp(max=len(layout.positions) - 1)
 
 
-def _moment(layout: Layout, t: int) -> Layout:
-    """Token t of every sequence, as if each were a sequence by itself."""
-    if layout.longest == 1:
+def _single_step(layout: Layout, t: int) -> Layout:
+    """The layout of token t of every sequence, each as a sequence of length 1."""
+    if layout.max_length == 1:
         return layout
-    one = Layout.of([1] * len(layout)).to(layout.starts.device)
-    return replace(one, positions=one.positions + t, numbers=layout.sentences)
+    step = Layout.from_lengths([1] * len(layout)).to(layout.starts.device)
+    return replace(step, positions=step.positions + t, sequence_ids=layout.resolved_sequence_ids)

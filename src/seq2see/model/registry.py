@@ -1,9 +1,9 @@
-"""Which class a configuration asks for."""
+"""Maps a configuration to its model class."""
 
 from seq2see.config import ModelConfig
 from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 
-def kind_of(config: ModelConfig) -> type[Transformer] | type[Recurrent]:
+def model_class(config: ModelConfig) -> type[Transformer] | type[Recurrent]:
     return Transformer if config.kind == "transformer" else Recurrent

@@ -1,4 +1,4 @@
-"""What a model is made of: its parts, their shapes and their numbers of parameters, as a tree."""
+"""Model structure as a tree: modules, tensor shapes and parameter counts."""
 
 from dataclasses import dataclass
 
@@ -6,30 +6,31 @@ import torch
 from torch import nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.registry import kind_of
+from seq2see.model.registry import model_class
 
 
 @dataclass(frozen=True)
-class Part:
+class ModuleSummary:
     name: str
-    parameters: int  # in all of its repetitions together
+    parameters: int  # over all repeats
     shape: tuple[int, ...] = ()  # of a single tensor
-    times: int = 1  # how often it comes, one after the other, with weights of its own each time
-    parts: tuple["Part", ...] = ()
+    repeats: int = 1  # identical modules in sequence, each with its own weights
+    children: tuple["ModuleSummary", ...] = ()
 
 
-def structure(config: ModelConfig, name: str) -> Part:
-    """Built on torch's meta device, so that even a large model takes no memory."""
+def summarize(config: ModelConfig, name: str) -> ModuleSummary:
+    """Builds the model on torch's meta device, so even a large one takes no memory."""
     with torch.device("meta"):
-        return _part(name, kind_of(config)(config))
+        return _summarize(name, model_class(config)(config))
 
 
-def _part(name: str, module: nn.Module) -> Part:
-    parts = [Part(own, p.numel(), tuple(p.shape)) for own, p in module.named_parameters(recurse=False)]
+def _summarize(name: str, module: nn.Module) -> ModuleSummary:
+    children = [ModuleSummary(own, p.numel(), tuple(p.shape)) for own, p in module.named_parameters(recurse=False)]
     for own, child in module.named_children():
-        if isinstance(child, nn.ModuleList) and len(child):  # the blocks of a stack are alike
-            block = _part(own.removesuffix("s"), child[0])
-            parts.append(Part(block.name, block.parameters * len(child), times=len(child), parts=block.parts))
+        if isinstance(child, nn.ModuleList) and len(child):  # the blocks of a stack are identical
+            block = _summarize(own.removesuffix("s"), child[0])
+            total = block.parameters * len(child)
+            children.append(ModuleSummary(block.name, total, repeats=len(child), children=block.children))
         elif any(True for _ in child.parameters()):
-            parts.append(_part(own, child))
-    return Part(name, sum(part.parameters for part in parts), parts=tuple(parts))
+            children.append(_summarize(own, child))
+    return ModuleSummary(name, sum(child.parameters for child in children), children=tuple(children))

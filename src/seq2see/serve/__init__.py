@@ -1,1 +1,5 @@
-"""The HTTP API behind the page, and the page itself, on this machine only. Nothing outside of here needs a server installed."""
+"""The web page and the HTTP API behind it, served on localhost. Nothing outside this package imports the web framework."""
+
+from pathlib import Path
+
+PAGE_DIRECTORY = Path(__file__).parent / "page"  # built by web/build.mjs

@@ -1,246 +1,239 @@
-"""Every question of the API, answered by the library. All of it runs in worker threads, and this is where torch comes in."""
+"""The implementation of every endpoint, on top of the library. Runs in worker threads; this is where torch is imported."""
 
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
 from seq2see.api import Model
 from seq2see.decode.search import Search
-from seq2see.directory import BUNDLED
-from seq2see.inspect import alignment, attention_flow, logit_attribution, logit_lens, token_similarity
+from seq2see.inspect.alignment import LayerHead, word_alignment
+from seq2see.inspect.attention_flow import Stack, attention_names, attention_rollout, head_ablation
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import intervene
-from seq2see.inspect.weights import weights
-from seq2see.serve import interventions, requests, responses, serializers
-from seq2see.serve.lessons import Learn, named
-from seq2see.serve.model_registry import Shelf
-from seq2see.serve.tensors import Floats, floats
-from seq2see.serve.trace_store import Kept, Traces
-from seq2see.serve.workers import Clock, Limits, Refusal, near
+from seq2see.inspect.logit_attribution import logit_attribution
+from seq2see.inspect.logit_lens import LensReading, alternatives, logit_lens
+from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
+from seq2see.serve import requests, responses, serializers
+from seq2see.serve.interventions import build_interventions
+from seq2see.serve.lessons import LessonRunner, find_lesson, list_lessons
+from seq2see.serve.model_registry import ModelRegistry
+from seq2see.serve.tensors import TensorBytes, tensor_bytes
+from seq2see.serve.trace_store import StoredTrace, TraceStore
+from seq2see.serve.workers import ApiError, Deadline, Limits, suggest
 from seq2see.similarity import Measure
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.train.run_log import History, thinned
+from seq2see.train.run_log import RunLog, downsample
 
 
-class Answers:
-    def __init__(self, folders: dict[str, Path | None], limits: Limits) -> None:
+class Handlers:
+    def __init__(self, directories: dict[str, Path | None], limits: Limits) -> None:
         self.limits = limits
-        self.shelf = Shelf(folders, limits.snapshots)
-        self.traces = Traces(limits)
-        self.learn = Learn()
+        self.registry = ModelRegistry(directories, limits.max_snapshots)
+        self.traces = TraceStore(limits)
+        self.lesson_runner = LessonRunner()
 
     # Models
 
-    def models(self) -> responses.Models:
-        return responses.Models(models=list(self.shelf.cards()))
+    def models(self) -> responses.ModelList:
+        return responses.ModelList(models=[self.registry.info(name) for name in self.registry.names])
 
-    def weights(self, name: str, step: int | None) -> responses.Weights:
-        model = self.shelf.model(self.shelf.named(name), step)
-        found = [responses.Weight(**asdict(weight)) for weight in weights(model.network)]
-        return responses.Weights(model=name, step=step, weights=found)
+    def weights(self, name: str, step: int | None) -> responses.WeightList:
+        model = self.registry.load(name, step)
+        return responses.WeightList(model=name, step=step, weights=serializers.weight_infos(model.network))
 
-    def weight(self, name: str, weight: str, step: int | None, index: str) -> Floats:
-        known = self.shelf.model(self.shelf.named(name), step).network.state_dict()
-        if weight not in known:
-            raise Refusal(
-                404, f'no weight is called "{weight}"', near(weight, known, f"/api/models/{name}/weights"), "weight"
-            )
-        return floats(known[weight], index, self.limits.answer_bytes)
+    def weight(self, name: str, weight: str, step: int | None, index: str) -> TensorBytes:
+        weights = self.registry.load(name, step).network.state_dict()
+        if weight not in weights:
+            hint = suggest(weight, weights, f"/api/models/{name}/weights")
+            raise ApiError(404, f'unknown weight "{weight}"', hint, "weight")
+        return self._tensor_bytes(weights[weight], index)
 
-    def tokens(self, name: str) -> responses.Tokens:
-        return responses.Tokens(**serializers.tokens(self.shelf.model(self.shelf.named(name))))
+    def vocabulary(self, name: str) -> responses.Vocabulary:
+        return serializers.vocabulary(self.registry.load(name))
 
     def history(self, name: str) -> responses.History:
-        found = History.of(self.shelf.folders[self.shelf.named(name)] or BUNDLED)
-        steps = [responses.Logged(step=row["step"], loss=row["loss"]) for row in thinned(found.steps)]
+        log = RunLog.load(self.registry.directory(name))
+        steps = [responses.TrainingPoint(step=row["step"], loss=row["loss"]) for row in downsample(log.steps)]
         validations = [
-            responses.Validated(step=row["step"], loss=row["loss"], bleu=row.get("bleu")) for row in thinned(found.validations)
-        ]  # fmt: skip
+            responses.ValidationPoint(step=row["step"], loss=row["loss"], bleu=row.get("bleu"))
+            for row in downsample(log.validations)
+        ]
         return responses.History(model=name, steps=steps, validations=validations)
 
-    # Writing
+    # Generation
 
-    def translate(self, body: requests.Translate, clock: Clock) -> responses.Translation:
-        name, model = self._model(body, clock)
-        self._measure(model.tokenizers[0], body.text, "text")
+    def translate(self, body: requests.TranslateRequest, deadline: Deadline) -> responses.Translation:
+        name, model = self._load(body, deadline)
+        self._require_short(model.tokenizers[0], body.text, "text")
         search = Search(beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty)
-        with self._reaching(body, model, body.text, search):
+        with self._interventions(body, model, body.text, search):
             (found,) = model.hypotheses(
                 [body.text], beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty
             )
-        hypotheses = [responses.Hypothesis(**serializers.hypothesis(model, one)) for one in found]
+        hypotheses = [serializers.hypothesis(model, hypothesis) for hypothesis in found]
         return responses.Translation(model=name, step=body.step, hypotheses=hypotheses)
 
-    def generate(self, body: requests.Generate, clock: Clock) -> Iterator[bytes]:
-        """Lines of JSON: pieces of text, then the whole."""
-        _, model = self._model(body, clock)
-        self._measure(model.tokenizers[0], body.prompt, "prompt")
-        whole = ""
-        with self._reaching(body, model, body.prompt, Search()):
+    def generate(self, body: requests.GenerateRequest, deadline: Deadline) -> Iterator[bytes]:
+        """Yields lines of JSON: pieces of the text, then the whole text."""
+        _, model = self._load(body, deadline)
+        self._require_short(model.tokenizers[0], body.prompt, "prompt")
+        text = ""
+        with self._interventions(body, model, body.prompt, Search()):
             pieces = model.stream(
-                body.prompt, tokens=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
-                seed=body.seed,
+                body.prompt, max_new_tokens=body.max_new_tokens, temperature=body.temperature, top_k=body.top_k,
+                top_p=body.top_p, seed=body.seed,
             )  # fmt: skip
             for piece in pieces:
-                whole += piece
-                yield _line(text=piece)
-        yield _line(done=True, text=whole)
+                text += piece
+                yield _json_line(text=piece)
+        yield _json_line(done=True, text=text)
 
     # Traces
 
-    def trace(self, body: requests.Explain, clock: Clock) -> responses.Manifest:
-        name, model = self._model(body, clock)
-        for tokenizer, text, where in zip(
-            model.tokenizers, (body.text, body.target or ""), ("text", "target"), strict=True
-        ):
-            self._measure(tokenizer, text, where)
+    def create_trace(self, body: requests.TraceRequest, deadline: Deadline) -> responses.Trace:
+        name, model = self._load(body, deadline)
+        source, target = model.tokenizers
+        self._require_short(source, body.text, "text")
+        self._require_short(target, body.target or "", "target")
         search = Search(
-            beam=body.beam, longest=body.tokens, temperature=body.temperature, top_k=body.top_k, top_p=body.top_p,
-            seed=body.seed,
+            beam=body.beam, max_new_tokens=body.max_new_tokens, temperature=body.temperature, top_k=body.top_k,
+            top_p=body.top_p, seed=body.seed,
         )  # fmt: skip
         e, before = explain(model, body.text, target=body.target, search=search), None
         if body.interventions:
-            before, made = e, interventions.interventions(body.interventions, e, self.traces)
-            e = explain(model, body.text, target=body.target, search=search, interventions=made)
-        manifest = responses.Manifest(**serializers.manifest(self.traces.new_id(), name, body.step, e, before))
-        # If the model was an earlier one, the trace does not keep it alive.
-        self.traces.add(Kept(manifest, replace(e, model=self.shelf.model(name))))
-        return manifest
+            before, interventions = e, build_interventions(body.interventions, e, self.traces)
+            e = explain(model, body.text, target=body.target, search=search, interventions=interventions)
+        trace = serializers.trace(self.traces.new_id(), name, body.step, e, before)
+        # A stored trace refers to the final model, so that it does not keep a snapshot in memory.
+        self.traces.add(StoredTrace(trace, replace(e, model=self.registry.load(name))))
+        return trace
 
-    def manifest(self, id: str) -> responses.Manifest:
-        return self.traces[id].manifest
+    def trace(self, id: str) -> responses.Trace:
+        return self.traces[id].info
 
-    def tensor(self, id: str, name: str, index: str) -> Floats:
-        kept = self.traces[id]
-        known = [tensor.name for tensor in kept.manifest.tensors]
+    def tensor(self, id: str, name: str, index: str) -> TensorBytes:
+        stored = self.traces[id]
+        known = [tensor.name for tensor in stored.info.tensors]
         if name not in known:
-            raise Refusal(404, f'"{name}" is not in this trace', near(name, known, f"/api/traces/{id}"), "name")
-        with kept.lock:
-            return floats(kept.explanation.trace[name, 0], index, self.limits.answer_bytes)
+            raise ApiError(404, f'unknown tensor "{name}"', suggest(name, known, f"/api/traces/{id}"), "name")
+        with stored.lock:
+            return self._tensor_bytes(stored.explanation.trace[name, 0], index)
 
-    # Readings
+    # Analyses
 
-    def alignment(self, id: str, layer: int, head: int | None, clock: Clock) -> responses.Alignment:
-        with self._explained(id, clock) as e:
-            found = alignment.word_alignment(e, (alignment.View(layer, head),))
+    def alignment(self, id: str, layer: int, head: int | None, deadline: Deadline) -> responses.Alignment:
+        with self._explanation(id, deadline) as e:
+            found = word_alignment(e, (LayerHead(layer, head),))
         return responses.Alignment(
-            sources=list(found.sources), targets=list(found.targets), weights=found.weights.tolist(),
-            links=[responses.Link(source=source, target=target) for source, target in found.links],
+            source_words=list(found.source_words), target_words=list(found.target_words), weights=found.weights.tolist(),
+            links=[responses.AlignmentLink(source=source, target=target) for source, target in found.links],
         )  # fmt: skip
 
-    def entropies(self, id: str, clock: Clock) -> responses.Entropies:
-        with self._explained(id, clock) as e:
-            found = attention_flow.entropies(e)
-        return responses.Entropies(entropies={name: heads.tolist() for name, heads in found.items()})
+    def attention_entropy(self, id: str, deadline: Deadline) -> responses.AttentionEntropy:
+        with self._explanation(id, deadline) as e:
+            return serializers.entropy(e)
 
-    def rollout(self, id: str, stack: attention_flow.Stack, index: str, clock: Clock) -> Floats:
-        with self._explained(id, clock) as e:
-            return self._floats(attention_flow.rollout(e, stack), index)
+    def attention_rollout(self, id: str, stack: Stack, index: str, deadline: Deadline) -> TensorBytes:
+        with self._explanation(id, deadline) as e:
+            return self._tensor_bytes(attention_rollout(e, stack), index)
 
-    def ablations(self, id: str, attention: str, index: str, clock: Clock) -> Floats:
-        with self._explained(id, clock) as e:
-            known = attention_flow.attentions(e)
+    def head_ablation(self, id: str, attention: str, index: str, deadline: Deadline) -> TensorBytes:
+        with self._explanation(id, deadline) as e:
+            known = attention_names(e)
             if attention not in known:
-                raise Refusal(
-                    404,
-                    f'no attention is called "{attention}"',
-                    near(attention, known, f"/api/traces/{id}"),
-                    "attention",
-                )
-            return self._floats(attention_flow.ablations(e, attention), index)
+                hint = suggest(attention, known, f"/api/traces/{id}")
+                raise ApiError(404, f'unknown attention layer "{attention}"', hint, "attention")
+            return self._tensor_bytes(head_ablation(e, attention), index)
 
-    def similarities(self, id: str, place: str, measure: Measure, index: str, clock: Clock) -> Floats:
-        with self._explained(id, clock) as e:
-            return self._floats(token_similarity.similarities(e, place, measure), index)
+    def token_similarity(self, id: str, name: str, measure: Measure, index: str, deadline: Deadline) -> TensorBytes:
+        with self._explanation(id, deadline) as e:
+            return self._tensor_bytes(token_similarity(e, name, measure), index)
 
-    def lens(self, id: str, top: int, clock: Clock) -> responses.Lens:
-        with self._explained(id, clock) as e:
-            found = logit_lens.lens(e, top)
-        return responses.Lens(
-            places=list(found.places), readings=[[_reading(one) for one in row] for row in found.readings]
+    def logit_lens(self, id: str, top: int, deadline: Deadline) -> responses.LogitLens:
+        with self._explanation(id, deadline) as e:
+            found = logit_lens(e, top)
+        readings = [[_lens_reading(reading) for reading in rows] for rows in found.readings]
+        return responses.LogitLens(layers=list(found.layers), readings=readings)
+
+    def logit_attribution(
+        self, id: str, row: int, token: int | None, against: int | None, deadline: Deadline
+    ) -> responses.LogitAttribution:
+        with self._explanation(id, deadline) as e:
+            return responses.LogitAttribution.model_validate(logit_attribution(e, row, token, against))
+
+    def alternatives(self, id: str, row: int, top: int, deadline: Deadline) -> responses.Alternatives:
+        with self._explanation(id, deadline) as e:
+            found = alternatives(e, row, top)
+            row = e.resolve_row(row)
+        return responses.Alternatives(
+            row=row, alternatives=[responses.Alternative.model_validate(alternative) for alternative in found]
         )
 
-    def contributions(
-        self, id: str, row: int, token: int | None, against: int | None, clock: Clock
-    ) -> responses.Contributions:
-        with self._explained(id, clock) as e:
-            found = logit_attribution.contributions(e, row, token, against)
-        return responses.Contributions(
-            row=found.row, token=found.token, against=found.against, logit=found.logit,
-            parts=[responses.Part(place=part.place, head=part.head, logit=part.logit) for part in found.parts],
-        )  # fmt: skip
-
-    def alternatives(self, id: str, row: int, top: int, clock: Clock) -> responses.Alternatives:
-        with self._explained(id, clock) as e:
-            found = logit_lens.alternatives(e, row, top)
-            row = e.row(row)
-        return responses.Alternatives(row=row, alternatives=[responses.Alternative(**asdict(one)) for one in found])
-
-    def senses(self, body: requests.Senses, clock: Clock) -> responses.Senses:
-        _, model = self._model(body, clock)
+    def contextual_embeddings(
+        self, body: requests.ContextualEmbeddingsRequest, deadline: Deadline
+    ) -> responses.ContextualEmbeddings:
+        _, model = self._load(body, deadline)
         for number, sentence in enumerate(body.sentences):
-            self._measure(model.tokenizers[0], sentence, f"sentences.{number}")
-        found = token_similarity.senses(model, body.word, body.sentences)
-        return responses.Senses(
-            word=found.word, sentences=list(found.sentences), places=list(found.places), vectors=found.vectors.tolist(),
-            static=found.static.tolist(), cosines=found.cosines.tolist(), to_static=found.to_static.tolist(),
+            self._require_short(model.tokenizers[0], sentence, f"sentences.{number}")
+        found = contextual_embeddings(model, body.word, body.sentences)
+        return responses.ContextualEmbeddings(
+            word=found.word, sentences=list(found.sentences), layers=list(found.layers), vectors=found.vectors.tolist(),
+            static_embedding=found.static_embedding.tolist(), cosines=found.cosines.tolist(),
+            cosines_to_static=found.cosines_to_static.tolist(),
         )  # fmt: skip
 
     # Lessons
 
-    def lessons(self) -> responses.Lessons:
-        return self.learn.all()
+    def lessons(self) -> responses.LessonList:
+        return list_lessons()
 
-    def lesson(self, name: str, body: requests.Lesson, clock: Clock) -> responses.Lesson:
-        lesson, looked, model = named(name), None, None
-        if "model" in lesson.defaults():
-            looked = self.shelf.named(body.model)
-            model = self.shelf.own(looked, None, clock)
-        told = self.learn.tell(lesson, body.given, model, clock)
-        return responses.Lesson(name=name, title=lesson.title, model=looked, **told)
+    def lesson(self, name: str, body: requests.LessonRequest, deadline: Deadline) -> responses.LessonResult:
+        lesson = find_lesson(name)
+        if "model" not in lesson.defaults():
+            return self.lesson_runner.run(lesson, body.settings, None, None, deadline)
+        model_name = self.registry.resolve(body.model)
+        model = self.registry.load_copy(model_name, None, deadline)
+        return self.lesson_runner.run(lesson, body.settings, model_name, model, deadline)
 
-    # What they share
+    # Helpers
 
-    def _model(self, body: requests.OfModel, clock: Clock) -> tuple[str, Model]:
-        name = self.shelf.named(body.model)
-        return name, self.shelf.own(name, body.step, clock)
+    def _load(self, body: requests.ModelRequest, deadline: Deadline) -> tuple[str, Model]:
+        name = self.registry.resolve(body.model)
+        return name, self.registry.load_copy(name, body.step, deadline)
 
-    def _measure(self, tokenizer: Tokenizer, text: str, where: str) -> None:
-        tokens = len(tokenizer.encode(text))
-        if tokens > self.limits.tokens:
-            raise Refusal(
-                422, f"{tokens:,} tokens, where {self.limits.tokens:,} are the most", "shorten the text", where
-            )
+    def _require_short(self, tokenizer: Tokenizer, text: str, location: str) -> None:
+        tokens, limit = len(tokenizer.encode(text)), self.limits.max_tokens
+        if tokens > limit:
+            raise ApiError(422, f"{tokens:,} tokens exceed the maximum of {limit:,}", "shorten the text", location)
 
-    def _reaching(
-        self, body: requests.Reaching, model: Model, text: str, search: Search
+    def _interventions(
+        self, body: requests.InterventionRequest, model: Model, text: str, search: Search
     ) -> AbstractContextManager[None]:
-        """The model under the request's interventions; untouched, and as fast as ever, where there are none."""
+        """Applies the request's interventions; without any, the model is unchanged and at full speed."""
         if not body.interventions:
             return nullcontext()
         before = explain(model, text, search=search)
-        return intervene(model.network, *interventions.interventions(body.interventions, before, self.traces))
+        return intervene(model.network, *build_interventions(body.interventions, before, self.traces))
 
     @contextmanager
-    def _explained(self, id: str, clock: Clock) -> Iterator[Explanation]:
-        kept = self.traces[id]
-        with kept.lock:
-            yield replace(
-                kept.explanation, model=self.shelf.own(kept.manifest.model, kept.manifest.step, clock)
-            )  # fmt: skip
+    def _explanation(self, id: str, deadline: Deadline) -> Iterator[Explanation]:
+        stored = self.traces[id]
+        with stored.lock:
+            model = self.registry.load_copy(stored.info.model, stored.info.step, deadline)
+            yield replace(stored.explanation, model=model)
 
-    def _floats(self, tensor: Tensor, index: str) -> Floats:
-        return floats(tensor, index, self.limits.answer_bytes)
-
-
-def _reading(found: logit_lens.Reading) -> responses.Reading:
-    top = [responses.Guess(token=token, probability=probability) for token, probability in found.top]
-    return responses.Reading(top=top, probability=found.probability, rank=found.rank)
+    def _tensor_bytes(self, tensor: Tensor, index: str) -> TensorBytes:
+        return tensor_bytes(tensor, index, self.limits.max_response_bytes)
 
 
-def _line(**fields: object) -> bytes:
+def _lens_reading(reading: LensReading) -> responses.LensReading:
+    top = [responses.TokenProbability(token=token, probability=probability) for token, probability in reading.top]
+    return responses.LensReading(top=top, probability=reading.probability, rank=reading.rank)
+
+
+def _json_line(**fields: object) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Interventions as a request words them, turned into the library's own; what cannot be meant is refused beforehand."""
+"""Converts the interventions of a request into the library's own, rejecting invalid ones before the model runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,111 +11,107 @@ from seq2see.inspect.explain import Explanation
 from seq2see.inspect.interventions import (
     EVERYWHERE,
     Intervention,
-    Where,
-    attending,
-    attending_uniformly,
-    patching,
-    scaling,
-    without,
+    Selection,
+    ablate_head,
+    force_attention,
+    patch,
+    scale,
+    uniform_attention,
 )
 from seq2see.inspect.trace import matches, tap_names
-from seq2see.model.taps import Site, quantity
+from seq2see.model.taps import HookPoint, quantity
 from seq2see.serve import requests
-from seq2see.serve.trace_store import Traces
-from seq2see.serve.workers import Refusal, near
+from seq2see.serve.trace_store import TraceStore
+from seq2see.serve.workers import ApiError, suggest
 
-LONGEST = 1 << 12  # keys that a forced row of weights covers: more than any text may have
+MAX_KEYS = 1 << 12  # size of a row of forced attention weights; more than any text has
 
 
-def interventions(
-    asked_for: Sequence[requests.Intervention], before: Explanation, traces: Traces
+def build_interventions(
+    bodies: Sequence[requests.Intervention], before: Explanation, traces: TraceStore
 ) -> list[Intervention]:
-    """For the text that was explained before, without any of them."""
-    made = [_intervention(one, before, traces, f"interventions.{i}") for i, one in enumerate(asked_for)]
-    return [*made, Intervention("logits", _finite, EVERYWHERE)] if made else []
+    """Returns interventions for a text whose explanation without interventions is `before`."""
+    result = [_build(body, before, traces, f"interventions.{i}") for i, body in enumerate(bodies)]
+    return [*result, Intervention("logits", _require_finite, EVERYWHERE)] if result else []
 
 
-def _finite(logits: Tensor, site: Site) -> Tensor:
+def _require_finite(logits: Tensor, point: HookPoint) -> Tensor:
     if not bool(logits.isfinite().all()):
-        raise Refusal(
-            422, "under these interventions the logits are no numbers", "take a smaller factor", "interventions"
+        raise ApiError(
+            422, "these interventions make the logits NaN or infinite", "use a smaller factor", "interventions"
         )
     return logits
 
 
-def _intervention(one: requests.Intervention, before: Explanation, traces: Traces, at: str) -> Intervention:
+def _build(body: requests.Intervention, before: Explanation, traces: TraceStore, location: str) -> Intervention:
     config = before.model.config.model
-    where = Where(positions=one.positions, head=one.head)
-    if isinstance(one, requests.Without):
-        _require(f"{one.attention}.heads", one.head, config, at)
-        return without(one.attention, one.head, where)
-    if isinstance(one, requests.AttendUniformly):
-        _require(f"{one.attention}.weights", one.head, config, at)
-        return attending_uniformly(one.attention, where)
-    if isinstance(one, requests.Attend):
-        found = _require(f"{one.attention}.weights", one.head, config, at)
-        keys = len(before.sources)
-        if len(one.weights) > keys and not all(name.endswith(".masked.weights") for name in found):
-            raise Refusal(
-                422, f"weights of {len(one.weights)} keys, of which there are {keys}", "give fewer", f"{at}.weights"
-            )
-        row = torch.zeros(LONGEST)
-        row[: len(one.weights)] = torch.tensor(one.weights)
-        return attending(one.attention, row, where)
-    found = _require(one.name, one.head, config, at)
-    if isinstance(one, requests.Scale):
-        for name in found:
+    where = Selection(positions=body.positions, head=body.head)
+    if isinstance(body, requests.AblateHead):
+        _matching_taps(f"{body.attention}.heads", body.head, config, location)
+        return ablate_head(body.attention, body.head, where)
+    if isinstance(body, requests.UniformAttention):
+        _matching_taps(f"{body.attention}.weights", body.head, config, location)
+        return uniform_attention(body.attention, where)
+    if isinstance(body, requests.ForceAttention):
+        names = _matching_taps(f"{body.attention}.weights", body.head, config, location)
+        keys = len(before.source_tokens)
+        if len(body.weights) > keys and not all(name.endswith(".masked.weights") for name in names):
+            message = f"{len(body.weights)} attention weights for {keys} keys"
+            raise ApiError(422, message, f"give at most {keys} weights", f"{location}.weights")
+        row = torch.zeros(MAX_KEYS)
+        row[: len(body.weights)] = torch.tensor(body.weights)
+        return force_attention(body.attention, row, where)
+    names = _matching_taps(body.name, body.head, config, location)
+    if isinstance(body, requests.Scale):
+        for name in names:
             size = before.trace[name, 0].shape[-1]
-            if one.unit is not None and one.unit >= size:
-                raise Refusal(422, f'unit {one.unit} of "{name}", which has {size}', "count from 0", f"{at}.unit")
-        return scaling(one.name, one.factor, replace(where, unit=one.unit))
-    return patching(one.name, _vector(one, before, traces, at), where)
+            if body.unit is not None and body.unit >= size:
+                message = f'unit {body.unit} is out of range: "{name}" has {size} units'
+                raise ApiError(422, message, "units are numbered from 0", f"{location}.unit")
+        return scale(body.name, body.factor, replace(where, unit=body.unit))
+    return patch(body.name, _source_vector(body, before, traces, location), where)
 
 
-def _vector(one: requests.Patch, before: Explanation, traces: Traces, at: str) -> Tensor:
-    """A token's vector in another trace, or elsewhere in the same text."""
-    if one.name not in before.trace or quantity(one.name).axes[0] not in ("token", "key token"):
+def _source_vector(body: requests.Patch, before: Explanation, traces: TraceStore, location: str) -> Tensor:
+    """Returns the vector of a token in another trace, or elsewhere in the same text."""
+    if body.name not in before.trace or quantity(body.name).axes[0] not in ("token", "key token"):
         known = [name for name in before.trace.names() if quantity(name).axes[0] in ("token", "key token")]
-        raise Refusal(
-            422, f'"{one.name}" has no vector a token', near(one.name, known, "the manifest of a trace"), f"{at}.name"
-        )
-    own = before.trace[one.name, 0]
-    if one.source.trace is None:
+        message = f'"{body.name}" does not have one vector per token'
+        raise ApiError(422, message, suggest(body.name, known, "the tensors of a trace"), f"{location}.name")
+    own = before.trace[body.name, 0]
+    if body.source.trace is None:
         vectors = own
     else:
-        kept = traces[one.source.trace]
-        with kept.lock:
-            other = kept.explanation.trace
-            vectors = other[one.name, 0] if one.name in other else own[:0]
+        stored = traces[body.source.trace]
+        with stored.lock:
+            other = stored.explanation.trace
+            vectors = other[body.name, 0] if body.name in other else own[:0]
     if own.shape[1:] != vectors.shape[1:]:
-        raise Refusal(
-            422, f"vectors of shape {list(vectors.shape[1:])} in place of {list(own.shape[1:])}", 
-            "take a trace of the same model", f"{at}.from.trace",
-        )  # fmt: skip
-    if one.source.position >= len(vectors):
-        raise Refusal(
-            422, f"token {one.source.position} of {len(vectors)}", "count from 0", f"{at}.from.position"
-        )  # fmt: skip
-    return vectors[one.source.position]
+        message = f"the source vectors have shape {list(vectors.shape[1:])}, but {list(own.shape[1:])} is needed"
+        raise ApiError(422, message, "use a trace of the same model", f"{location}.source.trace")
+    if body.source.position >= len(vectors):
+        message = f"position {body.source.position} is out of range: there are {len(vectors)} tokens"
+        raise ApiError(422, message, "positions are numbered from 0", f"{location}.source.position")
+    return vectors[body.source.position]
 
 
-def _require(pattern: str, head: int | None, config: ModelConfig, at: str) -> list[str]:
-    """There is such a quantity, it is made of numbers that can be changed, and it has such a head."""
+def _matching_taps(pattern: str, head: int | None, config: ModelConfig, location: str) -> list[str]:
+    """Returns the taps that match a pattern. Each must hold numbers that can be changed, and have the given head."""
     known = tap_names(config)
-    found = [name for name in known if matches(name, (pattern,))]
-    if not found:
-        raise Refusal(
-            422, f'nothing in this model is called "{pattern}"', near(pattern, known, "the manifest of a trace"), at
-        )
-    for name in found:
+    names = [name for name in known if matches(name, (pattern,))]
+    if not names:
+        message = f'no tensor of this model matches "{pattern}"'
+        raise ApiError(422, message, suggest(pattern, known, "the tensors of a trace"), location)
+    for name in names:
         axes = quantity(name).axes
         if name.endswith(".tokens"):
-            raise Refusal(422, f'"{name}" are token ids, which cannot be changed like numbers', "change the text", at)
+            raise ApiError(422, f'"{name}" holds token ids, which cannot be modified', "change the text", location)
         if head is None:
             continue
         if "head" not in axes:
-            raise Refusal(422, f'"{name}" has no heads', "leave out head", f"{at}.head")
-        heads = config.groups if axes[0] == "key token" else config.heads
+            raise ApiError(422, f'"{name}" has no heads', "leave out head", f"{location}.head")
+        heads = config.actual_key_value_heads if axes[0] == "key token" else config.heads
         if head >= heads:
-            raise Refusal(422, f'head {head} of "{name}", which has {heads}', "count from 0", f"{at}.head")
-    return found
+            message = f'head {head} is out of range: "{name}" has {heads} heads'
+            raise ApiError(422, message, "heads are numbered from 0", f"{location}.head")
+    return names

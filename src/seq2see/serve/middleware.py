@@ -1,8 +1,8 @@
-"""The door: who may ask at all, how much, and the headers that every answer carries.
+"""Access control, size limits and security headers for every request.
 
-The server listens on this machine only, but every web page that a browser shows can send requests there too. So a request
-must name this machine as its host (a foreign name that was made to point here is refused) and must not come from another
-origin; what is served may run no script but our own and be framed by nobody.
+The server listens on localhost only, but any web page open in a browser can send requests there too. A request must
+therefore name this machine as its host (which stops DNS rebinding) and must not come from another origin; responses may
+run no scripts but our own and may not be framed.
 """
 
 import logging
@@ -12,20 +12,21 @@ from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse, Response
 
-from seq2see.serve.workers import Refusal
+from seq2see.serve.responses import ErrorResponse
+from seq2see.serve.workers import ApiError
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-HERE = frozenset({"127.0.0.1", "localhost", "::1"})
-POLICY = (
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": CONTENT_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -38,82 +39,83 @@ HEADERS = {
 log = logging.getLogger("seq2see.serve")
 
 
-def problem(refusal: Refusal, path: str) -> Response:
-    body = {"what": refusal.what, "where": refusal.where or path, "remedy": refusal.remedy}
-    headers = {} if refusal.retry is None else {"retry-after": str(refusal.retry)}
-    return JSONResponse(body, refusal.status, headers)
+def error_response(error: ApiError, path: str) -> Response:
+    body = ErrorResponse(message=error.message, location=error.location or path, hint=error.hint)
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return JSONResponse(body.model_dump(), error.status, headers)
 
 
-class Guard:
-    """Around the whole application; also the place where a fault of ours becomes one line."""
+class SecurityMiddleware:
+    """Wraps the whole application. Also turns an unexpected exception into a 500 response and a traceback in the log."""
 
-    def __init__(self, app: App, body_bytes: int) -> None:
-        self.app, self.body_bytes = app, body_bytes
+    def __init__(self, app: App, max_body_bytes: int) -> None:
+        self.app, self.max_body_bytes = app, max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun = False
+        started = False
 
-        async def send_hardened(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                begun = True
+                started = True
                 present = {name for name, _ in message["headers"]}
-                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in present)]
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in present)]
             await send(message)
 
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            self._admit(headers, scope["path"])
-            await self.app(scope, self._counted(receive), send_hardened)
-        except Refusal as refusal:
-            if not begun:
-                await problem(refusal, scope["path"])(scope, receive, send_hardened)
+            self._check(headers, scope["path"])
+            await self.app(scope, self._limited(receive), send_with_headers)
+        except ApiError as error:
+            if not started:
+                await error_response(error, scope["path"])(scope, receive, send_with_headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            if not begun:
-                fault = Refusal(
-                    500, "the server failed at this request", "its terminal tells how; other requests go on"
-                )
-                await problem(fault, scope["path"])(scope, receive, send_hardened)
+            if not started:
+                internal = ApiError(500, "internal server error", "see the traceback in the server's terminal")
+                await error_response(internal, scope["path"])(scope, receive, send_with_headers)
 
-    def _admit(self, headers: dict[str, str], path: str) -> None:
+    def _check(self, headers: dict[str, str], path: str) -> None:
         host = headers.get("host", "")
-        if _name(f"//{host}") not in HERE:
-            raise Refusal(421, f'this server is not called "{host[:80]}"', "ask 127.0.0.1 or localhost", "Host")
+        if _hostname(f"//{host}") not in LOCAL_HOSTS:
+            raise ApiError(421, f'unknown host name "{host[:80]}"', "use 127.0.0.1 or localhost", "Host")
         origin = headers.get("origin")
         foreign = origin is not None and origin.partition("://")[2] != host
-        # Following a link to the page, from wherever, is no request of the other page's.
-        follows = headers.get("sec-fetch-mode") == "navigate" and not path.startswith("/api/")
-        own = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
-        if foreign or not (own or follows):
-            raise Refusal(403, "a page from elsewhere may not ask this server", "use the page that it serves", "Origin")
+        # Following a link to the page from another site is allowed.
+        navigation = headers.get("sec-fetch-mode") == "navigate" and not path.startswith("/api/")
+        same_site = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        if foreign or not (same_site or navigation):
+            raise ApiError(
+                403, "cross-origin requests are not allowed", "use the page that this server serves", "Origin"
+            )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.body_bytes:
+        if not length.isdecimal() or int(length) > self.max_body_bytes:
             raise self._too_large(f"{length[:20]} bytes")
 
-    def _counted(self, receive: Receive) -> Receive:
-        """A body that was not announced, or is longer than that, ends where it is too long."""
+    def _limited(self, receive: Receive) -> Receive:
+        """Enforces the limit on bodies without a content length, or longer than announced."""
         received = 0
 
-        async def counted() -> MutableMapping[str, Any]:
+        async def limited() -> MutableMapping[str, Any]:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.body_bytes:
-                raise self._too_large(f"more than {self.body_bytes:,} bytes")
+            if received > self.max_body_bytes:
+                raise self._too_large(f"more than {self.max_body_bytes:,} bytes")
             return message
 
-        return counted
+        return limited
 
-    def _too_large(self, size: str) -> Refusal:
-        return Refusal(413, f"a request of {size}, where {self.body_bytes:,} are the most", "shorten it", "body")
+    def _too_large(self, size: str) -> ApiError:
+        message = f"the request body has {size}; the maximum is {self.max_body_bytes:,}"
+        return ApiError(413, message, "shorten the request", "body")
 
 
-def _name(address: str) -> str | None:
+def _hostname(address: str) -> str | None:
     try:
         return urlsplit(address).hostname
     except ValueError:

@@ -1,20 +1,20 @@
-"""The models that the server was started with, loaded when they are first needed.
+"""The models that the server offers, loaded on first use.
 
-A request gets a copy of the module that shares the weights and nothing else: what listens to one copy, or reaches into it,
-no other request can notice. The copy looks at the request's clock before every step.
+Each request gets a copy of the module that shares the weights and nothing else, so that hooks and interventions of one
+request never affect another. The copy checks the request's deadline before every decoding step.
 """
 
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MethodType
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -23,88 +23,91 @@ from seq2see.config import Config
 from seq2see.directory import BUNDLED, load_tokenizers, snapshots
 from seq2see.errors import UserError
 from seq2see.model.network import Network
-from seq2see.model.summary import structure
-from seq2see.serve.responses import ModelCard, Vocabulary
-from seq2see.serve.workers import Clock, Refusal, near
-
-KINDS: dict[str, Literal["translator", "language model", "encoder"]] = {
-    "encoder-decoder": "translator", "decoder": "language model", "encoder": "encoder",
-}  # fmt: skip
+from seq2see.serve import serializers
+from seq2see.serve.responses import ModelInfo
+from seq2see.serve.workers import ApiError, Deadline, suggest
 
 
-class Shelf:
-    def __init__(self, folders: dict[str, Path | None], most_snapshots: int) -> None:
-        self.folders, self.most_snapshots = folders, most_snapshots
-        self._loaded: dict[str, Model] = {}
-        self._earlier: OrderedDict[tuple[str, int], Model] = OrderedDict()
-        self._loading = threading.RLock()
-        self.card = cache(self._card)
+class ModelRegistry:
+    def __init__(self, directories: dict[str, Path | None], max_snapshots: int) -> None:
+        self._directories = {name: path or BUNDLED for name, path in directories.items()}
+        self._max_snapshots = max_snapshots
+        self._models: dict[str, Model] = {}
+        self._snapshots: OrderedDict[tuple[str, int], Model] = OrderedDict()
+        self._lock = threading.RLock()
+        self.info = cache(self._info)
 
-    def named(self, name: str | None) -> str:
+    @property
+    def names(self) -> list[str]:
+        return list(self._directories)
+
+    def resolve(self, name: str | None) -> str:
+        """Returns the name of a known model; None is the first."""
         if name is None:
-            return next(iter(self.folders))
-        if name not in self.folders:
-            raise Refusal(404, f'no model is called "{name}"', near(name, self.folders, "/api/models"), "model")
+            return self.names[0]
+        if name not in self._directories:
+            raise ApiError(404, f'unknown model "{name}"', suggest(name, self.names, "/api/models"), "model")
         return name
 
-    def model(self, name: str, step: int | None = None) -> Model:
-        if step is None and name in self._loaded:
-            return self._loaded[name]
-        with self._loading:  # two requests do not load the same model twice
+    def directory(self, name: str) -> Path:
+        return self._directories[self.resolve(name)]
+
+    def load(self, name: str, step: int | None = None) -> Model:
+        """Returns a model, or its snapshot from an earlier training step; shared by all requests."""
+        name = self.resolve(name)
+        if step is None and name in self._models:
+            return self._models[name]
+        directory = self._directories[name]
+        with self._lock:  # two requests must not load the same model twice
             if step is None:
-                if name not in self._loaded:
-                    with _its_own_fault():
-                        self._loaded[name] = load(self.folders[name])
-                return self._loaded[name]
-            if step not in snapshots(self.folders[name]):
-                known = ", ".join(map(str, snapshots(self.folders[name]))) or "none"
-                raise Refusal(404, f'"{name}" has no snapshot of step {step}', f"it has: {known}", "step")
-            if (name, step) not in self._earlier:
-                with _its_own_fault():
-                    self._earlier[name, step] = load(self.folders[name], step=step)
-            self._earlier.move_to_end((name, step))
-            while len(self._earlier) > self.most_snapshots:
-                self._earlier.popitem(last=False)
-            return self._earlier[name, step]
+                if name not in self._models:
+                    with _model_errors():
+                        self._models[name] = load(directory)
+                return self._models[name]
+            if step not in snapshots(directory):
+                known = ", ".join(map(str, snapshots(directory))) or "none"
+                raise ApiError(404, f'"{name}" has no snapshot at step {step}', f"snapshots: {known}", "step")
+            if (name, step) not in self._snapshots:
+                with _model_errors():
+                    self._snapshots[name, step] = load(directory, step=step)
+            self._snapshots.move_to_end((name, step))
+            while len(self._snapshots) > self._max_snapshots:
+                self._snapshots.popitem(last=False)
+            return self._snapshots[name, step]
 
-    def own(self, name: str, step: int | None, clock: Clock) -> Model:
-        """A model for one request alone."""
-        model = self.model(name, step)
-        return replace(model, network=_timed(model.network, clock))
+    def load_copy(self, name: str, step: int | None, deadline: Deadline) -> Model:
+        """Returns a copy of a model for one request."""
+        model = self.load(name, step)
+        return replace(model, network=_copy_with_deadline(model.network, deadline))
 
-    def cards(self) -> Iterable[ModelCard]:
-        return [self.card(name) for name in self.folders]
-
-    def _card(self, name: str) -> ModelCard:
-        """Read from the directory, without the weights."""
-        folder = self.folders[name] or BUNDLED
-        with _its_own_fault():
-            config = Config.load(folder / "config.toml")
-            source, target = load_tokenizers(folder)
-        scores = folder / "scores.json"
-        return ModelCard(
-            name=name, kind=KINDS[config.model.shape], parameters=structure(config.model, name).parameters,
-            vocabulary=Vocabulary(source=len(source), target=len(target), shared=source is target, kind=target.kind),
-            snapshots=snapshots(folder), config=asdict(config),
-            scores=json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else {},
+    def _info(self, name: str) -> ModelInfo:
+        """Reads the model's directory without loading its weights."""
+        directory = self._directories[name]
+        with _model_errors():
+            config = Config.load(directory / "config.toml")
+            tokenizers = load_tokenizers(directory)
+        scores = directory / "scores.json"
+        return serializers.model_info(
+            name, config, tokenizers, json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else {},
+            snapshots(directory),
         )  # fmt: skip
 
 
 @contextmanager
-def _its_own_fault() -> Iterator[None]:
-    """What is wrong with a model's files is no fault of the request's."""
+def _model_errors() -> Iterator[None]:
+    """Reports a broken model directory as an error of the server, not of the request."""
     try:
         yield
     except UserError as error:
-        raise Refusal(500, str(error), "put the model right and start the server again", "model") from error
+        raise ApiError(500, str(error), "repair the model directory and restart the server", "model") from error
 
 
-def _timed(transformer: Network, clock: Clock) -> Network:
-    own = copy(transformer)
+def _copy_with_deadline(network: Network, deadline: Deadline) -> Network:
+    result = copy(network)
 
     def decode(self: Network, *inputs: Any, **options: Any) -> Tensor:
-        clock.check()
+        deadline.check()
         return type(self).decode(self, *inputs, **options)
 
-    own.decode = MethodType(decode, own)  # type: ignore[method-assign]  # of a copy's copy, bound to that one
-    return own
+    result.decode = MethodType(decode, result)  # type: ignore[method-assign]  # bound to the copy
+    return result

@@ -1,170 +1,187 @@
-"""What may be asked: the bodies of requests, each field with its bounds, and an example of each."""
+"""Request bodies of the HTTP API. Every field has bounds; most have an example.
+
+With `responses`, the single source of the API's schema: the OpenAPI document and the page's TypeScript types come from here.
+"""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from seq2see.errors import nearest
+from seq2see.errors import did_you_mean
 
-CHARACTERS = 8000
+MAX_CHARACTERS = 8000
 
-Text = Annotated[str, Field(max_length=CHARACTERS)]
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Position = Annotated[int, Field(ge=0, lt=1 << 16)]
 Number = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class Body(BaseModel):
-    """An unknown key is an error that names the nearest known one."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+class RequestModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, value: Any) -> Any:
-        names = [field.alias or name for name, field in cls.model_fields.items()]
+    def _reject_unknown_keys(cls, value: Any) -> Any:
+        """Names the closest known key, which pydantic's own message does not."""
         if isinstance(value, dict):
             for key in value:
-                if key not in names and key not in cls.model_fields:
-                    raise ValueError(f'unknown key "{str(key)[:80]}": {nearest(str(key), names)}')
+                if key not in cls.model_fields:
+                    raise ValueError(f'unknown key "{str(key)[:80]}": {did_you_mean(str(key), cls.model_fields)}')
         return value
 
 
-class Somewhere(Body):
+# Interventions
+
+ATTENTION = "An attention layer such as `decoder.1.cross`; `*` is a wildcard."
+TENSOR = "A tensor of the trace such as `decoder.1.feed_forward.output`; `*` is a wildcard."
+
+
+class AtPositions(RequestModel):
     positions: list[Position] | None = Field(
-        None, max_length=1024, description="Tokens, from 0, on which it acts (of an attention: the queries); or all."
-    )
+        None, max_length=1024,
+        description="Token positions, from 0, to change (queries, for an attention layer). Default: all.",
+    )  # fmt: skip
 
 
-class InHead(Somewhere):
-    head: Position | None = Field(None, description="One head only; without it, all of them.")
+class AtHead(AtPositions):
+    head: Position | None = Field(None, description="A single head. Default: all heads.")
 
 
-ATTENTION = "An attention such as `decoder.1.cross`; `*` stands for anything."
-QUANTITY = "A quantity such as `decoder.1.feed_forward.output`; `*` stands for anything."
+class AblateHead(AtPositions):
+    """Sets the output of an attention head to zero."""
 
-
-class Without(Somewhere):
-    """A head of an attention adds nothing."""
-
-    do: Literal["without"]
+    type: Literal["ablate_head"]
     attention: Name = Field(description=ATTENTION, examples=["decoder.1.cross"])
-    head: Position = Field(description="The head that is switched off.")
+    head: Position = Field(description="The head to ablate.")
 
 
-class Attend(InHead):
-    """An attention looks where it is told to."""
+class ForceAttention(AtHead):
+    """Replaces the attention weights."""
 
-    do: Literal["attend"]
+    type: Literal["force_attention"]
     attention: Name = Field(description=ATTENTION, examples=["decoder.1.cross"])
-    weights: list[Share] = Field(
-        min_length=1, max_length=1024, description="The weight of each key, from the first; keys beyond these get 0.",
+    weights: list[Weight] = Field(
+        min_length=1, max_length=1024, description="The weight of each key, from the first; the remaining keys get 0.",
         examples=[[0.0, 1.0]],
     )  # fmt: skip
 
 
-class AttendUniformly(InHead):
-    """An attention looks at all that it may look at, equally."""
+class UniformAttention(AtHead):
+    """Gives every visible key the same attention weight."""
 
-    do: Literal["attend_uniformly"]
+    type: Literal["uniform_attention"]
     attention: Name = Field(description=ATTENTION, examples=["encoder.0.self"])
 
 
-class Scale(InHead):
-    """A quantity is multiplied by a factor; by 0 it is switched off."""
+class Scale(AtHead):
+    """Multiplies a tensor by a factor; 0 switches it off."""
 
-    do: Literal["scale"]
-    name: Name = Field(description=QUANTITY, examples=["decoder.1.feed_forward.output"])
+    type: Literal["scale"]
+    name: Name = Field(description=TENSOR, examples=["decoder.1.feed_forward.output"])
     factor: Number = Field(examples=[0.0])
     unit: Position | None = Field(
-        None, description="One number of each vector only, such as a unit of `decoder.1.feed_forward.after`."
+        None, description="A single element of each vector, such as a unit of `decoder.1.feed_forward.post_activation`."
     )
 
 
-class Origin(Body):
-    trace: Name | None = Field(None, description="The id of a kept trace; without it, the same text left alone.")
-    position: Position = Field(description="The token, from 0, whose vector is taken.")
+class PatchSource(RequestModel):
+    trace: Name | None = Field(None, description="The id of a stored trace. Default: this text without interventions.")
+    position: Position = Field(description="Position of the token, from 0, whose vector is copied.")
 
 
-class Patch(Body):
-    """The vectors at some positions are replaced by that of another word, or of another sentence."""
+class Patch(RequestModel):
+    """Replaces vectors with the vector of another token, of this text or of another trace (activation patching)."""
 
-    do: Literal["patch"]
+    type: Literal["patch"]
     name: Name = Field(
-        description="A quantity with a vector a token, such as `encoder.vectors`.", examples=["encoder.vectors"]
+        description="A tensor with one vector per token, such as `encoder.vectors`.", examples=["encoder.vectors"]
     )
-    positions: list[Position] = Field(min_length=1, max_length=1024, description="Where it is put.", examples=[[1]])
-    head: Position | None = Field(None, description="One head only, of queries, keys or values.")
-    source: Origin = Field(alias="from", description="Where it comes from.", examples=[{"position": 3}])
+    positions: list[Position] = Field(
+        min_length=1, max_length=1024, description="Positions to replace.", examples=[[1]]
+    )
+    head: Position | None = Field(None, description="A single head of queries, keys or values. Default: all heads.")
+    source: PatchSource = Field(examples=[{"position": 3}])
 
 
-Intervention = Annotated[Without | Attend | AttendUniformly | Scale | Patch, Field(discriminator="do")]
+Intervention = Annotated[
+    AblateHead | ForceAttention | UniformAttention | Scale | Patch, Field(discriminator="type")
+]  # fmt: skip
 
 
-class OfModel(Body):
-    model: Name | None = Field(None, description="Its name in `/api/models`; without one, the first.")
-    step: int | None = Field(None, ge=0, le=1 << 40, description="As it was at this step of its training, a snapshot.")
+# Bodies
 
 
-class Reaching(OfModel):
+class ModelRequest(RequestModel):
+    model: Name | None = Field(None, description="A name from `/api/models`. Default: the first model.")
+    step: int | None = Field(
+        None, ge=0, le=1 << 40, description="Use the snapshot from this training step. Default: the final weights."
+    )
+
+
+class InterventionRequest(ModelRequest):
     interventions: list[Intervention] = Field(
-        default_factory=list, max_length=32, description="What is changed inside the model, for this request alone.",
-        examples=[[{"do": "without", "attention": "decoder.1.cross", "head": 0}]],
+        default_factory=list, max_length=32, description="Changes inside the model, for this request only.",
+        examples=[[{"type": "ablate_head", "attention": "decoder.1.cross", "head": 0}]],
     )  # fmt: skip
 
 
-class Translate(Reaching):
+class SamplingRequest(InterventionRequest):
+    top_k: int = Field(0, ge=0, le=1 << 20, description="Sample from the k most likely tokens; 0: from all.")
+    top_p: float = Field(
+        1.0, ge=0.001, le=1, description="Nucleus sampling: the smallest set with this probability mass."
+    )
+    seed: int = Field(0, ge=0, lt=1 << 31, description="Random seed.")
+
+
+class TranslateRequest(InterventionRequest):
     text: Text = Field(min_length=1, examples=["How are you?"])
-    beam: int = Field(1, ge=1, le=16, description="Hypotheses that the search follows.")
-    nbest: int = Field(1, ge=1, le=16, description="Of them, so many are returned; at most `beam`.")
+    beam: int = Field(1, ge=1, le=16, description="Beam size; 1 is greedy search.")
+    nbest: int = Field(1, ge=1, le=16, description="Number of hypotheses to return, at most `beam`.")
     length_penalty: float = Field(
-        1.0, ge=0, le=5, description="A score is the sum of log-probabilities over length^this."
+        1.0, ge=0, le=5, description="The score is the sum of log-probabilities divided by length^length_penalty."
     )
 
 
-class Generate(Reaching):
+class GenerateRequest(SamplingRequest):
     prompt: Text = Field(
-        "", description="What the text begins with; for a translator, the text to translate.", examples=["Once"]
+        "", description="The beginning of the text; for a translator, the text to translate.", examples=["Once"]
     )
-    tokens: int = Field(100, ge=1, le=500, description="So many new ones at most.")
-    temperature: float = Field(0.8, ge=0, le=100, description="0: the likeliest token at every step.")
-    top_k: int = Field(0, ge=0, le=1 << 20, description="Draw among so many of the likeliest; 0: all.")
-    top_p: float = Field(1.0, ge=0.001, le=1, description="Draw among the fewest that have this probability together.")
-    seed: int = Field(0, ge=0, lt=1 << 31, description="The same seed draws the same text.")
+    max_new_tokens: int = Field(100, ge=1, le=500, description="Maximum number of new tokens.")
+    temperature: float = Field(0.8, ge=0, le=100, description="Sampling temperature; 0 is greedy search.")
 
     @field_validator("temperature")
     @classmethod
-    def _warm_enough(cls, value: float) -> float:
+    def _require_usable_temperature(cls, value: float) -> float:
         if 0 < value < 0.01:
-            raise ValueError(f"{value} is too cold to divide by: take 0, the likeliest token, or at least 0.01")
+            raise ValueError(f"temperature {value} is too small: use 0 for greedy search, or at least 0.01")
         return value
 
 
-class Explain(Reaching):
+class TraceRequest(SamplingRequest):
     text: Text = Field(description="The text to translate, or the prompt.", examples=["How are you?"])
-    target: Text | None = Field(None, description="Look at this output rather than at the model's own.")
-    beam: int = Field(1, ge=1, le=16, description="Hypotheses that the search follows.")
-    tokens: int = Field(0, ge=0, le=500, description="New tokens at most; 0: as many as the text suggests.")
-    temperature: float = Field(0.0, ge=0, le=100, description="Of sampling; 0: the likeliest token at every step.")
-    top_k: int = Field(0, ge=0, le=1 << 20, description="Draw among so many of the likeliest; 0: all.")
-    top_p: float = Field(1.0, ge=0.001, le=1, description="Draw among the fewest that have this probability together.")
-    seed: int = Field(0, ge=0, lt=1 << 31, description="The same seed draws the same text.")
+    target: Text | None = Field(None, description="Trace this output instead of the model's own.")
+    beam: int = Field(1, ge=1, le=16, description="Beam size; 1 is greedy search.")
+    max_new_tokens: int = Field(
+        0, ge=0, le=500, description="Maximum number of new tokens; 0: a limit that depends on the text."
+    )
+    temperature: float = Field(0.0, ge=0, le=100, description="Sampling temperature; 0: no sampling.")
 
 
-class Senses(OfModel):
+class ContextualEmbeddingsRequest(ModelRequest):
     word: Annotated[str, Field(min_length=1, max_length=100)] = Field(examples=["bank"])
     sentences: list[Text] = Field(
-        min_length=1, max_length=16, description="Each has the word in it.",
+        min_length=1, max_length=16, description="Sentences that contain the word.",
         examples=[["She went to the bank.", "He sat by the bank."]],
     )  # fmt: skip
 
 
-class Lesson(Body):
-    model: Name | None = Field(None, description="Of a lesson that looks into one; without it, the first.")
-    given: dict[str, Any] = Field(
+class LessonRequest(RequestModel):
+    model: Name | None = Field(None, description="The model to use, for lessons with `uses_model`. Default: the first.")
+    settings: dict[str, Any] = Field(
         default_factory=dict,
-        description="Your own words and tables, by the names in `/api/lessons`, built as the defaults are; what is by name may "
-        "also be a list of pairs.",
+        description="Settings to change, by their names in `/api/lessons`, structured like the defaults. "
+        "An object may also be given as a list of pairs.",
         examples=[{"sentences": ["an apple phone"]}],
     )

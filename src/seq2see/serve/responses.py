@@ -1,273 +1,327 @@
-"""What is answered: one schema an answer, so that the document of the API is complete."""
+"""Response bodies of the HTTP API; the page exported by `seq2see explain --out why.html` embeds the same models.
+
+With `requests`, the single source of the API's schema: the OpenAPI document and the page's TypeScript types come from here.
+"""
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+
+from seq2see.config import Config
 
 
-class Problem(BaseModel):
-    """Every error: what is wrong, where, and what to do about it."""
-
-    what: str = Field(examples=['no model is called "en-hj"'])
-    where: str = Field(examples=["model"])
-    remedy: str = Field(examples=['did you mean "en-hi"?'])
+class ResponseModel(BaseModel):
+    # Many models mirror a dataclass of the library and are built with `model_validate(instance)`. A response always
+    # contains all fields, also those with a default in `Config`.
+    model_config = ConfigDict(from_attributes=True, json_schema_serialization_defaults_required=True)
 
 
-class Vocabulary(BaseModel):
-    source: int = Field(description="Tokens that are read.")
-    target: int = Field(description="Tokens that are written.")
-    shared: bool = Field(description="Both are the same tokens.")
-    kind: str = Field(description="bpe, character or word.")
+class ErrorResponse(ResponseModel):
+    """The body of every error."""
+
+    message: str = Field(examples=['unknown model "en-hj"'])
+    location: str = Field(description="The part of the request that caused it.", examples=["model"])
+    hint: str = Field(examples=['did you mean "en-hi"?'])
 
 
-class ModelCard(BaseModel):
+# Models
+
+
+class TokenizerInfo(ResponseModel):
+    kind: Literal["bpe", "character", "word"]
+    source_vocab_size: int
+    target_vocab_size: int
+    shared_vocab: bool = Field(description="Whether source and target use the same vocabulary.")
+
+
+class ModelInfo(ResponseModel):
     name: str
     kind: Literal["translator", "language model", "encoder"]
     parameters: int
-    vocabulary: Vocabulary
-    snapshots: list[int] = Field(description="Steps of its training at which it can be asked too.")
-    config: dict[str, Any] = Field(description="Its config.toml.")
-    scores: dict[str, Any] = Field(description="Its scores.json, with the signatures of the metrics.")
+    tokenizer: TokenizerInfo
+    snapshots: list[int] = Field(description="Training steps with a snapshot of the weights.")
+    config: Config = Field(description="The model's config.toml.")
+    scores: dict[str, Any] = Field(description="The model's scores.json, with metric signatures.")
 
 
-class Models(BaseModel):
-    models: list[ModelCard]
+class ModelList(ResponseModel):
+    models: list[ModelInfo]
 
 
-class Symbol(BaseModel):
-    symbol: str = Field(description="The name in the formulas.", examples=["W_Q"])
-    start: int = Field(description="Its first row.", examples=[0])
-    stop: int = Field(description="The row after its last.", examples=[128])
+class Symbol(ResponseModel):
+    symbol: str = Field(description="The name used in formulas.", examples=["W_Q"])
+    start: int = Field(description="First row.", examples=[0])
+    stop: int = Field(description="Row after the last.", examples=[128])
 
 
-class Weight(BaseModel):
+class WeightInfo(ResponseModel):
     name: str = Field(examples=["decoder.blocks.1.cross.queries.weight"])
     shape: list[int] = Field(examples=[[128, 128]])
-    place: str = Field(description="Where it acts, as the names of a trace have it.", examples=["decoder.1.cross"])
+    component: str = Field(description="The component it belongs to, as named in traces.", examples=["decoder.1.cross"])
     symbols: list[Symbol]
 
 
-class Weights(BaseModel):
-    """A matrix has one row an output: `x · W` of the formulas is `x · rowsᵀ`."""
+class WeightList(ResponseModel):
+    """Matrices have one row per output, as in torch: `x · W` of the formulas is `x · rowsᵀ`."""
 
     model: str
     step: int | None
-    weights: list[Weight]
+    weights: list[WeightInfo]
 
 
-class Tokens(BaseModel):
-    """Every token as a person reads it, by its id."""
+class Vocabulary(ResponseModel):
+    """The text of every token, indexed by token id."""
 
-    source: list[str] = Field(description="Those that are read, of a translator.")
-    target: list[str] = Field(description="Those that are written.")
-    banned: list[int] = Field(description="Of these, the ids that no search ever writes.")
+    source: list[str] = Field(description="Source vocabulary of a translator.")
+    target: list[str]
+    banned: list[int] = Field(description="Target ids that are never generated.")
 
 
-class Logged(BaseModel):
+class TrainingPoint(ResponseModel):
     step: int
-    loss: float = Field(description="Cross-entropy a token, in nats.")
+    loss: float = Field(description="Cross-entropy per token, in nats.")
 
 
-class Validated(Logged):
-    bleu: float | None = Field(description="Of a translator.")
+class ValidationPoint(TrainingPoint):
+    bleu: float | None = Field(description="Translators only.")
 
 
-class History(BaseModel):
-    """What its training wrote down; of a long one, points at equal distances."""
+class History(ResponseModel):
+    """The training log, downsampled evenly if it is long; empty if there is none."""
 
     model: str
-    steps: list[Logged]
-    validations: list[Validated]
+    steps: list[TrainingPoint]
+    validations: list[ValidationPoint]
 
 
-class Token(BaseModel):
+# Generation
+
+
+class Token(ResponseModel):
     id: int
-    text: str = Field(description="As a person reads it.")
-
-
-class Written(Token):
-    logprob: float | None = Field(description="ln P of it, given all before it.")
-
-
-class Hypothesis(BaseModel):
     text: str
-    score: float = Field(description="What the hypotheses are ranked by.")
-    finished: bool = Field(description="It ended by itself, not at the limit of its length.")
-    tokens: list[Written] = Field(description="With `<end>` where it was reached.")
 
 
-class Translation(BaseModel):
+class ScoredToken(Token):
+    logprob: float | None = Field(description="Log-probability given all preceding tokens; null if it is −∞.")
+
+
+class Hypothesis(ResponseModel):
+    text: str
+    score: float = Field(description="The score by which hypotheses are ranked.")
+    finished: bool = Field(description="Whether it ended with `<end>` rather than at the length limit.")
+    tokens: list[ScoredToken] = Field(description="Includes `<end>` if it was generated.")
+
+
+class Translation(ResponseModel):
     model: str
     step: int | None
     hypotheses: list[Hypothesis] = Field(description="Best first.")
 
 
-class Named(BaseModel):
+# Traces
+
+
+class TensorInfo(ResponseModel):
     name: str = Field(examples=["decoder.1.cross.weights"])
     shape: list[int] = Field(examples=[[8, 6, 5]])
     axes: list[str] = Field(examples=[["head", "query", "key"]])
     formula: str = Field(examples=["softmax over the keys: rows add to 1"])
 
 
-class Change(BaseModel):
-    """A token before beside a token after; null where the other has one more."""
+class TokenChange(ResponseModel):
+    """A token of the output before the interventions and the aligned token after; null if there is none."""
 
     before: str | None
     after: str | None
-    p_before: float | None = Field(description="P(before) as the model was.")
-    p_after: float | None = Field(description="P(after) as the model is now.")
-    p_kept: float | None = Field(description="P(before) as the model is now, while both have read the same.")
+    p_before: float | None = Field(description="P(before) without the interventions.")
+    p_after: float | None = Field(description="P(after) with them.")
+    p_same_token: float | None = Field(description="P(before) with them; null from the first differing token on.")
 
 
-class Span(BaseModel):
-    """A part of the output that one token wrote, or several where they meet inside a letter."""
+class Span(ResponseModel):
+    """A part of the output written by one token, or by several that share a grapheme."""
 
     text: str
     row: int = Field(description="The row that wrote its first token.")
 
 
-class Manifest(BaseModel):
-    """What a trace holds. Its numbers are at `/api/traces/{id}/tensors/{name}`."""
+class Trace(ResponseModel):
+    """The contents of a trace. Tensors are at `/api/traces/{id}/tensors/{name}`.
+
+    Row t of the decoder reads `decoder_input_tokens[: t + 1]` and predicts `target_tokens[t]`.
+    """
 
     id: str
     model: str
     step: int | None
     text: str
     output: str
-    sources: list[Token] = Field(description="What the encoder read; of a language model nothing.")
-    reads: list[Token] = Field(description="What each row of the decoder read.")
-    writes: list[Written] = Field(description="What each row wrote.")
-    first: int = Field(description="Rows before this one wrote tokens that were given.")
-    finished: bool | None = Field(description="It ended by itself; null where the target was given.")
-    spans: list[Span] = Field(description="The output, cut where its tokens meet but inside no grapheme.")
-    changes: list[Change] = Field(description="What the interventions changed; empty without any.")
-    held: list[Change] = Field(description="The same while the output is held fixed: every token in the same context.")
-    tensors: list[Named]
+    source_tokens: list[Token] = Field(description="Input of the encoder; empty for a language model.")
+    decoder_input_tokens: list[Token]
+    target_tokens: list[ScoredToken]
+    output_start: int = Field(description="The first row of the output; after the prompt, for a language model.")
+    finished: bool | None = Field(description="Whether it ended with `<end>`; null if the target was given.")
+    spans: list[Span] = Field(description="The output, split at token boundaries that are grapheme boundaries.")
+    changes: list[TokenChange] = Field(description="What the interventions changed; empty without any.")
+    teacher_forced_changes: list[TokenChange] = Field(description="The same for the original output, teacher-forced.")
+    tensors: list[TensorInfo]
 
 
-class Link(BaseModel):
-    source: int = Field(description="A word of the source, from 0.")
-    target: int = Field(description="A word of the output, from 0.")
+# Analyses
 
 
-class Alignment(BaseModel):
-    sources: list[str]
-    targets: list[str]
+class AlignmentLink(ResponseModel):
+    source: int = Field(description="Index of a source word.")
+    target: int = Field(description="Index of a target word.")
+
+
+class Alignment(ResponseModel):
+    source_words: list[str]
+    target_words: list[str]
     weights: list[list[float]] = Field(description="[target words, source words]")
-    links: list[Link]
+    links: list[AlignmentLink]
 
 
-class Entropies(BaseModel):
-    entropies: dict[str, list[float]] = Field(description="Of every attention, its heads: −Σ w ln w, in nats.")
+class AttentionEntropy(ResponseModel):
+    entropies: dict[str, list[float]] = Field(description="Per attention layer, one per head: −Σ w ln w, in nats.")
 
 
-class Guess(BaseModel):
+class TokenProbability(ResponseModel):
     token: str
     probability: float
 
 
-class Reading(BaseModel):
-    top: list[Guess]
-    probability: float = Field(description="Of the token that was chosen in the end.")
-    rank: int = Field(description="Its rank among all tokens, from 1.")
+class LensReading(ResponseModel):
+    top: list[TokenProbability]
+    probability: float = Field(description="Probability of the token that the model chose in the end.")
+    rank: int = Field(description="Its rank, from 1.")
 
 
-class Lens(BaseModel):
-    places: list[str]
-    readings: list[list[Reading]] = Field(description="[place][row]")
+class LogitLens(ResponseModel):
+    layers: list[str]
+    readings: list[list[LensReading]] = Field(description="[layer][row]")
 
 
-class Part(BaseModel):
-    place: str
+class Contribution(ResponseModel):
+    component: str
     head: int | None
     logit: float
 
 
-class Contributions(BaseModel):
+class LogitAttribution(ResponseModel):
     row: int
     token: str
     against: str | None
     logit: float
-    parts: list[Part] = Field(description="They add up to the logit.")
+    contributions: list[Contribution] = Field(description="Sum to the logit.")
 
 
-class Alternative(BaseModel):
+class Alternative(ResponseModel):
     token: str
     id: int
     logit: float
     probability: float
 
 
-class Alternatives(BaseModel):
+class Alternatives(ResponseModel):
     row: int
-    alternatives: list[Alternative] = Field(description="Likeliest first.")
+    alternatives: list[Alternative] = Field(description="Most likely first.")
 
 
-class Senses(BaseModel):
+class ContextualEmbeddings(ResponseModel):
     word: str
-    sentences: list[str] = Field(description="Of each occurrence.")
-    places: list[str]
-    vectors: list[list[list[float]]] = Field(description="[places, occurrences, width]")
-    static: list[float] = Field(description="The vector without any sentence, [width].")
-    cosines: list[list[list[float]]] = Field(description="[places, occurrences, occurrences]")
-    to_static: list[list[float]] = Field(description="[places, occurrences]")
+    sentences: list[str] = Field(description="The sentence of each occurrence.")
+    layers: list[str]
+    vectors: list[list[list[float]]] = Field(description="[layers, occurrences, width]")
+    static_embedding: list[float] = Field(description="The vector without context, [width].")
+    cosines: list[list[list[float]]] = Field(description="[layers, occurrences, occurrences]")
+    cosines_to_static: list[list[float]] = Field(description="[layers, occurrences]")
 
 
-Kind = Literal[
+# Lessons
+
+SettingKind = Literal[
     "text", "texts", "rows", "number", "numbers", "matrix", "values", "table", "matrices", "groups", "questions",
 ]  # fmt: skip
 
 
-class Setting(BaseModel):
+class LessonSetting(ResponseModel):
     name: str = Field(examples=["table"])
-    kind: Kind = Field(
-        description="One `text`, many `texts`, `rows` of so many each; a `number`, many `numbers`, a `matrix`; by name: "
-        "a number (`values`), numbers (`table`), a matrix (`matrices`), texts (`groups`), a text and texts (`questions`)."
+    kind: SettingKind = Field(
+        description="`text`, a list of `texts`, `rows` of texts; `number`, a list of `numbers`, a `matrix`; objects with "
+        "numbers (`values`), lists of numbers (`table`), matrices (`matrices`), lists of texts (`groups`), or a text and a "
+        "list of texts (`questions`) as values."
     )
-    default: Any = Field(description="The notes' own.")
-    least: float = Field(description="Of its numbers.")
-    most: float
-    whole: bool = Field(description="Its numbers are whole.")
+    default: Any
+    minimum: float = Field(description="Of its numbers.")
+    maximum: float
+    integer: bool = Field(description="Whether its numbers must be integers.")
 
 
-class LessonCard(BaseModel):
+class LessonInfo(ResponseModel):
     name: str = Field(examples=["context"])
     title: str
-    claim: str = Field(description="Of one that trains, how its story begins, to be read before; else empty.")
-    settings: list[Setting]
-    model: bool = Field(description="It looks into a model.")
-    seconds: int = Field(description="That it trains for, about; 0: it answers at once.")
+    introduction: str = Field(description="For a lesson that trains, what it will show; otherwise empty.")
+    settings: list[LessonSetting]
+    uses_model: bool
+    training_seconds: int = Field(description="Approximate training time; 0 if it does not train.")
 
 
-class Lessons(BaseModel):
-    """In the notes' order."""
+class LessonList(ResponseModel):
+    """Lessons in their order in the course."""
 
-    lessons: list[LessonCard]
+    lessons: list[LessonInfo]
 
 
-class Table(BaseModel):
+class Table(ResponseModel):
     columns: list[str]
-    rows: list[list[str | float | None]] = Field(description="Figures as they are; null where there is none, or −∞.")
-    shown: list[list[str]] = Field(description="The same as a person reads them.")
+    rows: list[list[str | float | None]] = Field(description="Unrounded; null for an empty cell or −∞.")
+    formatted: list[list[str]] = Field(description="The same cells, formatted for display.")
     caption: str
     decimals: int
-    shaded: bool = Field(description="Weights: the larger the stronger.")
-    strong: list[int] = Field(description="Rows that matter most.")
+    shaded: bool = Field(description="Whether to shade cells by value.")
+    bold_rows: list[int]
 
 
-class Story(BaseModel):
-    claim: str = Field(description="What is done, and what the notes say of it.")
-    parts: list[str | Table]
-    look: str = Field(description="What to look at.")
-    slips: list[str] = Field(description="What the notes wrote, and what is right.")
+class LessonText(ResponseModel):
+    introduction: str
+    body: list[str | Table] = Field(description="Paragraphs and tables.")
+    takeaway: str
+    errata: list[str] = Field(description="Errors in the course material, with the correct figures.")
 
 
-class Lesson(BaseModel):
-    """A lesson, computed now."""
-
+class LessonResult(ResponseModel):
     name: str
     title: str
-    model: str | None = Field(description="That it looked into.")
-    given: dict[str, Any] = Field(description="Every setting, as it was used.")
-    story: Story
-    result: dict[str, Any] = Field(description="Every number that is told, unrounded, and more.")
+    model: str | None = Field(description="The model used, if any.")
+    settings: dict[str, Any] = Field(description="All settings, as used.")
+    text: LessonText
+    result: dict[str, Any] = Field(description="All computed numbers, unrounded.")
+
+
+# The self-contained page
+
+
+class EmbeddedTensor(ResponseModel):
+    """A tensor of the self-contained page; bfloat16 is used where it is exact."""
+
+    shape: list[int]
+    dtype: Literal["float32", "bfloat16"]
+    data_index: int = Field(description="Index into `data`; equal tensors are stored once.")
+
+
+class EmbeddedData(ResponseModel):
+    """The data of the self-contained page, in the server's own response models."""
+
+    model: ModelInfo
+    trace: Trace
+    hypotheses: list[Hypothesis] = Field(description="The n-best list of the beam; empty without a beam.")
+    note: str = Field(description="A remark about how it was computed, or empty.")
+    vocabulary: Vocabulary
+    attention_entropy: AttentionEntropy
+    logit_attributions: list[LogitAttribution] | str = Field(description="One per row, or the reason there are none.")
+    tensors: dict[str, EmbeddedTensor]
+    weight_infos: list[WeightInfo]
+    weights: dict[str, EmbeddedTensor] = Field(description="Empty for a large model.")
+    data: list[str] = Field(description="Base64 of little-endian values.")

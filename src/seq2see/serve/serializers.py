@@ -1,74 +1,108 @@
-"""What is told about a text, as plain values: to whoever asks the server, and to the page that is one file.
+"""Builds response models from library objects, for the server and for the self-contained page."""
 
-Nothing here needs a server installed; the schemas of the API check the same values.
-"""
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
-
+from seq2see.config import Config
 from seq2see.decode.search import Hypothesis
-from seq2see.decode.session import Vocabulary
-from seq2see.inspect.comparison import changes
-from seq2see.inspect.explain import Explanation, again, readable
+from seq2see.decode.session import SpecialTokens
+from seq2see.inspect.attention_flow import attention_entropy
+from seq2see.inspect.comparison import compare
+from seq2see.inspect.explain import Explanation, rerun, token_labels
+from seq2see.inspect.weights import list_weights
+from seq2see.model.network import Network
+from seq2see.model.summary import summarize
 from seq2see.pipeline import Pipeline
-from seq2see.text.token_spans import cut_points
+from seq2see.serve import responses
+from seq2see.text.token_spans import grapheme_boundaries
+from seq2see.text.tokenizer import Tokenizer
 
-Values = dict[str, Any]
-
-
-def tokens(model: Pipeline) -> Values:
-    source, target = (readable(tokenizer, range(len(tokenizer))) for tokenizer in model.tokenizers)
-    return {"source": source, "target": target, "banned": list(Vocabulary.of(model.tokenizers[1]).banned)}
-
-
-def hypothesis(model: Pipeline, found: Hypothesis) -> Values:
-    own = model.tokenizers[1]
-    ids = [*found.tokens, own.end] if found.finished else list(found.tokens)
-    written = _written(ids, readable(own, ids), found.logprobs)
-    return {"text": model.text(found), "score": found.score, "finished": found.finished, "tokens": written}
+KINDS: dict[str, Literal["translator", "language model", "encoder"]] = {
+    "encoder-decoder": "translator", "decoder": "language model", "encoder": "encoder",
+}  # fmt: skip
 
 
-def manifest(id: str, name: str, step: int | None, e: Explanation, before: Explanation | None = None) -> Values:
-    """What a trace holds, without its numbers; and what changed, where the model was left alone before."""
-    changed, held = (changes(before, e), changes(before, again(before, *e.interventions))) if before else ((), ())
-    return {
-        "id": id, "model": name, "step": step, "text": e.source, "output": e.output,
-        "sources": _tokens(e.source_ids, e.sources), "reads": _tokens(e.read_ids, e.reads),
-        "writes": _written(e.write_ids, e.writes, e.chosen.tolist()), "first": e.first,
-        "finished": None if e.hypothesis is None else e.hypothesis.finished, "spans": _spans(e),
-        "changes": [asdict(one) for one in changed], "held": [asdict(one) for one in held],
-        "tensors": [_named(e, tensor) for tensor in e.trace.names()],
-    }  # fmt: skip
+def model_info(
+    name: str, config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores: Mapping[str, Any], snapshots: list[int]
+) -> responses.ModelInfo:
+    source, target = tokenizers
+    tokenizer = responses.TokenizerInfo(
+        kind=target.kind, source_vocab_size=len(source), target_vocab_size=len(target), shared_vocab=source is target
+    )
+    return responses.ModelInfo(
+        name=name, kind=KINDS[config.model.shape], parameters=summarize(config.model, name).parameters,
+        tokenizer=tokenizer, snapshots=snapshots, config=config, scores=dict(scores),
+    )  # fmt: skip
 
 
-def _tokens(ids: Sequence[int], texts: Sequence[str]) -> list[Values]:
-    return [{"id": id, "text": text} for id, text in zip(ids, texts, strict=True)]
+def weight_infos(network: Network) -> list[responses.WeightInfo]:
+    return [responses.WeightInfo.model_validate(weight) for weight in list_weights(network)]
 
 
-def _written(ids: Sequence[int], texts: Sequence[str], logprobs: Sequence[float]) -> list[Values]:
-    return [token | {"logprob": p} for token, p in zip(_tokens(ids, texts), logprobs, strict=True)]
+def vocabulary(model: Pipeline) -> responses.Vocabulary:
+    source, target = (token_labels(tokenizer, range(len(tokenizer))) for tokenizer in model.tokenizers)
+    banned = SpecialTokens.from_tokenizer(model.tokenizers[1]).banned
+    return responses.Vocabulary(source=source, target=target, banned=list(banned))
 
 
-def _spans(e: Explanation) -> list[Values]:
-    """The output, cut where its tokens meet but inside no grapheme."""
-    whole = e.output if e.sources else e.model.tokenizers[1].decode([piece.id for piece in e.output_pieces])
-    cuts = cut_points(whole)
-    begun = len(whole) - len(e.output)  # after a language model's prompt
+def hypothesis(model: Pipeline, found: Hypothesis) -> responses.Hypothesis:
+    tokenizer = model.tokenizers[1]
+    ids = [*found.tokens, tokenizer.end] if found.finished else list(found.tokens)
+    tokens = _scored_tokens(ids, token_labels(tokenizer, ids), found.logprobs)
+    return responses.Hypothesis(text=model.text(found), score=found.score, finished=found.finished, tokens=tokens)
+
+
+def trace(id: str, model: str, step: int | None, e: Explanation, before: Explanation | None = None) -> responses.Trace:
+    """Describes a trace; with `before`, the explanation without interventions, also what they changed."""
+    changes = compare(before, e) if before else ()
+    teacher_forced = compare(before, rerun(before, *e.interventions)) if before else ()
+    return responses.Trace(
+        id=id, model=model, step=step, text=e.source, output=e.output,
+        source_tokens=_tokens(e.source_ids, e.source_tokens),
+        decoder_input_tokens=_tokens(e.decoder_input_ids, e.decoder_input_tokens),
+        target_tokens=_scored_tokens(e.target_ids, e.target_tokens, e.target_logprobs.tolist()),
+        output_start=e.output_start, finished=None if e.hypothesis is None else e.hypothesis.finished, spans=_spans(e),
+        changes=[responses.TokenChange.model_validate(change) for change in changes],
+        teacher_forced_changes=[responses.TokenChange.model_validate(change) for change in teacher_forced],
+        tensors=[_tensor_info(e, name) for name in e.trace.names()],
+    )  # fmt: skip
+
+
+def entropy(e: Explanation) -> responses.AttentionEntropy:
+    return responses.AttentionEntropy(
+        entropies={name: heads.tolist() for name, heads in attention_entropy(e).items()}
+    )  # fmt: skip
+
+
+def _tokens(ids: Sequence[int], texts: Sequence[str]) -> list[responses.Token]:
+    return [responses.Token(id=id, text=text) for id, text in zip(ids, texts, strict=True)]
+
+
+def _scored_tokens(ids: Sequence[int], texts: Sequence[str], logprobs: Sequence[float]) -> list[responses.ScoredToken]:
+    rows = zip(ids, texts, logprobs, strict=True)
+    return [responses.ScoredToken(id=id, text=text, logprob=logprob) for id, text, logprob in rows]
+
+
+def _spans(e: Explanation) -> list[responses.Span]:
+    """Splits the output at token boundaries that are also grapheme boundaries."""
+    text = e.output if e.source_tokens else e.model.tokenizers[1].decode([token.id for token in e.output_spans])
+    boundaries = grapheme_boundaries(text)
+    start = len(text) - len(e.output)  # skips the prompt of a language model
     rows: list[int] = []
     spans = []
-    for row, piece in enumerate(e.output_pieces):
-        if piece.end <= begun:
+    for row, token in enumerate(e.output_spans):
+        if token.end <= start:
             continue
         rows.append(row)
-        following = e.output_pieces[row + 1 : row + 2]
-        if piece.end in cuts and all(after.start >= piece.end for after in following):
-            spans.append({"text": whole[begun : piece.end], "row": rows[0]})
-            begun, rows = piece.end, []
+        following = e.output_spans[row + 1 : row + 2]
+        if token.end in boundaries and all(after.start >= token.end for after in following):
+            spans.append(responses.Span(text=text[start : token.end], row=rows[0]))
+            start, rows = token.end, []
     return spans
 
 
-def _named(e: Explanation, name: str) -> Values:
-    about = e.trace.quantity(name)
-    axes = about.axes[1:] if about.axes[0] == "sentence" else about.axes
-    return {"name": name, "shape": list(e.trace[name, 0].shape), "axes": list(axes), "formula": about.formula}
+def _tensor_info(e: Explanation, name: str) -> responses.TensorInfo:
+    quantity = e.trace.quantity(name)
+    axes = quantity.axes[1:] if quantity.axes[0] == "sentence" else quantity.axes
+    shape = list(e.trace[name, 0].shape)
+    return responses.TensorInfo(name=name, shape=shape, axes=list(axes), formula=quantity.formula)

@@ -1,4 +1,4 @@
-"""Traces that were asked for and may be asked about: a bounded number of bounded size; the longest unused makes room."""
+"""Stored traces, limited in number and size. The least recently used trace is evicted first."""
 
 import secrets
 import threading
@@ -8,55 +8,55 @@ from functools import cached_property
 from math import prod
 
 from seq2see.inspect.explain import Explanation
-from seq2see.serve.responses import Manifest
-from seq2see.serve.workers import Limits, Refusal
+from seq2see.serve.responses import Trace
+from seq2see.serve.workers import ApiError, Limits
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    manifest: Manifest
+class StoredTrace:
+    info: Trace
     explanation: Explanation
-    lock: threading.Lock = field(default_factory=threading.Lock)  # a trace derives one thing at a time
+    lock: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # derived tensors are computed and cached one at a time
 
     @cached_property
     def size(self) -> int:
-        """Bytes of what it holds and of all that it can derive, which is more than it ever takes."""
-        return 4 * sum(prod(tensor.shape) for tensor in self.manifest.tensors)
+        """Upper bound in bytes: all recorded tensors and all that can be derived from them."""
+        return 4 * sum(prod(tensor.shape) for tensor in self.info.tensors)
 
 
-class Traces:
+class TraceStore:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._traces: OrderedDict[str, StoredTrace] = OrderedDict()
         self._lock = threading.Lock()
 
     @staticmethod
     def new_id() -> str:
         return secrets.token_urlsafe(12)
 
-    def add(self, kept: Kept) -> None:
-        if kept.size > self.limits.trace_bytes:
-            raise Refusal(
-                413, f"a trace of {kept.size:,} bytes, where {self.limits.trace_bytes:,} are the most", "shorten the text",
-                "text",
-            )  # fmt: skip
+    def add(self, trace: StoredTrace) -> None:
+        limit = self.limits.max_trace_bytes
+        if trace.size > limit:
+            message = f"the trace takes {trace.size:,} bytes, more than the maximum of {limit:,}"
+            raise ApiError(413, message, "shorten the text", "text")
         with self._lock:
-            self._kept[kept.manifest.id] = kept
-            while len(self._kept) > self.limits.traces or self.size > self.limits.trace_bytes:
-                self._kept.popitem(last=False)
+            self._traces[trace.info.id] = trace
+            while len(self._traces) > self.limits.max_traces or self.size > limit:
+                self._traces.popitem(last=False)
 
-    def __getitem__(self, id: str) -> Kept:
+    def __getitem__(self, id: str) -> StoredTrace:
         with self._lock:
-            if id not in self._kept:
-                raise Refusal(
-                    404, f'no trace "{id[:40]}" is kept: the last {self.limits.traces} used are', "trace the text again", "id"
-                )  # fmt: skip
-            self._kept.move_to_end(id)
-            return self._kept[id]
+            if id not in self._traces:
+                message = f'unknown trace "{id[:40]}": only the {self.limits.max_traces} most recently used are stored'
+                raise ApiError(404, message, "trace the text again", "id")
+            self._traces.move_to_end(id)
+            return self._traces[id]
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._traces)
 
     @property
     def size(self) -> int:
-        return sum(kept.size for kept in self._kept.values())
+        return sum(trace.size for trace in self._traces.values())

@@ -1,7 +1,7 @@
-"""Computation off the event loop: a few threads, a short queue before them, and a clock on every request.
+"""A pool of worker threads off the event loop, with a short queue and a deadline for every request.
 
-What does not fit is refused at once, with the time after which to try again, so that a server under load stays as fast as
-it is and no bigger. A thread cannot be stopped from outside; the model looks at the clock at every step instead.
+Requests that do not fit are rejected at once with a Retry-After header, so that latency and memory stay bounded under load.
+A thread cannot be stopped from outside; the model checks the deadline at every decoding step instead.
 """
 
 import asyncio
@@ -21,90 +21,92 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server gives at most. Those of a single request are in its schema."""
+    """Limits of the server. The limits of a single request are in its schema."""
 
-    threads: int = 2  # that compute
-    waiting: int = 64  # requests before them; the next one is refused
-    seconds: float = 30.0  # of a request, from its arrival
-    training_seconds: float = 180.0  # of a lesson that trains; one at a time does
-    tokens: int = 1024  # of a text, of either side
-    traces: int = 64  # that are kept; the one that nobody asked for longest makes room
-    trace_bytes: int = 512 << 20  # of them all
-    answer_bytes: int = 64 << 20  # of one tensor
-    body_bytes: int = 256 << 10
-    snapshots: int = 3  # models at earlier steps that stay loaded
-
-
-class Refusal(HTTPException):
-    """An answer other than the one hoped for: what, where, what to do."""
-
-    def __init__(self, status: int, what: str, remedy: str, where: str = "", retry: int | None = None) -> None:
-        super().__init__(status, what)
-        self.status, self.what, self.remedy, self.where, self.retry = status, what, remedy, where, retry
+    workers: int = 2  # threads
+    queue_size: int = 64  # waiting requests
+    timeout: float = 30.0  # seconds per request, from its arrival
+    training_timeout: float = 180.0  # seconds for a lesson that trains; only one trains at a time
+    max_tokens: int = 1024  # per text
+    max_traces: int = 64  # stored traces; the least recently used is evicted
+    max_trace_bytes: int = 512 << 20  # of all stored traces
+    max_response_bytes: int = 64 << 20  # per tensor
+    max_body_bytes: int = 256 << 10
+    max_snapshots: int = 3  # loaded models from earlier training steps
 
 
-def near(word: str, known: Iterable[str], listed: str) -> str:
-    """A remedy that names the nearest known word, or else where they are listed, for there may be hundreds."""
+class ApiError(HTTPException):
+    """An error response: what is wrong, which part of the request caused it, and what to do about it."""
+
+    def __init__(
+        self, status: int, message: str, hint: str, location: str = "", retry_after: int | None = None
+    ) -> None:
+        super().__init__(status, message)
+        self.status, self.message, self.hint = status, message, hint
+        self.location, self.retry_after = location, retry_after
+
+
+def suggest(word: str, known: Iterable[str], listing: str) -> str:
+    """Returns a hint with the closest known word, or else with the endpoint that lists them, since there may be hundreds."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f'did you mean "{close[0]}"?' if close else f"{listed} lists what there is"
+    return f'did you mean "{close[0]}"?' if close else f"see {listing} for the known names"
 
 
-class Clock:
-    """The time that a request has left. `check` raises when it is over, or when nobody waits for the answer any more."""
+class Deadline:
+    """The time limit of a request. `check` raises when it has passed or when the request was cancelled."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.end, self.stopped = seconds, time.monotonic() + seconds, False
+        self.seconds, self.end, self.cancelled = seconds, time.monotonic() + seconds, False
 
     @property
-    def over(self) -> bool:
+    def expired(self) -> bool:
         return time.monotonic() > self.end
 
     def check(self) -> None:
-        if self.stopped:
-            raise Refusal(503, "the request was given up, for the server ends", "start it again", retry=1)
-        if self.over:
-            raise Refusal(
-                504, f"not done within {self.seconds:g} seconds", "shorten the text, or ask for fewer tokens or a narrower beam"
+        if self.cancelled:
+            raise ApiError(503, "the request was cancelled because the server is stopping", "restart it", retry_after=1)
+        if self.expired:
+            raise ApiError(
+                504, f"not finished within {self.seconds:g} seconds", "shorten the text, or use fewer tokens or a smaller beam"
             )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Job:
-    work: Callable[[Clock], Iterator[Any]]
-    clock: Clock
-    hand_over: Callable[[Any, BaseException | None, bool], None]  # (an item, what went wrong, whether this is the end)
+    work: Callable[[Deadline], Iterator[Any]]
+    deadline: Deadline
+    deliver: Callable[[Any, BaseException | None, bool], None]  # (item, error, whether it is the last)
 
 
-class Workers:
+class WorkerPool:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._jobs: queue.Queue[_Job] = queue.Queue(limits.waiting)
-        self._clocks: set[Clock] = set()  # of the requests that are being computed
-        self._ending = False
-        # Daemons, so that Ctrl-C waits for none of them.
-        for number in range(limits.threads):
+        self._jobs: queue.Queue[_Job] = queue.Queue(limits.queue_size)
+        self._running: set[Deadline] = set()
+        self._stopping = False
+        # Daemon threads, so that Ctrl-C does not wait for them.
+        for number in range(limits.workers):
             threading.Thread(target=self._run, name=f"worker {number}", daemon=True).start()
 
-    async def do(self, work: Callable[[Clock], T], seconds: float | None = None) -> T:
-        """What `work` returns, computed by a worker."""
-        async with aclosing(self.stream(lambda clock: iter([work(clock)]), seconds)) as answers:
-            return await anext(answers)
+    async def run(self, work: Callable[[Deadline], T], timeout: float | None = None) -> T:
+        """Runs `work` in a worker thread and returns its result."""
+        async with aclosing(self.stream(lambda deadline: iter([work(deadline)]), timeout)) as results:
+            return await anext(results)
 
-    async def stream(self, work: Callable[[Clock], Iterator[T]], seconds: float | None = None) -> AsyncGenerator[T]:
-        """What `work` yields, as it comes. Leaving early stops the worker at its next look at the clock."""
+    async def stream(self, work: Callable[[Deadline], Iterator[T]], timeout: float | None = None) -> AsyncGenerator[T]:
+        """Yields the items of `work` as they are produced. Closing the generator stops the worker at its next check."""
         loop, items = asyncio.get_running_loop(), asyncio.Queue[tuple[Any, BaseException | None, bool]]()
 
-        def hand_over(*item: Any) -> None:
-            with suppress(RuntimeError):  # the loop may be closed: the server has ended
+        def deliver(*item: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed once the server has stopped
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
-        clock = Clock(seconds or self.limits.seconds)
+        deadline = Deadline(timeout or self.limits.timeout)
         try:
-            self._jobs.put_nowait(_Job(work, clock, hand_over))
+            self._jobs.put_nowait(_Job(work, deadline, deliver))
         except queue.Full:
-            raise Refusal(
-                503, f"{self.limits.waiting} requests are waiting already", "try again in a second", retry=1
-            ) from None
+            message = f"{self.limits.queue_size} requests are already waiting"
+            raise ApiError(503, message, "try again in a second", retry_after=1) from None
         try:
             while True:
                 item, error, last = await items.get()
@@ -114,32 +116,32 @@ class Workers:
                     return
                 yield item
         finally:
-            clock.stopped = True
+            deadline.cancelled = True
 
     def stop(self) -> None:
-        """The server ends: what waits is refused, and what is being computed ends at its next look at the clock."""
-        self._ending = True
-        for clock in list(self._clocks):
-            clock.stopped = True
+        """Rejects waiting requests and stops running ones at their next check."""
+        self._stopping = True
+        for deadline in list(self._running):
+            deadline.cancelled = True
 
     def _run(self) -> None:
         while True:
             job = self._jobs.get()
-            if job.clock.stopped:
+            if job.deadline.cancelled:
                 continue
-            self._clocks.add(job.clock)
+            self._running.add(job.deadline)
             try:
-                if self._ending:
-                    job.clock.stopped = True
-                    job.clock.check()
-                if job.clock.over:
-                    waited = f"waited {job.clock.seconds:g} seconds for its turn"
-                    raise Refusal(503, waited, "try again in a second", retry=1)
-                for item in job.work(job.clock):
-                    job.hand_over(item, None, False)
-                job.hand_over(None, None, True)
-            except BaseException as error:  # whatever it was, it is this request's alone, and the worker lives on
-                job.hand_over(None, error, True)
+                if self._stopping:
+                    job.deadline.cancelled = True
+                    job.deadline.check()
+                if job.deadline.expired:
+                    message = f"waited {job.deadline.seconds:g} seconds in the queue"
+                    raise ApiError(503, message, "try again in a second", retry_after=1)
+                for item in job.work(job.deadline):
+                    job.deliver(item, None, False)
+                job.deliver(None, None, True)
+            except BaseException as error:  # fails this request only; the worker goes on
+                job.deliver(None, error, True)
             finally:
-                self._clocks.discard(job.clock)
-                del job  # an idle worker keeps nothing of what it did
+                self._running.discard(job.deadline)
+                del job  # an idle worker holds no references to its last request

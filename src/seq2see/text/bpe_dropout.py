@@ -1,11 +1,11 @@
-"""BPE-dropout: the same sentence cut into other pieces each epoch, so that a model learns how words are spelt.
+"""BPE-dropout: segments the same sentence differently each epoch, so that a model learns how words are spelt.
 
-A word is merged from its bytes as always, but at each step every possible merge is left out with some probability; when
-none is left, the word stays as it is (Provilkov et al. 2020). The library's own version cannot be seeded. This one
-draws each number from (seed, epoch, side, sentence, word, step, place), so a sentence is cut the same way whatever
-batch it is in, and merges all words of a batch at once: one round of array operations merges one pair in every word.
+A word is merged from its bytes as usual, but at each step every possible merge is dropped with some probability; when
+none is left, the word is finished (Provilkov et al. 2020). The version in `tokenizers` cannot be seeded. This one draws
+each number from (seed, epoch, side, sentence, word, step, position), so the segmentation of a sentence does not depend
+on its batch. It merges all words of a batch at once: one round of array operations merges one pair in every word.
 
-Shapes: N symbols (bytes at first) of all words end to end, C pairs that could merge, W words.
+Shapes: N symbols (initially bytes) of all words concatenated, C candidate pairs, W words.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.rng import Hashes, mix, seeded
+from seq2see.rng import Hashes, seed_hashes, splitmix64
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
+Int32Array = NDArray[np.int32]
+Int64Array = NDArray[np.int64]
 
-_NEVER = np.int64(2**31 - 1)  # the rank of a pair that no merge rule joins
+_NO_RULE = np.int64(2**31 - 1)  # the rank of a pair that no merge rule joins
 
 
 @dataclass(frozen=True)
-class Dropout:
-    """How the pieces of one epoch are drawn. `side` keeps source and target apart: 0 and 1."""
+class BpeDropout:
+    """The dropout settings of one epoch. `side` (0 or 1) gives source and target independent random numbers."""
 
     probability: float
     seed: int
@@ -35,105 +35,111 @@ class Dropout:
 
 
 @dataclass(frozen=True)
-class Merges:
-    """The merge rules as arrays: rule `r` makes `results[r]` of a pair; pairs are sorted, `ranks` says which rule."""
+class MergeRules:
+    """The merge rules as arrays: rule `r` merges a pair into `results[r]`."""
 
-    pairs: Longs  # [rules] left · vocabulary + right, ascending
-    ranks: Longs  # [rules] the rule of each pair
-    results: Ints  # [rules] the token that each rule makes
-    vocabulary: int
+    pairs: Int64Array  # [rules] left · vocab_size + right, ascending
+    ranks: Int64Array  # [rules] the rule that merges each pair
+    results: Int32Array  # [rules] the token that each rule produces
+    vocab_size: int
 
     @classmethod
-    def of(cls, rules: Sequence[tuple[int, int, int]], vocabulary: int) -> Self:
-        """From (left, right, result), the first rule first."""
-        left, right, results = np.array(rules, dtype=np.int64).reshape(-1, 3).T
-        pairs = left * vocabulary + right
+    def from_triples(cls, triples: Sequence[tuple[int, int, int]], vocab_size: int) -> Self:
+        """Builds the rules from (left, right, result) in order of priority."""
+        left, right, results = np.array(triples, dtype=np.int64).reshape(-1, 3).T
+        pairs = left * vocab_size + right
         ranks = np.argsort(pairs)
-        return cls(pairs[ranks], ranks, results.astype(np.int32), vocabulary)
+        return cls(pairs[ranks], ranks, results.astype(np.int32), vocab_size)
 
-    def rank(self, left: Ints, right: Ints) -> Longs:
-        """The rule that joins each pair, or _NEVER."""
+    def rank(self, left: Int32Array, right: Int32Array) -> Int64Array:
+        """Returns the rule that merges each pair, or _NO_RULE."""
         if not len(self.pairs):
-            return np.full(len(left), _NEVER)
-        pairs = left.astype(np.int64) * self.vocabulary + right
+            return np.full(len(left), _NO_RULE)
+        pairs = left.astype(np.int64) * self.vocab_size + right
         found = np.minimum(np.searchsorted(self.pairs, pairs), len(self.pairs) - 1)
-        return np.where(self.pairs[found] == pairs, self.ranks[found], _NEVER)
+        return np.where(self.pairs[found] == pairs, self.ranks[found], _NO_RULE)
 
 
-def word_seeds(dropout: Dropout, sentences: Longs, words: Longs) -> Hashes:
-    """One random number for each word from its place in the corpus: sentence, and word in the sentence. [W]"""
-    seeds = seeded(len(words), dropout.seed, dropout.epoch, dropout.side)
-    return mix(mix(seeds + sentences.astype(np.uint64)) + words.astype(np.uint64))
+def word_seeds(dropout: BpeDropout, sentences: Int64Array, words: Int64Array) -> Hashes:
+    """Returns one random number per word, [W], from its sentence index and its index in the sentence."""
+    seeds = seed_hashes(len(words), dropout.seed, dropout.epoch, dropout.side)
+    return splitmix64(splitmix64(seeds + sentences.astype(np.uint64)) + words.astype(np.uint64))
 
 
-def merge(symbols: Ints, words: Longs, seeds: Hashes, merges: Merges, probability: float) -> tuple[Ints, Longs]:
-    """Merge the symbols of all words, [N] with the word each belongs to; the same two arrays come back, shorter."""
+def merge(
+    symbols: Int32Array, words: Int64Array, seeds: Hashes, rules: MergeRules, probability: float
+) -> tuple[Int32Array, Int64Array]:
+    """Merges the symbols of all words, [N], given the word index of each; returns the same two arrays, shortened."""
     threshold = _threshold(probability)
-    origins = np.arange(len(symbols))  # [N] where a symbol's first byte stood
+    origins = np.arange(len(symbols))  # [N] the index of each symbol's first byte
     heads = np.flatnonzero(np.r_[True, words[1:] != words[:-1]])  # [W]
-    keys = seeds[words] + (origins - heads[words]).astype(np.uint64)  # [N] for the draws: the word and the place in it
-    results = np.full(len(symbols), -1, dtype=np.int32)  # [N] at the origin of each symbol that is finished
+    keys = seeds[words] + (origins - heads[words]).astype(np.uint64)  # [N] random keys: the word and the index in it
+    results = np.full(len(symbols), -1, dtype=np.int32)  # [N] finished symbols, at their origins
 
-    alive, owners, ranks = symbols.copy(), words, np.full(len(symbols), _NEVER)
-    _refresh(ranks, origins, alive, owners, merges)
+    active, owners, ranks = symbols.copy(), words, np.full(len(symbols), _NO_RULE)
+    _update_ranks(ranks, origins, active, owners, rules)
     step = 0
     while True:
-        pairs = np.flatnonzero(ranks != _NEVER)  # [C]
-        pairs = pairs[mix(keys[pairs] + np.uint64(step << 32)) >> np.uint64(32) >= threshold]
-        # A word whose every merge was dropped is finished: it gets no second chance in the next step.
-        goes_on = np.zeros(len(seeds), dtype=bool)
-        goes_on[owners[pairs]] = True
-        kept = goes_on[owners]
-        results[origins[~kept]] = alive[~kept]
+        pairs = np.flatnonzero(ranks != _NO_RULE)  # [C]
+        pairs = pairs[splitmix64(keys[pairs] + np.uint64(step << 32)) >> np.uint64(32) >= threshold]
+        # A word whose candidate merges were all dropped is finished; they are not drawn again in the next step.
+        unfinished = np.zeros(len(seeds), dtype=bool)
+        unfinished[owners[pairs]] = True
+        kept = unfinished[owners]
+        results[origins[~kept]] = active[~kept]
         if not len(pairs):
             return results[results >= 0], words[results >= 0]
 
-        best = _best_of_each(pairs, ranks[pairs], owners[pairs])  # [words that go on] where they merge
-        alive[best] = merges.results[ranks[best]]
+        best = _best_pair_per_word(pairs, ranks[pairs], owners[pairs])  # [unfinished words] the pair to merge
+        active[best] = rules.results[ranks[best]]
         kept[best + 1] = False
-        best = np.cumsum(kept)[best] - 1  # the same places among those kept
-        alive, owners, ranks, origins, keys = alive[kept], owners[kept], ranks[kept], origins[kept], keys[kept]
+        best = np.cumsum(kept)[best] - 1  # re-indexed into the symbols kept
+        active, owners, ranks, origins, keys = active[kept], owners[kept], ranks[kept], origins[kept], keys[kept]
         for changed in (best, best[best > 0] - 1):
-            _refresh(ranks, changed, alive, owners, merges)
+            _update_ranks(ranks, changed, active, owners, rules)
         step += 1
 
 
-def merge_openly(symbols: Ints, words: Longs, seeds: Hashes, merges: Merges, probability: float) -> tuple[Ints, Longs]:
-    """The same, one word and one merge at a time."""
+def merge_reference(
+    symbols: Int32Array, words: Int64Array, seeds: Hashes, rules: MergeRules, probability: float
+) -> tuple[Int32Array, Int64Array]:
+    """Does the same as `merge`, one word and one merge at a time."""
     merged: list[int] = []
     owners: list[int] = []
     for word, seed in enumerate(seeds):
-        pieces = [(place, int(symbol)) for place, symbol in enumerate(symbols[words == word])]
+        parts = [(index, int(symbol)) for index, symbol in enumerate(symbols[words == word])]
         for step in count():
-            possible = []
-            for i, ((place, left), (_, right)) in enumerate(pairwise(pieces)):
-                rank = merges.rank(np.array([left]), np.array([right]))[0]
-                drawn = mix(np.array([int(seed) + place + (step << 32) & 2**64 - 1], dtype=np.uint64))[0]
-                if rank != _NEVER and drawn >> np.uint64(32) >= _threshold(probability):
-                    possible.append((rank, i))
-            if not possible:
+            candidates = []
+            for i, ((index, left), (_, right)) in enumerate(pairwise(parts)):
+                rank = rules.rank(np.array([left]), np.array([right]))[0]
+                random = splitmix64(np.array([int(seed) + index + (step << 32) & 2**64 - 1], dtype=np.uint64))[0]
+                if rank != _NO_RULE and random >> np.uint64(32) >= _threshold(probability):
+                    candidates.append((rank, i))
+            if not candidates:
                 break
-            rank, i = min(possible)
-            pieces[i : i + 2] = [(pieces[i][0], int(merges.results[rank]))]
-        merged += [symbol for _, symbol in pieces]
-        owners += [word] * len(pieces)
+            rank, i = min(candidates)
+            parts[i : i + 2] = [(parts[i][0], int(rules.results[rank]))]
+        merged += [symbol for _, symbol in parts]
+        owners += [word] * len(parts)
     return np.array(merged, dtype=np.int32), np.array(owners, dtype=np.int64)
 
 
 def _threshold(probability: float) -> np.uint64:
-    """A merge is dropped where the upper half of its random number is less than this."""
+    """A merge is dropped if the upper 32 bits of its random number are below this."""
     return np.uint64(round(probability * 2**32))
 
 
-def _best_of_each(pairs: Longs, ranks: Longs, owners: Longs) -> Longs:
-    """Of the pairs in each word, the one whose rule comes first, and of equal ones the leftmost."""
+def _best_pair_per_word(pairs: Int64Array, ranks: Int64Array, owners: Int64Array) -> Int64Array:
+    """Returns the pair with the lowest rank in each word; of equal ranks, the leftmost."""
     heads = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
     return np.minimum.reduceat((ranks << 32) | pairs, heads) & 0xFFFFFFFF
 
 
-def _refresh(ranks: Longs, changed: Longs, symbols: Ints, words: Longs, merges: Merges) -> None:
-    """Look up the pairs that begin at the changed symbols."""
-    ranks[changed] = _NEVER
+def _update_ranks(
+    ranks: Int64Array, changed: Int64Array, symbols: Int32Array, words: Int64Array, rules: MergeRules
+) -> None:
+    """Looks up the ranks of the pairs that begin at the changed symbols."""
+    ranks[changed] = _NO_RULE
     changed = changed[changed < len(symbols) - 1]
-    joined = words[changed] == words[changed + 1]
-    ranks[changed] = np.where(joined, merges.rank(symbols[changed], symbols[changed + 1]), _NEVER)
+    same_word = words[changed] == words[changed + 1]
+    ranks[changed] = np.where(same_word, rules.rank(symbols[changed], symbols[changed + 1]), _NO_RULE)

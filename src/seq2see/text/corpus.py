@@ -1,8 +1,8 @@
-"""What a model is trained on, named by its files: sentence pairs, or documents of plain text.
+"""Corpora for training and evaluation: sentence pairs, or documents of plain text.
 
-A corpus is a small frozen value. Iterating over it reads its files anew, in constant memory; its `key` is a hash of
-their bytes and of the way they are read, so that whatever was computed from a corpus can be found again, and is not
-when a file has changed.
+A corpus is a small frozen value that refers to its files. Each iteration reads the files again, in constant memory. Its
+`fingerprint` is a hash of their bytes and of the reading options, so that results computed from a corpus can be cached
+until a file changes.
 """
 
 import hashlib
@@ -14,163 +14,174 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from seq2see.config import Boundaries, DataConfig
-from seq2see.errors import UserError, nearest
-from seq2see.text.formats.lines import STRICT, Listener, lines, regular
-from seq2see.text.formats.po import Po
-from seq2see.text.formats.tabular import JsonLines, Part, Table, TwoFiles, bare
-from seq2see.text.formats.tmx import Tmx
+from seq2see.errors import UserError, did_you_mean
+from seq2see.text.formats.lines import STRICT, ReadCallbacks, read_lines, require_regular_file
+from seq2see.text.formats.po import PoReader
+from seq2see.text.formats.tabular import (
+    JsonlReader,
+    PairReader,
+    ParallelFilesReader,
+    TsvReader,
+    strip_compression_suffix,
+)
+from seq2see.text.formats.tmx import TmxReader
 
-# Characters of a long document that are handed on at a time.
-_PASSAGE = 1 << 20
+# Documents longer than this many characters are read in several chunks.
+_CHUNK_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Sentences and their translations; iterating reads them anew."""
+class ParallelCorpus:
+    """Sentences and their translations; each iteration reads the files again."""
 
-    parts: tuple[Part, ...]
+    readers: tuple[PairReader, ...]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         empty = True
-        for part in self.parts:
-            for source, target, _ in part.read(STRICT):
+        for reader in self.readers:
+            for source, target, _ in reader.read(STRICT):
                 empty = False
                 yield source, target
         if empty:
-            raise UserError(f"{named(self.files)}: no sentence pair in it")
+            raise UserError(f"{format_paths(self.files)}: no sentence pairs")
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return tuple(file for part in self.parts for file in part.files)
+        return tuple(file for reader in self.readers for file in reader.files)
 
     @property
     def size(self) -> int:
         """Bytes on disk, for a progress bar."""
-        return sum(regular(file).stat().st_size for file in self.files)
+        return sum(require_regular_file(file).stat().st_size for file in self.files)
 
     @cached_property
-    def key(self) -> str:
-        return _content_key((part.manner, part.files) for part in self.parts)
+    def fingerprint(self) -> str:
+        return _fingerprint((reader.format_key, reader.files) for reader in self.readers)
 
 
-class Passage(NamedTuple):
-    """A document, or so much of a long one as is handed on at a time, and the line where it begins."""
+class TextChunk(NamedTuple):
+    """A document, or a part of a long one, and the line number where it begins."""
 
     text: str
     line: int
-    ends: bool
+    ends_document: bool
 
 
 @dataclass(frozen=True)
-class Documents:
-    """Plain text; a document ends at a blank line or at the end of its file. Iterating reads it anew."""
+class TextCorpus:
+    """Plain text; a document ends at a blank line or at the end of its file. Each iteration reads the files again."""
 
     files: tuple[Path, ...]
     boundaries: Boundaries = "blank-line"
 
     def __iter__(self) -> Iterator[str]:
-        """Whole documents, their lines joined by `\\n`. Where one may not fit in memory, take `passages`."""
-        begun: list[str] = []
-        for passage in self.passages():
-            begun.append(passage.text)
-            if passage.ends:
-                yield "".join(begun)
-                begun.clear()
+        """Yields whole documents, their lines joined by `\\n`. Use `chunks` if a document may not fit in memory."""
+        parts: list[str] = []
+        for chunk in self.chunks():
+            parts.append(chunk.text)
+            if chunk.ends_document:
+                yield "".join(parts)
+                parts.clear()
 
-    def passages(self) -> Iterator[Passage]:
-        """The documents in order, those of more than a megabyte in several passages, cut where a line ends."""
+    def chunks(self) -> Iterator[TextChunk]:
+        """Yields the documents in order; those longer than about a million characters are split at line ends."""
         empty = True
         for file in self.files:
-            for passage in self.read(file, STRICT):
+            for chunk in self.read(file, STRICT):
                 empty = False
-                yield passage
+                yield chunk
         if empty:
-            raise UserError(f"{named(self.files)}: no text in it, only blank lines")
+            raise UserError(f"{format_paths(self.files)}: no text, only blank lines")
 
-    def read(self, file: Path, listener: Listener) -> Iterator[Passage]:
-        """The passages of one file; a line that is not UTF-8 is told to the listener and left out."""
-        held: list[str] = []
-        start, size, begun = 1, 0, False
-        for number, line in enumerate(lines(file, listener), 1):
+    def read(self, file: Path, callbacks: ReadCallbacks) -> Iterator[TextChunk]:
+        """Yields the chunks of one file; a line that is not UTF-8 is reported to the callbacks and skipped."""
+        lines: list[str] = []
+        start, size, in_document = 1, 0, False
+        for number, line in enumerate(read_lines(file, callbacks), 1):
             if line is None:
                 continue
             if self.boundaries == "blank-line" and not line.strip():
-                if held:
-                    yield Passage("\n".join(held), start, True)
-                held, size, begun = [], 0, False
+                if lines:
+                    yield TextChunk("\n".join(lines), start, True)
+                lines, size, in_document = [], 0, False
                 continue
-            if size >= _PASSAGE and held[-1] and not held[-1][-1].isspace():
-                yield Passage("\n".join(held), start, False)
-                held, size, begun = [""], 0, True  # the next one begins with the line's end: there a new word begins
+            if size >= _CHUNK_CHARACTERS and lines[-1] and not lines[-1][-1].isspace():
+                yield TextChunk("\n".join(lines), start, False)
+                lines, size, in_document = [""], 0, True  # the next chunk begins with the line end: a word boundary
                 start = number
-            if not held:
+            if not lines:
                 start = number
-            held.append(line)
+            lines.append(line)
             size += len(line) + 1
-        if begun or any(line and not line.isspace() for line in held):
-            yield Passage("\n".join(held), start, True)
+        if in_document or any(line and not line.isspace() for line in lines):
+            yield TextChunk("\n".join(lines), start, True)
 
     @property
     def size(self) -> int:
         """Bytes on disk, for a progress bar."""
-        return sum(regular(file).stat().st_size for file in self.files)
+        return sum(require_regular_file(file).stat().st_size for file in self.files)
 
     @cached_property
-    def key(self) -> str:
-        return _content_key((self.boundaries, (file,)) for file in self.files)
+    def fingerprint(self) -> str:
+        return _fingerprint((self.boundaries, (file,)) for file in self.files)
 
 
-def parallel(source: Sequence[Path], target: Sequence[Path]) -> Pairs:
-    """Files in step, the first of one side with the first of the other, or directories whose files pair by name."""
+def parallel_files(source: Sequence[Path], target: Sequence[Path]) -> ParallelCorpus:
+    """Pairs the lines of source and target files, in order; files in directories are matched by name."""
     if len(source) != len(target):
         raise UserError(
-            f"{len(source)} source files but {len(target)} target files: {named(source)} against {named(target)}"
+            f"{len(source)} source files but {len(target)} target files: {format_paths(source)} and {format_paths(target)}"
         )
-    parts: list[Part] = []
+    readers: list[PairReader] = []
     for left, right in zip(source, target, strict=True):
         if left.is_dir() and right.is_dir():
-            parts += [TwoFiles(*shard) for shard in _paired(_by_shard(left), _by_shard(right), left, right)]
+            shards = _match_by_name(_files_by_stem(left), _files_by_stem(right), left, right)
+            readers += [ParallelFilesReader(*shard) for shard in shards]
         else:
-            parts.append(TwoFiles(regular(left), regular(right)))
-    return Pairs(tuple(parts))
+            readers.append(ParallelFilesReader(require_regular_file(left), require_regular_file(right)))
+    return ParallelCorpus(tuple(readers))
 
 
-def table(paths: Iterable[Path], source_column: int | str = 1, target_column: int | str = 2) -> Pairs:
-    """Tab-separated columns, counted from 1, or named by the first line."""
-    return Pairs(tuple(Table(regular(path), source_column, target_column) for path in paths))
+def tsv(paths: Iterable[Path], source_column: int | str = 1, target_column: int | str = 2) -> ParallelCorpus:
+    """Reads tab-separated columns, numbered from 1 or named in the first line."""
+    return ParallelCorpus(tuple(TsvReader(require_regular_file(path), source_column, target_column) for path in paths))
 
 
-def jsonl(paths: Iterable[Path], source_field: str, target_field: str) -> Pairs:
-    """One JSON object a line; `translation.en` is field `en` of the object in field `translation`."""
-    return Pairs(tuple(JsonLines(regular(path), source_field, target_field) for path in paths))
+def jsonl(paths: Iterable[Path], source_field: str, target_field: str) -> ParallelCorpus:
+    """Reads one JSON object per line; `translation.en` is field `en` of the object in field `translation`."""
+    return ParallelCorpus(tuple(JsonlReader(require_regular_file(path), source_field, target_field) for path in paths))
 
 
-def tmx(paths: Iterable[Path], source_language: str, target_language: str) -> Pairs:
-    """Translation memories; `en` also takes `en-GB`."""
-    return Pairs(tuple(Tmx(regular(path), source_language, target_language) for path in paths))
+def tmx(paths: Iterable[Path], source_language: str, target_language: str) -> ParallelCorpus:
+    """Reads translation memories; `en` also matches `en-GB`."""
+    return ParallelCorpus(
+        tuple(TmxReader(require_regular_file(path), source_language, target_language) for path in paths)
+    )
 
 
-def po(paths: Iterable[Path]) -> Pairs:
-    """Gettext's message files: the finished entries."""
-    return Pairs(tuple(Po(regular(path)) for path in paths))
+def po(paths: Iterable[Path]) -> ParallelCorpus:
+    """Reads the translated entries of gettext PO files."""
+    return ParallelCorpus(tuple(PoReader(require_regular_file(path)) for path in paths))
 
 
-def plain(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> Documents:
-    """Text files, and all the .txt files inside directories."""
+def plain_text(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> TextCorpus:
+    """Reads text files, and all .txt files inside directories."""
     if boundaries not in get_args(Boundaries):
-        raise UserError(f'boundaries "{boundaries}": {nearest(boundaries, get_args(Boundaries))}')
+        raise UserError(f'unknown boundaries "{boundaries}": {did_you_mean(boundaries, get_args(Boundaries))}')
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            files += _inside(path, lambda file: bare(file).endswith(".txt"), "no .txt file", deep=True)
+            files += _list_files(
+                path, lambda file: strip_compression_suffix(file).endswith(".txt"), ".txt files", recursive=True
+            )
         else:
-            files.append(regular(path))
-    return Documents(tuple(files), boundaries)
+            files.append(require_regular_file(path))
+    return TextCorpus(tuple(files), boundaries)
 
 
 @dataclass(frozen=True)
 class PairOptions:
-    """The command line's way of naming sentence pairs: `--src` with `--tgt`, or `--pairs` with how to read them."""
+    """The command-line options for sentence pairs: `--src` and `--tgt`, or `--pairs` with its reading options."""
 
     src: Sequence[Path] = ()
     tgt: Sequence[Path] = ()
@@ -178,130 +189,135 @@ class PairOptions:
     columns: str | None = None
     fields: str | None = None
     languages: str | None = None
-    role: str = ""  # "valid-" where the options are --valid-src and so on
+    prefix: str = ""  # "valid-" for --valid-src and so on
 
     @property
     def given(self) -> bool:
         return bool(self.src or self.tgt or self.pairs)
 
 
-def open_pairs(options: PairOptions) -> Pairs:
-    """The pairs that the options name, each file read by its suffix."""
-    role = options.role
+def open_pairs(options: PairOptions) -> ParallelCorpus:
+    """Opens the pairs that the options name; the suffix of each file decides how it is read."""
+    prefix = options.prefix
     if options.pairs and (options.src or options.tgt):
-        raise UserError(f"give either --{role}pairs, or --{role}src and --{role}tgt, not both")
+        raise UserError(f"use either --{prefix}pairs, or --{prefix}src and --{prefix}tgt, not both")
     if options.pairs:
-        parts = [part for path in options.pairs for part in _parts(path, options)]
-        return Pairs(tuple(parts))
+        return ParallelCorpus(tuple(reader for path in options.pairs for reader in _open_path(path, options)))
     if not (options.src and options.tgt):
-        raise UserError(f"name the text: --{role}src FILE and --{role}tgt FILE, or --{role}pairs FILE")
-    return parallel(options.src, options.tgt)
+        raise UserError(f"missing text: use --{prefix}src FILE and --{prefix}tgt FILE, or --{prefix}pairs FILE")
+    return parallel_files(options.src, options.tgt)
 
 
-def _parts(path: Path, options: PairOptions) -> tuple[Part, ...]:
+def _open_path(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
     if path.is_dir():
-        return _directory(path, options)
-    match Path(bare(path)).suffix.lower():
+        return _open_directory(path, options)
+    match Path(strip_compression_suffix(path)).suffix.lower():
         case ".tsv" | ".tab":
-            columns = _two(options.columns or "1,2", "--columns", "1,2")
+            columns = _split_option(options.columns or "1,2", "--columns", "1,2")
             source, target = (int(name) if name.isdigit() else name for name in columns)
-            return table([path], source, target).parts
+            return tsv([path], source, target).readers
         case ".jsonl" | ".ndjson":
-            return jsonl([path], *_two(options.fields or options.languages, "--fields", "en,hi")).parts
+            return jsonl([path], *_split_option(options.fields or options.languages, "--fields", "en,hi")).readers
         case ".tmx":
-            return tmx([path], *_two(options.languages, "--languages", "en,hi")).parts
+            return tmx([path], *_split_option(options.languages, "--languages", "en,hi")).readers
         case ".po":
-            return po([path]).parts
+            return po([path]).readers
         case suffix:
             raise UserError(
-                f'{path}: no reader for "{suffix}"; --{options.role}pairs takes .tsv, .jsonl, .tmx and .po, each also '
-                f".gz or .xz; two plain files go with --{options.role}src and --{options.role}tgt"
+                f'{path}: unsupported format "{suffix}"; --{options.prefix}pairs reads .tsv, .jsonl, .tmx and .po, plain or '
+                f"compressed (.gz, .xz); for two plain files use --{options.prefix}src and --{options.prefix}tgt"
             )
 
 
-def _directory(path: Path, options: PairOptions) -> tuple[Part, ...]:
-    """A directory of files that --pairs takes, or of plain ones that end in the two --languages."""
+def _open_directory(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
+    """Opens a directory of files that --pairs reads, or of plain files with the two --languages as suffixes."""
     if options.languages:
-        source, target = _two(options.languages, "--languages", "en,hi")
-        sides = [{k[0]: file for k, file in _shards(path) if k[1] == f".{side}"} for side in (source, target)]
+        source, target = _split_option(options.languages, "--languages", "en,hi")
+        sides = [{key[0]: file for key, file in _shards(path) if key[1] == f".{side}"} for side in (source, target)]
         if sides[0] and sides[1]:
-            return tuple(TwoFiles(*shard) for shard in _paired(sides[0], sides[1], path, path))
+            return tuple(ParallelFilesReader(*shard) for shard in _match_by_name(sides[0], sides[1], path, path))
     known = (".tsv", ".tab", ".jsonl", ".ndjson", ".tmx", ".po")
-    files = _inside(path, lambda file: bare(file).lower().endswith(known), "no file that --pairs takes")
-    return tuple(part for file in files for part in _parts(file, options))
+    files = _list_files(
+        path, lambda file: strip_compression_suffix(file).lower().endswith(known), "files that --pairs reads"
+    )
+    return tuple(reader for file in files for reader in _open_path(file, options))
 
 
-def _two(text: str | None, option: str, example: str) -> tuple[str, str]:
+def _split_option(text: str | None, option: str, example: str) -> tuple[str, str]:
+    """Splits the value of an option into the names of source and target."""
     names = [name.strip() for name in (text or "").split(",")]
     if len(names) != 2 or not all(names):
-        given = f"not {text!r}" if text else "but it is missing"
-        raise UserError(f"{option} names the source and the target, such as {option} {example}, {given}")
+        problem = f"{option} {text} must name" if text else f"missing {option}: name"
+        raise UserError(f"{problem} the source and the target, as in {option} {example}")
     return names[0], names[1]
 
 
-def _inside(path: Path, wanted: Callable[[Path], bool], complaint: str, deep: bool = False) -> list[Path]:
-    """The files of a directory that are wanted, by name; hidden ones never are."""
-    found = sorted(path.rglob("*") if deep else path.iterdir())
-    files = [file for file in found if file.is_file() and not _hidden(file.relative_to(path)) and wanted(file)]
+def _list_files(path: Path, matches: Callable[[Path], bool], kind: str, recursive: bool = False) -> list[Path]:
+    """Lists the matching files of a directory by name, without hidden ones."""
+    found = sorted(path.rglob("*") if recursive else path.iterdir())
+    files = [file for file in found if file.is_file() and not _is_hidden(file.relative_to(path)) and matches(file)]
     if not files:
-        raise UserError(f"{path} has {complaint} in it" if found else f"{path} is an empty directory")
+        raise UserError(f"{path} has no {kind}" if found else f"{path} is an empty directory")
     return files
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(name.startswith(".") for name in path.parts)
 
 
 def _shards(path: Path) -> list[tuple[tuple[str, str], Path]]:
-    """The files of a directory under (stem, suffix): ("part-01", ".en") for part-01.en.gz."""
-    files = _inside(path, lambda file: True, "no file")
-    return [((Path(bare(file)).stem, Path(bare(file)).suffix), file) for file in files]
+    """Returns the files of a directory by (stem, suffix): ("part-01", ".en") for part-01.en.gz."""
+    files = _list_files(path, lambda file: True, "files")
+    names = (Path(strip_compression_suffix(file)) for file in files)
+    return [((name.stem, name.suffix), file) for name, file in zip(names, files, strict=True)]
 
 
-def _by_shard(path: Path) -> dict[str, Path]:
-    """The files of one side's directory by what they share with their partners: the name, without .en or .hi."""
+def _files_by_stem(path: Path) -> dict[str, Path]:
+    """Returns the files of a directory by stem, without .en or .hi; files with the same stem keep their suffix."""
     shards = _shards(path)
-    several = Counter(stem for (stem, _), _ in shards)
-    return {stem + suffix if several[stem] > 1 else stem: file for (stem, suffix), file in shards}
+    count = Counter(stem for (stem, _), _ in shards)
+    return {stem + suffix if count[stem] > 1 else stem: file for (stem, suffix), file in shards}
 
 
-def _paired(left: dict[str, Path], right: dict[str, Path], *where: Path) -> list[tuple[Path, Path]]:
+def _match_by_name(
+    left: dict[str, Path], right: dict[str, Path], left_directory: Path, right_directory: Path
+) -> list[tuple[Path, Path]]:
     for name in sorted(left.keys() ^ right.keys()):
-        have, lacks = (left[name], where[1]) if name in left else (right[name], where[0])
-        raise UserError(f"{have} has no partner of that name in {lacks}: {len(left)} files against {len(right)}")
+        file, other = (left[name], right_directory) if name in left else (right[name], left_directory)
+        raise UserError(f"{file} has no counterpart in {other}: {len(left)} source and {len(right)} target files")
     return [(left[name], right[name]) for name in sorted(left)]
 
 
-def named(files: Sequence[Path]) -> str:
-    """`a.en, b.en and 4 more`."""
+def format_paths(files: Sequence[Path]) -> str:
+    """Formats a list of files for a message: `a.en, b.en and 4 more`."""
     shown = ", ".join(str(file) for file in files[:2])
     return f"{shown} and {len(files) - 2} more" if len(files) > 2 else shown
 
 
-def _content_key(sources: Iterable[tuple[str, Sequence[Path]]]) -> str:
-    whole = hashlib.blake2b(digest_size=16)
-    for manner, files in sources:
-        whole.update(f"{manner}\0{len(files)}\0".encode())
-        for file in files:
-            with regular(file).open("rb") as bytes_of:
-                whole.update(hashlib.file_digest(bytes_of, "blake2b").digest())
-    return whole.hexdigest()
+def _fingerprint(sources: Iterable[tuple[str, Sequence[Path]]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for format_key, files in sources:
+        digest.update(f"{format_key}\0{len(files)}\0".encode())
+        for path in files:
+            with require_regular_file(path).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
 
 
 def is_translation(data: DataConfig) -> bool:
     return bool(data.src or data.tgt or data.pairs)
 
 
-def training_pairs(data: DataConfig) -> Pairs:
-    return open_pairs(_options(data, ""))
+def training_pairs(data: DataConfig) -> ParallelCorpus:
+    return open_pairs(_pair_options(data, ""))
 
 
-def validation_pairs(data: DataConfig) -> Pairs | None:
-    options = _options(data, "valid_")
+def validation_pairs(data: DataConfig) -> ParallelCorpus | None:
+    options = _pair_options(data, "valid_")
     return open_pairs(options) if options.given else None
 
 
-def _options(data: DataConfig, role: str) -> PairOptions:
-    src, tgt, pairs = ([Path(path) for path in getattr(data, role + name)] for name in ("src", "tgt", "pairs"))
-    manner = data.columns or None, data.fields or None, data.languages or None
-    return PairOptions(src, tgt, pairs, *manner, role=role.replace("_", "-"))
+def _pair_options(data: DataConfig, prefix: str) -> PairOptions:
+    src, tgt, pairs = ([Path(path) for path in getattr(data, prefix + name)] for name in ("src", "tgt", "pairs"))
+    reading = data.columns or None, data.fields or None, data.languages or None
+    return PairOptions(src, tgt, pairs, *reading, prefix=prefix.replace("_", "-"))

@@ -1,9 +1,10 @@
-"""A corpus as tokens on disk, made once and mapped into memory.
+"""A tokenized corpus on disk, built once and memory-mapped.
 
-A corpus larger than memory is tokenized portion by portion into two files a side: the tokens of all sentences end to
-end, each sentence closed by `<end>`, and the offsets where sentences begin. The folder's name is a hash of what went
-in, so a changed file or tokenizer makes another folder. It is built beside and renamed when complete: who finds it,
-finds it whole. A process that asks while another one builds waits for it, so eight of them tokenize once.
+A corpus larger than memory is tokenized in chunks into two files per side: the concatenated tokens of all sentences,
+each ending with `<end>`, and the offsets where sentences begin. The directory name is a hash of the inputs, so a changed
+file or tokenizer gets another directory. It is built under a temporary name and renamed when complete: readers never
+see a partially written store. A lock makes concurrent processes wait for the one that builds, so eight of them tokenize
+once.
 """
 
 import contextlib
@@ -23,18 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.files import written_whole
-from seq2see.text.bpe_dropout import Dropout
-from seq2see.text.tokenizer import Ragged, Tokenizer, cut
+from seq2see.files import atomic_write
+from seq2see.text.bpe_dropout import BpeDropout
+from seq2see.text.tokenizer import RaggedTokens, Tokenizer, split_text
 
 if sys.platform != "win32":
     import fcntl
 
-FORMAT = 1
+FORMAT_VERSION = 1
 
-_PORTION = 1 << 18  # characters that are tokenized at a time
-_PART = 1 << 14  # characters in a part of a long document, so that one document keeps all cores busy
-_AHEAD = 3  # portions that are read but not yet written
+_CHUNK_CHARACTERS = 1 << 18  # tokenized at a time
+_PART_CHARACTERS = 1 << 14  # long documents are split into parts of this size, so that one document uses all cores
+_MAX_PENDING = 3  # chunks read but not yet written
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -42,11 +43,11 @@ Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side of a corpus: sentence i is tokens[offsets[i] : offsets[i + 1]], its last token `<end>`."""
+class TokenizedSide:
+    """One side of a corpus: sentence i is tokens[offsets[i] : offsets[i + 1]] and ends with `<end>`."""
 
-    tokens: Tokens  # mapped from disk
-    offsets: NDArray[np.int64]  # mapped from disk, [sentences + 1]
+    tokens: Tokens  # memory-mapped
+    offsets: NDArray[np.int64]  # memory-mapped, [sentences + 1]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -60,51 +61,54 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Store:
+class TokenStore:
     """A tokenized corpus: two sides for pairs, one for text."""
 
     path: Path
-    sides: tuple[Side, ...]
+    sides: tuple[TokenizedSide, ...]
 
     def __len__(self) -> int:
         return len(self.sides[0])
 
 
 def store_pairs(
-    directory: Path | str, pairs: Iterable[tuple[str, str]], content: str, tokenizers: tuple[Tokenizer, Tokenizer],
-    dropout: Dropout | None = None, total: int | None = None,
-) -> Store:  # fmt: skip
-    """The tokens of a parallel corpus, from `directory` or made there.
+    directory: Path | str, pairs: Iterable[tuple[str, str]], fingerprint: str, tokenizers: tuple[Tokenizer, Tokenizer],
+    bpe_dropout: BpeDropout | None = None, total: int | None = None,
+) -> TokenStore:  # fmt: skip
+    """Opens the tokens of a parallel corpus in `directory`, building them if needed.
 
-    `content` is anything that changes with the corpus, such as a hash of its files; `pairs` is read only if the store
-    has to be made. With `dropout`, the pieces are drawn for that epoch, and the next epoch's take their place.
+    `fingerprint` is any string that changes with the corpus, such as a hash of its files; `pairs` is read only if the
+    store has to be built. With `bpe_dropout`, the store holds the segmentation of one epoch, and the next epoch's
+    replaces it. `total` is the number of pairs, for the progress bar.
     """
     rows = ((pair, True) for pair in pairs)
-    return _Recipe(Path(directory), ("source", "target"), content, tokenizers, dropout).open_or_make(rows, total)
+    spec = _StoreSpec(Path(directory), ("source", "target"), fingerprint, tokenizers, bpe_dropout)
+    return spec.open_or_build(rows, total)
 
 
-def store_texts(
-    directory: Path | str, passages: Iterable[tuple[str, bool]], content: str, tokenizer: Tokenizer,
-    dropout: Dropout | None = None, total: int | None = None,
-) -> Store:  # fmt: skip
-    """The tokens of documents; a passage is a text, and whether its document ends with it. The rest is as for pairs."""
-    return _Recipe(Path(directory), ("text",), content, (tokenizer,), dropout).open_or_make(_parts(passages), total)
+def store_documents(
+    directory: Path | str, chunks: Iterable[tuple[str, bool]], fingerprint: str, tokenizer: Tokenizer,
+    bpe_dropout: BpeDropout | None = None, total: int | None = None,
+) -> TokenStore:  # fmt: skip
+    """Opens or builds the tokens of documents, given as (text, does the document end here?); see `store_pairs`."""
+    spec = _StoreSpec(Path(directory), ("text",), fingerprint, (tokenizer,), bpe_dropout)
+    return spec.open_or_build(_split_long_texts(chunks), total)
 
 
-Row = tuple[tuple[str, ...], bool]  # a text for each side, and whether the sentence ends with it
+_Row = tuple[tuple[str, ...], bool]  # one text per side, and whether the sentence ends with it
 
 
-def _parts(passages: Iterable[tuple[str, bool]]) -> Iterator[Row]:
-    for passage, ends in passages:
-        *parts, last = cut(passage, _PART)
+def _split_long_texts(chunks: Iterable[tuple[str, bool]]) -> Iterator[_Row]:
+    for text, ends in chunks:
+        *parts, last = split_text(text, _PART_CHARACTERS)
         for part in parts:
             yield (part,), False
         yield (last,), ends
 
 
 @dataclass(frozen=True)
-class _Contents:
-    """What store.json says of one side."""
+class _SideManifest:
+    """The entry of one side in store.json."""
 
     name: str
     dtype: str
@@ -113,132 +117,134 @@ class _Contents:
 
 
 @dataclass(frozen=True)
-class _Recipe:
-    """All that a store is made of."""
+class _StoreSpec:
+    """Everything that determines the contents of a store."""
 
     directory: Path
     names: tuple[str, ...]
-    content: str
+    fingerprint: str
     tokenizers: Sequence[Tokenizer]
-    dropout: Dropout | None
+    bpe_dropout: BpeDropout | None
 
     @property
     def path(self) -> Path:
-        draw = (self.dropout.probability, self.dropout.seed) if self.dropout else None
-        key = [FORMAT, self.names, self.content, [t.fingerprint for t in self.tokenizers], draw]
+        dropout = (self.bpe_dropout.probability, self.bpe_dropout.seed) if self.bpe_dropout else None
+        key = [FORMAT_VERSION, self.names, self.fingerprint, [t.fingerprint for t in self.tokenizers], dropout]
         return self.directory / f"tokens-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
 
     @property
     def epoch(self) -> int | None:
-        return self.dropout.epoch if self.dropout else None
+        return self.bpe_dropout.epoch if self.bpe_dropout else None
 
-    def open_or_make(self, rows: Iterator[Row], total: int | None) -> Store:
-        with _writing_to(self.directory):
+    def open_or_build(self, rows: Iterator[_Row], total: int | None) -> TokenStore:
+        with _convert_write_errors(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         with _locked(self.directory):
             store = self.open()
             if store is not None:
                 return store
-            self.make(rows, total)
+            self.build(rows, total)
             store = self.open()
         assert store is not None
         return store
 
-    def open(self) -> Store | None:
-        """The store, unless it is not there, not whole, or of another epoch."""
+    def open(self) -> TokenStore | None:
+        """Returns the store, or None if it is missing, damaged, or of another epoch."""
         try:
             manifest = json.loads((self.path / "store.json").read_text(encoding="utf-8"))
             if manifest["epoch"] != self.epoch:
                 return None
-            return Store(self.path, tuple(_map(self.path, _Contents(**side)) for side in manifest["sides"]))
+            return TokenStore(
+                self.path, tuple(_map_side(self.path, _SideManifest(**side)) for side in manifest["sides"])
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def make(self, rows: Iterator[Row], total: int | None) -> None:
-        # Nobody else builds here while we hold the lock, so what is half made was left by a process that is no more.
+    def build(self, rows: Iterator[_Row], total: int | None) -> None:
+        # We hold the lock, so an unfinished build was left behind by a process that died.
         for abandoned in self.directory.glob("*.building"):
             shutil.rmtree(abandoned, ignore_errors=True)
         building = self.path.with_suffix(".building")
         try:
-            with _writing_to(self.directory):
+            with _convert_write_errors(self.directory):
                 building.mkdir()
             sides = self._write(building, rows, total)
-            with _writing_to(self.directory):
+            with _convert_write_errors(self.directory):
                 manifest = {"epoch": self.epoch, "sides": [asdict(side) for side in sides]}
-                with written_whole(building / "store.json") as part:
-                    part.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+                with atomic_write(building / "store.json") as temporary:
+                    temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
                 shutil.rmtree(self.path, ignore_errors=True)
                 building.rename(self.path)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
 
-    def _write(self, folder: Path, rows: Iterator[Row], total: int | None) -> list[_Contents]:
+    def _write(self, folder: Path, rows: Iterator[_Row], total: int | None) -> list[_SideManifest]:
         with contextlib.ExitStack() as stack:
             writers = [
                 stack.enter_context(_Writer.open(folder, name, tokenizer))
                 for name, tokenizer in zip(self.names, self.tokenizers, strict=True)
             ]
             advance = stack.enter_context(_progress(total))
-            for encoded, ends in _overlapped(self._encode, _portions(rows)):
-                with _writing_to(self.directory):
+            for encoded, ends in _map_in_threads(self._encode, _chunks(rows)):
+                with _convert_write_errors(self.directory):
                     for writer, ragged in zip(writers, encoded, strict=True):
                         writer.append(ragged, ends)
                 advance(int(ends.sum()))
             if not writers[0].sentences:
-                raise UserError("the corpus is empty: there is nothing to tokenize")
-            with _writing_to(self.directory):
+                raise UserError("the corpus is empty")
+            with _convert_write_errors(self.directory):
                 return [writer.close() for writer in writers]
 
-    def _encode(self, portion: "_Portion") -> tuple[list[Ragged], NDArray[np.bool_]]:
+    def _encode(self, chunk: "_Chunk") -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
         encoded = []
-        for side, (texts, tokenizer) in enumerate(zip(portion.texts, self.tokenizers, strict=True)):
-            if self.dropout is None:
+        for side, (texts, tokenizer) in enumerate(zip(chunk.texts, self.tokenizers, strict=True)):
+            if self.bpe_dropout is None:
                 encoded.append(tokenizer.encode_batch(texts))
             else:
-                encoded.append(tokenizer.encode_sampled(texts, replace(self.dropout, side=side), portion.first))
-        return encoded, portion.ends
+                encoded.append(tokenizer.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), chunk.first))
+        return encoded, chunk.ends
 
 
 @dataclass(frozen=True)
-class _Portion:
-    first: int  # number of its first row
+class _Chunk:
+    first: int  # index of its first row
     texts: list[tuple[str, ...]]  # [sides][rows]
-    ends: NDArray[np.bool_]  # [rows] a sentence ends here
+    ends: NDArray[np.bool_]  # [rows] whether a sentence ends here
 
 
-def _portions(rows: Iterable[Row]) -> Iterator[_Portion]:
-    held: list[Row] = []
+def _chunks(rows: Iterable[_Row]) -> Iterator[_Chunk]:
+    pending: list[_Row] = []
     first = size = 0
     for row in rows:
-        held.append(row)
+        pending.append(row)
         size += sum(map(len, row[0])) + 1
-        if size >= _PORTION:
-            yield _portion(first, held)
-            first, held, size = first + len(held), [], 0
-    if held:
-        yield _portion(first, held)
+        if size >= _CHUNK_CHARACTERS:
+            yield _make_chunk(first, pending)
+            first, pending, size = first + len(pending), [], 0
+    if pending:
+        yield _make_chunk(first, pending)
 
 
-def _portion(first: int, rows: list[Row]) -> _Portion:
-    return _Portion(first, list(zip(*(texts for texts, _ in rows), strict=True)), np.array([end for _, end in rows]))
+def _make_chunk(first: int, rows: list[_Row]) -> _Chunk:
+    return _Chunk(first, list(zip(*(texts for texts, _ in rows), strict=True)), np.array([end for _, end in rows]))
 
 
-def _overlapped(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    """map() that reads and writes while the library, which needs no Python for it, tokenizes."""
-    waiting: deque[Future[B]] = deque()
+def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    """An ordered map() that overlaps reading and writing with tokenizing, which releases the GIL."""
+    pending: deque[Future[B]] = deque()
     with ThreadPoolExecutor(2) as pool:
         for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= _AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            pending.append(pool.submit(work, item))
+            if len(pending) >= _MAX_PENDING:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 @dataclass
 class _Writer:
-    """Appends to the two files of a side."""
+    """Appends to the two files of one side."""
 
     name: str
     end: int
@@ -252,52 +258,52 @@ class _Writer:
     @contextlib.contextmanager
     def open(cls, folder: Path, name: str, tokenizer: Tokenizer) -> Iterator[Self]:
         dtype = np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
-        with _writing_to(folder.parent):
+        with _convert_write_errors(folder.parent):
             tokens, offsets = ((folder / f"{name}{suffix}").open("wb") for suffix in (".tokens", ".offsets"))
             offsets.write(np.zeros(1, dtype="<i8").tobytes())
         try:
             yield cls(name, tokenizer.end, dtype, tokens, offsets)
         finally:
             for file in (tokens, offsets):
-                # On a full disk closing fails again, after the write that told the user; what counts was synced before.
+                # On a full disk, closing fails again after the write that raised; complete files were synced before.
                 with contextlib.suppress(OSError):
                     file.close()
 
-    def append(self, ragged: Ragged, ends: NDArray[np.bool_]) -> None:
-        after = ragged.offsets[1:][ends]
-        closed = np.insert(ragged.tokens, after, self.end)
-        offsets = self.tokens + after + np.arange(1, len(after) + 1)
-        self.tokens_file.write(closed.astype(self.dtype).tobytes())
+    def append(self, ragged: RaggedTokens, ends: NDArray[np.bool_]) -> None:
+        sentence_ends = ragged.offsets[1:][ends]
+        tokens = np.insert(ragged.tokens, sentence_ends, self.end)
+        offsets = self.tokens + sentence_ends + np.arange(1, len(sentence_ends) + 1)
+        self.tokens_file.write(tokens.astype(self.dtype).tobytes())
         self.offsets_file.write(offsets.astype("<i8").tobytes())
-        self.sentences += len(after)
-        self.tokens += len(closed)
+        self.sentences += len(sentence_ends)
+        self.tokens += len(tokens)
 
-    def close(self) -> _Contents:
+    def close(self) -> _SideManifest:
         for file in (self.tokens_file, self.offsets_file):
             file.flush()
             os.fsync(file.fileno())
-        return _Contents(self.name, self.dtype.str, self.sentences, self.tokens)
+        return _SideManifest(self.name, self.dtype.str, self.sentences, self.tokens)
 
 
-def _map(folder: Path, contents: _Contents) -> Side:
-    """Map the files of a side; one that is shorter or longer than store.json says is damaged."""
-    expected = ((".tokens", contents.dtype, contents.tokens), (".offsets", "<i8", contents.sentences + 1))
+def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:
+    """Memory-maps the files of a side; raises ValueError if their sizes differ from those in store.json."""
+    expected = ((".tokens", manifest.dtype, manifest.tokens), (".offsets", "<i8", manifest.sentences + 1))
     arrays = []
     for suffix, dtype, count in expected:
-        path = folder / (contents.name + suffix)
+        path = folder / (manifest.name + suffix)
         if path.stat().st_size != count * np.dtype(dtype).itemsize:
             raise ValueError(f"{path} is damaged")
         arrays.append(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))
     tokens, offsets = arrays
-    if offsets[0] != 0 or offsets[-1] != contents.tokens:
-        raise ValueError(f"{folder / contents.name}.offsets is damaged")
-    return Side(np.asarray(tokens), np.asarray(offsets))
+    if offsets[0] != 0 or offsets[-1] != manifest.tokens:
+        raise ValueError(f"{folder / manifest.name}.offsets is damaged")
+    return TokenizedSide(np.asarray(tokens), np.asarray(offsets))
 
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One process at a time. The lock is on the folder itself, leaves no file and dies with its process."""
-    if sys.platform == "win32":  # no such lock there: two builds at once would do the work twice
+    """Locks the directory itself: the lock leaves no file behind and is released if the process dies."""
+    if sys.platform == "win32":  # no such lock on Windows: two concurrent builds would do the work twice
         yield
         return
     handle = os.open(directory, os.O_RDONLY)
@@ -309,18 +315,18 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writing_to(directory: Path) -> Iterator[None]:
+def _convert_write_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"cannot write tokens to {directory}: {error.strerror}; free some space, or choose another folder"
+            f"cannot write tokens to {directory}: {error.strerror}; free some space or choose another directory"
         ) from error
 
 
 @contextlib.contextmanager
 def _progress(total: int | None) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal; quiet elsewhere."""
+    """Shows a progress bar on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

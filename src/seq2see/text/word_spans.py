@@ -1,7 +1,7 @@
-"""Where the words of a text stand: what word alignments count.
+"""The spans of the words in a text, as counted by word alignments.
 
-Two ways of counting are in use: commas and final marks as words of their own, as in the built-in corpus, and whatever
-stands between spaces, as in gold alignments of text that was tokenized beforehand.
+Two conventions are in use: punctuation marks as separate words, as in the built-in corpus, and whitespace-separated
+words, as in gold alignments of text that was tokenized beforehand.
 """
 
 import re
@@ -9,23 +9,23 @@ from collections.abc import Callable
 
 from seq2see.text.token_spans import Span
 
-MARKS = ".,?!।"
-_APART = re.compile(rf"[^\s{MARKS}]+|[{MARKS}]")
-_SPACED = re.compile(r"\S+")
+PUNCTUATION = ".,?!।"
+_WORDPUNCT = re.compile(rf"[^\s{PUNCTUATION}]+|[{PUNCTUATION}]")
+_NON_WHITESPACE = re.compile(r"\S+")
 
-Split = Callable[[str], list[Span]]
-
-
-def marks_apart(text: str) -> list[Span]:
-    """Words between spaces, with commas and final marks as words of their own."""
-    return [match.span() for match in _APART.finditer(text)]
+WordSplitter = Callable[[str], list[Span]]
 
 
-def spaced(text: str) -> list[Span]:
-    """Whatever stands between spaces."""
-    return [match.span() for match in _SPACED.finditer(text)]
+def wordpunct_spans(text: str) -> list[Span]:
+    """Returns the spans of whitespace-separated words, with commas and final marks as separate words."""
+    return [match.span() for match in _WORDPUNCT.finditer(text)]
 
 
-def words(text: str) -> list[str]:
-    """The words of `marks_apart`."""
-    return _APART.findall(text)
+def whitespace_spans(text: str) -> list[Span]:
+    """Returns the spans of whitespace-separated words."""
+    return [match.span() for match in _NON_WHITESPACE.finditer(text)]
+
+
+def split_words(text: str) -> list[str]:
+    """Returns the words at `wordpunct_spans`."""
+    return _WORDPUNCT.findall(text)

@@ -1,1 +1,1 @@
-"""From batches to a trained model that nothing can lose."""
+"""Training: data preparation, the training loop, checkpoints, validation and the model card."""

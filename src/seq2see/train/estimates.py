@@ -1,4 +1,4 @@
-"""What a step costs: its arithmetic, as a share of what the device could do, and its memory, to see what fits.
+"""Estimates of the cost of a training step: its FLOPs, to report utilization, and its memory, to choose micro-batches.
 
 Shapes: T target tokens and U source tokens in a batch.
 """
@@ -17,120 +17,121 @@ from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.layout import Packed
 from seq2see.model.network import Network
-from seq2see.model.registry import kind_of
+from seq2see.model.registry import model_class
 from seq2see.text.batches import Batch
-from seq2see.train.loss import loss
+from seq2see.train.loss import cross_entropy
 
-# Dense bf16 operations a second, from NVIDIA's data sheets. The first name that stands in the device's own counts.
-PEAKS = {
+# Dense bf16 FLOP/s from NVIDIA's data sheets. The first name contained in the device name is used.
+PEAK_FLOPS = {
     "B200": 2.25e15, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
     "RTX 4090": 165e12, "RTX 3090": 71e12,
 }  # fmt: skip
-SPARED = 0.3  # of the free memory: for fragments, and for what the backward pass needs for a moment
-BYTES_A_WEIGHT = 16  # itself, its gradient, and Adam's two means
-SENTENCE = 64  # tokens of a long one
+RESERVED = 0.3  # share of the free memory: for fragmentation and temporary buffers of the backward pass
+BYTES_PER_WEIGHT = 16  # float32 weight, gradient, and Adam's two moments
+LONG_SENTENCE = 64  # tokens
 
 
-def peak(device: torch.device, dtype: torch.dtype) -> float:
-    """What a device can do at most, in operations a second; 0 where that is not known."""
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Returns the peak FLOP/s of a device; 0 if unknown."""
     if device.type != "cuda" or dtype is not torch.bfloat16:
         return 0.0
     name = torch.cuda.get_device_name(device)
-    return next((speed for part, speed in PEAKS.items() if part in name), 0.0)
+    return next((flops for model, flops in PEAK_FLOPS.items() if model in name), 0.0)
 
 
-def operations(model: ModelConfig, batch: Batch) -> float:
-    """Of the forward and the backward pass over what counts in a batch.
+def training_flops(model: ModelConfig, batch: Batch) -> float:
+    """Returns the FLOPs of the forward and backward pass over a batch, without padding.
 
-    A weight costs 2 operations a token forward (multiply, add) and 4 backward; an attention 4 for each pair of a query
-    and a key that it may see and each number of a head, and twice that backward.
+    A weight costs 2 FLOPs per token forward (multiply, add) and 4 backward. Attention costs 4 FLOPs per visible pair of
+    query and key and per dimension of a head, and twice that backward.
     """
     if model.kind != "transformer":
-        return _recurrent_operations(model, batch)
-    heads, groups = (n * model.width_of_head for n in (model.heads, model.groups))
-    alone = model.width * model.feed_forward * (3 if model.activation == "swiglu" else 2)
-    attention = model.width * 2 * (heads + groups)  # queries and the projection; keys and values
+        return _recurrent_flops(model, batch)
+    heads, groups = (n * model.actual_head_width for n in (model.heads, model.actual_key_value_heads))
+    feed_forward = model.width * model.feed_forward * (3 if model.activation == "swiglu" else 2)
+    attention = model.width * 2 * (heads + groups)  # queries and output projection; keys and values
     t, u = len(batch.targets), 0 if batch.source is None else len(batch.source.tokens)
     lengths = batch.inputs.lengths
-    weights = t * (model.decoder_layers * (attention + alone) + model.width * model.vocabulary)
-    seen = model.decoder_layers * np.sum(lengths * (lengths + 1) / 2)
+    weights = t * (model.decoder_layers * (attention + feed_forward) + model.width * model.vocab_size)
+    visible = model.decoder_layers * np.sum(lengths * (lengths + 1) / 2)
     if batch.source is not None:
-        weights += u * model.encoder_layers * (attention + alone)
+        weights += u * model.encoder_layers * (attention + feed_forward)
         weights += model.decoder_layers * model.width * 2 * (t * heads + u * groups)
-        seen += model.encoder_layers * np.sum(batch.source.lengths**2.0)
-        seen += model.decoder_layers * np.sum(lengths * 1.0 * batch.source.lengths)
-    real = batch.count / max(t, 1)  # a static batch is filled up with tokens that do not count
-    return float(3 * (2 * weights + 4 * heads * seen) * real)
+        visible += model.encoder_layers * np.sum(batch.source.lengths**2.0)
+        visible += model.decoder_layers * np.sum(lengths * 1.0 * batch.source.lengths)
+    real = batch.num_targets / max(t, 1)  # static batches are padded
+    return float(3 * (2 * weights + 4 * heads * visible) * real)
 
 
-def _recurrent_operations(model: ModelConfig, batch: Batch) -> float:
-    """A layer's four gates each take in its input and its state; the attention of 2015 adds up pairs of vectors."""
+def _recurrent_flops(model: ModelConfig, batch: Batch) -> float:
+    """Each of an LSTM's four gates reads the input and the state; additive attention (2015) sums pairs of vectors."""
     assert batch.source is not None
     square = model.width**2
     t, u = len(batch.targets), len(batch.source.tokens)
-    weights = t * (model.decoder_layers * 8 * square + model.width * model.vocabulary)
+    weights = t * (model.decoder_layers * 8 * square + model.width * model.vocab_size)
     pairs = 0.0
     if model.kind == "rnn":
         weights += u * model.encoder_layers * 8 * square
     else:
-        weights += u * (model.encoder_layers * 6 + 1) * square  # both ways, half as wide; the keys
-        weights += t * (4 + 1 + 3) * square  # what was found enters; the queries; what goes out
+        weights += u * (model.encoder_layers * 6 + 1) * square  # bidirectional at half the width; keys
+        weights += t * (4 + 1 + 3) * square  # context input; queries; output
         pairs = float(np.sum(batch.inputs.lengths * 1.0 * batch.source.lengths))
-    return 3 * (2 * weights + 6 * model.width * pairs) * batch.count / max(t, 1)
+    return 3 * (2 * weights + 6 * model.width * pairs) * batch.num_targets / max(t, 1)
 
 
-def fewest_micro_batches(config: Config, device: torch.device, free: int = 0) -> int:
-    """How many micro-batches a step must be cut into so that each fits into the memory that is free: 1, 2, 4, …"""
-    room = (1 - SPARED) * (free or free_memory(device))
-    vocabulary = config.text.vocabulary or config.model.vocabulary
-    model = replace(config.model, vocabulary=vocabulary, source_vocabulary=0, tie="all")
-    with torch.device("meta" if model.kind == "transformer" else "cpu"):  # recurrent layers must know the lengths
-        network = kind_of(model)(model).train()
-    fixed = BYTES_A_WEIGHT * sum(p.numel() for p in network.parameters())
-    a_token = _bytes_a_token(network) * (2 if config.train.r_drop else 1)
-    fewest = model.longest if model.shape == "decoder" else SENTENCE  # tokens that a batch must hold
-    for pieces in (2**n for n in count()):
-        tokens = config.train.tokens // pieces
-        if fixed + tokens * a_token < room:
-            return pieces
-        if tokens < 2 * fewest:
+def min_micro_batches(config: Config, device: torch.device, free: int = 0) -> int:
+    """Returns the smallest number of micro-batches per step, of 1, 2, 4, …, such that each fits in the free memory."""
+    available = (1 - RESERVED) * (free or free_memory(device))
+    vocab_size = config.text.vocab_size or config.model.vocab_size
+    model = replace(config.model, vocab_size=vocab_size, source_vocab_size=0, tie_embeddings="all")
+    with torch.device("meta" if model.kind == "transformer" else "cpu"):  # recurrent layers need real lengths
+        network = model_class(model)(model).train()
+    fixed = BYTES_PER_WEIGHT * sum(p.numel() for p in network.parameters())
+    per_token = _bytes_per_token(network) * (2 if config.train.r_drop else 1)
+    min_tokens = model.max_positions if model.shape == "decoder" else LONG_SENTENCE  # a batch must hold them
+    for micro_batches in (2**n for n in count()):
+        tokens = config.train.batch_tokens // micro_batches
+        if fixed + tokens * per_token < available:
+            return micro_batches
+        if tokens < 2 * min_tokens:
             raise UserError(
-                f"a model of {fixed / BYTES_A_WEIGHT:,.0f} weights and {tokens:,} target tokens want "
-                f"{(fixed + tokens * a_token) / 1e9:.1f} GB, of {room / 1e9:.1f} GB that are to be had: take a smaller "
-                "model, a smaller model.longest, or more processes with --set train.shard=true"
+                f"a model of {fixed / BYTES_PER_WEIGHT:,.0f} weights with {tokens:,} target tokens needs "
+                f"{(fixed + tokens * per_token) / 1e9:.1f} GB, but {available / 1e9:.1f} GB are available: use a "
+                "smaller model, a smaller model.max_positions, or more processes with --set train.fsdp=true"
             )
     raise AssertionError
 
 
-def _bytes_a_token(model: Network) -> float:
-    """What a target token, with its share of the source, keeps for the backward pass. Counted on tensors that are only
-    shapes, so it takes no time and no memory.
+def _bytes_per_token(model: Network) -> float:
+    """Returns the bytes saved for the backward pass per target token, including its share of the source.
+
+    Transformers are measured on meta tensors, which need no time and no memory.
     """
-    kept = {}
+    saved = {}
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
 
-    def keep(tensor: Tensor) -> Tensor:
-        memory = tensor.untyped_storage()
-        kept[memory._cdata] = memory  # held on to, so that no other gets its number
+    def save(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage._cdata] = storage  # the reference keeps the address from being reused
         return tensor
 
-    sequences, length = 8, min(32, model.config.longest)
-    text = Packed.of([[0] * length] * sequences).to(model.embedding.weight.device)
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    sequences, length = 8, min(32, model.config.max_positions)
+    text = Packed.from_sequences([[0] * length] * sequences).to(model.embedding.weight.device)
+    with saved_tensors_hooks(save, lambda tensor: tensor):
         logits = model(*((text, text) if model.config.shape == "encoder-decoder" else (text,)))
-        loss(logits, text.tokens, smoothing=0.1)
-    table = 2 * logits.numel() * 4  # the gradient of the logits, and their probabilities on the way
-    return (sum(kept[number].nbytes() for number in kept.keys() - weights) + table) / (sequences * length)
+        cross_entropy(logits, text.tokens, smoothing=0.1)
+    temporary = 2 * logits.numel() * 4  # gradient of the logits and their probabilities
+    return (sum(saved[address].nbytes() for address in saved.keys() - weights) + temporary) / (sequences * length)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are to be had on a device."""
+    """Returns the available bytes of a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    told = Path("/proc/meminfo")
-    if told.is_file():
-        lines = dict(line.split(":", 1) for line in told.read_text().splitlines())
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         return int(lines["MemAvailable"].split()[0]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

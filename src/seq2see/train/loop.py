@@ -1,8 +1,8 @@
-"""The training step, and the state that a checkpoint keeps.
+"""The training step and the training state stored in checkpoints.
 
-Teacher forcing: the decoder reads the right words one place behind, all positions at once, and every position predicts
-its next. All random numbers of a step come from (seed, step, process), so that a step does not depend on what ran before
-it: a run that was killed and resumed makes the very same steps.
+Training uses teacher forcing: the decoder reads the reference shifted by one position and predicts every next token in one
+pass. The random numbers of a step are derived from (seed, step, process) alone, so a resumed run makes the same steps as an
+uninterrupted one.
 """
 
 import math
@@ -18,198 +18,261 @@ from torch import Tensor, nn
 from seq2see.config import Config
 from seq2see.errors import UserError
 from seq2see.model.network import Network
-from seq2see.precision import precision_of
+from seq2see.model.transformer import Transformer
+from seq2see.precision import compute_precision
 from seq2see.text.batches import Batch, Batches, TensorBatch
-from seq2see.train.estimates import operations, peak
-from seq2see.train.loss import Losses, divergence, loss
-from seq2see.train.parallel import World, fill, spread, whole, without_sync
+from seq2see.train.estimates import peak_flops, training_flops
+from seq2see.train.graph_step import GraphStep, StaticBatch, compile_regions
+from seq2see.train.loss import Losses, cross_entropy, output_loss, symmetric_kl
+from seq2see.train.parallel import World, copy_full_tensors, full_tensor, gradient_sync, parallelize
 from seq2see.train.schedule import learning_rate
 
-NAN_LIMIT = 5  # steps in a row with a loss that is no number, before the run stops
+MAX_NAN_STEPS = 5  # consecutive steps with a NaN loss before the run stops
 
 
 @dataclass
 class State:
-    """Where a run stands. `batch` is the next micro-batch of the epoch."""
+    """The progress of a run. `batch` is the next micro-batch of the epoch."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    tokens: int = 0  # real target tokens seen
+    target_tokens: int = 0  # without padding
     seconds: float = 0.0
-    skipped: int = 0  # steps whose gradient was no number
-    scores: list[tuple[int, float]] = field(default_factory=list)  # the validations: step, and score (more is better)
+    skipped_steps: int = 0  # steps with a NaN or infinite gradient
+    scores: list[tuple[int, float]] = field(default_factory=list)  # (step, score) per validation; higher is better
 
     @property
-    def best(self) -> float:
+    def best_score(self) -> float:
         return max((score for _, score in self.scores), default=-math.inf)
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a step says of itself, summed up since the last time it was asked."""
+class StepReport:
+    """Training metrics since the previous report."""
 
     step: int
     epoch: float
-    loss: float  # −ln p a target token
+    loss: float  # −ln p per target token
     lr: float
-    gradient: float  # its length before clipping
+    grad_norm: float  # before clipping
     tokens_per_second: float
-    peak: float | None  # the share that was used of what the device can do at most, where that is known
-    share: float  # of the training that is over
+    mfu: float | None  # model FLOPs utilization: share of the device's peak, if that is known
+    progress: float  # share of the training that is done
 
 
 class Trainer:
+    """Makes optimizer steps; `batches` returns the micro-batches of an epoch."""
+
     def __init__(self, config: Config, model: Network, batches: Callable[[int], Batches], world: World) -> None:
         self.config, self.model, self.batches, self.world = config, model, batches, world
         self.state = State()
-        self.module = spread(model, world, config.train.shard)
-        self.precision = precision_of(config, world.device)
-        # Only matrices decay: biases and norms have no size to keep small.
-        parameters = list(model.parameters())  # from here on shards, if they are sharded
+        self.num_targets = 0  # of the last step, in this process
+        train = config.train
+        self.precision = compute_precision(config, world.device)
+        # Recurrent layers are not compiled: each is already one kernel, or a loop that would recompile for every length.
+        transformer = (
+            model if isinstance(model, Transformer) and train.compile and world.device.type == "cuda" else None
+        )
+        captured = transformer is not None and world.size == 1 and self.precision.dtype is torch.bfloat16
+        if transformer is not None and not captured:
+            compile_regions(transformer)
+        self.module = parallelize(model, world, train.fsdp)
+        # Weight decay applies to matrices only, not to biases and norms.
+        parameters = list(model.parameters())  # shards under FSDP
         groups = [
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.train.weight_decay},
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
-        train = config.train
         self.optimizer = torch.optim.AdamW(
-            groups, lr=0.0, betas=(train.beta1, train.beta2), eps=train.epsilon, fused=True
-        )
-        self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema else {}
-        # A recurrent layer is one kernel already, or a loop that would be compiled anew for every length.
-        compiled = train.compile and world.device.type == "cuda" and config.model.kind == "transformer"
-        self._losses = torch.compile(self._run, dynamic=False) if compiled else self._run
-        self._feed: Iterator[_Step] | None = None
-        self._sums = torch.zeros(
-            3, device=world.device
-        )  # plain loss, targets, gradient's length; since the last report
-        self._uncounted = torch.zeros(2, device=world.device)  # targets and skipped steps that the state lacks
-        self._bad_in_a_row = torch.zeros((), device=world.device)
-        self._since = (0, time.perf_counter())
-        self._peak = peak(world.device, self.precision.dtype)
-        self._operations = 0.0  # of this process, since the last report
+            groups, lr=torch.zeros((), device=world.device) if captured else 0.0, betas=(train.beta1, train.beta2),
+            eps=train.epsilon, fused=True, capturable=captured,
+        )  # fmt: skip
+        self._cross_entropy = torch.compile(cross_entropy, dynamic=False) if transformer is not None else cross_entropy
+        self._output_loss = torch.compile(output_loss, dynamic=False)
+        self.graph_step: GraphStep | None = None
+        if captured and transformer is not None:
+            self.graph_step = GraphStep(
+                transformer,
+                self.optimizer,
+                batches(0).shape,
+                self.precision.dtype,
+                self._graph_losses,
+                train.max_grad_norm,
+            )
+        self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema_decay else {}
+        self._plans: Iterator[_StepPlan] | None = None
+        # Accumulated on the device since the last report: nll, targets, gradient norm.
+        self._sums = torch.zeros(3, device=world.device)
+        self._pending = torch.zeros(2, device=world.device)  # targets and skipped steps not yet added to the state
+        self._consecutive_nan = torch.zeros((), device=world.device)
+        self._last_report = (0, time.perf_counter())  # step and time
+        self._peak_flops = peak_flops(world.device, self.precision.dtype)
+        self._flops = 0.0  # of this process since the last report
 
     def step(self) -> None:
-        """One step of the optimizer, made of as many micro-batches as there are."""
-        self._feed = self._feed or self._ahead()
-        planned = next(self._feed)
+        """Makes one optimizer step over all its micro-batches."""
+        self._plans = self._plans or self._prefetch_plans()
+        plan = next(self._plans)
         state, train = self.state, self.config.train
         state.step += 1
+        self.num_targets = plan.num_targets
+        lr = learning_rate(train, self.config.model.width, state.step, self.progress)
+        if self.graph_step is not None:
+            self._graph_step(plan, lr)
+        else:
+            self._plain_step(plan, lr)
+        state.epoch, state.batch = plan.next_position
+        if self._peak_flops:
+            self._flops += sum(training_flops(self.config.model, batch) for batch in plan.batches)
+        if train.ema_decay:
+            parameters = [p.detach() for p in self.model.parameters()]
+            weight = 1 - min(train.ema_decay, state.step / (state.step + 10))
+            torch._foreach_lerp_(list(self.ema.values()), parameters, weight)
+
+    def _graph_step(self, plan: "_StepPlan", lr: float) -> None:
+        """Makes a step by replaying CUDA graphs; out of memory, goes on with plain steps, which can split a batch."""
+        assert self.graph_step is not None
+        step = self.graph_step
+        try:
+            step.run(plan.static_batches, plan.num_targets, lr, self._seed())
+        except torch.OutOfMemoryError:
+            self.graph_step = None
+            del step
+            self.optimizer.zero_grad()
+            self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            torch.cuda.empty_cache()
+            self._plain_step(plan, lr)
+            return
+        self._record(step.nll, step.total, step.grad_norm, step.is_nan)
+
+    def _graph_losses(self, network: Transformer, batch: TensorBatch) -> Losses:
+        train = self.config.train
+        if train.r_drop:
+            return self._losses(network, batch)
+        vectors = network.vectors(batch.source or batch.inputs, batch.inputs if batch.source else None)
+        return self._output_loss(network, vectors, batch.targets, train.label_smoothing)
+
+    def _plain_step(self, plan: "_StepPlan", lr: float) -> None:
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(train, self.config.model.width, state.step, self.share)
-        # Filled on the device, since copying a number there would make the host wait for it.
-        count = float(sum(batch.count for batch in planned.batches))
-        total = self.world.sum(torch.full((), count, device=self.world.device))
-        plain = self._backward(planned.batches, total)
-        length, bad = self._update()
-        self._sums += torch.stack([self.world.sum(plain).nan_to_num(), total, length])
-        self._uncounted += torch.stack([total, bad])
-        state.epoch, state.batch = planned.after
-        if self._peak:
-            self._operations += sum(operations(self.config.model, batch) for batch in planned.batches)
-        if train.ema:
-            for name, p in self.model.named_parameters():
-                self.ema[name].lerp_(p.detach(), 1 - min(train.ema, state.step / (state.step + 10)))
+            group["lr"] = lr
+        # Created on the device: copying a number from the host would synchronise.
+        total = self.world.all_reduce_sum(torch.full((), float(plan.num_targets), device=self.world.device))
+        nll = self._backward(plan.batches, total)
+        self._record(self.world.all_reduce_sum(nll), total, *self._update())
+
+    def _record(self, nll: Tensor, total: Tensor, grad_norm: Tensor, is_nan: Tensor) -> None:
+        self._consecutive_nan = (self._consecutive_nan + is_nan) * is_nan
+        self._sums += torch.stack([nll.nan_to_num(), total, grad_norm])
+        self._pending += torch.stack([total, is_nan])
+
+    def _seed(self) -> int:
+        return derive_seed(self.config.train.seed, self.state.step, self.world.rank)
 
     def _backward(self, batches: Sequence[Batch], total: Tensor) -> Tensor:
-        """Gradients of the mean over all targets of all processes; the summed plain loss of this one's."""
-        pieces = list(batches)
+        """Computes gradients of the mean loss over all targets of all processes; returns this process's summed nll.
+
+        A single process that runs out of memory splits its micro-batches in half and tries again.
+        """
+        parts = list(batches)
         while True:
             try:
-                return self._try_backward(pieces, total)
+                return self._try_backward(parts, total)
             except torch.OutOfMemoryError:
                 self.optimizer.zero_grad()
-                halves = [half for piece in pieces for half in piece.halves()]
-                if len(halves) == len(pieces) or self.world.size > 1:
+                halves = [half for part in parts for half in part.halves()]
+                if len(halves) == len(parts) or self.world.size > 1:
                     raise UserError(
-                        f"a batch of {max(len(p.targets) for p in pieces):,} target tokens does not fit in memory: "
-                        "take fewer with --set train.tokens=…, or cut the step with --set train.accumulate=4"
+                        f"a batch of {max(len(part.targets) for part in parts):,} target tokens does not fit in memory: "
+                        "reduce it with --set train.batch_tokens=N, or split the step with "
+                        "--set train.gradient_accumulation=4"
                     ) from None
-                pieces = halves
+                parts = halves
 
     def _try_backward(self, batches: Sequence[Batch], total: Tensor) -> Tensor:
-        torch.manual_seed(mixed(self.config.train.seed, self.state.step, self.world.rank))
-        plain = torch.zeros((), device=self.world.device)
+        torch.manual_seed(self._seed())
+        nll = torch.zeros((), device=self.world.device)
         for number, batch in enumerate(batches):
-            with without_sync(self.module, last=number == len(batches) - 1):
-                losses = self._losses(batch.to(self.world.device))
-                # Averaging over processes will divide by their number.
+            with gradient_sync(self.module, enabled=number == len(batches) - 1):
+                losses = self._compute_losses(batch.to(self.world.device))
+                # DDP and FSDP average gradients over the processes, so the world size cancels that division.
                 (losses.objective * (self.world.size / total)).backward()
-                plain += losses.plain
-        return plain
+                nll += losses.nll
+        return nll
 
-    def _run(self, batch: TensorBatch) -> Losses:
-        smoothing = self.config.train.label_smoothing
+    def _compute_losses(self, batch: TensorBatch) -> Losses:
         with self.precision.autocast():
-            inputs = (batch.inputs,) if batch.source is None else (batch.source, batch.inputs)
-            logits = self.module(*inputs)
-            first = loss(logits, batch.targets, smoothing)
-            if not self.config.train.r_drop:
-                return first
-            again = self.module(*inputs)
-            second = loss(again, batch.targets, smoothing)
-            apart = divergence(logits, again, batch.targets)
-        objective = (first.objective + second.objective) / 2 + self.config.train.r_drop * apart / 2
-        return Losses(objective, (first.plain + second.plain) / 2)
+            return self._losses(self.module, batch)
+
+    def _losses(self, module: nn.Module, batch: TensorBatch) -> Losses:
+        smoothing = self.config.train.label_smoothing
+        logits = module(*batch.model_inputs)
+        first = self._cross_entropy(logits, batch.targets, smoothing)
+        if not self.config.train.r_drop:
+            return first
+        second_logits = module(*batch.model_inputs)
+        second = self._cross_entropy(second_logits, batch.targets, smoothing)
+        divergence = symmetric_kl(logits, second_logits, batch.targets)
+        objective = (first.objective + second.objective) / 2 + self.config.train.r_drop * divergence / 2
+        return Losses(objective, (first.nll + second.nll) / 2)
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        """Clips and steps. A gradient that is no number changes nothing and is counted, without the host waiting for it."""
-        clip = self.config.train.clip or math.inf
-        length = whole(nn.utils.clip_grad_norm_(self.model.parameters(), clip))
-        bad = (~length.isfinite()).float()
-        self.optimizer.found_inf = bad  # type: ignore[attr-defined]
+        """Clips gradients and updates the weights; skips the update if the gradient is NaN, without a device sync."""
+        max_norm = self.config.train.max_grad_norm or math.inf
+        grad_norm = full_tensor(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm))
+        is_nan = (~grad_norm.isfinite()).float()
+        self.optimizer.found_inf = is_nan  # type: ignore[attr-defined]
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self._bad_in_a_row = (self._bad_in_a_row + bad) * bad
-        return length.nan_to_num(0, 0, 0), bad
+        return grad_norm.nan_to_num(0, 0, 0), is_nan
 
-    def report(self) -> Progress:
-        """What happened since the last report. This waits for the device, so it is not asked for at every step."""
-        self._count()
-        plain, targets, length = self._sums.tolist()
+    def report(self) -> StepReport:
+        """Returns the metrics since the last report. Synchronises with the device, so it is not called at every step."""
+        self._count_pending()
+        nll, targets, grad_norm = self._sums.tolist()
         self._sums.zero_()
-        in_a_row = int(self._bad_in_a_row)
-        if in_a_row >= NAN_LIMIT:
+        consecutive = int(self._consecutive_nan)
+        if consecutive >= MAX_NAN_STEPS:
             raise UserError(
-                f"the loss was no number in {in_a_row} steps in a row, up to step {self.state.step:,}: try a lower "
-                f"learning rate (train.lr = {self.config.train.lr}), a longer warm-up (train.warmup = "
-                f"{self.config.train.warmup}) or train.precision=float32"
+                f"the loss was NaN in {consecutive} consecutive steps, up to step {self.state.step:,}: try a lower "
+                f"learning rate (train.lr = {self.config.train.lr}), a longer warm-up (train.warmup_steps = "
+                f"{self.config.train.warmup_steps}) or train.precision=float32"
             )
-        step, moment = self._since
+        last_step, last_time = self._last_report
         now = time.perf_counter()
-        self._since = (self.state.step, now)
-        steps = max(self.state.step - step, 1)
-        used, self._operations = self._operations * (2 if self.config.train.r_drop else 1), 0.0
-        return Progress(
+        self._last_report = (self.state.step, now)
+        steps = max(self.state.step - last_step, 1)
+        flops, self._flops = self._flops * (2 if self.config.train.r_drop else 1), 0.0
+        return StepReport(
             step=self.state.step,
             epoch=self.epochs,
-            loss=plain / max(targets, 1),
-            lr=self.optimizer.param_groups[0]["lr"],
-            gradient=length / steps,
-            tokens_per_second=targets / (now - moment),
-            peak=used / (now - moment) / self._peak if self._peak else None,
-            share=self.share,
+            loss=nll / max(targets, 1),
+            lr=float(self.optimizer.param_groups[0]["lr"]),
+            grad_norm=grad_norm / steps,
+            tokens_per_second=targets / (now - last_time),
+            mfu=flops / (now - last_time) / self._peak_flops if self._peak_flops else None,
+            progress=self.progress,
         )
 
-    def _count(self) -> None:
-        tokens, skipped = self._uncounted.tolist()
-        self.state.tokens += int(tokens)
-        self.state.skipped += int(skipped)
-        self._uncounted.zero_()
+    def _count_pending(self) -> None:
+        tokens, skipped = self._pending.tolist()
+        self.state.target_tokens += int(tokens)
+        self.state.skipped_steps += int(skipped)
+        self._pending.zero_()
 
     @property
     def epochs(self) -> float:
-        """Rounds through the corpus so far."""
-        return self.state.epoch + self.state.batch / self._batches_now()
+        """Passes over the corpus so far."""
+        return self.state.epoch + self.state.batch / self._batches_in_epoch()
 
-    def _batches_now(self) -> int:
-        """Micro-batches of the epoch in which the run is."""
-        return self.batches(self.state.epoch).count(self.state.epoch)
+    def _batches_in_epoch(self) -> int:
+        """Number of micro-batches in the current epoch."""
+        return self.batches(self.state.epoch).num_batches(self.state.epoch)
 
     @property
-    def share(self) -> float:
-        """The part of the training that is over, by the limit that is nearest."""
+    def progress(self) -> float:
+        """Share of the training that is done, by the limit that is reached first."""
         train, state = self.config.train, self.state
         shares = [state.step / train.steps] if train.steps else []
         if train.epochs:
@@ -218,89 +281,99 @@ class Trainer:
             shares.append(state.seconds / 60 / train.minutes)
         return max(shares, default=0.0)
 
-    def _ahead(self) -> Iterator["_Step"]:
-        """The coming steps' batches, built by a thread while the device works."""
+    def _prefetch_plans(self) -> Iterator["_StepPlan"]:
+        """Yields the batches of each step; a thread builds the next step's while the device works."""
         with ThreadPoolExecutor(1) as pool:
-            place = (self.state.epoch, self.state.batch)
-            waiting = [pool.submit(self._plan, *place)]
+            pending = pool.submit(self._plan_step, self.state.epoch, self.state.batch)
             while True:
-                ready = waiting.pop(0).result()
-                waiting.append(pool.submit(self._plan, *ready.after))
-                yield ready
+                plan = pending.result()
+                pending = pool.submit(self._plan_step, *plan.next_position)
+                yield plan
 
-    def _plan(self, epoch: int, first: int) -> "_Step":
-        """The micro-batches first, first + 1, … of a step, shared out among the processes."""
+    def _plan_step(self, epoch: int, first: int) -> "_StepPlan":
+        """Builds this process's share of the micro-batches first, first + 1, … of a step."""
         batches, world = self.batches(epoch), self.world
-        count = batches.count(epoch)
-        end = min(first + self.config.train.accumulate, count)
-        # All make the same number of passes, as shards are exchanged in each: who has no batch gets an idle one, which
-        # is what there is beyond the last.
+        count = batches.num_batches(epoch)
+        end = min(first + self.config.train.gradient_accumulation, count)
+        # FSDP exchanges shards in every pass, so all processes make the same number of passes: one without a batch gets
+        # the empty batch that follows the last of the epoch.
         numbers = [number + world.rank for number in range(first, end, world.size)]
         own = [batches.batch(epoch, number if number < end else count) for number in numbers]
-        return _Step(own, (epoch, end) if end < count else (epoch + 1, 0))
+        static = [] if self.graph_step is None else [StaticBatch(batch) for batch in own]
+        num_targets = sum(batch.num_targets for batch in own)
+        return _StepPlan(own, num_targets, (epoch, end) if end < count else (epoch + 1, 0), static)
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's weights, or their running mean where one is kept; whole, in the leading process."""
-        return self._gathered(self.ema or dict(self.model.named_parameters()))
+        """Returns the full weights, or their moving average if there is one; empty except in the main process."""
+        return self._gather(self.ema or dict(self.model.named_parameters()))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that changes in training, by name; whole, in the leading process."""
-        found = {f"model.{name}": p for name, p in self.model.named_parameters()}
+    def checkpoint_tensors(self) -> dict[str, Tensor]:
+        """Returns all tensors that training changes, by name, in full; empty except in the main process."""
+        tensors = {f"model.{name}": p for name, p in self.model.named_parameters()}
         for name, p in self.model.named_parameters():
-            found |= {f"{key}.{name}": value for key, value in self.optimizer.state[p].items()}
-        return self._gathered(found | {f"ema.{name}": value for name, value in self.ema.items()})
+            tensors |= {f"{key}.{name}": value for key, value in self.optimizer.state[p].items()}
+        return self._gather(tensors | {f"ema.{name}": value for name, value in self.ema.items()})
 
-    def _gathered(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """One after the other, and what was in shards to the CPU: all at once may not fit on a device."""
-        found = {}
+    def _gather(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gathers shards one tensor at a time onto the CPU: all of them might not fit on the device."""
+        gathered = {}
         for name, tensor in named.items():
-            piece = whole(tensor.detach())
-            if self.world.leads:
-                found[name] = piece.cpu() if self.config.train.shard else piece
-        return found
+            full = full_tensor(tensor.detach())
+            if self.world.is_main:
+                gathered[name] = full.cpu() if self.config.train.fsdp else full
+        return gathered
 
-    def restore(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-        known = dict(self.model.named_parameters())
-        fill(known, {name: tensors[f"model.{name}"] for name in known})
-        for name, p in known.items():
+    def restore(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+        """Continues from `checkpoint_tensors` and `metadata` of an earlier run."""
+        parameters = dict(self.model.named_parameters())
+        copy_full_tensors(parameters, {name: tensors[f"model.{name}"] for name in parameters})
+        for name, p in parameters.items():
             if f"exp_avg.{name}" not in tensors:
                 continue
             state = {"step": tensors[f"step.{name}"].to(self.world.device)}
             for key in ("exp_avg", "exp_avg_sq"):
                 state[key] = torch.zeros_like(p)
-                fill({"": state[key]}, {"": tensors[f"{key}.{name}"]})
+                copy_full_tensors({"": state[key]}, {"": tensors[f"{key}.{name}"]})
             self.optimizer.state[p] = state
-        fill(self.ema, {name: tensors[f"ema.{name}"] for name in self.ema if f"ema.{name}" in tensors} or self.ema)
-        self.state = State(**{**about["state"], "scores": [tuple(score) for score in about["state"]["scores"]]})
-        # With other settings an epoch may have other batches: then about where the run stood.
-        self.state.batch = self.state.batch * self._batches_now() // about["batches"]
-        self._sums.copy_(torch.tensor(about["unreported"]["sums"]))
-        self._since = (about["unreported"]["step"], time.perf_counter() - about["unreported"]["seconds"])
+        ema = {name: tensors[f"ema.{name}"] for name in self.ema if f"ema.{name}" in tensors}
+        copy_full_tensors(self.ema, ema or self.ema)
+        scores = [tuple(score) for score in metadata["state"]["scores"]]
+        self.state = State(**{**metadata["state"], "scores": scores})
+        if self.graph_step is not None:
+            self.graph_step.refresh()
+        # Changed settings may change the number of batches per epoch: continue at about the same place.
+        self.state.batch = self.state.batch * self._batches_in_epoch() // metadata["batches_in_epoch"]
+        unreported = metadata["since_last_report"]
+        self._sums.copy_(torch.tensor(unreported["sums"]))
+        self._last_report = (unreported["step"], time.perf_counter() - unreported["seconds"])
 
-    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether these can be this model's, by their names and shapes."""
+    def is_compatible(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether checkpoint tensors have this model's names and shapes."""
         prefix = "model."
-        found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(prefix)}
-        return found == {prefix + name: p.shape for name, p in self.model.named_parameters()}
+        shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(prefix)}
+        return shapes == {prefix + name: p.shape for name, p in self.model.named_parameters()}
 
-    def about(self) -> dict[str, Any]:
-        self._count()
-        step, moment = self._since
-        unreported = {"sums": self._sums.tolist(), "step": step, "seconds": time.perf_counter() - moment}
+    def metadata(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint that is not tensors, as JSON values."""
+        self._count_pending()
+        step, moment = self._last_report
+        unreported = {"step": step, "seconds": time.perf_counter() - moment, "sums": self._sums.tolist()}
         return {
-            "state": asdict(self.state), "batches": self._batches_now(), "unreported": unreported,
-            "threads": torch.get_num_threads(),
+            "state": asdict(self.state), "batches_in_epoch": self._batches_in_epoch(),
+            "since_last_report": unreported, "threads": torch.get_num_threads(),
         }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Step:
+class _StepPlan:
     batches: list[Batch]  # of this process
-    after: tuple[int, int]  # epoch and micro-batch that come next
+    num_targets: int
+    next_position: tuple[int, int]  # epoch and first micro-batch of the next step
+    static_batches: list[StaticBatch]
 
 
-def mixed(*numbers: int) -> int:
-    """A seed from several numbers, such that near ones give unlike seeds (splitmix64)."""
+def derive_seed(*numbers: int) -> int:
+    """Hashes several numbers into a seed (splitmix64), so that neighbouring numbers give unrelated seeds."""
     state = 0
     for number in numbers:
         state = (state ^ (number + 0x9E3779B97F4A7C15)) & _MASK

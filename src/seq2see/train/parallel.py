@@ -1,12 +1,11 @@
-"""More than one process: the same steps, shared out.
+"""Data-parallel training over several processes, by replicas (DDP) or shards (FSDP).
 
-Started by torchrun, every process runs the same program. The plan of batches does not depend on how many there are: a
-step has a fixed number of micro-batches, and each process takes its share of them. Gradients are summed over processes
-and divided by the number of targets of all, so N processes make the same steps as one. The model files know nothing of
-all this.
+torchrun starts the same program in every process. The batch plan does not depend on the number of processes: a step has a
+fixed number of micro-batches, and each process takes its share of them. Gradients are summed over the processes and divided
+by the total number of targets, so N processes make the same steps as one. The model code knows nothing about this.
 
-Hosts talk to each other in a group of their own (gloo): what a host must know, such as that somebody pressed Ctrl-C,
-does not make it wait for its device.
+The processes also share a gloo group on the CPU, so that exchanging control information, such as an interrupt, never waits
+for the device.
 """
 
 import os
@@ -30,86 +29,86 @@ from seq2see.model.transformer import Transformer
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(hours=6)  # in which the leading process may check, tokenize or validate while the others wait
+TIMEOUT = timedelta(hours=6)  # the other processes wait while the main one checks data, tokenizes or validates
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a run, and which of them this is."""
+    """The processes of a run and the rank of this one."""
 
     device: torch.device
     rank: int = 0
     size: int = 1
-    hosts: distributed.ProcessGroup | None = None
+    cpu_group: distributed.ProcessGroup | None = None
 
     @property
-    def leads(self) -> bool:
-        """The one process that writes files and talks."""
+    def is_main(self) -> bool:
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
-    def sum(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         if self.size > 1:
             distributed.all_reduce(tensor)
         return tensor
 
-    def wait(self) -> None:
-        """Until all processes are here."""
+    def barrier(self) -> None:
+        """Waits until all processes have reached this point."""
         if self.size > 1:
-            distributed.barrier(self.hosts)
+            distributed.barrier(self.cpu_group)
 
-    def most(self, *values: float) -> list[float]:
-        """The greatest of each value over the processes: clocks and signals differ, and all must do the same."""
+    def all_reduce_max(self, *values: float) -> list[float]:
+        """Returns the maximum of each value over the processes: clocks and signals differ, but all must act alike."""
         if self.size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(tensor, distributed.ReduceOp.MAX, self.hosts)
+        distributed.all_reduce(tensor, distributed.ReduceOp.MAX, self.cpu_group)
         return tensor.tolist()
 
-    def told(self, find: Callable[[], T]) -> T:
-        """What the leading process finds, in all of them."""
+    def broadcast(self, compute: Callable[[], T]) -> T:
+        """Calls `compute` in the main process and returns its result in all of them."""
         if self.size == 1:
-            return find()
-        found = [find() if self.leads else None]
-        distributed.broadcast_object_list(found, src=0, group=self.hosts)
-        return found[0]  # type: ignore[return-value]
+            return compute()
+        result = [compute() if self.is_main else None]
+        distributed.broadcast_object_list(result, src=0, group=self.cpu_group)
+        return result[0]  # type: ignore[return-value]
 
 
 @contextmanager
-def join_world(device: str = "") -> Iterator[World]:
-    """The processes that torchrun has started, or this one alone.
+def init_distributed(device: str = "") -> Iterator[World]:
+    """Joins the processes started by torchrun, or yields a world of one process.
 
-    Where one fails the others soon do too, since they wait for it in vain: the first to fail says why, the others leave
-    without a word.
+    When one process fails, the others fail soon after because they wait for it. Only the first failure is reported; the
+    others exit silently.
     """
-    chosen = device or best_device()
+    device_type = device or best_device()
     if "RANK" not in os.environ:
-        yield World(torch.device(chosen))
+        yield World(torch.device(device_type))
         return
-    local = int(os.environ["LOCAL_RANK"])
-    place = torch.device(chosen, local) if chosen == "cuda" else torch.device(chosen)
-    if chosen == "cuda":
-        torch.cuda.set_device(place)
-        distributed.init_process_group("nccl", device_id=place)
+    if device_type == "cuda":
+        local_device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(local_device)
+        distributed.init_process_group("nccl", device_id=local_device)
     else:
-        distributed.init_process_group("gloo", timeout=PATIENCE)
-    hosts = distributed.new_group(backend="gloo", timeout=PATIENCE)
+        local_device = torch.device(device_type)
+        distributed.init_process_group("gloo", timeout=TIMEOUT)
+    cpu_group = distributed.new_group(backend="gloo", timeout=TIMEOUT)
     try:
-        yield World(place, distributed.get_rank(), distributed.get_world_size(), hosts)
+        yield World(local_device, distributed.get_rank(), distributed.get_world_size(), cpu_group)
     except Exception as error:
-        if _fails_first():
+        if _is_first_failure():
             raise
         raise SystemExit(getattr(error, "exit_code", 1)) from None
     distributed.destroy_process_group()
 
 
-def _fails_first() -> bool:
-    """Asks the store through which the processes found each other; torchrun itself keeps it, so it outlives them."""
-    place, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+def _is_first_failure() -> bool:
+    """Counts failures in torchrun's rendezvous store, which outlives the worker processes."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
-        store = TCPStore(place, port, is_master=False, timeout=timedelta(seconds=5))
+        store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=5))
         return store.add(f"seq2see failed in attempt {attempt}", 1) == 1
-    except RuntimeError:  # torch's own errors, all of them
+    except RuntimeError:  # the base class of all torch.distributed errors
         return True
 
 
@@ -119,14 +118,16 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def spread(model: Network, world: World, shard: bool) -> nn.Module:
-    """What to call in training: the model itself, a replica that averages gradients (DDP), or its shards (FSDP)."""
+def parallelize(model: Network, world: World, fsdp: bool) -> nn.Module:
+    """Returns the module to call in training: the model itself, a DDP replica, or the model with FSDP shards."""
     if world.size == 1:
         return model
-    if not shard:
+    if not fsdp:
         return DistributedDataParallel(model, device_ids=[world.device] if world.device.type == "cuda" else None)
     if not isinstance(model, Transformer):
-        raise UserError(f'train.shard is for Transformers, and model.kind is "{model.config.kind}": leave it out')
+        raise UserError(
+            f'train.fsdp requires a Transformer, but model.kind is "{model.config.kind}": set train.fsdp=false'
+        )
     mesh = init_device_mesh(world.device.type, (world.size,))
     for stack in (model.encoder, model.decoder):
         for block in stack.blocks if stack is not None else ():
@@ -135,25 +136,25 @@ def spread(model: Network, world: World, shard: bool) -> nn.Module:
     return model
 
 
-def without_sync(module: nn.Module, last: bool) -> AbstractContextManager[object]:
-    """Gradients travel once a step, with the last micro-batch."""
+def gradient_sync(module: nn.Module, enabled: bool) -> AbstractContextManager[object]:
+    """Enables or disables gradient synchronisation: gradients are exchanged once per step, with the last micro-batch."""
     if isinstance(module, DistributedDataParallel):
-        return nullcontext() if last else module.no_sync()
+        return nullcontext() if enabled else module.no_sync()
     if isinstance(module, FSDPModule):
-        module.set_requires_gradient_sync(last)
+        module.set_requires_gradient_sync(enabled)
     return nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may be sharded, in one piece. All processes must ask."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gathers a tensor that may be sharded. A collective operation: every process must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 @torch.no_grad()
-def fill(own: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copies whole tensors into tensors that may be sharded."""
-    for name, tensor in own.items():
-        value = values[name].to(tensor.device)
-        if isinstance(tensor, DTensor):
-            value = distribute_tensor(value, tensor.device_mesh, tensor.placements)
-        tensor.copy_(value)
+def copy_full_tensors(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copies full tensors into tensors that may be sharded."""
+    for name, target in targets.items():
+        value = values[name].to(target.device)
+        if isinstance(target, DTensor):
+            value = distribute_tensor(value, target.device_mesh, target.placements)
+        target.copy_(value)

@@ -1,7 +1,7 @@
-"""From the files of a configuration to tokenizers and batches.
+"""Builds tokenizers and batches from the data files of a configuration.
 
-What is decided here for the user (a validation set held out, a preset and a vocabulary by the size of the corpus) is
-written into the run's configuration, so that the same run can be made again from its config.toml alone.
+Choices made here for the user, such as the vocabulary sizes, are written into the run's configuration, so that config.toml
+alone reproduces the run.
 """
 
 import hashlib
@@ -14,182 +14,191 @@ from pathlib import Path
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.text.batches import Batches, PairBatches, TextBatches
-from seq2see.text.bpe_dropout import Dropout
-from seq2see.text.corpus import Documents, Pairs, plain, training_pairs, validation_pairs
-from seq2see.text.store import Store, store_pairs, store_texts
+from seq2see.text.bpe_dropout import BpeDropout
+from seq2see.text.corpus import ParallelCorpus, TextCorpus, plain_text, training_pairs, validation_pairs
+from seq2see.text.store import TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
 
-HELD_OUT = 1000  # pairs, at most, and
-HELD_OUT_SHARE = 0.02  # of the corpus, at most, that validate a run without a validation set of its own
-HELD_OUT_TEXT = 0.1  # of a text, at most, and
-HELD_OUT_CHARACTERS = 1_000_000  # at most, that validate a language model without a validation text
-LEARN_FROM = 2_000_000  # lines that a tokenizer is trained on, at most: more teaches it nothing
+# Held out for validation if no validation set is given; each is a maximum.
+HELD_OUT_PAIRS, HELD_OUT_SHARE = 1000, 0.02
+HELD_OUT_CHARACTERS, HELD_OUT_TEXT_SHARE = 1_000_000, 0.1
+MAX_TOKENIZER_LINES = 2_000_000  # a tokenizer does not improve beyond this
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What the training loop asks for."""
+class TrainingData:
+    """The tokenized training and validation data of a run."""
 
-    tokenizers: tuple[Tokenizer, Tokenizer]  # of source and target; often one and the same
-    batches: Callable[[int], Batches]  # of an epoch
+    tokenizers: tuple[Tokenizer, Tokenizer]  # source and target; the same object if shared
+    batches: Callable[[int], Batches]  # by epoch
     valid_batches: Batches
-    valid: list[Pair]  # as text; of a language model, none
-    pairs: int  # or documents
-    dropped: int  # too long for the model
+    valid_pairs: list[Pair]  # as text; empty for a language model
+    train_count: int  # sentence pairs or documents
+    dropped: int  # pairs too long for the model or a batch
 
 
-def documents(data: DataConfig, role: str = "") -> Documents:
-    return plain([Path(path) for path in getattr(data, f"{role}text")], data.boundaries)
+def open_documents(data: DataConfig, prefix: str = "") -> TextCorpus:
+    return plain_text([Path(path) for path in getattr(data, f"{prefix}text")], data.boundaries)
 
 
-class Split:
-    """Pairs for training and for validation. A pair is held out by its source alone, so that the same sentence with two
-    translations never stands on both sides. Empty and one-sided pairs teach nothing and are left out.
+class PairSplit:
+    """Sentence pairs split into training and validation. The split depends on the source alone, so that a sentence with two
+    translations is never on both sides. Pairs with an empty side are left out.
     """
 
-    def __init__(self, train: Pairs, valid: Pairs | None, count: int) -> None:
+    def __init__(self, train: ParallelCorpus, valid: ParallelCorpus | None, count: int) -> None:
         self._train, self._valid = train, valid
-        share = 0.0 if valid is not None else min(HELD_OUT_SHARE, HELD_OUT / max(count, 1))
-        self._below = int(share * (1 << 32))
-        self.key = f"{train.key} {self._below}"
+        share = 0.0 if valid is not None else min(HELD_OUT_SHARE, HELD_OUT_PAIRS / max(count, 1))
+        self._hash_limit = int(share * (1 << 32))
+        self.fingerprint = f"{train.fingerprint} {self._hash_limit}"
 
     def _is_held_out(self, source: str) -> bool:
-        return int.from_bytes(hashlib.blake2b(source.encode(errors="replace"), digest_size=4).digest()) < self._below
+        digest = hashlib.blake2b(source.encode(errors="replace"), digest_size=4).digest()
+        return int.from_bytes(digest) < self._hash_limit
 
     def train(self) -> Iterator[Pair]:
-        return (pair for pair in _sound(self._train) if not self._is_held_out(pair[0]))
+        return (pair for pair in _non_empty(self._train) if not self._is_held_out(pair[0]))
 
     def valid(self) -> list[Pair]:
         if self._valid is not None:
-            return list(_sound(self._valid))
-        return [pair for pair in _sound(self._train) if self._is_held_out(pair[0])]
+            return list(_non_empty(self._valid))
+        return [pair for pair in _non_empty(self._train) if self._is_held_out(pair[0])]
 
 
 class TextSplit:
-    """Passages, each with whether its document ends there, for training and for validation: a text of its own, or else the
-    end of the training text.
+    """Text split into training and validation: the given validation text, or else the end of the training text. Yields
+    chunks, each with a flag that tells whether its document ends there.
     """
 
-    def __init__(self, train: Documents, valid: Documents | None) -> None:
+    def __init__(self, train: TextCorpus, valid: TextCorpus | None) -> None:
         self._train, self._valid = train, valid
-        size = 0 if valid is not None else sum(len(p.text) for p in train.passages())
-        self._first = size - min(HELD_OUT_CHARACTERS, int(size * HELD_OUT_TEXT))  # characters that train; 0: all
-        self.key = f"{train.key} {self._first}"
-        self.valid_key = valid.key if valid is not None else f"{train.key} from {self._first}"
+        size = 0 if valid is not None else sum(len(chunk.text) for chunk in train.chunks())
+        self._train_size = size - min(HELD_OUT_CHARACTERS, int(size * HELD_OUT_TEXT_SHARE))  # in characters; 0: all
+        self.fingerprint = f"{train.fingerprint} {self._train_size}"
+        self.valid_fingerprint = (
+            valid.fingerprint if valid is not None else f"{train.fingerprint} from {self._train_size}"
+        )
 
     def train(self) -> Iterator[tuple[str, bool]]:
-        if not self._first:
-            yield from ((p.text, p.ends) for p in self._train.passages())
+        if not self._train_size:
+            yield from ((chunk.text, chunk.ends_document) for chunk in self._train.chunks())
             return
-        left = self._first
-        for passage in self._train.passages():
-            if len(passage.text) >= left:
-                yield passage.text[:left], True
+        remaining = self._train_size
+        for chunk in self._train.chunks():
+            if len(chunk.text) >= remaining:
+                yield chunk.text[:remaining], True
                 return
-            left -= len(passage.text)
-            yield passage.text, passage.ends
+            remaining -= len(chunk.text)
+            yield chunk.text, chunk.ends_document
 
     def valid(self) -> Iterator[tuple[str, bool]]:
-        left = self._first
-        for passage in (self._train if self._valid is None else self._valid).passages():
-            if len(passage.text) > left:
-                yield passage.text[left:], passage.ends
-            left = max(0, left - len(passage.text))
+        remaining = self._train_size
+        for chunk in (self._train if self._valid is None else self._valid).chunks():
+            if len(chunk.text) > remaining:
+                yield chunk.text[remaining:], chunk.ends_document
+            remaining = max(0, remaining - len(chunk.text))
 
 
-def _sound(pairs: Iterable[Pair]) -> Iterator[Pair]:
+def _non_empty(pairs: Iterable[Pair]) -> Iterator[Pair]:
     return (pair for pair in pairs if pair[0].strip() and pair[1].strip())
 
 
 def prepare_translation(
     config: Config, folder: Path, tokenizers: tuple[Tokenizer, Tokenizer] | None, count: int, static: bool
-) -> Prepared:
-    """`count` is the number of pairs; tokenizers are trained unless there are some already."""
-    split = Split(training_pairs(config.data), validation_pairs(config.data), count)
+) -> TrainingData:
+    """Prepares sentence pairs, `count` in number. Trains tokenizers if none are given."""
+    split = PairSplit(training_pairs(config.data), validation_pairs(config.data), count)
     valid = split.valid()
     if not valid:
         raise UserError(
-            f"too few pairs ({count:,}) to hold some out: name a validation set with --valid-src and --valid-tgt"
+            f"{count:,} sentence pairs are too few to hold some out: add a validation set with --valid-src and --valid-tgt"
         )
     tokenizers = tokenizers or _train_tokenizers(config, split)
-    longest, train = config.model.longest, config.train
+    max_length, train = config.model.max_positions, config.train
 
     @lru_cache(2)
     def batches(epoch: int) -> Batches:
-        store = store_pairs(folder, split.train(), split.key, tokenizers, _drawn(config, epoch), count)
+        store = store_pairs(folder, split.train(), split.fingerprint, tokenizers, _bpe_dropout(config, epoch), count)
         return PairBatches(
-            store, micro_tokens(config), tokenizers[1], seed=train.seed, longest=longest, too_long="drop", static=static
-        )
+            store, micro_batch_tokens(config), tokenizers[1], seed=train.seed, max_length=max_length, too_long="drop",
+            static=static,
+        )  # fmt: skip
 
-    held = store_pairs(folder, valid, _key_of(valid), tokenizers)
-    valid_batches = PairBatches(held, max(4000, micro_tokens(config)), tokenizers[1], longest=longest, too_long="drop")
+    valid_store = store_pairs(folder, valid, _fingerprint(valid), tokenizers)
+    valid_batches = PairBatches(
+        valid_store, max(4000, micro_batch_tokens(config)), tokenizers[1], max_length=max_length, too_long="drop"
+    )
     first = batches(0)
     assert isinstance(first, PairBatches)
-    return Prepared(
-        tokenizers, batches if config.text.dropout else lambda epoch: first, valid_batches, valid,
+    return TrainingData(
+        tokenizers, batches if config.text.bpe_dropout else lambda epoch: first, valid_batches, valid,
         len(first.kept), len(first.dropped),
     )  # fmt: skip
 
 
-def prepare_text(config: Config, folder: Path, tokenizer: Tokenizer | None, static: bool) -> Prepared:
-    split = TextSplit(documents(config.data), documents(config.data, "valid_") if config.data.valid_text else None)
+def prepare_text(config: Config, folder: Path, tokenizer: Tokenizer | None, static: bool) -> TrainingData:
+    """Prepares plain text for a language model. Trains a tokenizer if none is given."""
+    valid_corpus = open_documents(config.data, "valid_") if config.data.valid_text else None
+    split = TextSplit(open_documents(config.data), valid_corpus)
     if tokenizer is None:
-        vocabulary, kind = config.text.vocabulary, config.text.tokenizer
+        vocab_size, kind = config.text.vocab_size, config.text.tokenizer
         tokenizer = Tokenizer.train(
-            (text for text, _ in split.train()), kind, vocabulary, normalise=config.text.normalise
+            (text for text, _ in split.train()), kind, vocab_size, normalize=config.text.normalize
         )
 
-    def batches_of(store: Store) -> TextBatches:
+    def make_batches(store: TokenStore) -> TextBatches:
         return TextBatches(
-            store, micro_tokens(config), tokenizer, context=config.model.longest, seed=config.train.seed,
+            store, micro_batch_tokens(config), tokenizer, context=config.model.max_positions, seed=config.train.seed,
             within_documents=config.text.documents, static=static,
         )  # fmt: skip
 
-    def stored(epoch: int) -> Store:
-        return store_texts(folder, split.train(), split.key, tokenizer, _drawn(config, epoch))
+    def make_store(epoch: int) -> TokenStore:
+        return store_documents(folder, split.train(), split.fingerprint, tokenizer, _bpe_dropout(config, epoch))
 
-    whole = batches_of(stored(0))
-    valid = batches_of(store_texts(folder, split.valid(), split.valid_key, tokenizer))
-    sampled = lru_cache(2)(lambda epoch: batches_of(stored(epoch)))
-    return Prepared(
-        (tokenizer, tokenizer), sampled if config.text.dropout else lambda epoch: whole, valid, [],
-        len(whole.text), 0,
+    first = make_batches(make_store(0))
+    valid = make_batches(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer))
+    by_epoch = lru_cache(2)(lambda epoch: make_batches(make_store(epoch)))
+    return TrainingData(
+        (tokenizer, tokenizer), by_epoch if config.text.bpe_dropout else lambda epoch: first, valid, [],
+        len(first.text), 0,
     )  # fmt: skip
 
 
-def _train_tokenizers(config: Config, split: Split) -> tuple[Tokenizer, Tokenizer]:
+def _train_tokenizers(config: Config, split: PairSplit) -> tuple[Tokenizer, Tokenizer]:
     text = config.text
 
-    def trained(lines: Iterator[str]) -> Tokenizer:
-        return Tokenizer.train(islice(lines, LEARN_FROM), text.tokenizer, text.vocabulary, normalise=text.normalise)
+    def train(lines: Iterator[str]) -> Tokenizer:
+        return Tokenizer.train(
+            islice(lines, MAX_TOKENIZER_LINES), text.tokenizer, text.vocab_size, normalize=text.normalize
+        )
 
-    if text.shared:
-        both = trained(side for pair in split.train() for side in pair)
+    if text.shared_vocab:
+        both = train(side for pair in split.train() for side in pair)
         return both, both
-    return trained(pair[0] for pair in split.train()), trained(pair[1] for pair in split.train())
+    return train(pair[0] for pair in split.train()), train(pair[1] for pair in split.train())
 
 
-def _drawn(config: Config, epoch: int) -> Dropout | None:
-    return Dropout(config.text.dropout, config.train.seed, epoch) if config.text.dropout else None
+def _bpe_dropout(config: Config, epoch: int) -> BpeDropout | None:
+    return BpeDropout(config.text.bpe_dropout, config.train.seed, epoch) if config.text.bpe_dropout else None
 
 
-def _key_of(pairs: Sequence[Pair]) -> str:
-    whole = hashlib.blake2b(digest_size=16)
+def _fingerprint(pairs: Sequence[Pair]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
     for source, target in pairs:
-        whole.update(f"{source}\n{target}\n".encode(errors="replace"))
-    return whole.hexdigest()
+        digest.update(f"{source}\n{target}\n".encode(errors="replace"))
+    return digest.hexdigest()
 
 
-def micro_tokens(config: Config) -> int:
-    return max(1, config.train.tokens // config.train.accumulate)
+def micro_batch_tokens(config: Config) -> int:
+    return max(1, config.train.batch_tokens // config.train.gradient_accumulation)
 
 
-def with_vocabularies(config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> Config:
-    """The configuration with the sizes that the tokenizers really have."""
+def with_vocab_sizes(config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> Config:
+    """Returns the configuration with the actual vocabulary sizes of the tokenizers."""
     source, target = map(len, tokenizers)
     shared = tokenizers[0] is tokenizers[1]
-    tie = config.model.tie if shared or config.model.tie == "none" else "target"
-    model = replace(config.model, vocabulary=target, source_vocabulary=0 if shared else source, tie=tie)
+    tie = config.model.tie_embeddings if shared or config.model.tie_embeddings == "none" else "target"
+    model = replace(config.model, vocab_size=target, source_vocab_size=0 if shared else source, tie_embeddings=tie)
     return replace(config, model=model)

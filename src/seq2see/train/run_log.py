@@ -1,4 +1,4 @@
-"""What runs have written of themselves, to be read and compared."""
+"""Reads the files that training runs write, to display and compare the runs."""
 
 import json
 import math
@@ -11,8 +11,8 @@ from seq2see.errors import UserError
 
 
 @dataclass(frozen=True)
-class History:
-    """One run: its configuration, its logged steps and validations, and, once it is finished, its scores."""
+class RunLog:
+    """A run's configuration, logged steps and validations and, once it has finished, its scores."""
 
     path: Path
     config: Config
@@ -21,9 +21,9 @@ class History:
     scores: dict[str, Any]
 
     @classmethod
-    def of(cls, path: Path) -> "History":
+    def load(cls, path: Path) -> "RunLog":
         if not (path / "config.toml").is_file():
-            raise UserError(f"{path} is no run: it has no config.toml")
+            raise UserError(f"{path} is not a run directory: it has no config.toml")
         log, scores = path / "log.jsonl", path / "scores.json"
         rows = [_row(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
         return cls(
@@ -38,36 +38,37 @@ def _row(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError:
-        return {}  # the last line of a run that was killed, or is writing it right now
+        return {}  # an incomplete last line: the run was killed, or is writing it now
     return row if isinstance(row, dict) else {}
 
 
-def thinned(rows: list[dict[str, Any]], most: int = 1000) -> list[dict[str, Any]]:
-    """The rows that have a loss, at equal distances, the first and the last among them, where there are more than `most`."""
+def downsample(rows: list[dict[str, Any]], max_rows: int = 1000) -> list[dict[str, Any]]:
+    """Selects up to `max_rows` evenly spaced rows with a finite loss, including the first and the last."""
     rows = [row for row in rows if isinstance(row.get("loss"), int | float) and math.isfinite(row["loss"])]
-    if len(rows) <= most:
+    if len(rows) <= max_rows:
         return rows
-    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+    return [rows[round(i * (len(rows) - 1) / (max_rows - 1))] for i in range(max_rows)]
 
 
-def differences(runs: list[History]) -> dict[str, list[Any]]:
-    """The settings in which runs differ, each with its value in every run."""
-    found: dict[str, list[Any]] = {}
+def config_differences(runs: list[RunLog]) -> dict[str, list[Any]]:
+    """Returns the settings in which the runs differ, each with its value in every run."""
+    different: dict[str, list[Any]] = {}
     for section in ("text", "model", "train"):
         for name in vars(getattr(runs[0].config, section)):
             values = [getattr(getattr(run.config, section), name) for run in runs]
             if any(value != values[0] for value in values):
-                found[f"{section}.{name}"] = values
-    return found
+                different[f"{section}.{name}"] = values
+    return different
 
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: list[float], width: int = 32) -> str:
-    """A curve in one line of text."""
+    """Draws a curve in one line of text."""
     if not values:
         return ""
-    picked = [values[round(i * (len(values) - 1) / max(width - 1, 1))] for i in range(min(width, len(values)))]
-    low, high = min(picked), max(picked)
-    return "".join(BLOCKS[1 + round((value - low) / ((high - low) or 1) * 7)] for value in picked)
+    count = min(width, len(values))
+    samples = [values[round(i * (len(values) - 1) / max(count - 1, 1))] for i in range(count)]
+    low, high = min(samples), max(samples)
+    return "".join(BLOCKS[1 + round((value - low) / ((high - low) or 1) * 7)] for value in samples)

@@ -1,5 +1,5 @@
-"""The course of one training, with its files: steps, reports, validations, checkpoints and snapshots, until it is over; then
-the weights are averaged, scored, and left as a model with its card.
+"""Runs one training: steps, reports, validations, checkpoints and snapshots until a limit is reached; then averages the
+weights, scores them, and writes the model with its model card.
 """
 
 import json
@@ -20,230 +20,238 @@ from torch import Tensor
 from seq2see.config import Config
 from seq2see.directory import save_weights, snapshot_file
 from seq2see.errors import UsageError, UserError
-from seq2see.files import written_whole
-from seq2see.model.registry import kind_of
-from seq2see.train.checkpoint import Checkpoints, Found, read
+from seq2see.files import atomic_write
+from seq2see.model.registry import model_class
+from seq2see.train.checkpoint import Checkpoint, CheckpointManager, LoadedCheckpoint, load_checkpoint
 from seq2see.train.display import Display
-from seq2see.train.loop import Trainer
-from seq2see.train.model_card import card
+from seq2see.train.loop import State, Trainer
+from seq2see.train.model_card import model_card
 from seq2see.train.parallel import World
-from seq2see.train.prepare_data import Prepared
+from seq2see.train.prepare_data import TrainingData
 from seq2see.train.validation import Scores, validate
 
-REPORT_EVERY = 20  # steps between two reports, at which the host waits for the device
+REPORT_EVERY = 20  # steps between reports, which synchronise with the device
 
 
-class Course:
-    """One training, with its files."""
+class Runner:
+    """Runs one training and writes its files."""
 
     def __init__(
-        self, config: Config, out: Path, world: World, display: Display, data: Prepared, trainer: Trainer
+        self, config: Config, out: Path, world: World, display: Display, data: TrainingData, trainer: Trainer
     ) -> None:
         self.config, self.out, self.world, self.display = config, out, world, display
         self.data, self.trainer = data, trainer
-        self.checkpoints = Checkpoints(out / "checkpoints")
-        self.began = time.perf_counter()
-        self.saved = time.perf_counter()
+        self.checkpoints = CheckpointManager(out / "checkpoints")
+        self.start_time = time.perf_counter()
+        self.last_saved = time.perf_counter()
 
     @property
-    def state(self) -> Any:
+    def state(self) -> State:
         return self.trainer.state
 
     def restore(self) -> None:
-        found = self._found()
-        if found is None:
-            self.display.say("no checkpoint yet: the run starts from the beginning")
+        """Loads the latest checkpoint, if there is one."""
+        loaded = self._load_checkpoint()
+        if loaded is None:
+            self.display.message("no checkpoint found: starting from the beginning")
             return
-        about = found.about
-        self.trainer.restore(found.tensors, about)
-        if about["threads"] != torch.get_num_threads():
-            self.display.say(
-                f"the run had {about['threads']} threads and now has {torch.get_num_threads()}: "
-                "numbers may differ in their last digits"
+        self.trainer.restore(loaded.tensors, loaded.metadata)
+        threads = loaded.metadata["threads"]
+        if threads != torch.get_num_threads():
+            self.display.message(
+                f"the number of threads changed from {threads} to {torch.get_num_threads()}: results may differ in the "
+                "last digits"
             )
-        self.display.say(f"resumed at step {self.state.step:,}")
+        self.display.message(f"resumed at step {self.state.step:,}")
 
-    def _found(self) -> Found | None:
-        """The checkpoint to go on from, chosen by the leading process."""
-        found = self._newest() if self.world.leads else None
-        checkpoint = self.world.told(lambda: found.checkpoint if found else None)
-        if checkpoint is None or self.world.leads:
-            return found
-        return Found(checkpoint, *read(checkpoint))
+    def _load_checkpoint(self) -> LoadedCheckpoint | None:
+        """Loads the same checkpoint in all processes; the main process chooses it."""
+        loaded = self._load_latest() if self.world.is_main else None
+        file = self.world.broadcast(lambda: loaded.file if loaded else None)
+        if file is None or self.world.is_main:
+            return loaded
+        return LoadedCheckpoint(file, *load_checkpoint(file))
 
-    def _newest(self) -> Found | None:
-        """The newest sound checkpoint; what comes after it, or was left half done, is cleared away."""
-        found, unusable = self.checkpoints.newest(self._is_own)
+    def _load_latest(self) -> LoadedCheckpoint | None:
+        """Loads the newest valid checkpoint, and removes later files, log entries and incomplete files."""
+        loaded, unusable = self.checkpoints.load_latest(self._is_own)
         for checkpoint in unusable:
-            self.display.say(f"[yellow]{checkpoint.path.name} is damaged or of another run, and passed over[/]")
-        step = found.checkpoint.step if found else 0
-        self.checkpoints.clear(step, unusable)
-        self.display.rewind(step)
+            self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged or from another run[/]")
+        step = loaded.file.step if loaded else 0
+        self.checkpoints.discard(unusable, after=step)
+        self.display.truncate_log(step)
         for part in self.out.rglob(".*.part"):
             part.unlink(missing_ok=True)
-        return found
+        return loaded
 
-    def _is_own(self, found: Found) -> bool:
-        return found.about.get("words") == self._words() and self.trainer.fits(found.tensors)
+    def _is_own(self, loaded: LoadedCheckpoint) -> bool:
+        """Whether a checkpoint has this run's shapes and tokenizers."""
+        own_tokenizers = loaded.metadata.get("tokenizers") == self._tokenizer_fingerprints()
+        return own_tokenizers and self.trainer.is_compatible(loaded.tensors)
 
-    def _words(self) -> list[str]:
-        """What tells the checkpoints of models with other words, which may be of the same sizes."""
+    def _tokenizer_fingerprints(self) -> list[str]:
         return [tokenizer.fingerprint for tokenizer in self.data.tokenizers]
 
-    def go(self) -> None:
+    def run(self) -> None:
+        """Trains until a limit is reached, then writes the model."""
         if self.config.train.tensorboard:
-            self.display.also_to_tensorboard(self.state.step)
-        every = self.config.train.validate_every or self._about_an_epoch()
-        self.began = time.perf_counter() - self.state.seconds
-        with _interruptible(self.world) as interrupted:
-            while not self._is_over():
+            self.display.open_tensorboard(self.state.step)
+        validate_every = self.config.train.validate_every or self._default_validation_interval()
+        self.start_time = time.perf_counter() - self.state.seconds
+        with _catch_interrupt(self.world) as interrupted:
+            while not self._is_done():
                 self.trainer.step()
                 state = self.state
-                state.seconds, stop, save = self.world.most(
-                    time.perf_counter() - self.began, interrupted(), self._save_is_due()
+                state.seconds, stop, save = self.world.all_reduce_max(
+                    time.perf_counter() - self.start_time, interrupted(), self._checkpoint_is_due()
                 )
                 if self.config.train.snapshots and state.step & (state.step - 1) == 0:
                     self._snapshot()
                 if state.step % REPORT_EVERY == 0 or state.step == 1:
                     self.display.step(self.trainer.report(), state.seconds)
-                if state.step % every == 0:
+                if state.step % validate_every == 0:
                     self._validate()
                 elif save or stop:
                     self._save()
                 if stop:
-                    self.checkpoints.finish()
-                    self.world.wait()  # torchrun ends the others as soon as one has left
-                    raise UserError(f"stopped at step {state.step:,}; go on with: seq2see train --resume {self.out}")
+                    self.checkpoints.wait()
+                    self.world.barrier()  # torchrun terminates the others as soon as one exits
+                    raise UserError(f"stopped at step {state.step:,}; to continue: seq2see train --resume {self.out}")
         if not self.state.scores or self.state.scores[-1][0] != self.state.step:
             self._validate()
-        self.checkpoints.finish()
+        self.checkpoints.wait()
         self._finish()
 
-    def _about_an_epoch(self) -> int:
-        batches = self.data.batches(self.state.epoch).count(self.state.epoch)
-        return min(max(math.ceil(batches / self.config.train.accumulate), 100), 2000)
+    def _default_validation_interval(self) -> int:
+        """About one epoch, in steps."""
+        batches = self.data.batches(self.state.epoch).num_batches(self.state.epoch)
+        return min(max(math.ceil(batches / self.config.train.gradient_accumulation), 100), 2000)
 
-    def _is_over(self) -> bool:
+    def _is_done(self) -> bool:
         train, state = self.config.train, self.state
-        tired = False
+        out_of_patience = False
         if train.patience and state.scores:
             best = max(range(len(state.scores)), key=lambda i: state.scores[i][1])
-            tired = len(state.scores) - 1 - best >= train.patience
+            out_of_patience = len(state.scores) - 1 - best >= train.patience
         limited = bool(train.steps or train.epochs or train.minutes or train.patience)
         if not limited:
-            raise UsageError("say when to stop: --steps, --epochs, --minutes, or --set train.patience=10")
-        return tired or self.trainer.share >= 1
+            raise UsageError("no stopping condition: set --steps, --epochs, --minutes, or --set train.patience=10")
+        return out_of_patience or self.trainer.progress >= 1
 
-    def _save_is_due(self) -> bool:
+    def _checkpoint_is_due(self) -> bool:
         train = self.config.train
-        if train.save_every:
-            return bool(self.state.step % train.save_every == 0)
-        return time.perf_counter() - self.saved > train.save_minutes * 60
+        if train.checkpoint_steps:
+            return bool(self.state.step % train.checkpoint_steps == 0)
+        return time.perf_counter() - self.last_saved > train.checkpoint_minutes * 60
 
     def _save(self) -> None:
-        self.saved = time.perf_counter()
-        tensors = self.trainer.tensors()
-        if self.world.leads:
-            about = self.trainer.about() | {"words": self._words()}
-            self.checkpoints.save("step", self.state.step, tensors, about)
+        self.last_saved = time.perf_counter()
+        tensors = self.trainer.checkpoint_tensors()
+        if self.world.is_main:
+            metadata = self.trainer.metadata() | {"tokenizers": self._tokenizer_fingerprints()}
+            self.checkpoints.save("step", self.state.step, tensors, metadata)
 
     def _snapshot(self) -> None:
         tensors = self.trainer.weights()
-        if self.world.leads:
+        if self.world.is_main:
             save_weights(snapshot_file(self.out, self.state.step), tensors, torch.bfloat16)
 
-    def _measure(self, values: Mapping[str, Tensor], most: int) -> Scores:
-        kind = kind_of(self.config.model)
-        model = kind.from_weights(self.config.model, dict(values)).to(self.world.device).eval()
-        return validate(
-            model, self.data.valid_batches, self.data.valid, self.data.tokenizers, self.trainer.precision, most
-        )
+    def _score(self, weights: Mapping[str, Tensor], max_sentences: int) -> Scores:
+        network_class = model_class(self.config.model)
+        model = network_class.from_weights(self.config.model, dict(weights)).to(self.world.device).eval()
+        data, precision = self.data, self.trainer.precision
+        return validate(model, data.valid_batches, data.valid_pairs, data.tokenizers, precision, max_sentences)
 
     def _validate(self) -> None:
         state, train = self.state, self.config.train
-        values = self.trainer.weights()
-        if self.world.leads:
-            scores = self._measure(values, train.validate_on)
+        weights = self.trainer.weights()
+        if self.world.is_main:
+            scores = self._score(weights, train.validation_sentences)
             value = scores.value(train.metric)
-            best = value > state.best
+            best = value > state.best_score
             state.scores.append((state.step, value))
-            self.display.validation(state.step, scores, best, self.data.valid)
-            if train.average > 1 or best:
-                self._keep(values)
-        state.scores = self.world.told(lambda: state.scores)
+            self.display.validation(state.step, scores, best, self.data.valid_pairs)
+            if train.average_checkpoints > 1 or best:
+                self._keep_weights(weights)
+        state.scores = self.world.broadcast(lambda: state.scores)
         self._save()
 
-    def _keep(self, values: Mapping[str, Tensor]) -> None:
-        """Weights for the average in the end: those of the best, or the last, so many validations."""
-        train, by_step = self.config.train, dict(self.state.scores)
-        self.checkpoints.save("weights", self.state.step, values, {})
-        self.checkpoints.finish()
-        known = [c for c in self.checkpoints.of_kind("weights") if c.step in by_step]
-        key: Callable[[Any], float] = (lambda c: by_step[c.step]) if train.average_of == "best" else (lambda c: c.step)
-        for old in sorted(known, key=key, reverse=True)[train.average :]:
+    def _keep_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Saves weights for the final average; keeps only the best, or the last, `average_checkpoints` of them."""
+        train, score_by_step = self.config.train, dict(self.state.scores)
+
+        def rank(checkpoint: Checkpoint) -> float:
+            return score_by_step[checkpoint.step] if train.average_selection == "best" else checkpoint.step
+
+        self.checkpoints.save("weights", self.state.step, weights, {})
+        self.checkpoints.wait()
+        known = [c for c in self.checkpoints.list_files("weights") if c.step in score_by_step]
+        for old in sorted(known, key=rank, reverse=True)[train.average_checkpoints :]:
             old.path.unlink(missing_ok=True)
 
     def _finish(self) -> None:
-        """Averages, takes what is better on the whole validation set, and leaves a model."""
+        """Averages the kept weights and writes whichever of average and best is better on the whole validation set."""
         last = self.trainer.weights()
-        if not self.world.leads:
-            self.world.wait()
+        if not self.world.is_main:
+            self.world.barrier()
             return
-        by_step = dict(self.state.scores)
-        kept = self._kept(by_step) or {self.state.step: last}
-        candidates = {
-            f"step {max(kept, key=lambda step: by_step[step]):,}": kept[max(kept, key=lambda step: by_step[step])]
-        }
+        score_by_step = dict(self.state.scores)
+        kept = self._load_kept_weights(score_by_step) or {self.state.step: last}
+        best = max(kept, key=lambda step: score_by_step[step])
+        candidates = {f"step {best:,}": kept[best]}
         if len(kept) > 1:
             name = f"the average of {len(kept)} checkpoints, steps {min(kept):,} to {max(kept):,}"
             candidates[name] = {key: _mean([w[key] for w in kept.values()]) for key in next(iter(kept.values()))}
-        everything = max(len(self.data.valid), 1)
-        measured = {name: self._measure(values, everything) for name, values in candidates.items()}
-        chosen = max(measured, key=lambda name: measured[name].value(self.config.train.metric))
-        scores = measured[chosen]
+        all_sentences = max(len(self.data.valid_pairs), 1)
+        scores_by_name = {name: self._score(weights, all_sentences) for name, weights in candidates.items()}
+        chosen = max(scores_by_name, key=lambda name: scores_by_name[name].value(self.config.train.metric))
+        scores = scores_by_name[chosen]
         save_weights(self.out / "model.safetensors", candidates[chosen])
-        about = self._about(chosen, scores)
-        with written_whole(self.out / "scores.json") as part:
-            part.write_text(json.dumps(about, indent=1, ensure_ascii=False), encoding="utf-8")
-        with written_whole(self.out / "README.md") as part:
-            part.write_text(card(self.config, self.out, about, self.data, scores), encoding="utf-8")
-        points = "" if scores.bleu is None else f", BLEU {scores.bleu:.1f}, chrF++ {scores.chrf:.1f}"
-        self.display.say(f"[bold]{self.out}[/] is ready: {chosen}; validation loss {scores.loss:.3f}{points}")
-        self.world.wait()
+        summary = self._summary(chosen, scores)
+        with atomic_write(self.out / "scores.json") as part:
+            part.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
+        with atomic_write(self.out / "README.md") as part:
+            part.write_text(model_card(self.config, self.out, summary, self.data, scores), encoding="utf-8")
+        metrics = "" if scores.bleu is None else f", BLEU {scores.bleu:.1f}, chrF++ {scores.chrf:.1f}"
+        self.display.message(
+            f"[bold]{self.out}[/] is ready (weights: {chosen}); validation loss {scores.loss:.3f}{metrics}"
+        )
+        self.world.barrier()
 
-    def _kept(self, by_step: Mapping[int, float]) -> dict[int, dict[str, Tensor]]:
-        """The weights to average, but for those that a disk has damaged."""
+    def _load_kept_weights(self, score_by_step: Mapping[int, float]) -> dict[int, dict[str, Tensor]]:
+        """Loads the weights to average, by step; skips damaged files."""
         kept = {}
-        for checkpoint in self.checkpoints.of_kind("weights"):
-            if checkpoint.step not in by_step:
+        for checkpoint in self.checkpoints.list_files("weights"):
+            if checkpoint.step not in score_by_step:
                 continue
             try:
-                kept[checkpoint.step] = read(checkpoint)[0]
+                kept[checkpoint.step] = load_checkpoint(checkpoint)[0]
             except UserError:
-                self.display.say(f"[yellow]{checkpoint.path.name} is damaged and passed over[/]")
+                self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged[/]")
         return kept
 
-    def _about(self, chosen: str, scores: Scores) -> dict[str, Any]:
+    def _summary(self, chosen: str, scores: Scores) -> dict[str, Any]:
+        """Returns the content of scores.json."""
         state = self.state
-        place = (
+        device = (
             torch.cuda.get_device_name()
             if self.world.device.type == "cuda"
             else platform.processor() or platform.machine()
         )
-        about: dict[str, Any] = {"weights": chosen, "validation": {"loss": round(scores.loss, 5)}}
+        summary: dict[str, Any] = {"weights": chosen, "validation": {"loss": round(scores.loss, 5)}}
         if scores.bleu is not None:
-            about["validation"] |= {
+            summary["validation"] |= {
                 "bleu": round(scores.bleu, 2), "chrf": round(scores.chrf or 0, 2), "sentences": scores.sentences,
                 "signatures": list(scores.signatures),
             }  # fmt: skip
-        about["training"] = {
-            "steps": state.step, "epochs": round(self.trainer.epochs, 2), "target_tokens": state.tokens,
-            "seconds": round(state.seconds, 1), "skipped_steps": state.skipped, "processes": self.world.size,
-            "device": place, "threads": torch.get_num_threads(), "torch": torch.__version__,
+        summary["training"] = {
+            "steps": state.step, "epochs": round(self.trainer.epochs, 2), "target_tokens": state.target_tokens,
+            "seconds": round(state.seconds, 1), "skipped_steps": state.skipped_steps, "processes": self.world.size,
+            "device": device, "threads": torch.get_num_threads(), "torch": torch.__version__,
             "parameters": sum(p.numel() for p in self.trainer.model.parameters()),
             "precision": str(self.trainer.precision.dtype).removeprefix("torch."),
         }  # fmt: skip
-        return about
+        return summary
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
@@ -251,22 +259,23 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def _interruptible(world: World) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C asks the run to save and stop; a second one stops it at once."""
-    asked = 0.0
-    again = 2.0 if world.size > 1 else 0.0  # seconds: before that, it is torchrun passing on what Slurm sent to all
+def _catch_interrupt(world: World) -> Iterator[Callable[[], bool]]:
+    """Yields a function that tells whether Ctrl-C was pressed, so the run can save and stop; a second one aborts."""
+    first_time = 0.0
+    # Slurm signals every process and torchrun forwards the signal, so one Ctrl-C may arrive twice.
+    grace_seconds = 2.0 if world.size > 1 else 0.0
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked and time.monotonic() - asked > again:
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal first_time
+        if first_time and time.monotonic() - first_time > grace_seconds:
             raise KeyboardInterrupt
-        asked = asked or time.monotonic()
+        first_time = first_time or time.monotonic()
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, ask)
+    previous = signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(first_time)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

@@ -1,18 +1,18 @@
-"""How good a model is on its validation set: the loss, and for a translator BLEU and chrF on real decoding."""
+"""Scores on the validation set: the loss and, for translation models, BLEU and chrF of decoded translations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from seq2see.decode.engine import translations
-from seq2see.decode.session import Vocabulary
+from seq2see.decode.engine import translate_tokens
+from seq2see.decode.session import SpecialTokens
 from seq2see.metrics.translation import bleu_and_chrf, score
 from seq2see.model.network import Network
-from seq2see.precision import ComputeIn
+from seq2see.precision import ComputePrecision
 from seq2see.text.batches import Batches
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.train.loss import loss
+from seq2see.train.loss import cross_entropy
 
 
 @dataclass(frozen=True)
@@ -25,44 +25,44 @@ class Scores:
     translations: tuple[str, ...] = ()
 
     def value(self, metric: str) -> float:
-        """More is better."""
+        """Returns the score by a metric of the configuration; higher is better."""
         return -self.loss if metric == "loss" or self.bleu is None else float(getattr(self, metric))
 
 
 @torch.no_grad()
-def validation_loss(model: Network, batches: Batches, compute: ComputeIn) -> float:
-    """−ln p a target token, with the right words before it."""
+def validation_loss(model: Network, batches: Batches, precision: ComputePrecision) -> float:
+    """Returns −ln p per target token under teacher forcing."""
     total = torch.zeros((), dtype=torch.float64)
     count = 0
-    for batch in batches.share(epoch=0):
-        moved = batch.to(compute.device)
-        with compute.autocast():
-            logits = model(*((moved.inputs,) if moved.source is None else (moved.source, moved.inputs)))
-        total += loss(logits, moved.targets, smoothing=0.0).plain.double().cpu()
-        count += moved.count
+    for batch in batches.iterate(epoch=0):
+        on_device = batch.to(precision.device)
+        with precision.autocast():
+            logits = model(*((on_device.inputs,) if on_device.source is None else (on_device.source, on_device.inputs)))
+        total += cross_entropy(logits, on_device.targets, smoothing=0.0).nll.double().cpu()
+        count += on_device.num_targets
     return float(total) / max(count, 1)
 
 
 def validate(
     model: Network, batches: Batches, pairs: Sequence[tuple[str, str]],
-    tokenizers: tuple[Tokenizer, Tokenizer], compute: ComputeIn, most: int,
+    tokenizers: tuple[Tokenizer, Tokenizer], precision: ComputePrecision, max_sentences: int,
 ) -> Scores:  # fmt: skip
-    """Scores on the whole set by loss, and on its first pairs by translation."""
+    """Computes the loss on the whole set, and translation scores on its first `max_sentences` pairs."""
     model.eval()
-    plain = validation_loss(model, batches, compute)
-    chosen = pairs[:most]
-    if not chosen:
-        return Scores(plain)
+    loss = validation_loss(model, batches, precision)
+    selected = pairs[:max_sentences]
+    if not selected:
+        return Scores(loss)
     source, target = tokenizers
-    sources = [[*source.encode(text), source.end][: model.config.longest] for text, _ in chosen]
-    with compute.autocast():
-        found = translations(model, sources, Vocabulary.of(target))
-    texts = [target.decode(best.tokens) for best, *_ in found]
-    return scored(texts, [[right] for _, right in chosen], plain)
+    sources = [[*source.encode(text), source.end][: model.config.max_positions] for text, _ in selected]
+    with precision.autocast():
+        results = translate_tokens(model, sources, SpecialTokens.from_tokenizer(target))
+    texts = [target.decode(best.tokens) for best, *_ in results]
+    return score_translations(texts, [[reference] for _, reference in selected], loss)
 
 
-def scored(translations: Sequence[str], references: Sequence[Sequence[str]], plain: float) -> Scores:
-    """With one or several references for each translation."""
+def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:
+    """Computes BLEU and chrF++; each translation has one or more references."""
     bleu, chrf = score(translations, references, bleu_and_chrf())
     signatures = (bleu.signature, chrf.signature)
-    return Scores(plain, bleu.value, chrf.value, len(translations), signatures, tuple(translations))
+    return Scores(loss, bleu.value, chrf.value, len(translations), signatures, tuple(translations))

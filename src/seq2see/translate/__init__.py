@@ -1,1 +1,1 @@
-"""Text of any length and form through a translator of sentences, and back into the form it came in."""
+"""Translates lines and documents of any length with a sentence translator, and restores their format."""

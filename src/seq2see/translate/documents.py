@@ -1,60 +1,62 @@
-"""Files with a form of their own: read into slots by their ending, translated, and put together again."""
+"""Documents with markup: read into translation units by file extension, translated, and put together again."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from seq2see.text.formats.lines import open_bytes, without_mark
+from seq2see.text.formats.lines import open_bytes, strip_bom
 from seq2see.translate import markdown, po, subtitles
-from seq2see.translate.notices import Notes
-from seq2see.translate.placeholders import MARKDOWN, PLACEHOLDER
-from seq2see.translate.slots import Part, Slot, rebuild
+from seq2see.translate.parts import Part, TranslationUnit, rebuild
+from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
 from seq2see.translate.translator import Translator
+from seq2see.translate.warning_log import WarningLog
 
 if TYPE_CHECKING:
-    from seq2see.text.check.statistics import Watch
+    from seq2see.text.check.statistics import ProgressFactory
 
-DOCUMENTS: Final = (".po", ".pot", ".srt", ".vtt", ".md", ".markdown")
-_AT_ONCE = 200  # slots that are translated together
-_WRONG = re.compile("[\udc80-\udcff]+")  # bytes that are no UTF-8, as `surrogateescape` reads them
+DOCUMENT_SUFFIXES: Final = (".po", ".pot", ".srt", ".vtt", ".md", ".markdown")
+_BATCH_UNITS = 200  # translated together
+_INVALID_UTF8 = re.compile("[\udc80-\udcff]+")  # as `surrogateescape` decodes it
 
 
 def is_document(path: Path) -> bool:
-    return path.suffix.lower() in DOCUMENTS
+    return path.suffix.lower() in DOCUMENT_SUFFIXES
 
 
-def read(path: Path, text: str, everything: bool = False) -> list[Part]:
+def read_parts(path: Path, text: str, retranslate: bool = False) -> list[Part]:
     if text.startswith("\ufeff"):
-        return ["\ufeff", *read(path, text[1:], everything)]
-    kind = path.suffix.lower()
-    if kind in (".po", ".pot"):
-        return po.read(text, path, everything)
-    return subtitles.read(text) if kind in (".srt", ".vtt") else markdown.read(text)
+        return ["\ufeff", *read_parts(path, text[1:], retranslate)]
+    suffix = path.suffix.lower()
+    if suffix in (".po", ".pot"):
+        return po.read(text, path, retranslate)
+    return subtitles.read(text) if suffix in (".srt", ".vtt") else markdown.read(text)
 
 
-def translate(path: Path, translator: Translator, everything: bool, watch: "Watch") -> bytes:
-    """The file, translated. Every byte outside the translated text is as it was, were it no UTF-8."""
+def translate_document(path: Path, translator: Translator, retranslate: bool, progress: "ProgressFactory") -> bytes:
+    """Translates a file. Every byte outside the translated text stays unchanged, even if it is not UTF-8."""
     with open_bytes(path) as file:
         content = file.read()
-    without_mark(path, content)
-    parts = read(path, content.decode(errors="surrogateescape"), everything)
-    slots = [part for part in parts if isinstance(part, Slot)]
-    keep = MARKDOWN if path.suffix.lower() in (".md", ".markdown") else PLACEHOLDER
-    keeping = replace(translator, keep=keep)
-    advance = watch(path.name, len(slots))
+    strip_bom(path, content)
+    parts = read_parts(path, content.decode(errors="surrogateescape"), retranslate)
+    units = [part for part in parts if isinstance(part, TranslationUnit)]
+    placeholders = MARKDOWN_PLACEHOLDER if path.suffix.lower() in (".md", ".markdown") else PLACEHOLDER
+    translator = replace(translator, placeholders=placeholders)
+    advance = progress(path.name, len(units))
     translations: list[str] = []
-    for first in range(0, len(slots), _AT_ONCE):
-        some = slots[first : first + _AT_ONCE]
-        places = [f"{path}, line {slot.line:,}" for slot in some]
-        texts = [_readable(slot.source, place, translator.notes) for slot, place in zip(some, places, strict=True)]
-        translations += keeping.translate(texts, places)
-        advance(len(some))
+    for first in range(0, len(units), _BATCH_UNITS):
+        batch = units[first : first + _BATCH_UNITS]
+        locations = [f"{path}, line {unit.line:,}" for unit in batch]
+        texts = [
+            _valid_utf8(unit.source, where, translator.warnings) for unit, where in zip(batch, locations, strict=True)
+        ]
+        translations += translator.translate(texts, locations)
+        advance(len(batch))
     return rebuild(parts, translations).encode(errors="surrogateescape")
 
 
-def _readable(text: str, place: str, notes: Notes) -> str:
-    readable = _WRONG.sub("\ufffd", text)
-    if readable != text:
-        notes.add("places were not UTF-8", place, "bytes that are not UTF-8, replaced by U+FFFD")
-    return readable
+def _valid_utf8(text: str, location: str, warnings: WarningLog) -> str:
+    valid = _INVALID_UTF8.sub("\ufffd", text)
+    if valid != text:
+        warnings.add("passages were not UTF-8", location, "invalid UTF-8 replaced by U+FFFD")
+    return valid

@@ -1,7 +1,7 @@
-"""Lines in, as many lines out: a stream read as it comes, in chunks that are translated together.
+"""Line-by-line translation of a stream: one line out per line in, read as it arrives and translated in chunks.
 
-A chunk is what there is to read, up to a limit, so that a person at the other end of a pipe gets each line at once and a
-file goes through in large batches. Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are told.
+A chunk is whatever is available, up to a limit: a person at the other end of a pipe gets each line immediately, and a
+file goes through in large batches. Only a line feed ends a line. Invalid UTF-8 becomes U+FFFD, with a warning.
 """
 
 import json
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from seq2see.text.formats.lines import decompressed, without_mark
-from seq2see.translate.notices import Notes
+from seq2see.text.formats.lines import convert_read_errors, strip_bom
 from seq2see.translate.translator import Translator, one_line
+from seq2see.translate.warning_log import WarningLog
 
-Render = Callable[[Sequence["Line"], Translator], str]
+TranslateChunk = Callable[[Sequence["Line"], Translator], str]
 
-_CHUNK = 1 << 16  # bytes
+_CHUNK_BYTES = 1 << 16
 
 
 class Stream(Protocol):
@@ -26,85 +26,87 @@ class Stream(Protocol):
 @dataclass(frozen=True)
 class Line:
     text: str
-    end: str  # \n, \r\n, or nothing at the end of the file
-    place: str
+    ending: str  # \n, \r\n, or empty at the end of the file
+    location: str
     size: int  # bytes
 
 
-def read(stream: Stream, name: str, notes: Notes) -> Iterator[list[Line]]:
-    """The lines of a stream, in chunks of those that are there."""
+def read_chunks(stream: Stream, name: str, warnings: WarningLog) -> Iterator[list[Line]]:
+    """Yields the lines of a stream in chunks of those that are available."""
     number = 0
-    waiting: list[bytes] = []  # the beginning of a line whose end has not come
+    incomplete: list[bytes] = []  # the start of a line whose end has not arrived
     path = Path(name)
-    with decompressed(path, lambda: number):
-        while data := stream.read1(_CHUNK):
-            if number == 0 and not waiting:
-                data = without_mark(path, data)
-            head, feed, tail = data.rpartition(b"\n")
-            if not feed:
-                waiting.append(data)
+    with convert_read_errors(path, lambda: number):
+        while data := stream.read1(_CHUNK_BYTES):
+            if number == 0 and not incomplete:
+                data = strip_bom(path, data)
+            head, newline, tail = data.rpartition(b"\n")
+            if not newline:
+                incomplete.append(data)
                 continue
-            lines = b"".join([*waiting, head]).split(b"\n")
-            waiting = [tail] if tail else []
-            yield [_line(line, "\n", f"{name}, line {number + i:,}", notes) for i, line in enumerate(lines, 1)]
+            lines = b"".join([*incomplete, head]).split(b"\n")
+            incomplete = [tail] if tail else []
+            yield [_decode(line, "\n", f"{name}, line {number + i:,}", warnings) for i, line in enumerate(lines, 1)]
             number += len(lines)
-    if waiting:
-        yield [_line(b"".join(waiting), "", f"{name}, line {number + 1:,}", notes)]
+    if incomplete:
+        yield [_decode(b"".join(incomplete), "", f"{name}, line {number + 1:,}", warnings)]
     elif not number:
-        notes.say(f"{name} is empty")
+        warnings.emit(f"{name} is empty")
 
 
-def _line(content: bytes, end: str, place: str, notes: Notes) -> Line:
-    size = len(content) + len(end)
-    if end and content.endswith(b"\r"):
-        content, end = content[:-1], "\r\n"
+def _decode(content: bytes, ending: str, location: str, warnings: WarningLog) -> Line:
+    size = len(content) + len(ending)
+    if ending and content.endswith(b"\r"):
+        content, ending = content[:-1], "\r\n"
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         text = content.decode(errors="replace")
-        what = f"byte {error.start + 1:,} (0x{content[error.start]:02x}) is not UTF-8: replaced by U+FFFD"
-        notes.add("lines were not UTF-8", place, what)
-    return Line(text, end, place, size)
+        message = f"byte {error.start + 1:,} (0x{content[error.start]:02x}) is not UTF-8: replaced by U+FFFD"
+        warnings.add("lines were not UTF-8", location, message)
+    return Line(text, ending, location, size)
 
 
-def ended(chunks: Iterable[list[Line]]) -> Iterator[list[Line]]:
-    """The same, the last line ended too: another file comes behind it, or a person reads it."""
+def with_final_newline(chunks: Iterable[list[Line]]) -> Iterator[list[Line]]:
+    """Adds a line feed to a last line without one, so that another file can follow."""
     for chunk in chunks:
         *before, last = chunk
-        yield [*before, Line(last.text, last.end or "\n", last.place, last.size)]
+        yield [*before, Line(last.text, last.ending or "\n", last.location, last.size)]
 
 
-def translated(lines: Sequence[Line], translator: Translator) -> str:
-    """The lines of a chunk in the other language."""
-    texts = translator.translate([line.text for line in lines], [line.place for line in lines])
-    return "".join(text + line.end for text, line in zip(texts, lines, strict=True))
+def translate_lines(lines: Sequence[Line], translator: Translator) -> str:
+    """Translates the lines of a chunk."""
+    texts = translator.translate([line.text for line in lines], [line.location for line in lines])
+    return "".join(text + line.ending for text, line in zip(texts, lines, strict=True))
 
 
-def as_json(lines: Sequence[Line], translator: Translator, nbest: int) -> str:
-    """A JSON object for each line: its translation, and for each sentence the best few, with scores and alignments."""
+def translate_lines_as_json(lines: Sequence[Line], translator: Translator, nbest: int) -> str:
+    """Returns one JSON object per line: its translation, and the n best of each sentence with scores and alignments."""
     from seq2see.inspect.alignment import align
 
     model = translator.model
-    splits = [translator.split(line.text, line.place) for line in lines]
+    splits = [translator.split(line.text, line.location) for line in lines]
     sentences = [sentence for split in splits for sentence in split.sentences]
-    found = model.hypotheses(sentences, beam=translator.beam, nbest=nbest) if sentences else []
-    texts = [[one_line(model.tokenizers[1].decode(best.tokens)) for best in hypotheses] for hypotheses in found]
-    pairs = [(sentence, text) for sentence, several in zip(sentences, texts, strict=True) for text in several]
+    nbest_lists = model.hypotheses(sentences, beam=translator.beam, nbest=nbest) if sentences else []
+    nbest_texts = [[one_line(model.tokenizers[1].decode(h.tokens)) for h in hypotheses] for hypotheses in nbest_lists]
+    pairs = [(sentence, text) for sentence, texts in zip(sentences, nbest_texts, strict=True) for text in texts]
     alignments = iter(align(model, pairs) if pairs else [])
-    told = iter(
+    objects = iter(
         {
             "source": sentence,
             "translations": [
-                {"translation": text, "score": best.score, "alignment": next(alignments)}
-                for text, best in zip(several, hypotheses, strict=True)
+                {"translation": text, "score": hypothesis.score, "alignment": next(alignments)}
+                for text, hypothesis in zip(texts, hypotheses, strict=True)
             ],
         }
-        for sentence, several, hypotheses in zip(sentences, texts, found, strict=True)
+        for sentence, texts, hypotheses in zip(sentences, nbest_texts, nbest_lists, strict=True)
     )
-    bests = iter(several[0] for several in texts)
-    written = []
+    best = iter(texts[0] for texts in nbest_texts)
+    rows = []
     for line, split in zip(lines, splits, strict=True):
-        whole = split.join([next(bests) for _ in split.sentences])
-        parts = [next(told) for _ in split.sentences]
-        written.append(json.dumps({"source": line.text, "translation": whole, "sentences": parts}, ensure_ascii=False))
-    return "".join(f"{line}\n" for line in written)
+        translation = split.join([next(best) for _ in split.sentences])
+        parts = [next(objects) for _ in split.sentences]
+        rows.append(
+            json.dumps({"source": line.text, "translation": translation, "sentences": parts}, ensure_ascii=False)
+        )
+    return "".join(f"{row}\n" for row in rows)

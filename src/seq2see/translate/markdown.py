@@ -1,18 +1,18 @@
-"""Markdown: headings, paragraphs, list items and table cells are translated; whatever else there is stays.
+"""Markdown: headings, paragraphs, list items and table cells are translated; everything else stays unchanged.
 
-The blocks are told apart line by line, as CommonMark and GitHub's tables have them. Marks inside a line (emphasis, code,
-links) are placeholders, which `placeholders.MARKDOWN` knows.
+Blocks are recognised line by line, following CommonMark and GitHub's tables. Inline markup (emphasis, code, links) is
+handled as placeholders by `placeholders.MARKDOWN_PLACEHOLDER`.
 """
 
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from seq2see.translate.slots import Part, Slot, Writer, lines_of
+from seq2see.translate.parts import Part, PartsBuilder, TranslationUnit, split_lines
 
 _QUOTE = re.compile(r"[ \t]{0,3}>[ \t]?")
 _MARKER = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]+(?=\S)|[ \t]*$)")
-_RULE = re.compile(r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}|=+|-+)[ \t]*$")  # a line across, or one under a heading
+_RULE = re.compile(r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}|=+|-+)[ \t]*$")  # thematic breaks and setext heading underlines
 _FENCE = re.compile(r"[ \t]*(?:(`{3,})[^`]*$|(~{3,})|(\$\$)[ \t]*$)")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
 _HASHES = re.compile(r"(?:^|[ \t])#+[ \t]*$")
@@ -20,7 +20,7 @@ _FOOTNOTE = re.compile(r"[ \t]*\[\^[^\]]+\]:[ \t]*")
 _DEFINITION = re.compile(r"[ \t]*(?:\[[^\]]+\]:|:::)")
 _DELIMITERS = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _PIPE = re.compile(r"(?<!\\)\|")
-_FRONT = re.compile(r"(---|\+\+\+)[ \t]*$")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*$")
 _HARD_BREAK = re.compile(r"(?:  |\\)$")
 _RAW = re.compile(r"[ \t]*<(script|pre|style|textarea)(?=[\s>]|$)", re.IGNORECASE)
 _HTML = re.compile(
@@ -30,36 +30,36 @@ _HTML = re.compile(
     r"|/?[A-Za-z][^<>]*>[ \t]*$)",
     re.IGNORECASE,
 )
-# What a line of a paragraph must not begin with, or it is none.
+# What would make a line of a paragraph start another block.
 _BLOCK = re.compile("|".join(p.pattern for p in (_QUOTE, _MARKER, _RULE, _FENCE, _HEADING, _DEFINITION)))
 
 
 def read(text: str) -> list[Part]:
-    return _Reader(lines_of(text)).read()
+    return _Reader(split_lines(text)).read()
 
 
 @dataclass
 class _Reader:
     lines: list[str]
-    writer: Writer = field(default_factory=lambda: Writer(_BLOCK))
-    until: re.Pattern[str] | None = None  # what ends the lines that stay
-    content: int = 0  # columns by which the text of the list item is indented
+    builder: PartsBuilder = field(default_factory=lambda: PartsBuilder(_BLOCK))
+    until: re.Pattern[str] | None = None  # what ends the current verbatim block
+    content_indent: int = 0  # columns by which the text of the current list item is indented
     in_table: bool = False
 
     def read(self) -> list[Part]:
         first = self._after_front_matter()
         for line in self.lines[:first]:
-            self.writer.keep(line)
+            self.builder.keep(line)
         for number in range(first, len(self.lines)):
             self._line(self.lines[number], number)
-        self.writer.end()
-        return self.writer.parts
+        self.builder.end()
+        return self.builder.parts
 
     def _after_front_matter(self) -> int:
-        opened = _FRONT.match(self.lines[0].rstrip("\r\n")) if self.lines else None
-        if not opened:
+        opening = _FRONT_MATTER.match(self.lines[0].rstrip("\r\n")) if self.lines else None
+        if not opening:
             return 0
-        ends = (opened[1], "..." if opened[1] == "---" else opened[1])
+        ends = (opening[1], "..." if opening[1] == "---" else opening[1])
         return next((n + 1 for n, line in enumerate(self.lines[1:], 1) if line.rstrip() in ends), 0)
 
     def _line(self, line: str, number: int) -> None:
@@ -68,11 +68,11 @@ class _Reader:
         while quote := _QUOTE.match(bare, start):
             start = quote.end()
         if self.until is not None:
-            self.writer.keep(line)
+            self.builder.keep(line)
             if self.until.search(bare, start):
                 self.until = None
         elif not bare[start:].strip():
-            self.writer.keep(line)
+            self.builder.keep(line)
             self.in_table = False
         elif self.in_table and _PIPE.search(bare, start):
             self._row(line, number)
@@ -82,24 +82,24 @@ class _Reader:
     def _block(self, line: str, bare: str, start: int, number: int) -> None:
         self.in_table = False
         indent = len(bare[start:].expandtabs(4)) - len(bare[start:].expandtabs(4).lstrip())
-        if not self.writer.last:
+        if not self.builder.last:
             if indent == 0 and not _MARKER.match(bare, start):
-                self.content = 0
-            if indent >= self.content + 4:
-                self.writer.keep(line)  # indented code
+                self.content_indent = 0
+            if indent >= self.content_indent + 4:
+                self.builder.keep(line)  # indented code
                 return
         if _RULE.match(bare, start):
-            self.writer.keep(line)
+            self.builder.keep(line)
             return
         while marker := _MARKER.match(bare, start):
-            self.writer.end()
+            self.builder.end()
             start = marker.end()
-            self.content = len(bare[:start].expandtabs(4))
-        if not (self._stays(line, bare, start) or self._table(line, bare, start, number)):
+            self.content_indent = len(bare[:start].expandtabs(4))
+        if not (self._keep_verbatim(line, bare, start) or self._start_table(line, bare, start, number)):
             self._text(line, bare, start, number)
 
-    def _stays(self, line: str, bare: str, start: int) -> bool:
-        """Whether the line is code, HTML or a definition, which stay, with the lines that belong to it."""
+    def _keep_verbatim(self, line: str, bare: str, start: int) -> bool:
+        """Keeps a line of code, HTML or a link definition, with the lines that belong to it; returns False for other lines."""
         if fence := _FENCE.match(bare, start):
             marks = fence[1] or fence[2] or fence[3]
             self.until = re.compile(rf"^[\s>]*{re.escape(marks)}{re.escape(marks[0])}*\s*$")
@@ -107,48 +107,48 @@ class _Reader:
             self.until = None if f"</{raw[1]}" in bare else re.compile(f"</{raw[1]}", re.IGNORECASE)
         elif bare.startswith("<!--", start + len(bare[start:]) - len(bare[start:].lstrip())):
             self.until = None if "-->" in bare else re.compile("-->")
-        elif _HTML.match(bare, start) and not self.writer.last:
+        elif _HTML.match(bare, start) and not self.builder.last:
             self.until = re.compile(r"^[\s>]*$")
         elif not _DEFINITION.match(bare, start) or _FOOTNOTE.match(bare, start):
             return False
-        self.writer.keep(line)
+        self.builder.keep(line)
         return True
 
-    def _table(self, line: str, bare: str, start: int, number: int) -> bool:
+    def _start_table(self, line: str, bare: str, start: int, number: int) -> bool:
         following = self.lines[number + 1].rstrip("\r\n") if number + 1 < len(self.lines) else ""
         if not (_PIPE.search(bare, start) and "|" in following and _DELIMITERS.match(following.lstrip("> \t"))):
             return False
-        self.writer.end()
+        self.builder.end()
         self.in_table = True
         self._row(line, number)
         return True
 
     def _row(self, line: str, number: int) -> None:
         if _DELIMITERS.match(line.lstrip("> \t").rstrip("\r\n")):
-            self.writer.keep(line)
+            self.builder.keep(line)
             return
-        edges = [0, *(place for pipe in _PIPE.finditer(line) for place in pipe.span()), len(line)]
+        edges = [0, *(edge for pipe in _PIPE.finditer(line) for edge in pipe.span()), len(line)]
         for i, (start, end) in enumerate(pairwise(edges)):
             cell = line[start:end]
             if i % 2 or not cell.strip("> \t\r\n"):
-                self.writer.keep(cell)
+                self.builder.keep(cell)
                 continue
             body = cell.strip()
             before, after = cell.split(body, 1)
-            self.writer.keep(before)
-            self.writer.parts += [Slot(body, number + 1, lambda text: _PIPE.sub(r"\\|", text)), after]
+            self.builder.keep(before)
+            self.builder.parts += [TranslationUnit(body, number + 1, lambda text: _PIPE.sub(r"\\|", text)), after]
 
     def _text(self, line: str, bare: str, start: int, number: int) -> None:
         if heading := _HEADING.match(bare, start):
-            self.writer.end()
+            self.builder.end()
             hashes = _HASHES.search(bare, heading.end())
-            self.writer.add(line, number + 1, heading.end(), hashes.start() if hashes else len(bare))
-            self.writer.end()
+            self.builder.add(line, number + 1, heading.end(), hashes.start() if hashes else len(bare))
+            self.builder.end()
             return
         if footnote := _FOOTNOTE.match(bare, start):
-            self.writer.end()
+            self.builder.end()
             start = footnote.end()
         hard = _HARD_BREAK.search(bare)
-        self.writer.add(line, number + 1, start, hard.start() if hard else len(bare))
+        self.builder.add(line, number + 1, start, hard.start() if hard else len(bare))
         if hard:
-            self.writer.end()
+            self.builder.end()

@@ -1,7 +1,7 @@
-"""What must come out of a translation as it went in: `%s`, `{name}`, `<b>`, `&amp;`, an address, `` `code` ``.
+"""Text that a translation must keep unchanged: `%s`, `{name}`, `<b>`, `&amp;`, URLs, `` `code` ``.
 
-A model writes them like any other text, mostly right. What it wrote is checked against its source: the same ones, as
-often, and in the same order unless they say by name what they stand for.
+The model copies placeholders like any other text, mostly correctly. Its output is checked against the source: the same
+placeholders, equally often, and in the same order unless they are named.
 """
 
 import re
@@ -11,20 +11,20 @@ _PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+0#]*+(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|
 _BRACES = r"\$?\{\{[^{}\n]*+\}\}|\$?\{[^{}\n]*+\}"
 _TAG = r"<!--[^\n]*?-->|</?[A-Za-z0-9][^<>\n]*+>"
 _ENTITY = r"&(?:[A-Za-z]\w*+|#\d+|#[xX][0-9A-Fa-f]+);"
-_ADDRESS = r"(?:https?://|www\.|mailto:)[^\s<>()\"'`\]]*[^\s<>()\"'`\].,;:!?]"
-_COMMON = (_PRINTF, _BRACES, _TAG, _ENTITY, _ADDRESS)
+_URL = r"(?:https?://|www\.|mailto:)[^\s<>()\"'`\]]*[^\s<>()\"'`\].,;:!?]"
+_COMMON = (_PRINTF, _BRACES, _TAG, _ENTITY, _URL)
 
 PLACEHOLDER = re.compile("|".join(_COMMON))
-MARKDOWN = re.compile(
+MARKDOWN_PLACEHOLDER = re.compile(
     "|".join(
         (
-            r"\\[!-/:-@\[-`{-~]",  # an escaped sign
+            r"\\[!-/:-@\[-`{-~]",  # backslash escapes
             r"(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`)",  # code
             r"\$(?=\S)[^$\n]++(?<=\S)\$(?!\d)",  # mathematics
-            r"\[[ xX]\]",  # the box of a task
-            r"\[[^\[\]\n]++\]\[\]",  # a link whose words are its name elsewhere
+            r"\[[ xX]\]",  # task list checkboxes
+            r"\[[^\[\]\n]++\]\[\]",  # reference links whose text is the label: [label][], [label]
             r"\[[^\[\]\n]++\](?![(\[])",
-            r"!?\[(?=[^\[\]\n]*+\][(\[])",  # the links that have words of their own: [words](target), [words][name]
+            r"!?\[(?=[^\[\]\n]*+\][(\[])",  # links with translatable text: [text](target), [text][label]
             r"\]\((?:[^()\n]|\([^()\n]*+\))*+\)|\]\[[^\]\n]*+\]",
             *_COMMON,
             r"\*+|~~|(?<!\w)_++(?=\S)|(?<=\S)_++(?!\w)",  # emphasis
@@ -35,23 +35,26 @@ _NAMED = re.compile(r"%\(|%\d+\$|\$?\{+\s*\w|&|`|\$|http|www|mailto")
 _MARKUP = re.compile(r"<.*|\{\\.*|\*+|_+|~~|\[[ xX]\]|\[\^.*|!?\[|\][(\[].*")
 
 
-def spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-    return [found.span() for found in pattern.finditer(text)]
+def placeholder_spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    return [match.span() for match in pattern.finditer(text)]
 
 
-def harmed(source: str, translation: str, pattern: re.Pattern[str]) -> list[str]:
-    """The placeholders that a translation has lost, made up, or brought into an order that means something else."""
-    wanted, found = ([match[0] for match in pattern.finditer(text)] for text in (source, translation))
-    if difference := (Counter(wanted) - Counter(found)) or (Counter(found) - Counter(wanted)):
+def changed_placeholders(source: str, translation: str, pattern: re.Pattern[str]) -> list[str]:
+    """Returns the placeholders that a translation lost, added, or reordered although they have no names."""
+    expected, actual = ([match[0] for match in pattern.finditer(text)] for text in (source, translation))
+    if difference := (Counter(expected) - Counter(actual)) or (Counter(actual) - Counter(expected)):
         return list(difference.elements())
-    in_order = ([holder for holder in holders if not _NAMED.match(holder)] for holders in (wanted, found))
-    return [one for one, other in zip(*in_order, strict=True) if one != other]
+    ordered = ([holder for holder in holders if not _NAMED.match(holder)] for holders in (expected, actual))
+    return [one for one, other in zip(*ordered, strict=True) if one != other]
 
 
-def unwrapped(text: str, start: int, end: int, pattern: re.Pattern[str]) -> tuple[int, int]:
-    """The span without the markup around it, if none is inside: what a model need not see, it cannot harm."""
+def strip_markup(text: str, start: int, end: int, pattern: re.Pattern[str]) -> tuple[int, int]:
+    """Returns the span without the markup around it, unless there is markup inside as well.
+
+    The model cannot damage what it does not see.
+    """
     first, last = start, end
-    marks = [(*found.span(), bool(_MARKUP.fullmatch(found[0]))) for found in pattern.finditer(text, start, end)]
+    marks = [(*match.span(), bool(_MARKUP.fullmatch(match[0]))) for match in pattern.finditer(text, start, end)]
     while marks and marks[0][2] and not text[first : marks[0][0]].strip():
         first = marks.pop(0)[1]
     while marks and marks[-1][2] and not text[marks[-1][1] : last].strip():

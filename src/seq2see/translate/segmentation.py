@@ -1,8 +1,9 @@
-"""Sentences out of running text, and the text again around their translations.
+"""Splits running text into sentences, and puts the text back together around their translations.
 
-A translator learns from sentences, so a paragraph goes through it sentence by sentence. `split` finds them, in English
-and in scripts with a danda; what stands between two sentences stands between their translations. `cut` makes parts of a
-sentence that no model could take whole, and `fold` lays a text over lines as another one lay.
+A translation model learns from sentences, so a paragraph goes through it sentence by sentence. `split_sentences` handles
+English and scripts with a danda; the text between two sentences is kept between their translations.
+`split_long_sentence` divides a sentence that exceeds the model's maximum length, and `wrap_like` distributes a text over
+lines in the proportions of another one.
 """
 
 import re
@@ -11,30 +12,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from seq2see.text.token_spans import cut_points
+from seq2see.text.token_spans import grapheme_boundaries
 
 Span = tuple[int, int]
 
-_FULL = "।॥۔。！？؟"  # nothing but the end of a sentence; not every script puts a space behind it
+_TERMINATORS = "।॥۔。！？؟"  # always end a sentence; not every script puts a space after them
 _CLOSING = "\"'”’»)\\]}*_"
-_ENDS = re.compile(rf"[.?!…{_FULL}]+[{_CLOSING}]*")
+_ENDS = re.compile(rf"[.?!…{_TERMINATORS}]+[{_CLOSING}]*")
 _NEXT = re.compile(r"\s*[\"'“‘«(\[{*_¿¡-]*")
 _VERSE = re.compile(r"\s*\d+\s*॥")
 _WORD = re.compile(r"[^\s\"'“‘«(\[{*_—/-]*$")
-_CAPITALISED = re.compile(r"[A-Z]\w*+(?!\.)")
-_INITIALS = re.compile(r"[A-HJ-Z]|[^\W\d_]{1,2}(?:\.[^\W\d_]{1,2})+")  # J, U.S, Ph.D; but "so did I." ends
+_CAPITALIZED = re.compile(r"[A-Z]\w*+(?!\.)")
+_INITIALS = re.compile(r"[A-HJ-Z]|[^\W\d_]{1,2}(?:\.[^\W\d_]{1,2})+")  # J, U.S, Ph.D; but "so did I." ends a sentence
 _CLAUSE = re.compile(r"[,;:،、—–](?=\s)")
 _SPACE = re.compile(r"(?=\s)")
-_LONGEST_WORD = 32  # characters to look back for an abbreviation
-_LETTER = 32  # characters of what a reader takes for one letter, at most
-_CHARACTERS = 8  # of a token, at most, on average: so much is looked at to find where a part ends
+_MAX_WORD = 32  # characters to look back for an abbreviation
+_MAX_GRAPHEME = 32  # characters of a grapheme cluster
+_CHARACTERS_PER_TOKEN = 8  # upper bound of the average; limits how far ahead a split looks
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Before a name or a number, never last in a sentence.
+# Abbreviations that precede a name or a number and never end a sentence.
 _TITLES = _words(
     "mr mrs ms messrs dr prof st gen col lt sgt capt cmdr adm rev fr hon gov sen rep pres supt mt ft "
     "e.g i.e cf vs viz approx ca डॉ डा प्रो श्री श्रीमती पं रु स्व मो "
@@ -49,15 +50,15 @@ _STARTERS = _words(
 
 
 @dataclass(frozen=True)
-class Split:
-    """A text as the sentences in it and what stands before, between and behind them."""
+class SplitText:
+    """The sentences of a text, and the gaps before, between and after them."""
 
     sentences: tuple[str, ...]
-    gaps: tuple[str, ...]  # one more
+    gaps: tuple[str, ...]  # one more than sentences
 
     @classmethod
-    def of(cls, text: str, spans: Sequence[Span]) -> Self:
-        edges = [0, *(place for span in spans for place in span), len(text)]
+    def from_spans(cls, text: str, spans: Sequence[Span]) -> Self:
+        edges = [0, *(edge for span in spans for edge in span), len(text)]
         gaps = tuple(text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2))
         return cls(tuple(text[start:end] for start, end in spans), gaps)
 
@@ -68,30 +69,34 @@ class Split:
         return "".join(parts)
 
 
-def split(text: str, whole: Sequence[Span] = ()) -> Split:
-    """The sentences of a text. None ends inside a span of `whole`; every one ends at a line feed."""
-    return Split.of(text, list(sentence_spans(text, whole)))
+def split_sentences(text: str, protected: Sequence[Span] = ()) -> SplitText:
+    """Splits a text into sentences. None ends inside a protected span; every one ends at a line feed."""
+    return SplitText.from_spans(text, list(sentence_spans(text, protected)))
 
 
-def sentence_spans(text: str, whole: Sequence[Span] = ()) -> Iterator[Span]:
+def sentence_spans(text: str, protected: Sequence[Span] = ()) -> Iterator[Span]:
     for line in re.finditer(r"[^\n]+", text):
-        start, stop = _trimmed(text, *line.span())
+        start, stop = _trim(text, *line.span())
         for mark in _ENDS.finditer(text, start, stop):
-            if start < mark.end() < stop and not _within(mark.end(), whole) and _is_end(text, start, mark):
+            if (
+                start < mark.end() < stop
+                and not _inside_span(mark.end(), protected)
+                and _is_sentence_end(text, start, mark)
+            ):
                 yield start, mark.end()
-                start, _ = _trimmed(text, mark.end(), stop)
+                start, _ = _trim(text, mark.end(), stop)
         if start < stop:
             yield start, stop
 
 
-def _within(place: int, spans: Sequence[Span]) -> bool:
-    """Whether a cut there would go through one of the spans, which are in order."""
-    before = bisect_right(spans, place - 1, key=lambda span: span[0]) - 1
-    return before >= 0 and place < spans[before][1]
+def _inside_span(position: int, spans: Sequence[Span]) -> bool:
+    """Returns whether a split at this position would divide one of the spans, which are sorted."""
+    before = bisect_right(spans, position - 1, key=lambda span: span[0]) - 1
+    return before >= 0 and position < spans[before][1]
 
 
-def _trimmed(text: str, start: int, stop: int) -> Span:
-    """The same span without white space around it."""
+def _trim(text: str, start: int, stop: int) -> Span:
+    """Returns the span without the whitespace around it."""
     while start < stop and text[start].isspace():
         start += 1
     while start < stop and text[stop - 1].isspace():
@@ -99,9 +104,9 @@ def _trimmed(text: str, start: int, stop: int) -> Span:
     return start, stop
 
 
-def _is_end(text: str, start: int, mark: re.Match[str]) -> bool:
+def _is_sentence_end(text: str, start: int, mark: re.Match[str]) -> bool:
     marks = mark[0]
-    if any(character in _FULL for character in marks):
+    if any(character in _TERMINATORS for character in marks):
         return not _VERSE.match(text, mark.end())
     if not text[mark.end()].isspace():
         return False
@@ -113,69 +118,70 @@ def _is_end(text: str, start: int, mark: re.Match[str]) -> bool:
 
 
 def _is_full_stop(text: str, start: int, stop: int, after: int) -> bool:
-    """Whether the one full stop at `stop` ends its sentence, rather than an abbreviation in it."""
-    found = _WORD.search(text[max(start, stop - _LONGEST_WORD) : stop])
+    """Returns whether the full stop at `stop` ends a sentence rather than an abbreviation."""
+    found = _WORD.search(text[max(start, stop - _MAX_WORD) : stop])
     word = found[0] if found else ""
-    if stop - start < _LONGEST_WORD and text[start:stop].strip("([").isdecimal():  # "1." of a list
+    if stop - start < _MAX_WORD and text[start:stop].strip("([").isdecimal():  # "1." of a list
         return False
     if word.lower() in _TITLES:
         return False
     if word.lower() in _NUMBERED:
         return not text[after : after + 1].isdecimal()
     if _INITIALS.fullmatch(word):
-        # J. Smith, U.S. Army; but: made in the U.S. The rest is not.
-        following = _CAPITALISED.match(text, after)
+        # "J. Smith", "U.S. Army"; but "made in the U.S. The rest is not" is two sentences.
+        following = _CAPITALIZED.match(text, after)
         return following is not None and following[0] in _STARTERS
     return True
 
 
-def cut(text: str, count: Callable[[str], int], most: int, whole: Sequence[Span] = ()) -> list[Span]:
-    """Spans of a sentence that count at most `most` each: cut after a clause, else at a word, else where it must be.
+def split_long_sentence(
+    text: str, count_tokens: Callable[[str], int], max_tokens: int, protected: Sequence[Span] = ()
+) -> list[Span]:
+    """Splits a sentence into spans of at most `max_tokens`: after a clause, else at a space, else between graphemes.
 
-    No step looks at more of the text than a part may have, so that a million characters are no trouble.
+    Each step looks at no more text than a span may have, so the time is linear in the length of the text.
     """
     spans = []
-    start, stop = _trimmed(text, 0, len(text))
+    start, stop = _trim(text, 0, len(text))
     while start < stop:
-        end = start + most * _CHARACTERS
-        end = _boundary(text, start, end, whole) if end < stop else stop
-        while end - start > 1 and (counted := count(text[start:end])) > most:
-            shorter = min(end - start - 1, (end - start) * most // counted)
-            end = _boundary(text, start, start + max(1, shorter), whole)
-        _, trimmed = _trimmed(text, start, end)
+        end = start + max_tokens * _CHARACTERS_PER_TOKEN
+        end = _split_point(text, start, end, protected) if end < stop else stop
+        while end - start > 1 and (tokens := count_tokens(text[start:end])) > max_tokens:
+            shorter = min(end - start - 1, (end - start) * max_tokens // tokens)
+            end = _split_point(text, start, start + max(1, shorter), protected)
+        _, trimmed = _trim(text, start, end)
         spans.append((start, trimmed))
-        start, _ = _trimmed(text, end, stop)
+        start, _ = _trim(text, end, stop)
     return spans
 
 
-def _boundary(text: str, start: int, end: int, whole: Sequence[Span]) -> int:
-    """The best place to cut at or before `end`: a clause in the second half, else any space, else between letters."""
-    window = text[start : end + 1]  # a space right behind is a place to cut, too
-    for mark, least in ((_CLAUSE, (end - start) // 2), (_SPACE, 0)):
-        places = [start + found.end() for found in mark.finditer(window) if found.end() > least]
-        places = [place for place in places if place <= end and not _within(place, whole)]
-        if places:
-            return places[-1]
-    tail = max(start, end - _LETTER)
-    return tail + max(
-        (place for place in cut_points(text[tail : end + 1]) if 0 < place <= end - tail), default=end - tail
-    )
+def _split_point(text: str, start: int, end: int, protected: Sequence[Span]) -> int:
+    """Returns the best split at or before `end`: a clause in the second half, else any space, else between graphemes."""
+    window = text[start : end + 1]  # includes a space right after `end`
+    for pattern, minimum in ((_CLAUSE, (end - start) // 2), (_SPACE, 0)):
+        points = [start + match.end() for match in pattern.finditer(window) if match.end() > minimum]
+        points = [point for point in points if point <= end and not _inside_span(point, protected)]
+        if points:
+            return points[-1]
+    tail = max(start, end - _MAX_GRAPHEME)
+    boundaries = (point for point in grapheme_boundaries(text[tail : end + 1]) if 0 < point <= end - tail)
+    return tail + max(boundaries, default=end - tail)
 
 
-def fold(text: str, like: Sequence[str]) -> list[str]:
-    """A text over at most as many lines as `like` has, each with the share of the text that its line had; none empty."""
+def wrap_like(text: str, template: Sequence[str]) -> list[str]:
+    """Wraps a text over at most as many lines as the template, each with about the same share of it; none is empty."""
     text = text.strip()
-    whole = sum(map(len, like)) + len(like) - 1
+    total = sum(map(len, template)) + len(template) - 1
     lines = []
-    start, reach = 0, -1
-    for line in like[:-1]:
-        reach += len(line) + 1
-        goal = reach * len(text) // whole
+    start, template_end = 0, -1
+    for line in template[:-1]:
+        template_end += len(line) + 1
+        goal = template_end * len(text) // total
         after, before = text.find(" ", max(goal, start)), text.rfind(" ", start, goal + 1)
-        places = [place for place in (before, after) if place > start]
-        if not places:
+        spaces = [space for space in (before, after) if space > start]
+        if not spaces:
             break
-        place = min(places, key=lambda place: abs(place - goal))
-        lines.append(text[start:place].rstrip())
-        start, _ = _trimmed(text, place, len(text))
+        space = min(spaces, key=lambda space: abs(space - goal))
+        lines.append(text[start:space].rstrip())
+        start, _ = _trim(text, space, len(text))
     return [*lines, text[start:]]

@@ -1,38 +1,38 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt): numbers and times stay, what is said is translated.
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): dialogue is translated, cue numbers and timings stay unchanged.
 
-A sentence over two lines of a cue is one sentence, and its translation is folded over as many lines; a line that begins
-with a dash is another speaker's. Headers, notes and styles have no time above them, and so stay.
+A sentence over two lines of a cue is one sentence, and its translation is wrapped over as many lines; a line that begins
+with a dash starts another speaker. Headers, notes and styles do not follow a timing line and stay unchanged.
 """
 
 import re
 
-from seq2see.translate.slots import Part, Writer, lines_of
+from seq2see.translate.parts import Part, PartsBuilder, split_lines
 
-_TIME = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}"
-_TIMES = re.compile(rf"\s*{_TIME}[ \t]*-->[ \t]*{_TIME}")
+_TIMESTAMP = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}"
+_TIMING = re.compile(rf"\s*{_TIMESTAMP}[ \t]*-->[ \t]*{_TIMESTAMP}")
 _SPEAKER = re.compile(r"\s*[-–—]\s*")
 
 
 def read(text: str) -> list[Part]:
-    writer = Writer()
+    builder = PartsBuilder()
     in_cue = False
-    for number, line in enumerate(lines_of(text), 1):
-        if _TIMES.match(line):
-            _keep_time(writer, line)
+    for number, line in enumerate(split_lines(text), 1):
+        if _TIMING.match(line):
+            _keep_timing(builder, line)
             in_cue = True
         elif not in_cue or not line.strip():
-            writer.keep(line)
+            builder.keep(line)
             in_cue = False
         else:
             speaker = _SPEAKER.match(line)
             if speaker:
-                writer.end()
-            writer.add(line, number, speaker.end() if speaker else 0)
-    writer.end()
-    return writer.parts
+                builder.end()
+            builder.add(line, number, speaker.end() if speaker else 0)
+    builder.end()
+    return builder.parts
 
 
-def _keep_time(writer: Writer, line: str) -> None:
-    """Where the empty line before it is missing, the cue's number was taken for something said."""
-    number = writer.take_back() if writer.last.isdecimal() else ""
-    writer.keep(number + line)
+def _keep_timing(builder: PartsBuilder, line: str) -> None:
+    """Without a blank line before it, the cue number was taken for dialogue of the previous cue."""
+    number = builder.pop_line() if builder.last.isdecimal() else ""
+    builder.keep(number + line)

@@ -1,4 +1,4 @@
-"""A model of sentences as a translator of texts: split, cut where too long, translated together, joined again."""
+"""Translates texts with a sentence model: splits them, divides sentences that are too long, translates in batches, rejoins."""
 
 import re
 from collections.abc import Sequence
@@ -6,107 +6,115 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from seq2see.translate.notices import Notes
-from seq2see.translate.placeholders import harmed, spans, unwrapped
-from seq2see.translate.segmentation import Span, Split, cut, sentence_spans
+from seq2see.translate.placeholders import changed_placeholders, placeholder_spans, strip_markup
+from seq2see.translate.segmentation import Span, SplitText, sentence_spans, split_long_sentence
+from seq2see.translate.warning_log import WarningLog
 
 if TYPE_CHECKING:
     from seq2see.api import Model
 
+_MAX_TOKENS_PER_CHARACTER = 9  # bytes of a character in UTF-8, composed or decomposed; a token has at least one byte
+
 
 @dataclass(frozen=True)
 class Translator:
-    """Texts in, texts out. With `keep`, what it matches is in the translation as it was in the text."""
+    """Translates texts; what `placeholders` matches is kept unchanged."""
 
     model: "Model"
-    notes: Notes
+    warnings: WarningLog
     beam: int = 1
-    keep: re.Pattern[str] | None = None
+    placeholders: re.Pattern[str] | None = None
 
-    def translate(self, texts: Sequence[str], places: Sequence[str]) -> list[str]:
-        """The translation of each text; `places` say where they stand, for the notes."""
-        splits = [self.split(text, place) for text, place in zip(texts, places, strict=True)]
+    def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
+        """Translates each text; `locations` say where they come from, for warnings."""
+        splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
         sentences = [sentence for split in splits for sentence in split.sentences]
-        where = [place for split, place in zip(splits, places, strict=True) for _ in split.sentences]
-        translations = iter(self._kept(sentences, where) if self.keep else self._model(sentences))
+        if self.placeholders:
+            repeated = [location for split, location in zip(splits, locations, strict=True) for _ in split.sentences]
+            translations = iter(self._translate_protected(sentences, repeated, self.placeholders))
+        else:
+            translations = iter(self._translate_sentences(sentences))
         return [split.join(list(islice(translations, len(split.sentences)))) for split in splits]
 
-    def split(self, text: str, place: str) -> Split:
-        """The parts of a text that the model takes: its sentences, or where one is too long, parts of it."""
-        whole = spans(text, self.keep) if self.keep else []
-        longest = max(1, self.model.config.model.longest - 1)  # <end> is read, too
-        found: list[Span] = []
-        for start, end in sentence_spans(text, whole):
-            if self.keep:
-                start, end = unwrapped(text, start, end, self.keep)
+    def split(self, text: str, location: str) -> SplitText:
+        """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
+        protected = placeholder_spans(text, self.placeholders) if self.placeholders else []
+        max_tokens = max(1, self.model.config.model.max_positions - 1)  # one position is for <end>
+        spans: list[Span] = []
+        for start, end in sentence_spans(text, protected):
+            if self.placeholders:
+                start, end = strip_markup(text, start, end, self.placeholders)
             sentence = text[start:end]
-            tokens = 0 if len(sentence) * _BYTES <= longest else self._tokens(sentence)
-            if tokens <= longest:
-                found.append((start, end))
+            tokens = 0 if len(sentence) * _MAX_TOKENS_PER_CHARACTER <= max_tokens else self._count_tokens(sentence)
+            if tokens <= max_tokens:
+                spans.append((start, end))
                 continue
-            inside = [(first - start, last - start) for first, last in whole if start <= first and last <= end]
-            parts = cut(sentence, self._tokens, longest, inside)
-            found += [(start + first, start + last) for first, last in parts]
-            what = (
-                f"a sentence of {tokens:,} tokens, and the model takes {longest:,}: translated in {len(parts):,} parts"
+            inside = [(first - start, last - start) for first, last in protected if start <= first and last <= end]
+            parts = split_long_sentence(sentence, self._count_tokens, max_tokens, inside)
+            spans += [(start + first, start + last) for first, last in parts]
+            self.warnings.add(
+                "sentences exceeded the model's maximum length",
+                location,
+                f"{tokens:,} tokens exceed the model's maximum of {max_tokens:,}: translated in {len(parts):,} parts",
             )
-            self.notes.add("sentences were longer than the model takes", place, what)
-        return Split.of(text, found)
+        return SplitText.from_spans(text, spans)
 
-    def _tokens(self, text: str) -> int:
+    def _count_tokens(self, text: str) -> int:
         return len(self.model.tokenizers[0].encode(text))
 
-    def _model(self, sentences: Sequence[str]) -> list[str]:
+    def _translate_sentences(self, sentences: Sequence[str]) -> list[str]:
         if not sentences:
             return []
         return [one_line(text) for text in self.model.translate(sentences, beam=self.beam)]
 
-    def _kept(self, sentences: Sequence[str], places: Sequence[str]) -> list[str]:
-        """Translations whose placeholders are those of their sentences.
+    def _translate_protected(
+        self, sentences: Sequence[str], locations: Sequence[str], pattern: re.Pattern[str]
+    ) -> list[str]:
+        """Translates sentences and keeps their placeholders.
 
-        Where the model harmed one, the text between them is translated by itself; where even that has others than the
-        sentence, it stays as it was.
+        If the model changed a placeholder, the text between the placeholders is translated separately; if the result still
+        has other placeholders than the sentence, the sentence is left untranslated.
         """
-        assert self.keep is not None
-        translations = self._words_only(sentences)
-        again = [i for i, sentence in enumerate(sentences) if harmed(sentence, translations[i], self.keep)]
-        around = [Split.of(sentences[i], _between(sentences[i], self.keep)) for i in again]
-        parts = iter(self._words_only([part for split in around for part in split.sentences]))
-        for i, split in zip(again, around, strict=True):
-            lost = ", ".join(dict.fromkeys(harmed(sentences[i], translations[i], self.keep)))
+        translations = self._translate_if_text(sentences, pattern)
+        retried = [
+            i for i, sentence in enumerate(sentences) if changed_placeholders(sentence, translations[i], pattern)
+        ]
+        splits = [SplitText.from_spans(sentences[i], _spans_between(sentences[i], pattern)) for i in retried]
+        parts = iter(self._translate_if_text([part for split in splits for part in split.sentences], pattern))
+        for i, split in zip(retried, splits, strict=True):
+            changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i], pattern)))
             translations[i] = split.join(list(islice(parts, len(split.sentences))))
-            done = "translated around it"
-            if harmed(sentences[i], translations[i], self.keep):
-                translations[i], done = sentences[i], "left as it is"
-            self.notes.add(
-                "sentences in which the model changed a placeholder", places[i], f"{lost} changed or lost: {done}"
+            action = "translated the text around it"
+            if changed_placeholders(sentences[i], translations[i], pattern):
+                translations[i], action = sentences[i], "left untranslated"
+            self.warnings.add(
+                "sentences had placeholders that the model changed",
+                locations[i],
+                f"{changed} changed or lost: {action}",
             )
         return translations
 
-    def _words_only(self, sentences: Sequence[str]) -> list[str]:
-        """The translations of those sentences that have a letter beside their placeholders; the others as they are."""
-        assert self.keep is not None
-        keep = self.keep
-        wordy = [any(map(str.isalpha, keep.sub("", sentence))) for sentence in sentences]
-        found = iter(self._model([sentence for sentence, has in zip(sentences, wordy, strict=True) if has]))
-        return [next(found) if has else sentence for sentence, has in zip(sentences, wordy, strict=True)]
-
-
-_BYTES = 9  # of one character in UTF-8, composed or not: no tokenizer makes more tokens of it
+    def _translate_if_text(self, sentences: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
+        """Translates the sentences that contain a letter outside their placeholders; returns the others unchanged."""
+        has_text = [any(map(str.isalpha, pattern.sub("", sentence))) for sentence in sentences]
+        translated = iter(
+            self._translate_sentences([sentence for sentence, text in zip(sentences, has_text, strict=True) if text])
+        )
+        return [next(translated) if text else sentence for sentence, text in zip(sentences, has_text, strict=True)]
 
 
 def one_line(text: str) -> str:
-    """What a model wrote, as part of one line: were a line feed in it, all lines behind would fall out of step."""
+    """Replaces line feeds: one in a translation would misalign all lines after it."""
     return text.replace("\n", " ").strip()
 
 
-def _between(text: str, pattern: re.Pattern[str]) -> list[Span]:
-    """The text between the placeholders, without the white space around it."""
-    edges = [0, *(place for span in spans(text, pattern) for place in span), len(text)]
-    found = []
+def _spans_between(text: str, pattern: re.Pattern[str]) -> list[Span]:
+    """Returns the spans between the placeholders, without the whitespace around them."""
+    edges = [0, *(edge for span in placeholder_spans(text, pattern) for edge in span), len(text)]
+    spans = []
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         part = text[start:end]
         if part.strip():
             left = start + len(part) - len(part.lstrip())
-            found.append((left, left + len(part.strip())))
-    return found
+            spans.append((left, left + len(part.strip())))
+    return spans

@@ -1,68 +1,68 @@
-// What a beam search followed to the end: its hypotheses with their scores, and the same as a tree, which shows where they part.
-import type { Hypothesis, Written } from "../api";
-import { percent, short } from "../numbers";
+// The hypotheses of a beam search: a list with scores, and a tree that shows where they diverge.
+import type { Hypothesis, ScoredToken } from "../api";
+import { formatPercent, formatNumber } from "../format";
 
 export interface Branch {
-  token: Written;
-  best: boolean; // on the way to the best hypothesis
-  next: Branch[];
+  token: ScoredToken;
+  best: boolean; // part of the best hypothesis
+  children: Branch[];
 }
 
-/** Hypotheses that begin alike share their beginning. */
-export function treeOf(hypotheses: readonly Hypothesis[]): Branch[] {
+/** A prefix tree: hypotheses share their common prefix. */
+export function buildTree(hypotheses: readonly Hypothesis[]): Branch[] {
   const roots: Branch[] = [];
-  hypotheses.forEach(({ tokens }, number) => {
+  hypotheses.forEach(({ tokens }, rank) => {
     let level = roots;
     for (const token of tokens) {
-      let branch = level.find((one) => one.token.id === token.id);
-      if (!branch) level.push((branch = { token, best: number === 0, next: [] }));
-      level = branch.next;
+      let branch = level.find((candidate) => candidate.token.id === token.id);
+      if (!branch) level.push((branch = { token, best: rank === 0, children: [] }));
+      level = branch.children;
     }
   });
   return roots;
 }
 
 export function Beam({ hypotheses }: { hypotheses: readonly Hypothesis[] }) {
-  const best = new Set(hypotheses[0].text.split(/\s+/));
+  const bestWords = new Set(hypotheses[0].text.split(/\s+/));
   return (
     <>
-      <div class="lead">
-        <h2>The beam’s best</h2>
-        <p class="soft small">score: log-probability a token</p>
+      <div class="section-header">
+        <h2>Beam search hypotheses</h2>
+        <p class="muted small">score: log-probability per token</p>
       </div>
       <ol class="beam">
         {hypotheses.map((hypothesis, i) => (
           <li key={i}>
-            <span class="value">{short(hypothesis.score, 3)}</span>
+            <span class="value">{formatNumber(hypothesis.score, 3)}</span>
             <span>
               {hypothesis.text.split(/(\s+)/).map((word, t) => (
-                <span key={t} class={best.has(word) || !word.trim() ? (i ? "soft" : "") : "other"}>
+                <span key={t} class={bestWords.has(word) || !word.trim() ? (i ? "muted" : "") : "differs"}>
                   {word}
                 </span>
               ))}
-              {hypothesis.finished ? null : <span class="soft"> …</span>}
+              {hypothesis.finished ? null : <span class="muted"> …</span>}
             </span>
           </li>
         ))}
       </ol>
-      <div class="tree" role="img" aria-label="where the hypotheses part">
-        <Branches of={treeOf(hypotheses)} />
+      <div class="tree" role="img" aria-label="tree of the hypotheses">
+        <Branches branches={buildTree(hypotheses)} />
       </div>
     </>
   );
 }
 
-function Branches({ of }: { of: readonly Branch[] }) {
-  if (!of.length) return null;
+function Branches({ branches }: { branches: readonly Branch[] }) {
+  if (!branches.length) return null;
   return (
     <div class="branches">
-      {of.map(({ token, best, next }) => (
+      {branches.map(({ token, best, children }) => (
         <div class="branch" key={token.id}>
-          <span class={`twig${best ? " best" : ""}`}>
+          <span class={`tree-token${best ? " best" : ""}`}>
             {token.text}
-            <small>{token.logprob === null ? "" : percent(Math.exp(token.logprob))}</small>
+            <small>{token.logprob === null ? "" : formatPercent(Math.exp(token.logprob))}</small>
           </span>
-          <Branches of={next} />
+          <Branches branches={children} />
         </div>
       ))}
     </div>

@@ -1,133 +1,133 @@
-// Microscope: one attention of one head, large, at each of its steps; under it the lookup of one row: its query, the keys it is held
-// against, their scores, weights and values. Play takes the row through, key by key.
+// Microscope: one head of one attention at each of its steps, and below it the computation of one row: its query, the keys with their
+// scores and weights, and the values. The row can be played key by key.
 import { useEffect, useState } from "preact/hooks";
-import { tensor, type Manifest } from "../api";
-import { colourOf, css } from "../colour";
-import { present, reducedMotion, useLoaded, usePalette } from "../hooks";
-import { WithInspector } from "../inspector";
-import { useSpace } from "../keys";
-import { percent, short } from "../numbers";
-import { parsePlace } from "../operands";
-import { PanelOf } from "../panels";
+import { tensor, type Trace } from "../api";
+import { colorFor, toCss } from "../color";
+import { latestValue, prefersReducedMotion, useAsync, usePalette } from "../hooks";
+import { InspectorLayout } from "../inspector";
+import { useSpaceKey } from "../keyboard";
+import { formatPercent, formatNumber } from "../format";
+import { parseCellRef } from "../audit/cells";
+import { TensorPanel } from "../tensor-panel";
 import { useSession } from "../session";
-import { go, useAddress } from "../state";
-import { attentionNamed, attentions, chosenHead, groups, keyLabels, queryLabels, structureOf, titleOf, type Attention } from "../structure";
-import { Choice, Failed, Waiting } from "../ui";
-import { NothingLooks } from "./choose";
-import { Sentence } from "./sentence";
+import { navigate, useUrlState } from "../url-state";
+import { findAttention, attentions, selectedHead, keyValueHeads, keyLabels, queryLabels, architectureOf, headTitle, type Attention } from "../architecture";
+import { SegmentedControl, ErrorMessage, Loading } from "../ui";
+import { NoAttentionView } from "./controls";
+import { SentenceBar } from "./sentence-bar";
 
 export function Microscope() {
-  const { card, manifest, error } = useSession();
-  const state = useAddress();
-  const attention = attentionNamed(card, state.attention);
-  const { steps } = structureOf(card);
+  const { model, trace, error } = useSession();
+  const state = useUrlState();
+  const attention = findAttention(model, state.attention);
+  const { steps } = architectureOf(model);
   const step = steps.find(([key]) => key === state.step)?.[0] ?? "weights";
-  const head = Math.max(0, chosenHead(card, state.head));
+  const head = Math.max(0, selectedHead(model, state.head));
   useEffect(() => {
-    if (state.head < 0) go({ head: 0 });
+    if (state.head < 0) navigate({ head: 0 });
   }, [state.head]);
-  if (error && !manifest) return <Failed error={error} />;
-  if (!manifest) return <Waiting what="the trace" />;
-  if (!attention) return <NothingLooks card={card} />;
-  const queries = queryLabels(manifest, attention);
-  const inspected = parsePlace(state.cell);
-  const pointed = inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : state.row;
-  const row = Math.min(Math.max(0, pointed), queries.length - 1);
+  if (error && !trace) return <ErrorMessage error={error} />;
+  if (!trace) return <Loading what="trace" />;
+  if (!attention) return <NoAttentionView model={model} />;
+  const queries = queryLabels(trace, attention);
+  const inspected = parseCellRef(state.cell);
+  const selected = inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : state.row;
+  const row = Math.min(Math.max(0, selected), queries.length - 1);
   return (
     <div class="stack">
-      <Sentence />
-      <WithInspector>
+      <SentenceBar />
+      <InspectorLayout>
         <section class="card">
-          <div class="lead">
-            <h2>{titleOf(card, attention, head)}</h2>
+          <div class="section-header">
+            <h2>{headTitle(model, attention, head)}</h2>
             <div class="controls">
-              {attentions(card).length > 1 ? (
-                <select aria-label="attention" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value, cell: "" })}>
-                  {attentions(card).map((one) => (
-                    <option key={one.name} value={one.name}>
-                      {one.name}
+              {attentions(model).length > 1 ? (
+                <select aria-label="attention" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value, cell: "" })}>
+                  {attentions(model).map(({ name }) => (
+                    <option key={name} value={name}>
+                      {name}
                     </option>
                   ))}
                 </select>
               ) : null}
-              {card.config.model.heads > 1 ? (
-                <select aria-label="head" value={String(head)} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
-                  {Array.from({ length: card.config.model.heads }, (_, one) => (
-                    <option key={one} value={String(one)}>{`head ${one}`}</option>
+              {model.config.model.heads > 1 ? (
+                <select aria-label="head" value={String(head)} onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}>
+                  {Array.from({ length: model.config.model.heads }, (_, i) => (
+                    <option key={i} value={String(i)}>{`head ${i}`}</option>
                   ))}
                 </select>
               ) : null}
-              <Choice label="step" options={steps} value={step} onChange={(next) => go({ step: next, cell: "" })} />
+              <SegmentedControl label="step" options={steps} value={step} onChange={(next) => navigate({ step: next, cell: "" })} />
             </div>
           </div>
-          <PanelOf name={`${attention.name}.${step}`} row={row} tallest={640} comfortable={92} />
+          <TensorPanel name={`${attention.name}.${step}`} row={row} maxHeight={640} maxCellWidth={92} />
         </section>
         <section class="card">
-          <Lookup manifest={manifest} attention={attention} head={head} row={row} />
+          <RowTable trace={trace} attention={attention} head={head} row={row} />
         </section>
-      </WithInspector>
+      </InspectorLayout>
     </div>
   );
 }
 
-const PACE = 700; // ms a key
+const PLAY_INTERVAL = 700; // ms per key
 
-function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attention: Attention; head: number; row: number }) {
-  const { card } = useSession();
-  const [shown, setShown] = useState<number | null>(null); // keys that have been looked at while it plays
+function RowTable({ trace, attention, head, row }: { trace: Trace; attention: Attention; head: number; row: number }) {
+  const { model } = useSession();
+  const [shown, setShown] = useState<number | null>(null); // keys shown while playing; null: all
   const [playing, setPlaying] = useState(false);
-  const { lookup } = structureOf(card);
-  const shared = Math.floor(head / (card.config.model.heads / groups(card.config.model)));
-  const of = (name: string, index: string) => tensor(manifest.id, `${attention.name}.${name}`, index);
-  const turned = card.config.model.positions === "rotary" && attention.kind !== "cross" ? "rotated_" : "";
-  const loaded = useLoaded(
+  const { lookup } = architectureOf(model);
+  const keyHead = Math.floor(head / (model.config.model.heads / keyValueHeads(model.config.model)));
+  const load = (name: string, index: string) => tensor(trace.id, `${attention.name}.${name}`, index);
+  const prefix = model.config.model.positions === "rotary" && attention.kind !== "cross" ? "rotated_" : "";
+  const loaded = useAsync(
     async () => {
-      const [query, keys, values, weights, found, ...fits] = await Promise.all([
-        of(`${turned}queries`, `${row},${head}`),
-        of(`${turned}keys`, `:,${shared}`),
-        of("values", `:,${shared}`),
-        of("weights", `${head},${row}`),
-        of("heads", `${row},${head}`),
-        ...lookup.map(([step]) => of(step, `${head},${row}`)),
+      const [query, keys, values, weights, output, ...scores] = await Promise.all([
+        load(`${prefix}queries`, `${row},${head}`),
+        load(`${prefix}keys`, `:,${keyHead}`),
+        load("values", `:,${keyHead}`),
+        load("weights", `${head},${row}`),
+        load("heads", `${row},${head}`),
+        ...lookup.map(([step]) => load(step, `${head},${row}`)),
       ]);
-      return { query, keys, values, weights, found, fits };
+      return { query, keys, values, weights, output, scores };
     },
-    [manifest.id, attention.name, head, row],
+    [trace.id, attention.name, head, row],
   );
-  const keys = keyLabels(manifest, attention);
-  const last = keys.length;
-  const forward = (): void => setShown((now) => (now === null ? 1 : now >= last ? null : now + 1));
+  const keys = keyLabels(trace, attention);
+  const count = keys.length;
+  const advance = (): void => setShown((now) => (now === null ? 1 : now >= count ? null : now + 1));
 
   useEffect(() => {
     setShown(null);
     setPlaying(false);
-  }, [manifest.id, attention.name, head, row]);
+  }, [trace.id, attention.name, head, row]);
   useEffect(() => {
     if (!playing) return;
-    if (shown !== null && shown >= last) return setPlaying(false);
-    const timer = setTimeout(forward, reducedMotion() ? 0 : PACE);
+    if (shown !== null && shown >= count) return setPlaying(false);
+    const timer = setTimeout(advance, prefersReducedMotion() ? 0 : PLAY_INTERVAL);
     return () => clearTimeout(timer);
   }, [playing, shown]);
-  useSpace((isBack) => (isBack ? setShown((now) => (now === null ? last : now > 1 ? now - 1 : null)) : forward()));
+  useSpaceKey((backwards) => (backwards ? setShown((now) => (now === null ? count : now > 1 ? now - 1 : null)) : advance()));
 
-  const data = present(loaded);
-  if (loaded.state === "failed") return <Failed error={loaded.error} />;
-  if (!data || data.weights.data.length !== last) return <Waiting what="the row" />;
-  const asks = queryLabels(manifest, attention)[row];
-  const seen = shown ?? last;
-  const isHidden = (key: number): boolean => data.fits[data.fits.length - 1].data[key] === -Infinity;
+  const data = latestValue(loaded);
+  if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
+  if (!data || data.weights.data.length !== count) return <Loading what="row" />;
+  const query = queryLabels(trace, attention)[row];
+  const visible = shown ?? count;
+  const isMasked = (key: number): boolean => data.scores[data.scores.length - 1].data[key] === -Infinity;
   return (
     <>
-      <div class="lead">
+      <div class="section-header">
         <div>
           <h2>
-            What <span class="accent">{asks}</span> looks up
+            Attention from <span class="accent">{query}</span>
           </h2>
-          <p class="soft small">Its query is held against every key; the better they fit, the more of that key’s value it takes.</p>
+          <p class="muted small">The query is compared with every key; the output is the sum of the values, weighted by the softmax of the scores.</p>
         </div>
         <div class="controls">
-          <button class="chip" onClick={() => (shown === null || shown >= last ? (setShown(0), setPlaying(true)) : setPlaying(!playing))}>
-            {playing ? "pause" : "play the row"}
+          <button class="chip" onClick={() => (shown === null || shown >= count ? (setShown(0), setPlaying(true)) : setPlaying(!playing))}>
+            {playing ? "pause" : "play row"}
           </button>
         </div>
       </div>
@@ -146,42 +146,42 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
               <th scope="col">value</th>
             </tr>
             <tr class="query">
-              <td>{asks} asks</td>
+              <td>query of {query}</td>
               <td>
-                <Numbers values={data.query.data} />
+                <VectorStrip values={data.query.data} />
               </td>
               <td colSpan={2 + lookup.length} />
             </tr>
           </thead>
           <tbody>
             {keys.map((key, i) => (
-              <tr key={i} class={i >= seen ? "hidden" : shown !== null && i === seen - 1 ? "now" : ""}>
+              <tr key={i} class={i >= visible ? "pending" : shown !== null && i === visible - 1 ? "current" : ""}>
                 <td>{key}</td>
                 <td>
-                  <Numbers values={data.keys.at(i).data} />
+                  <VectorStrip values={data.keys.at(i).data} />
                 </td>
                 {lookup.map(([step], k) => (
                   <td key={step} class="right">
-                    {data.fits[k].data[i] === -Infinity ? "masked" : short(data.fits[k].data[i])}
+                    {data.scores[k].data[i] === -Infinity ? "masked" : formatNumber(data.scores[k].data[i])}
                   </td>
                 ))}
                 <td>
                   <span class="meter">
                     <i style={{ width: `${data.weights.data[i] * 100}%` }} />
                   </span>
-                  <span class="small soft">{isHidden(i) ? "–" : percent(data.weights.data[i])}</span>
+                  <span class="small muted">{isMasked(i) ? "–" : formatPercent(data.weights.data[i])}</span>
                 </td>
                 <td>
-                  <Numbers values={data.values.at(i).data} fade={data.weights.data[i]} />
+                  <VectorStrip values={data.values.at(i).data} weight={data.weights.data[i]} />
                 </td>
               </tr>
             ))}
           </tbody>
           <tfoot>
-            <tr class={shown === null || shown >= last ? "" : "hidden"}>
-              <td colSpan={3 + lookup.length}>weights × values, added up: what {asks} found</td>
+            <tr class={shown === null || shown >= count ? "" : "pending"}>
+              <td colSpan={3 + lookup.length}>Σ weight × value: the head’s output for {query}</td>
               <td>
-                <Numbers values={data.found.data} />
+                <VectorStrip values={data.output.data} />
               </td>
             </tr>
           </tfoot>
@@ -191,13 +191,13 @@ function Lookup({ manifest, attention, head, row }: { manifest: Manifest; attent
   );
 }
 
-function Numbers({ values, fade = 1 }: { values: Float32Array; fade?: number }) {
+function VectorStrip({ values, weight = 1 }: { values: Float32Array; weight?: number }) {
   const palette = usePalette();
-  const most = Math.max(...values.map(Math.abs));
+  const max = Math.max(...values.map(Math.abs));
   return (
-    <span class="strip-cells" style={{ opacity: 0.25 + 0.75 * fade }} title={Array.from(values, (x) => short(x)).join("  ")}>
+    <span class="strip-cells" style={{ opacity: 0.25 + 0.75 * weight }} title={Array.from(values, (x) => formatNumber(x)).join("  ")}>
       {Array.from(values, (x, i) => (
-        <i key={i} style={{ background: css(colourOf(x, most, palette)) }} />
+        <i key={i} style={{ background: toCss(colorFor(x, max, palette)) }} />
       ))}
     </span>
   );

@@ -1,19 +1,20 @@
 // Replay: the same sentence through the snapshots of the training, one after the other: what the model said then, where a head
 // looked, how high the loss was.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { source, type Manifest, type ModelCard } from "../api";
-import { present, reducedMotion, useLoaded } from "../hooks";
-import { useSpace } from "../keys";
-import { Matrix, Thumbnail } from "../matrix/Matrix";
-import { mean, percent } from "../numbers";
-import { questionOf, useSession } from "../session";
-import { go, useAddress } from "../state";
-import { attentionGrid, attentionNamed, attentionStep, chosenHead, gridName, titleOf, type Attention } from "../structure";
-import { Empty, Failed, Waiting } from "../ui";
-import { attentionOptions, HeadPick, Marked, NoAttention, Pick } from "./choose";
-import { LossCurve } from "./curve";
+import { source, type Trace, type ModelInfo } from "../api";
+import { latestValue, prefersReducedMotion, useAsync } from "../hooks";
+import { useSpaceKey } from "../keyboard";
+import { Matrix, Thumbnail } from "../matrix/matrix";
+import { formatPercent } from "../format";
+import { mean } from "../math";
+import { explainOptions, useSession } from "../session";
+import { navigate, useUrlState } from "../url-state";
+import { attentionGrid, findAttention, loadAttention, selectedHead, matrixName, headTitle, type Attention } from "../architecture";
+import { EmptyState, ErrorMessage, Loading } from "../ui";
+import { attentionOptions, HeadSelect, HighlightedOutput, NoAttention, SelectField } from "./controls";
+import { LossCurve } from "./loss-curve";
 import { NeedsModel } from "./intervene";
-import { Sentence } from "./sentence";
+import { SentenceBar } from "./sentence-bar";
 
 const FINISHED = -1;
 const PACE = 1100; // ms a snapshot
@@ -21,38 +22,38 @@ const PACE = 1100; // ms a snapshot
 const stepName = (step: number): string => (step === FINISHED ? "finished" : `step ${step.toLocaleString("en")}`);
 
 export function Replay() {
-  const { card, manifest, error } = useSession();
+  const { model, trace, error } = useSession();
   if (!source.live) return <NeedsModel view="Replay" why="The text goes through the model as it was at earlier steps of its training" />;
-  if (!card.snapshots.length)
+  if (!model.snapshots.length)
     return (
       <section class="card">
-        <Empty>
-          <p>“{card.name}” has no snapshots of its training.</p>
+        <EmptyState>
+          <p>“{model.name}” has no snapshots of its training.</p>
           <p class="small">
             <code>seq2see train</code> keeps them unless <code>train.snapshots</code> is false.
           </p>
-        </Empty>
+        </EmptyState>
       </section>
     );
-  if (error && !manifest) return <Failed error={error} />;
-  if (!manifest) return <Waiting what="the trace" />;
-  return <Film card={card} finished={manifest} />;
+  if (error && !trace) return <ErrorMessage error={error} />;
+  if (!trace) return <Loading what="the trace" />;
+  return <Film model={model} finished={trace} />;
 }
 
 /** The sentence through every snapshot, from the first to the finished model; they come one by one. */
-function useFrames(card: ModelCard, finished: Manifest) {
-  const state = useAddress();
+function useFrames(model: ModelInfo, finished: Trace) {
+  const state = useUrlState();
   const { text } = useSession();
-  const [frames, setFrames] = useState<ReadonlyMap<number, Manifest>>(new Map());
+  const [frames, setFrames] = useState<ReadonlyMap<number, Trace>>(new Map());
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => {
     const abort = new AbortController();
     setFrames(new Map([[FINISHED, finished]]));
     setError(null);
     void (async () => {
-      const first = card.snapshots.includes(state.snapshot) ? [state.snapshot] : [];
-      for (const step of new Set([...first, ...card.snapshots])) {
-        const frame = await source.explain({ ...questionOf(state, card, text), step }, abort.signal);
+      const first = model.snapshots.includes(state.snapshot) ? [state.snapshot] : [];
+      for (const step of new Set([...first, ...model.snapshots])) {
+        const frame = await source.explain({ ...explainOptions(state, model, text), step }, abort.signal);
         if (abort.signal.aborted) return;
         setFrames((before) => new Map(before).set(step, frame));
       }
@@ -62,17 +63,17 @@ function useFrames(card: ModelCard, finished: Manifest) {
   return { frames, error };
 }
 
-function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
-  const state = useAddress();
-  const { frames, error } = useFrames(card, finished);
-  const steps = [...card.snapshots, FINISHED];
+function Film({ model, finished }: { model: ModelInfo; finished: Trace }) {
+  const state = useUrlState();
+  const { frames, error } = useFrames(model, finished);
+  const steps = [...model.snapshots, FINISHED];
   const at = steps.includes(state.snapshot) ? steps.indexOf(state.snapshot) : steps.length - 1;
   const [playing, setPlaying] = useState(false);
-  const show = (index: number): void => go({ snapshot: steps[index] });
-  const attention = attentionNamed(card, state.attention);
-  const head = chosenHead(card, state.head);
+  const show = (index: number): void => navigate({ snapshot: steps[index] });
+  const attention = findAttention(model, state.attention);
+  const head = selectedHead(model, state.head);
   const frame = frames.get(steps[at]);
-  const still = reducedMotion();
+  const still = prefersReducedMotion();
 
   useEffect(() => {
     if (!playing) return;
@@ -86,14 +87,14 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
     if (!playing && at === steps.length - 1) show(0);
     setPlaying(!playing);
   };
-  useSpace(press);
+  useSpaceKey(press);
 
   return (
     <div class="stack">
-      <Sentence />
+      <SentenceBar />
       <section class="card stack">
         <div class="player">
-          <button class="do" title="space" onClick={press}>
+          <button class="primary-button" title="space" onClick={press}>
             {still ? "Next" : playing ? "Pause" : "Play"}
           </button>
           <input
@@ -112,42 +113,42 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
           <output>{stepName(steps[at])}</output>
         </div>
         <p class="output" aria-live="polite" data-snapshot={steps[at]} data-output={frame?.output ?? ""}>
-          {frame ? <Said frame={frame} finished={finished} /> : <span class="soft">…</span>}
+          {frame ? <Said frame={frame} finished={finished} /> : <span class="muted">…</span>}
         </p>
-        {error ? <Failed error={error} /> : null}
+        {error ? <ErrorMessage error={error} /> : null}
       </section>
-      <div class="halves">
+      <div class="two-columns">
         <section class="card">
-          <LossCurve card={card} snapshots={card.snapshots} chosen={steps[at]} onChoose={(step) => go({ snapshot: step })} />
+          <LossCurve model={model} snapshots={model.snapshots} chosen={steps[at]} onChoose={(step) => navigate({ snapshot: step })} />
         </section>
         <section class="card stack">
-          <div class="lead tight">
+          <div class="section-header tight">
             <div>
-              <h2>{card.config.model.heads > 1 ? "A head, learning" : "Attention, learning"}</h2>
+              <h2>{model.config.model.heads > 1 ? "A head, learning" : "Attention, learning"}</h2>
               {attention ? (
-                <p class="soft small">
-                  {titleOf(card, attention, head)}, {stepName(steps[at])}
+                <p class="muted small">
+                  {headTitle(model, attention, head)}, {stepName(steps[at])}
                 </p>
               ) : null}
             </div>
             {attention ? (
               <div class="controls">
-                <Pick label="attention" value={attention.name} options={attentionOptions(card)} onChange={(name) => go({ attention: name })} />
-                <HeadPick card={card} all="mean" value={head} onChange={(next) => go({ head: next })} />
+                <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={(name) => navigate({ attention: name })} />
+                <HeadSelect model={model} all="mean" value={head} onChange={(next) => navigate({ head: next })} />
               </div>
             ) : null}
           </div>
-          {!attention ? <NoAttention card={card} /> : frame ? <HeadThen frame={frame} attention={attention} head={head} /> : <Waiting what="the snapshot" />}
+          {!attention ? <NoAttention model={model} /> : frame ? <HeadThen frame={frame} attention={attention} head={head} /> : <Loading what="the snapshot" />}
         </section>
       </div>
       <section class="card">
-        <div class="lead">
+        <div class="section-header">
           <div>
             <h2>All of them</h2>
-            <p class="soft small">Tokens that the finished model writes at the same place are plain. P: of each token, the geometric mean.</p>
+            <p class="muted small">Tokens that the finished model writes at the same place are plain. P: of each token, the geometric mean.</p>
           </div>
         </div>
-        <ol class="film">
+        <ol class="snapshot-list">
           {steps.map((step, i) => (
             <Row key={step} step={step} frame={frames.get(step)} finished={finished} attention={attention} head={head} on={i === at} onChoose={() => show(i)} />
           ))}
@@ -158,36 +159,36 @@ function Film({ card, finished }: { card: ModelCard; finished: Manifest }) {
 }
 
 /** What the model said then; set apart is what the finished one does not write at the same place. */
-function Said({ frame, finished }: { frame: Manifest; finished: Manifest }) {
-  const other = frame.writes.flatMap((token, row) => (token.id === finished.writes[row]?.id ? [] : [row]));
-  return <Marked manifest={frame} marked={new Set(other)} />;
+function Said({ frame, finished }: { frame: Trace; finished: Trace }) {
+  const other = frame.target_tokens.flatMap((token, row) => (token.id === finished.target_tokens[row]?.id ? [] : [row]));
+  return <HighlightedOutput trace={frame} marked={new Set(other)} />;
 }
 
-function useWeights(frame: Manifest | undefined, attention: Attention | null, head: number) {
-  const { card } = useSession();
-  const loaded = useLoaded(
-    frame && attention ? async () => ({ of: frame.id, name: attention.name, values: await attentionStep(frame, attention, head, "weights") }) : null,
+function useWeights(frame: Trace | undefined, attention: Attention | null, head: number) {
+  const { model } = useSession();
+  const loaded = useAsync(
+    frame && attention ? async () => ({ of: frame.id, name: attention.name, values: await loadAttention(frame, attention, head, "weights") }) : null,
     [frame?.id, attention?.name, head],
   );
-  const found = present(loaded);
+  const found = latestValue(loaded);
   const fits = frame && found && found.of === frame.id && found.name === attention?.name;
   const grid = useMemo(
-    () => (fits && attention ? attentionGrid(frame, attention, "weights", found.values, gridName(card, attention, "weights", head)) : null),
+    () => (fits && attention ? attentionGrid(frame, attention, "weights", found.values, matrixName(model, attention, "weights", head)) : null),
     [fits, found],
   );
   return { grid, error: loaded.state === "failed" ? loaded.error : null };
 }
 
-function HeadThen({ frame, attention, head }: { frame: Manifest; attention: Attention; head: number }) {
+function HeadThen({ frame, attention, head }: { frame: Trace; attention: Attention; head: number }) {
   const { grid, error } = useWeights(frame, attention, head);
-  if (error) return <Failed error={error} />;
-  return grid ? <Matrix grid={grid} tallest={440} /> : <Waiting what="the weights" />;
+  if (error) return <ErrorMessage error={error} />;
+  return grid ? <Matrix grid={grid} maxHeight={440} /> : <Loading what="the weights" />;
 }
 
 interface RowProps {
   step: number;
-  frame: Manifest | undefined;
-  finished: Manifest;
+  frame: Trace | undefined;
+  finished: Trace;
   attention: Attention | null;
   head: number;
   on: boolean;
@@ -196,14 +197,14 @@ interface RowProps {
 
 function Row({ step, frame, finished, attention, head, on, onChoose }: RowProps) {
   const { grid } = useWeights(frame, attention, head);
-  const sure = frame && frame.writes.length > frame.first ? Math.exp(mean(frame.writes.slice(frame.first).map(({ logprob }) => logprob ?? 0))) : null;
+  const sure = frame && frame.target_tokens.length > frame.output_start ? Math.exp(mean(frame.target_tokens.slice(frame.output_start).map(({ logprob }) => logprob ?? 0))) : null;
   return (
     <li>
       <button aria-pressed={on} onClick={onChoose} data-step={step}>
-        <span class="small soft">{stepName(step)}</span>
-        <span class={attention ? "stamp-small" : "stamp-small none"}>{grid ? <Thumbnail grid={grid} /> : null}</span>
-        <span class="said">{frame ? <Said frame={frame} finished={finished} /> : <span class="soft">…</span>}</span>
-        <span class="small soft right">{sure === null ? "" : percent(sure)}</span>
+        <span class="small muted">{stepName(step)}</span>
+        <span class={attention ? "small-thumbnail" : "small-thumbnail empty"}>{grid ? <Thumbnail grid={grid} /> : null}</span>
+        <span class="snapshot-output">{frame ? <Said frame={frame} finished={finished} /> : <span class="muted">…</span>}</span>
+        <span class="small muted right">{sure === null ? "" : formatPercent(sure)}</span>
       </button>
     </li>
   );

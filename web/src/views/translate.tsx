@@ -1,33 +1,34 @@
-// Translate, or with a language model Generate: type, and the output follows; under it where each word looked, and beside it what
-// else the model could have written. The sliders act on the logits that are already here.
+// Translate, or Generate for a language model: the output follows the typing. Below it are the attention weights, and beside them the
+// probabilities of the next token, on which the sliders act without another request.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { source, tensor, tokensOf, type Manifest } from "../api";
-import { present, useLoaded } from "../hooks";
-import { drawnNumber, filtered, percent, pickedAt, ranked, short } from "../numbers";
-import { examplesOf, useSession } from "../session";
-import { go, useAddress } from "../state";
-import { attentionNamed, attentions, attentionStep, chosenHead, chosenRow, titleOf, type Attention } from "../structure";
-import { Choice, Empty, Failed, Slider, Waiting } from "../ui";
+import { source, tensor, vocabularyOf, type Explanation, type Trace } from "../api";
+import { latestValue, useAsync } from "../hooks";
+import { formatPercent, formatNumber } from "../format";
+import { seededUniform, samplingDistribution, sampleIndex, topIndices } from "../math";
+import { examplesFor, useSession } from "../session";
+import { navigate, useUrlState } from "../url-state";
+import { findAttention, attentions, loadAttention, selectedHead, selectedRow, headTitle, type Attention } from "../architecture";
+import { SegmentedControl, EmptyState, ErrorMessage, Slider, Loading } from "../ui";
 import { Beam } from "./beam";
-import { NoAttention } from "./choose";
-import { Ribbon } from "./ribbon";
+import { NoAttention } from "./controls";
+import { AttentionRibbon } from "./attention-ribbon";
 
 export function Translate() {
-  const { card, text, manifest, written, busy, error } = useSession();
-  const writes = card.kind === "language model";
-  const examples = examplesOf(card);
+  const { model, text, trace, streamedText, busy, error } = useSession();
+  const isLanguageModel = model.kind === "language model";
+  const examples = examplesFor(model);
   return (
     <div class="stack">
       <section class="card stack">
-        <Entry text={text} label={writes ? "Prompt" : "Text to translate"} />
-        <Output manifest={text.trim() ? manifest : null} written={written} busy={busy} />
-        {error ? <Failed error={error} /> : null}
+        <TextEntry text={text} label={isLanguageModel ? "Prompt" : "Text to translate"} />
+        <Output trace={text.trim() ? trace : null} streamedText={streamedText} busy={busy} />
+        {error ? <ErrorMessage error={error} /> : null}
         <div class="controls" hidden={!source.live}>
-          <Search />
+          <SearchControls />
           {examples.length ? (
             <div class="examples" aria-label="examples">
               {examples.map((example) => (
-                <button key={example} class="chip" aria-pressed={example === text} onClick={() => go({ text: example, row: -1 })}>
+                <button key={example} class="chip" aria-pressed={example === text} onClick={() => navigate({ text: example, row: -1 })}>
                   {example}
                 </button>
               ))}
@@ -35,70 +36,70 @@ export function Translate() {
           ) : null}
         </div>
       </section>
-      {manifest && text.trim() ? <Details manifest={manifest} /> : text.trim() ? error ? null : <Waiting what="the first answer" /> : (
-        <Empty>
-          <p>Write something above, or choose an example.</p>
-        </Empty>
+      {trace && text.trim() ? <Details trace={trace} /> : text.trim() ? error ? null : <Loading what="output" /> : (
+        <EmptyState>
+          <p>Enter a text above, or choose an example.</p>
+        </EmptyState>
       )}
     </div>
   );
 }
 
-function Entry({ text, label }: { text: string; label: string }) {
-  const area = useRef<HTMLTextAreaElement>(null);
+function TextEntry({ text, label }: { text: string; label: string }) {
+  const textarea = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
-    const element = area.current!;
+    const element = textarea.current!;
     if (element.value !== text && document.activeElement !== element) element.value = text;
     else if (element.value.trim() !== text.trim()) element.value = text;
     element.style.height = "auto";
     element.style.height = `${element.scrollHeight}px`;
   }, [text]);
   return (
-    <label class="entry">
-      <span class="small soft">{label}</span>
+    <label class="text-entry">
+      <span class="small muted">{label}</span>
       <textarea
-        ref={area}
+        ref={textarea}
         rows={1}
         spellcheck={false}
         maxLength={8000}
         readOnly={!source.live}
         defaultValue={text}
-        onInput={(event) => go({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
+        onInput={(event) => navigate({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
       />
     </label>
   );
 }
 
-function Output({ manifest, written, busy }: { manifest: Manifest | null; written: string; busy: boolean }) {
-  const { row } = useAddress();
-  const seen = useRef<string[]>([]);
-  const shown = manifest ? manifest.writes.map((token) => token.text) : [];
-  const same = shown.findIndex((token, i) => token !== seen.current[i]);
-  const fresh = same < 0 ? shown.length : same;
+function Output({ trace, streamedText, busy }: { trace: Trace | null; streamedText: string; busy: boolean }) {
+  const { row } = useUrlState();
+  const previous = useRef<string[]>([]);
+  const tokens = trace ? trace.target_tokens.map((token) => token.text) : [];
+  const firstChange = tokens.findIndex((token, i) => token !== previous.current[i]);
+  const firstNew = firstChange < 0 ? tokens.length : firstChange;
   useEffect(() => {
-    seen.current = shown;
+    previous.current = tokens;
   });
   return (
-    <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={manifest?.output ?? ""}>
-      {busy && written ? written : manifest ? <Words manifest={manifest} fresh={fresh} row={row} /> : null}
+    <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={trace?.output ?? ""}>
+      {busy && streamedText ? streamedText : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
     </p>
   );
 }
 
-/** The output as it reads; each word is one that a token, or a few, have written. */
-function Words({ manifest, fresh, row }: { manifest: Manifest; fresh: number; row: number }) {
+/** The output text as clickable words, each of one or more tokens; new words are animated. */
+function Words({ trace, firstNew, row }: { trace: Trace; firstNew: number; row: number }) {
   return (
     <>
-      {manifest.spans.map((span, i) => {
+      {trace.spans.map((span, i) => {
         const word = span.text.trimStart();
-        const next = manifest.spans[i + 1]?.row ?? Infinity;
+        const nextRow = trace.spans[i + 1]?.row ?? Infinity;
         return (
           <span key={`${span.row} ${span.text}`}>
             {span.text.slice(0, span.text.length - word.length)}
             <span
-              class={`word${span.row >= fresh ? " new" : ""}${row >= span.row && row < next ? " on" : ""}`}
-              style={{ animationDelay: `${Math.min(span.row - fresh, 30) * 28}ms` }}
-              onClick={() => go({ row: span.row === row ? -1 : span.row })}
+              class={`word${span.row >= firstNew ? " new" : ""}${row >= span.row && row < nextRow ? " active" : ""}`}
+              style={{ animationDelay: `${Math.min(span.row - firstNew, 30) * 28}ms` }}
+              onClick={() => navigate({ row: span.row === row ? -1 : span.row })}
             >
               {word}
             </span>
@@ -110,186 +111,187 @@ function Words({ manifest, fresh, row }: { manifest: Manifest; fresh: number; ro
 }
 
 const SEARCHES = [
-  ["greedy", "Likeliest"],
+  ["greedy", "Greedy"],
   ["beam", "Beam"],
   ["sample", "Sample"],
 ] as const;
 
-function Search() {
-  const state = useAddress();
+function SearchControls() {
+  const state = useUrlState();
   return (
     <div class="controls">
-      <Choice label="how the next token is chosen" options={SEARCHES} value={state.search as "greedy"} onChange={(search) => go({ search, row: -1 })} />
+      <SegmentedControl label="decoding method" options={SEARCHES} value={state.search as "greedy"} onChange={(search) => navigate({ search, row: -1 })} />
       {state.search === "beam" ? (
-        <label class="small soft">
-          width{" "}
-          <input type="number" min={2} max={16} value={state.beam} onInput={(event) => go({ beam: clamp(event.currentTarget.value, 2, 16) })} />
+        <label class="small muted">
+          beam width{" "}
+          <input type="number" min={2} max={16} value={state.beam} onInput={(event) => navigate({ beam: clamp(event.currentTarget.value, 2, 16) })} />
         </label>
       ) : null}
       {state.search === "sample" ? (
-        <label class="small soft">
+        <label class="small muted">
           seed{" "}
-          <input type="number" min={0} max={99999} value={state.seed} onInput={(event) => go({ seed: clamp(event.currentTarget.value, 0, 99999) })} />
+          <input type="number" min={0} max={99999} value={state.seed} onInput={(event) => navigate({ seed: clamp(event.currentTarget.value, 0, 99999) })} />
         </label>
       ) : null}
     </div>
   );
 }
 
-const clamp = (text: string, least: number, most: number): number => Math.min(most, Math.max(least, Math.round(Number(text) || least)));
+const clamp = (text: string, min: number, max: number): number => Math.min(max, Math.max(min, Math.round(Number(text) || min)));
 
-function Details({ manifest }: { manifest: Manifest }) {
-  const state = useAddress();
-  const row = chosenRow(manifest, state.row);
+function Details({ trace }: { trace: Explanation }) {
+  const state = useUrlState();
+  const row = selectedRow(trace, state.row);
   return (
     <div class="columns">
       <div class="stack">
         <section class="card">
-          <WhereItLooked manifest={manifest} />
+          <AttentionCard trace={trace} />
         </section>
-        {manifest.hypotheses && manifest.hypotheses.length > 1 ? (
+        {trace.hypotheses && trace.hypotheses.length > 1 ? (
           <section class="card">
-            <Beam hypotheses={manifest.hypotheses} />
+            <Beam hypotheses={trace.hypotheses} />
           </section>
         ) : null}
       </div>
       <section class="card stack">
-        <NextToken manifest={manifest} row={row} />
-        <button class="chip on" onClick={() => go({ view: "walk", row, stage: "", cell: "" })}>
-          see how it came about, step by step →
+        <NextToken trace={trace} row={row} />
+        <button class="chip active" onClick={() => navigate({ view: "walk", row, stage: "", cell: "" })}>
+          show each step of the computation →
         </button>
       </section>
     </div>
   );
 }
 
-function WhereItLooked({ manifest }: { manifest: Manifest }) {
-  const state = useAddress();
-  const { card } = useSession();
-  const kind = card.kind === "translator" ? "cross" : "masked";
-  const all = attentions(card).filter((attention) => attention.kind === kind);
-  const named = attentionNamed(card, state.attention);
-  const attention = named?.kind === kind ? named : all[all.length - 1];
-  if (attention) return <Looked manifest={manifest} attention={attention} all={all} />;
+function AttentionCard({ trace }: { trace: Trace }) {
+  const state = useUrlState();
+  const { model } = useSession();
+  const kind = model.kind === "translator" ? "cross" : "masked";
+  const all = attentions(model).filter((attention) => attention.kind === kind);
+  const selected = findAttention(model, state.attention);
+  const attention = selected?.kind === kind ? selected : all[all.length - 1];
+  if (attention) return <AttentionWeights trace={trace} attention={attention} all={all} />;
   return (
     <>
-      <h2>Where each word looked</h2>
-      <NoAttention card={card} />
+      <h2>Attention weights</h2>
+      <NoAttention model={model} />
     </>
   );
 }
 
-function Looked({ manifest, attention, all }: { manifest: Manifest; attention: Attention; all: readonly Attention[] }) {
-  const state = useAddress();
-  const { card } = useSession();
-  const head = chosenHead(card, state.head);
-  const loaded = useLoaded(() => attentionStep(manifest, attention, head, "weights"), [manifest.id, attention.name, head]);
-  const weights = present(loaded);
-  const above = (attention.kind === "cross" ? manifest.sources : manifest.reads).map((token) => token.text);
-  const below = manifest.writes.map((token) => token.text);
+function AttentionWeights({ trace, attention, all }: { trace: Trace; attention: Attention; all: readonly Attention[] }) {
+  const state = useUrlState();
+  const { model } = useSession();
+  const head = selectedHead(model, state.head);
+  const loaded = useAsync(() => loadAttention(trace, attention, head, "weights"), [trace.id, attention.name, head]);
+  const weights = latestValue(loaded);
+  const above = (attention.kind === "cross" ? trace.source_tokens : trace.decoder_input_tokens).map((token) => token.text);
+  const below = trace.target_tokens.map((token) => token.text);
   const fits = weights && weights.shape[0] === below.length && weights.shape[1] === above.length;
   return (
     <>
-      <div class="lead">
+      <div class="section-header">
         <div>
-          <h2>Where each word looked</h2>
-          <p class="soft small">{titleOf(card, attention, head)}. Point at a word.</p>
+          <h2>Attention weights</h2>
+          <p class="muted small">{headTitle(model, attention, head)}. Hover over a token.</p>
         </div>
         <div class="controls">
           {all.length > 1 ? (
-            <select aria-label="layer" value={attention.name} onChange={(event) => go({ attention: event.currentTarget.value })}>
-              {all.map((one) => (
-                <option key={one.name} value={one.name}>{`layer ${one.layer}`}</option>
+            <select aria-label="layer" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value })}>
+              {all.map(({ name, layer }) => (
+                <option key={name} value={name}>{`layer ${layer}`}</option>
               ))}
             </select>
           ) : null}
-          {card.config.model.heads > 1 ? (
-            <select aria-label="head" value={String(head)} onChange={(event) => go({ head: Number(event.currentTarget.value) })}>
+          {model.config.model.heads > 1 ? (
+            <select aria-label="head" value={String(head)} onChange={(event) => navigate({ head: Number(event.currentTarget.value) })}>
               <option value="-1">mean</option>
-              {Array.from({ length: card.config.model.heads }, (_, one) => (
-                <option key={one} value={String(one)}>{`head ${one}`}</option>
+              {Array.from({ length: model.config.model.heads }, (_, i) => (
+                <option key={i} value={String(i)}>{`head ${i}`}</option>
               ))}
             </select>
           ) : null}
         </div>
       </div>
-      {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
-      {fits ? <Ribbon above={above} below={below} weights={weights} row={state.row} onRow={(row) => go({ row })} /> : <Waiting what="the weights" />}
+      {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
+      {fits ? <AttentionRibbon above={above} below={below} weights={weights} row={state.row} onRow={(row) => navigate({ row })} /> : <Loading what="attention weights" />}
     </>
   );
 }
 
-const SHOWN = 8;
+const MAX_CANDIDATES = 8;
 
-export function NextToken({ manifest, row }: { manifest: Manifest; row: number }) {
-  const state = useAddress();
-  const { card } = useSession();
-  const loaded = useLoaded(
+export function NextToken({ trace, row }: { trace: Trace; row: number }) {
+  const state = useUrlState();
+  const { model } = useSession();
+  const loaded = useAsync(
     async () => {
-      const [{ data }, { target, banned }] = await Promise.all([tensor(manifest.id, "logits", `${row}`), tokensOf(card.name)]);
+      const [{ data }, { target, banned }] = await Promise.all([tensor(trace.id, "logits", `${row}`), vocabularyOf(model.name)]);
       const logits = data.slice();
       for (const id of banned) logits[id] = -Infinity;
-      return { logits, words: target, row };
+      return { logits, vocabulary: target, row };
     },
-    [manifest.id, row, card.name],
+    [trace.id, row, model.name],
   );
-  const here = present(loaded);
+  const step = latestValue(loaded);
   const sampling = { temperature: state.temperature, topK: state.topK, topP: state.topP };
   const result = useMemo(() => {
-    if (!here) return null;
-    return { drawn: filtered(here.logits, sampling), order: ranked(here.logits, SHOWN) };
-  }, [here, state.temperature, state.topK, state.topP]);
-  const token = manifest.writes[row];
-  const before = manifest.reads.slice(Math.max(0, row - 3), row + 1).map((read) => read.text);
+    if (!step) return null;
+    return { probabilities: samplingDistribution(step.logits, sampling), order: topIndices(step.logits, MAX_CANDIDATES) };
+  }, [step, state.temperature, state.topK, state.topP]);
+  const token = trace.target_tokens[row];
+  const context = trace.decoder_input_tokens.slice(Math.max(0, row - 3), row + 1).map(({ text }) => text);
   return (
     <>
       <div>
-        <h2>What could come next</h2>
-        <p class="soft small">
+        <h2>Next-token probabilities</h2>
+        <p class="muted small">
           after {row > 3 ? "… " : ""}
-          {before.join(" ")}
+          {context.join(" ")}
         </p>
       </div>
-      {loaded.state === "failed" ? <Failed error={loaded.error} /> : null}
-      {here && result ? (
-        <ol class="rows" data-row={here.row}>
-          {listed(result.order, token.id).map((id) => (
-            <li key={id} class={`candidate${result.drawn[id] === 0 ? " out" : ""}${id === token.id ? " chosen" : ""}`} data-token={id}>
-              <span class="name" title={`logit ${short(here.logits[id], 3)}, token ${id}`}>
-                {here.words[id] ?? id}
+      {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
+      {step && result ? (
+        <ol class="candidates" data-row={step.row}>
+          {withChosen(result.order, token.id).map((id) => (
+            <li key={id} class={`candidate${result.probabilities[id] === 0 ? " excluded" : ""}${id === token.id ? " selected" : ""}`} data-token={id}>
+              <span class="name" title={`logit ${formatNumber(step.logits[id], 3)}, token ${id}`}>
+                {step.vocabulary[id] ?? id}
               </span>
               <span class="meter">
-                <i style={{ width: `${result.drawn[id] * 100}%` }} />
+                <i style={{ width: `${result.probabilities[id] * 100}%` }} />
               </span>
-              <span class="value">{result.drawn[id] === 0 ? "out" : percent(result.drawn[id])}</span>
+              <span class="value">{result.probabilities[id] === 0 ? "excluded" : formatPercent(result.probabilities[id])}</span>
             </li>
           ))}
         </ol>
       ) : (
-        <Waiting what="the logits" />
+        <Loading what="logits" />
       )}
       <div class="stack" data-sliders>
-        <Slider label="Temperature" value={state.temperature} min={0} max={4} step={0.05} shown={state.temperature.toFixed(2)} onChange={(temperature) => go({ temperature })} />
-        <Slider label="Top-k" value={state.topK} min={0} max={50} step={1} shown={state.topK ? String(state.topK) : "all"} onChange={(topK) => go({ topK })} />
-        <Slider label="Top-p" value={state.topP} min={0.05} max={1} step={0.01} shown={state.topP.toFixed(2)} onChange={(topP) => go({ topP })} />
+        <Slider label="Temperature" value={state.temperature} min={0} max={4} step={0.05} valueText={state.temperature.toFixed(2)} onChange={(temperature) => navigate({ temperature })} />
+        <Slider label="Top-k" value={state.topK} min={0} max={50} step={1} valueText={state.topK ? String(state.topK) : "all"} onChange={(topK) => navigate({ topK })} />
+        <Slider label="Top-p" value={state.topP} min={0.05} max={1} step={0.01} valueText={state.topP.toFixed(2)} onChange={(topP) => navigate({ topP })} />
       </div>
-      {result && here ? <Draw drawn={result.drawn} words={here.words} step={row - (card.kind === "language model" ? manifest.first : 0)} /> : null}
+      {result && step ? <SampledToken probabilities={result.probabilities} vocabulary={step.vocabulary} step={row - (model.kind === "language model" ? trace.output_start : 0)} /> : null}
     </>
   );
 }
 
-const listed = (order: number[], chosen: number): number[] => (order.includes(chosen) ? order : [...order.slice(0, -1), chosen]);
+/** The candidates to list: the most likely tokens, and always the chosen one. */
+const withChosen = (order: number[], chosen: number): number[] => (order.includes(chosen) ? order : [...order.slice(0, -1), chosen]);
 
-/** The number that the seed draws at this step, and the token that it falls on: the same arithmetic as the model's own. */
-function Draw({ drawn, words, step }: { drawn: Float64Array; words: string[]; step: number }) {
-  const { seed, search, temperature } = useAddress();
+/** The random number of the seed at this step and the token it selects, computed like the model does. */
+function SampledToken({ probabilities, vocabulary, step }: { probabilities: Float64Array; vocabulary: string[]; step: number }) {
+  const { seed, search, temperature } = useUrlState();
   if (step < 0) return null;
-  if (temperature === 0) return <p class="small soft">At temperature 0 the likeliest token is taken; nothing is drawn.</p>;
-  const u = drawnNumber(seed, step);
+  if (temperature === 0) return <p class="small muted">At temperature 0 the most likely token is always chosen.</p>;
+  const u = seededUniform(seed, step);
   return (
-    <p class="small soft">
-      Seed {seed} draws {u.toFixed(4)} here, which falls on <b>{words[pickedAt(drawn, u)]}</b>
-      {search === "sample" || !source.live ? "." : "; choose Sample above to let it write so."}
+    <p class="small muted">
+      With seed {seed}, the random number at this step is {u.toFixed(4)}, which selects <b>{vocabulary[sampleIndex(probabilities, u)]}</b>
+      {search === "sample" || !source.live ? "." : "; choose Sample above to decode this way."}
     </p>
   );
 }

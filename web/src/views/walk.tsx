@@ -1,130 +1,129 @@
-// Walk: the notes' chain for one token, a stage at a time, each with its real matrices, their shapes, one sentence and the line of
-// code that does it. Space goes on; a click on any cell opens the Inspector.
+// Walk: the whole computation, one stage at a time, each with its matrices, a description and the line of code that computes it. The
+// space bar advances; clicking a cell opens the Inspector.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { chain, groupName } from "../chain";
-import { reducedMotion } from "../hooks";
-import { WithInspector } from "../inspector";
-import { useSpace } from "../keys";
-import { PanelOf } from "../panels";
+import { stagesFor, groupTitle } from "../stages/stages";
+import { prefersReducedMotion } from "../hooks";
+import { InspectorLayout } from "../inspector";
+import { useSpaceKey } from "../keyboard";
+import { TensorPanel } from "../tensor-panel";
 import { useSession } from "../session";
-import type { Stage } from "../stages";
-import { go, useAddress } from "../state";
-import { chosenRow } from "../structure";
-import { Failed, Waiting } from "../ui";
-import { Sentence } from "./sentence";
+import type { Stage } from "../stages/shared";
+import { navigate, useUrlState } from "../url-state";
+import { selectedRow } from "../architecture";
+import { ErrorMessage, Loading } from "../ui";
+import { SentenceBar } from "./sentence-bar";
 import { NextToken } from "./translate";
 
 export function Walk() {
-  const { card, manifest, error } = useSession();
-  const state = useAddress();
-  const stages = useMemo(() => chain(card.config.model), [card]);
-  const found = stages.findIndex(({ key }) => key === state.stage);
-  const at = Math.max(0, found);
-  const stage = stages[at];
-  const to = (index: number): void => go({ stage: stages[Math.min(stages.length - 1, Math.max(0, index))].key, cell: "" });
+  const { model, trace, error } = useSession();
+  const state = useUrlState();
+  const stages = useMemo(() => stagesFor(model.config.model), [model]);
+  const current = Math.max(0, stages.findIndex(({ key }) => key === state.stage));
+  const stage = stages[current];
+  const goTo = (index: number): void => navigate({ stage: stages[Math.min(stages.length - 1, Math.max(0, index))].key, cell: "" });
 
-  useSpace((isBack) => to(at + (isBack ? -1 : 1)));
+  useSpaceKey((backwards) => goTo(current + (backwards ? -1 : 1)));
 
-  if (error && !manifest) return <Failed error={error} />;
-  if (!manifest) return <Waiting what="the trace" />;
-  const row = chosenRow(manifest, state.row);
+  if (error && !trace) return <ErrorMessage error={error} />;
+  if (!trace) return <Loading what="the trace" />;
+  const row = selectedRow(trace, state.row);
   return (
     <div class="stack">
-      <Sentence />
-      <Steps stages={stages} at={at} to={to} />
-      <WithInspector>
+      <SentenceBar />
+      <StageNav stages={stages} current={current} goTo={goTo} />
+      <InspectorLayout>
         <section class="card stack stage" data-stage={stage.key}>
           <div>
-            <div class="lead">
+            <div class="section-header">
               <h2>
-                {groupName(stage.group)}: {stage.name}
+                {groupTitle(stage.group)}: {stage.label}
               </h2>
               <div class="controls">
-                <HeadPicker stage={stage} />
-                <button class="chip" disabled={at === 0} onClick={() => to(at - 1)}>
+                <StageHeadSelect stage={stage} />
+                <button class="chip" disabled={current === 0} onClick={() => goTo(current - 1)}>
                   ← back
                 </button>
-                <button class="chip on" disabled={at === stages.length - 1} onClick={() => to(at + 1)}>
+                <button class="chip active" disabled={current === stages.length - 1} onClick={() => goTo(current + 1)}>
                   next →
                 </button>
               </div>
             </div>
-            <p class="told">{stage.sentence}</p>
+            <p class="description">{stage.description}</p>
             {stage.code.map(({ file, line }) => (
               <p class="code" key={line}>
-                <code>{line}</code> <span class="soft">{file}</span>
+                <code>{line}</code> <span class="muted">{file}</span>
               </p>
             ))}
           </div>
           {stage.kind === "tokens" ? <Tokens stack={stage.group} /> : null}
-          {stage.kind === "next" ? <NextToken manifest={manifest} row={row} /> : null}
+          {stage.kind === "next" ? <NextToken trace={trace} row={row} /> : null}
           {stage.kind === "matrix" ? (
             <div class="panels">
-              {stage.shows.map((name) => (
-                <PanelOf key={name} name={name} row={stage.row ?? rowIn(name, name === stage.before ? row - 1 : row)} />
+              {stage.tensors.map((name) => (
+                <TensorPanel key={name} name={name} row={stage.highlightedRow ?? rowOf(name, name === stage.previousRowTensor ? row - 1 : row)} />
               ))}
             </div>
           ) : null}
         </section>
-      </WithInspector>
+      </InspectorLayout>
     </div>
   );
 }
 
-/** The chosen token's row: of the decoder's quantities only, and not of keys and values that come from the input. */
-function rowIn(name: string, row: number): number {
-  const ofInput = name.startsWith("encoder") || /\.cross\.(keys|values)$/.test(name);
-  return ofInput ? -1 : row;
+/** The row of the selected token, or −1 for tensors over the input tokens. */
+function rowOf(name: string, row: number): number {
+  const isOverInput = name.startsWith("encoder") || /\.cross\.(keys|values)$/.test(name);
+  return isOverInput ? -1 : row;
 }
 
-function HeadPicker({ stage }: { stage: Stage }) {
-  const { card } = useSession();
-  const { head } = useAddress();
-  if (card.config.model.heads === 1 || !/\.(self|masked|cross)$/.test(stage.group) || /norm|sum|projected|concatenated/.test(stage.key)) return null;
+function StageHeadSelect({ stage }: { stage: Stage }) {
+  const { model } = useSession();
+  const { head } = useUrlState();
+  if (model.config.model.heads === 1 || !/\.(self|masked|cross)$/.test(stage.group) || /norm|sum|projected|concatenated/.test(stage.key)) return null;
   return (
-    <select aria-label="head" value={String(Math.max(0, head))} onChange={(event) => go({ head: Number(event.currentTarget.value), cell: "" })}>
-      {Array.from({ length: card.config.model.heads }, (_, i) => (
+    <select aria-label="head" value={String(Math.max(0, head))} onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}>
+      {Array.from({ length: model.config.model.heads }, (_, i) => (
         <option key={i} value={String(i)}>{`head ${i}`}</option>
       ))}
     </select>
   );
 }
 
-function Steps({ stages, at, to }: { stages: readonly Stage[]; at: number; to: (index: number) => void }) {
-  const here = stages[at];
+function StageNav({ stages, current, goTo }: { stages: readonly Stage[]; current: number; goTo: (index: number) => void }) {
+  const { group: currentGroup } = stages[current];
   const groups = [...new Set(stages.map(({ group }) => group))];
-  const current = useRef<HTMLButtonElement>(null);
+  const currentButton = useRef<HTMLButtonElement>(null);
   useEffect(() => {
-    current.current?.scrollIntoView({ block: "nearest", inline: "center", behavior: reducedMotion() ? "auto" : "smooth" });
-  }, [here.group]);
+    currentButton.current?.scrollIntoView({ block: "nearest", inline: "center", behavior: prefersReducedMotion() ? "auto" : "smooth" });
+  }, [currentGroup]);
   return (
-    <nav class="steps" aria-label="stages">
-      <ol class="groups">
+    <nav class="stage-nav" aria-label="stages">
+      <ol class="stage-groups">
         {groups.map((group) => (
           <li key={group}>
             <button
-              ref={group === here.group ? current : null}
-              aria-current={group === here.group ? "step" : undefined}
-              class={stages.findIndex((stage) => stage.group === group) < at ? "past" : ""}
-              onClick={() => to(stages.findIndex((stage) => stage.group === group))}
+              ref={group === currentGroup ? currentButton : null}
+              aria-current={group === currentGroup ? "step" : undefined}
+              class={stages.findIndex((stage) => stage.group === group) < current ? "completed" : ""}
+              onClick={() => goTo(stages.findIndex((stage) => stage.group === group))}
             >
-              {groupName(group)}
+              {groupTitle(group)}
             </button>
           </li>
         ))}
       </ol>
-      <ol class="within">
+      <ol class="stage-steps">
         {stages.map((stage, index) =>
-          stage.group === here.group ? (
+          stage.group === currentGroup ? (
             <li key={stage.key}>
-              <button aria-current={index === at ? "step" : undefined} onClick={() => to(index)}>
-                {stage.name}
+              <button aria-current={index === current ? "step" : undefined} onClick={() => goTo(index)}>
+                {stage.label}
               </button>
             </li>
           ) : null,
         )}
-        <li class="soft small count">
-          {at + 1} of {stages.length}
+        <li class="muted small stage-count">
+          {current + 1} of {stages.length}
         </li>
       </ol>
     </nav>
@@ -132,15 +131,15 @@ function Steps({ stages, at, to }: { stages: readonly Stage[]; at: number; to: (
 }
 
 function Tokens({ stack }: { stack: string }) {
-  const { manifest, card } = useSession();
-  const ofSource = stack === "encoder" && card.config.model.shape === "encoder-decoder";
-  const tokens = ofSource ? manifest!.sources : manifest!.reads;
+  const { trace, model } = useSession();
+  const isSource = stack === "encoder" && model.config.model.shape === "encoder-decoder";
+  const tokens = isSource ? trace!.source_tokens : trace!.decoder_input_tokens;
   return (
     <ol class="tokens">
       {tokens.map(({ id, text }, i) => (
         <li key={i} data-id={id}>
           <span class="token-text">{text}</span>
-          <span class="soft small">{id}</span>
+          <span class="muted small">{id}</span>
         </li>
       ))}
     </ol>

@@ -1,12 +1,12 @@
-"""The built-in English–Hindi corpus: no download, every sentence and its alignment made by our own grammar.
+"""The generator of the built-in English–Hindi corpus: a grammar produces every sentence, its translation and alignment.
 
-`sample()` draws it, `write()` puts it into files. The chapters, from words to files: `tables/` and `lexicon` (the words),
-`morphology` (Hindi forms), `meaning` (what is said), `english`, `phrases` and `hindi` (how it is said), `readings` and
-`alike` (what English leaves open), `compose`, `clauses`, `being`, `joining` and `sentences` (what is drawn), `corpus` (the
-four sets and their files).
+`generate_corpus()` samples it, `write_corpus()` writes it to files. From words to files: `tables/` and `lexicon` (the words),
+`morphology` (Hindi forms), `meaning` (abstract syntax), `english`, `hindi_noun_phrases` and `hindi_clauses` (realisation),
+`readings` and `english_ambiguity` (what English leaves open), `phrase_sampler`, `clauses`, `copula`, `compound_sentences` and
+`sentences` (sampling), `corpus` (the four sets and their files).
 """
 
-from seq2see.course.grammar.corpus import Pair, Sample, sample, write
-from seq2see.text.word_spans import words
+from seq2see.course.grammar.corpus import Corpus, Pair, generate_corpus, write_corpus
+from seq2see.text.word_spans import split_words
 
-__all__ = ["Pair", "Sample", "sample", "words", "write"]
+__all__ = ["Corpus", "Pair", "generate_corpus", "split_words", "write_corpus"]

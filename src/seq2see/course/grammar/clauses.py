@@ -1,243 +1,273 @@
-"""Clauses with a full verb, drawn at random: every tense and mood that suits the verb, its objects and what is asked."""
+"""Samples clauses with a full verb: every tense and mood that suits the verb, its objects and its questions."""
 
 from dataclasses import replace
 from functools import cache
 
-from seq2see.course.grammar.hindi_noun_phrases import stands_for
+from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
 from seq2see.course.grammar.lexicon import Adjective, Noun, Verb, adjectives, word
-from seq2see.course.grammar.meaning import Adjunct, Clause, Modal, Phrase, Pronoun, Quality, Tense
-from seq2see.course.grammar.noun_phrases import Composer, determiner, main_verbs, nouns_of, others, pronoun
+from seq2see.course.grammar.meaning import AdjectivePhrase, Adjunct, Clause, Modal, NounPhrase, Pronoun, Tense
+from seq2see.course.grammar.phrase_sampler import (
+    PhraseSampler,
+    determiner,
+    main_verbs,
+    nouns_of,
+    other_pronouns,
+    pronoun,
+)
 
 TENSES: dict[Tense, float] = {
     "present": 22, "past": 28, "future": 16, "progressive": 16, "past progressive": 5, "perfect": 5, "used": 3,
 }  # fmt: skip
 STATIVE_TENSES: dict[Tense, float] = {"present": 7, "past": 3}
 MODALS: dict[Modal, float] = {"can": 30, "want": 25, "like": 14, "have": 14, "should": 14, "start": 8}
-HABIT = {"generic": 6.0, "indefinite": 1.0, "known": 1.0}
-EVENT = {"generic": 1.0, "indefinite": 5.0, "known": 5.0}
+HABITUAL_OBJECTS = {"generic": 6.0, "indefinite": 1.0, "definite": 1.0}
+EVENT_OBJECTS = {"generic": 1.0, "indefinite": 5.0, "definite": 5.0}
 
 
-def verbal(c: Composer) -> Clause:
-    """A statement, question or command with a full verb."""
+def verbal_clause(c: PhraseSampler) -> Clause:
+    """Samples a statement, question or command with a full verb."""
     verb = c.pick(main_verbs())
-    made = action(c, verb)
-    how = c.draw({"statement": 58, "yes/no": 13, "asks": 14, "orders": 15})
-    if how == "orders" and can_be_ordered(verb) and _no_pronoun(made):
-        return order(c, made)
-    if how in ("statement", "orders") or made.tense == "used" or made.modal == "start" or _knows_oneself(made):
-        return made
-    if how == "asks" and made.modal != "have":
-        return ask(c, made)
-    return replace(made, mood="question", negative=False, adjuncts=_without(made, "often"))
+    clause = statement(c, verb)
+    kind = c.pick_weighted({"statement": 58, "yes/no": 13, "wh": 14, "command": 15})
+    if kind == "command" and is_voluntary(verb) and _object_is_no_pronoun(clause):
+        return command(c, clause)
+    if (
+        kind in ("statement", "command")
+        or clause.tense == "used"
+        or clause.modal == "start"
+        or _speaker_would_know(clause)
+    ):
+        return clause
+    if kind == "wh" and clause.modal != "have":
+        return wh_question(c, clause)
+    return replace(clause, mood="question", negative=False, adjuncts=_without(clause, "often"))
 
 
-def _knows_oneself(made: Clause) -> bool:
-    """Nobody asks "what did I eat?", though "what can I eat?"."""
-    return stands_for(made.subject)[0] in ("I", "we") and made.modal not in ("can", "should")
+def _speaker_would_know(clause: Clause) -> bool:
+    """Excludes "what did I eat?", but not "what can I eat?"."""
+    return possible_pronouns(clause.subject)[0] in ("I", "we") and clause.modal not in ("can", "should")
 
 
-def _no_pronoun(made: Clause) -> bool:
-    return made.object is None or isinstance(made.object.head, Noun)
+def _object_is_no_pronoun(clause: Clause) -> bool:
+    return clause.object is None or isinstance(clause.object.head, Noun)
 
 
-def _without(made: Clause, kind: str) -> tuple[Adjunct, ...]:
-    return tuple(part for part in made.adjuncts if part.kind != kind)
+def _without(clause: Clause, kind: str) -> tuple[Adjunct, ...]:
+    return tuple(part for part in clause.adjuncts if part.kind != kind)
 
 
-def action(c: Composer, verb: Verb, tense: Tense | None = None, who: Phrase | None = None, much: float = 1.0) -> Clause:
-    """A statement with that verb. Tense (without a modal) and subject are drawn unless given."""
+def statement(
+    c: PhraseSampler,
+    verb: Verb,
+    tense: Tense | None = None,
+    subject: NounPhrase | None = None,
+    adjunct_rate: float = 1.0,
+) -> Clause:
+    """Samples a statement with that verb. Tense (without a modal) and subject are sampled unless given."""
     modal = None
     if tense is None:
-        modal, tense = manner_of_speaking(c, verb)
-    who = who or subject(c, verb, generic=tense == "present")
-    if modal and isinstance(who.head, Noun) and "person" not in who.kinds:
-        modal, tense = "can", "present"  # animals are able, but nobody knows what they want
-    what = object_(c, verb, who, tense, modal)
-    made = Clause(verb, who, what, tense=tense, modal=modal, adjuncts=c.adjuncts(verb, who, tense, modal, much))
-    if "tastes" in verb.marks:
-        made = replace(made, complement=Quality(c.pick(tastes(who.kinds))))
-    if "asks" in verb.marks or ("to" in verb.marks and c.chance(0.6)):
-        first = "asks" in verb.marks or (_no_pronoun(made) and verb.english[0] != "write" and c.chance(0.5))
-        made = replace(made, recipient=c.person(others(who)), recipient_first=first)
-    return _denied_or_often(c, made)
+        modal, tense = sample_modal_and_tense(c, verb)
+    subject = subject or sample_subject(c, verb, generic=tense == "present")
+    if modal and isinstance(subject.head, Noun) and "person" not in subject.kinds:
+        modal, tense = "can", "present"  # animals can, but do not want or have to
+    obj = sample_object(c, verb, subject, tense, modal)
+    adjuncts = c.adjuncts(verb, subject, tense, modal, adjunct_rate)
+    clause = Clause(verb, subject, obj, tense=tense, modal=modal, adjuncts=adjuncts)
+    if "tastes" in verb.features:
+        clause = replace(clause, complement=AdjectivePhrase(c.pick(taste_adjectives(subject.kinds))))
+    if "asks" in verb.features or ("to" in verb.features and c.chance(0.6)):
+        first = "asks" in verb.features or (
+            _object_is_no_pronoun(clause) and verb.english[0] != "write" and c.chance(0.5)
+        )
+        clause = replace(clause, recipient=c.person(other_pronouns(subject)), recipient_first=first)
+    return _add_negation_or_frequency(c, clause)
 
 
 @cache
-def tastes(kinds: frozenset[str]) -> tuple[Adjective, ...]:
+def taste_adjectives(kinds: frozenset[str]) -> tuple[Adjective, ...]:
     fitting = [a for a in adjectives() if a.english in ("good", "bad", "sweet", "sour", "awesome")]
-    return tuple(a for a in fitting if a.kinds & kinds and "comparative" not in a.marks)
+    return tuple(a for a in fitting if a.kinds & kinds and "comparative" not in a.features)
 
 
-def manner_of_speaking(c: Composer, verb: Verb) -> tuple[Modal | None, Tense]:
-    """A modal with its tense, or a tense."""
-    if not can_be_ordered(verb) or "harmful" in verb.marks or not c.chance(0.28):
-        return None, c.draw(tenses_of(verb))
-    modal = c.draw(MODALS)
-    if modal in ("start", "like") and verb.marks & {"result", "no-progressive"}:
+def sample_modal_and_tense(c: PhraseSampler, verb: Verb) -> tuple[Modal | None, Tense]:
+    """Samples a modal with its tense, or a tense alone."""
+    if not is_voluntary(verb) or "harmful" in verb.features or not c.chance(0.28):
+        return None, c.pick_weighted(tenses_of(verb))
+    modal = c.pick_weighted(MODALS)
+    if modal in ("start", "like") and verb.features & {"result", "no-progressive"}:
         return "can", "present"
     past = modal == "start" or (modal in ("want", "have") and c.chance(0.25))
     return modal, "past" if past else "present"
 
 
 def tenses_of(verb: Verb) -> dict[Tense, float]:
-    if "only" in verb.lists:
-        return {tense: weight for tense, weight in TENSES.items() if tense in verb.lists["only"]}
-    if "stative" in verb.marks or verb.english[0] == "be":
+    if "only" in verb.attributes:
+        return {tense: weight for tense, weight in TENSES.items() if tense in verb.attributes["only"]}
+    if "stative" in verb.features or verb.english[0] == "be":
         return STATIVE_TENSES
-    barred: set[str] = set()
+    excluded: set[str] = set()
     if "weather" in verb.subjects:
-        barred |= {"present", "perfect", "used"}
-    if "result" in verb.marks:
-        barred |= {"perfect", "used"}
-    if verb.marks & {"the", "timeless"} or verb.lists.keys() & {"from", "into"}:
-        barred |= {"used"}
-    if "no-progressive" in verb.marks:
-        barred |= {"progressive", "past progressive"}
-    return {tense: weight for tense, weight in TENSES.items() if tense not in barred}
+        excluded |= {"present", "perfect", "used"}
+    if "result" in verb.features:
+        excluded |= {"perfect", "used"}
+    if verb.features & {"the", "timeless"} or verb.attributes.keys() & {"from", "into"}:
+        excluded |= {"used"}
+    if "no-progressive" in verb.features:
+        excluded |= {"progressive", "past progressive"}
+    return {tense: weight for tense, weight in TENSES.items() if tense not in excluded}
 
 
-def can_be_ordered(verb: Verb) -> bool:
-    """Whether somebody may be told to do it, want to do it, or be able to."""
+def is_voluntary(verb: Verb) -> bool:
+    """Returns whether people can be told to do it, want to do it, or be able to."""
     return (
         "person" in verb.subjects
-        and not verb.marks & {"no-command", "stative", "affirmative"}
+        and not verb.features & {"no-command", "stative", "affirmative"}
         and verb.english[0] != "be"
     )
 
 
-def _denied_or_often(c: Composer, made: Clause) -> Clause:
-    verb = made.verb
-    if "affirmative" in verb.marks or made.tense == "used" or made.modal in ("have", "start"):
-        return made
+def _add_negation_or_frequency(c: PhraseSampler, clause: Clause) -> Clause:
+    verb = clause.verb
+    if "affirmative" in verb.features or clause.tense == "used" or clause.modal in ("have", "start"):
+        return clause
     if c.chance(0.17):
-        return replace(made, negative=True, object=uncounted(made.object), adjuncts=_without(made, "manner"))
-    habit = made.tense == "present" and not made.modal and verb.english[0] != "be" and "stative" not in verb.marks
+        return replace(
+            clause, negative=True, object=without_quantifier(clause.object), adjuncts=_without(clause, "manner")
+        )
+    habit = (
+        clause.tense == "present" and not clause.modal and verb.english[0] != "be" and "stative" not in verb.features
+    )
     if not habit or not c.chance(0.2):
-        return made
-    name = c.draw({"always": 2, "often": 2, "sometimes": 2, "never": 3})
-    kept = tuple(a for a in _without(made, "manner") if not (a.adverb and a.adverb.english[0] == "every"))
-    return replace(made, adjuncts=(*kept, Adjunct("often", adverb=word("adverbs", name))))
+        return clause
+    adverb = c.pick_weighted({"always": 2, "often": 2, "sometimes": 2, "never": 3})
+    adjuncts = tuple(a for a in _without(clause, "manner") if not (a.adverb and a.adverb.english[0] == "every"))
+    return replace(clause, adjuncts=(*adjuncts, Adjunct("often", adverb=word("adverbs", adverb))))
 
 
-def uncounted(phrase: Phrase | None) -> Phrase | None:
-    """No "some", "many" or "three" under a negation: what they would mean there is another matter."""
+def without_quantifier(phrase: NounPhrase | None) -> NounPhrase | None:
+    """Removes "some", "many" or "three", whose scope under a negation is ambiguous."""
     if phrase is None:
         return None
     if phrase.count:
-        return replace(phrase, count=None, article="" if phrase.link == "'s" and phrase.possessor else "the")
+        return replace(phrase, count=None, article="" if phrase.possessor_style == "'s" and phrase.possessor else "the")
     if phrase.determiner and phrase.determiner.english[0] in ("some", "many", "a", "two"):
         return replace(phrase, determiner=None)
     return phrase
 
 
-def subject(c: Composer, verb: Verb, generic: bool) -> Phrase:
+def sample_subject(c: PhraseSampler, verb: Verb, generic: bool) -> NounPhrase:
     if "weather" in verb.subjects:
         return pronoun("it")
-    if "owned" in verb.marks:  # "his hands" must be somebody's own
+    if "owned" in verb.features:  # "his hands" must belong to the subject
         return pronoun(c.pick(("I", "you", "he", "she", "we", "they"))) if c.chance(0.5) else c.name()
     if "person" in verb.subjects and (len(verb.subjects) == 1 or c.chance(0.75)):
         return c.person(pairs=True)
     entry = c.pick(nouns_of(*sorted(verb.subjects - {"person"} or verb.subjects)))
-    if "generic-subject" in verb.marks or (generic and "animal" in entry.kinds and c.chance(0.4)):
+    if "generic-subject" in verb.features or (generic and "animal" in entry.kinds and c.chance(0.4)):
         return c.generic(entry)
-    return c.known(entry)
+    return c.definite(entry)
 
 
-def object_(c: Composer, verb: Verb, who: Phrase, tense: Tense, modal: Modal | None) -> Phrase | None:
-    """What the verb is done to, determined as its marks and the tense have it."""
-    kinds, marks = verb.objects, verb.marks
+def sample_object(
+    c: PhraseSampler, verb: Verb, subject: NounPhrase, tense: Tense, modal: Modal | None
+) -> NounPhrase | None:
+    """Samples the object, with the determiner that the features of the verb and the tense call for."""
+    kinds, features = verb.objects, verb.features
     if not kinds:
         return None
     if "person" in kinds and (len(kinds) == 1 or c.chance(0.7)):
-        return c.person(others(who))
+        return c.person(other_pronouns(subject))
     entry = c.pick(nouns_of(*sorted(kinds - {"person"} or kinds)))
     if "piece" in entry.kinds:
         return c.piece(entry)
     if verb.object_case == "goal":
         return c.place_phrase(entry)
-    if "counted" in marks:
+    if "counted" in features:
         return c.amount(entry)
-    if "owned" in marks:
-        return Phrase(entry, entry.english in ("hand", "foot"), possessor=pronoun(stands_for(who)[0]))
-    if "plural-object" in marks:
-        return Phrase(entry, True, adjective=c.adjective(entry, 0.6))
-    if "plural-the" in marks:
-        return Phrase(entry, "mass" not in entry.kinds, "the", adjective=c.adjective(entry, 0.1))
-    if "the" in marks:
-        played = "instrument" in entry.kinds
-        return Phrase(entry, article="the") if played else c.made_by(c.known(entry, counted=False))
-    if "generic" in marks or modal == "like":
+    if "owned" in features:
+        return NounPhrase(entry, entry.english in ("hand", "foot"), possessor=pronoun(possible_pronouns(subject)[0]))
+    if "plural-object" in features:
+        return NounPhrase(entry, True, adjective=c.adjective(entry, 0.6))
+    if "plural-the" in features:
+        return NounPhrase(entry, "mass" not in entry.kinds, "the", adjective=c.adjective(entry, 0.1))
+    if "the" in features:
+        is_instrument = "instrument" in entry.kinds
+        return NounPhrase(entry, article="the") if is_instrument else c.maybe_compound(c.definite(entry, counted=False))
+    if "generic" in features or modal == "like":
         return c.generic(entry)
-    if "single" in marks:
-        return c.one_of(entry)
-    how = (
+    if "single" in features:
+        return c.single(entry)
+    definiteness = (
         "indefinite"
-        if "indefinite" in marks
-        else c.draw(HABIT if tense in ("present", "used") and not modal else EVENT)
+        if "indefinite" in features
+        else c.pick_weighted(HABITUAL_OBJECTS if tense in ("present", "used") and not modal else EVENT_OBJECTS)
     )
-    return c.made_by({"generic": c.generic, "indefinite": c.indefinite, "known": c.known}[how](entry))
+    return c.maybe_compound(
+        {"generic": c.generic, "indefinite": c.indefinite, "definite": c.definite}[definiteness](entry)
+    )
 
 
-def order(c: Composer, made: Clause) -> Clause:
-    """A command: plain, polite, negative, or to oneself and others."""
-    verb, you = made.verb, pronoun("you")
-    kept = tuple(a for a in made.adjuncts if a.kind in ("place", "into", "tool", "manner", "source", "for"))
-    to = made.recipient
-    if to and "you" in stands_for(to):
-        to = pronoun("I")
-    what = object_(c, verb, you, "past", None)
-    ordered = Clause(verb, you, what, to, made.recipient_first, adjuncts=kept, mood="command")
-    kind = c.draw({"command": 5, "please": 3, "let us": 1})
-    if kind == "let us" and "company" in verb.marks and verb.object_case != "goal":
-        return replace(ordered, mood="let us", subject=pronoun("we"))
-    if "harmful" in verb.marks or c.chance(0.3):
-        ordered = replace(ordered, negative=True, object=uncounted(what))
-    return replace(ordered, mood="please") if kind == "please" else ordered
+def command(c: PhraseSampler, clause: Clause) -> Clause:
+    """Samples a command: plain, polite, negative, or "let us"."""
+    verb, you = clause.verb, pronoun("you")
+    adjuncts = tuple(a for a in clause.adjuncts if a.kind in ("place", "into", "tool", "manner", "source", "for"))
+    recipient = clause.recipient
+    if recipient and "you" in possible_pronouns(recipient):
+        recipient = pronoun("I")
+    obj = sample_object(c, verb, you, "past", None)
+    imperative = Clause(verb, you, obj, recipient, clause.recipient_first, adjuncts=adjuncts, mood="command")
+    kind = c.pick_weighted({"command": 5, "please": 3, "let us": 1})
+    if kind == "let us" and "company" in verb.features and verb.object_case != "goal":
+        return replace(imperative, mood="let us", subject=pronoun("we"))
+    if "harmful" in verb.features or c.chance(0.3):
+        imperative = replace(imperative, negative=True, object=without_quantifier(obj))
+    return replace(imperative, mood="please") if kind == "please" else imperative
 
 
-def ask(c: Composer, made: Clause) -> Clause:
-    """A question with a question word, from a statement."""
-    plain = replace(made, mood="question", negative=False, adjuncts=_without(made, "often"))
-    options = askable(made)
-    asked = c.draw(options) if options else ""
-    if asked == "subject":
-        return replace(plain, subject=pronoun("who"), asked=asked)
-    if asked == "object":
-        return replace(plain, object=asked_for(c, made), asked=asked, recipient_first=False)
-    if asked == "where":
-        kept = tuple(a for a in plain.adjuncts if a.kind in ("when", "company"))
-        what = None if made.verb.object_case == "goal" else made.object
-        return replace(plain, asked=asked, adjuncts=kept, object=what)
-    if asked == "when":
-        return replace(plain, asked=asked, adjuncts=_without(plain, "when"))
-    return replace(plain, asked=asked, negative=made.negative and asked == "why")
+def wh_question(c: PhraseSampler, clause: Clause) -> Clause:
+    """Turns a statement into a wh-question."""
+    plain = replace(clause, mood="question", negative=False, adjuncts=_without(clause, "often"))
+    options = wh_targets(clause)
+    target = c.pick_weighted(options) if options else ""
+    if target == "subject":
+        return replace(plain, subject=pronoun("who"), questioned=target)
+    if target == "object":
+        return replace(plain, object=questioned_object(c, clause), questioned=target, recipient_first=False)
+    if target == "where":
+        adjuncts = tuple(a for a in plain.adjuncts if a.kind in ("when", "company"))
+        obj = None if clause.verb.object_case == "goal" else clause.object
+        return replace(plain, questioned=target, adjuncts=adjuncts, object=obj)
+    if target == "when":
+        return replace(plain, questioned=target, adjuncts=_without(plain, "when"))
+    return replace(plain, questioned=target, negative=clause.negative and target == "why")
 
 
-def askable(made: Clause) -> dict[str, float]:
-    """What can be asked about a statement, and how often it is."""
-    verb = made.verb
-    owned = any(phrase is not None and phrase.possessor is not None for phrase in (made.object, made.recipient))
-    lively = "stative" not in verb.marks and bool(verb.subjects & {"person", "animal", "public", "weather"})
-    can_be_object = made.object is not None and not verb.marks & {"owned", "counted", "no-object-question"}
+def wh_targets(clause: Clause) -> dict[str, float]:
+    """Returns what a wh-question about a statement can ask for, with weights."""
+    verb = clause.verb
+    owned = any(phrase is not None and phrase.possessor is not None for phrase in (clause.object, clause.recipient))
+    is_event = "stative" not in verb.features and bool(verb.subjects & {"person", "animal", "public", "weather"})
+    object_can_be_asked = clause.object is not None and not verb.features & {"owned", "counted", "no-object-question"}
     options: dict[str, float] = {
         "subject": 2.0 * ("person" in verb.subjects and not owned),
-        "object": 4.0 * (can_be_object and verb.object_case != "goal"),
-        "where": 2.0 * (verb.object_case == "goal" or "at" in verb.lists),
-        "when": 2.0 * (lively and made.tense in ("past", "future") and not made.modal),
-        "why": 2.0 * (lively and "weather" not in verb.subjects and made.modal != "like" and verb.subject_case != "को"),
+        "object": 4.0 * (object_can_be_asked and verb.object_case != "goal"),
+        "where": 2.0 * (verb.object_case == "goal" or "at" in verb.attributes),
+        "when": 2.0 * (is_event and clause.tense in ("past", "future") and not clause.modal),
+        "why": 2.0
+        * (is_event and "weather" not in verb.subjects and clause.modal != "like" and verb.subject_case != "को"),
     }
     return {name: weight for name, weight in options.items() if weight}
 
 
-def asked_for(c: Composer, made: Clause) -> Phrase:
-    """What the question is about: what, who, which book, how many books."""
-    head = made.object.head if made.object else None
+def questioned_object(c: PhraseSampler, clause: Clause) -> NounPhrase:
+    """Samples the phrase that asks for the object: what, who, which book, how many books."""
+    head = clause.object.head if clause.object else None
     if isinstance(head, Pronoun) or (head and head.kinds & {"person", "agent"}):
         return pronoun("who")
     assert isinstance(head, Noun)
-    how = c.draw({"what": 5, "which": 2, "how many": 2})
-    if head.kinds & {"mass", "bare", "plural", "illness"} or "generic" in made.verb.marks or how == "what":
+    question = c.pick_weighted({"what": 5, "which": 2, "how many": 2})
+    if head.kinds & {"mass", "bare", "plural", "illness"} or "generic" in clause.verb.features or question == "what":
         return pronoun("what")
-    if how == "which" and made.verb.english[0] != "have":
-        return Phrase(head, determiner=determiner("which"))
-    return Phrase(head, True, determiner=determiner("how many"))
+    if question == "which" and clause.verb.english[0] != "have":
+        return NounPhrase(head, determiner=determiner("which"))
+    return NounPhrase(head, True, determiner=determiner("how many"))

@@ -1,37 +1,45 @@
-"""Sentences of more than one clause, drawn so that the parts belong together.
+"""Samples sentences of more than one clause whose parts belong together.
 
-A reason must be one (people sleep because they are tired, buy because it is cheap); "but" contrasts; "when" and "if" set the
-scene. The pronoun of a reason refers back, and its Hindi takes the gender of what it refers to: the bread was eaten
+A reason must make sense (people sleep because they are tired, buy something because it is cheap); "but" contrasts; "when" and
+"if" set the scene. The pronoun of a reason refers back, and its Hindi takes the gender of the antecedent: the bread was eaten
 because "it" was fresh (ताज़ी), the dog ate because "it" was hungry (भूखा).
 """
 
 from dataclasses import replace
 from functools import cache
 
-from seq2see.course.grammar.clauses import action
-from seq2see.course.grammar.copula import BE, bearer, described, identified, located
-from seq2see.course.grammar.hindi_noun_phrases import stands_for
+from seq2see.course.grammar.clauses import statement
+from seq2see.course.grammar.copula import BE, description, identification, location, sample_bearer
+from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
 from seq2see.course.grammar.lexicon import Adjective, Noun, Verb, adjectives, noun, of_kind, verbs
-from seq2see.course.grammar.meaning import Clause, Joined, Meaning, Phrase, Pronoun, Quality, Tense
-from seq2see.course.grammar.noun_phrases import PRONOUNS, Composer, main_verbs, nouns_of, pronoun, same_party
+from seq2see.course.grammar.meaning import (
+    AdjectivePhrase,
+    Clause,
+    CompoundSentence,
+    Meaning,
+    NounPhrase,
+    Pronoun,
+    Tense,
+)
+from seq2see.course.grammar.phrase_sampler import PRONOUNS, PhraseSampler, main_verbs, nouns_of, pronoun, same_party
 
 OPPOSITES = (
     ("big", "small"), ("hot", "cold"), ("cheap", "expensive"), ("new", "old"), ("clean", "dirty"), ("fast", "slow"),
     ("easy", "hard"), ("rich", "poor"), ("happy", "sad"), ("sweet", "sour"), ("open", "closed"), ("heavy", "light"),
     ("clever", "lazy"), ("good", "bad"),
 )  # fmt: skip
-PARALLEL: dict[Tense, float] = {"present": 3, "past": 5, "future": 3, "progressive": 4, "past progressive": 2}
-REASONED: dict[Tense, float] = {"past": 6, "present": 1, "progressive": 3}
-OTHERS = ("he", "she", "they")
+COORDINATED_TENSES: dict[Tense, float] = {"present": 3, "past": 5, "future": 3, "progressive": 4, "past progressive": 2}
+REASON_TENSES: dict[Tense, float] = {"past": 6, "present": 1, "progressive": 3}
+THIRD_PERSON = ("he", "she", "they")
 
 
 @cache
-def doings() -> tuple[Verb, ...]:
-    """What people do, rather than what they are, have or feel."""
+def action_verbs() -> tuple[Verb, ...]:
+    """Returns the verbs for what people do, rather than what they are, have or feel."""
     return tuple(
         verb
         for verb in main_verbs()
-        if "person" in verb.subjects and "stative" not in verb.marks and verb.subject_case in ("-", "ने")
+        if "person" in verb.subjects and "stative" not in verb.features and verb.subject_case in ("-", "ने")
         if verb.english[0] != "be"
     )
 
@@ -42,168 +50,176 @@ def named_verbs(*english: str) -> tuple[Verb, ...]:
 
 
 @cache
-def with_reasons() -> tuple[Verb, ...]:
-    return tuple(verb for verb in main_verbs() if verb.lists.keys() & {"because", "as"})
+def verbs_with_reasons() -> tuple[Verb, ...]:
+    return tuple(verb for verb in main_verbs() if verb.attributes.keys() & {"because", "as"})
 
 
 @cache
-def going_on() -> tuple[Verb, ...]:
-    """What somebody can be found doing."""
-    moving = {"result", "no-progressive", "needs-at", "needs-into", "needs-from"}
-    still = [verb for verb in doings() if not verb.marks & moving and "only" not in verb.lists]
-    return tuple(verb for verb in still if verb.section != "going and coming")
+def ongoing_verbs() -> tuple[Verb, ...]:
+    """Returns the verbs for what somebody can be doing when another arrives."""
+    excluded = {"result", "no-progressive", "needs-at", "needs-into", "needs-from"}
+    ongoing = [verb for verb in action_verbs() if not verb.features & excluded and "only" not in verb.attributes]
+    return tuple(verb for verb in ongoing if verb.section != "going and coming")
 
 
 @cache
 def adjective_of(english: str, kinds: frozenset[str]) -> Adjective | None:
-    """The row of an adjective that fits the kinds: old is बूढ़ा of a man, पुराना of a shirt."""
-    fitting = (a for a in adjectives() if a.english == english and a.kinds & kinds and "comparative" not in a.marks)
+    """Returns the entry of an adjective that fits the kinds: old is बूढ़ा for a man, पुराना for a shirt."""
+    fitting = (a for a in adjectives() if a.english == english and a.kinds & kinds and "comparative" not in a.features)
     return next(fitting, None)
 
 
-def stated(made: Clause, without: tuple[str, ...] = ("often",)) -> Clause:
-    """The clause as a plain statement, without some of its adjuncts."""
-    return replace(made, negative=False, adjuncts=tuple(part for part in made.adjuncts if part.kind not in without))
+def simplified(clause: Clause, without: tuple[str, ...] = ("often",)) -> Clause:
+    """Returns the clause as a positive statement without adjuncts of some kinds."""
+    return replace(clause, negative=False, adjuncts=tuple(part for part in clause.adjuncts if part.kind not in without))
 
 
-def tense_of(c: Composer, verb: Verb) -> Tense:
-    if "stative" in verb.marks or verb.english[0] == "be":
-        return c.draw({"present": 3, "past": 1})
-    allowed = {tense: weight for tense, weight in PARALLEL.items() if takes(verb, tense)}
-    return c.draw(allowed)
+def sample_tense(c: PhraseSampler, verb: Verb) -> Tense:
+    if "stative" in verb.features or verb.english[0] == "be":
+        return c.pick_weighted({"present": 3, "past": 1})
+    allowed = {tense: weight for tense, weight in COORDINATED_TENSES.items() if allows_tense(verb, tense)}
+    return c.pick_weighted(allowed)
 
 
-def takes(verb: Verb, tense: Tense) -> bool:
-    if "no-progressive" in verb.marks and "progressive" in tense:
+def allows_tense(verb: Verb, tense: Tense) -> bool:
+    if "no-progressive" in verb.features and "progressive" in tense:
         return False
-    return tense in verb.lists.get("only", (tense,))
+    return tense in verb.attributes.get("only", (tense,))
 
 
-def refer(phrase: Phrase, female: bool = False) -> tuple[Phrase, Phrase]:
-    """The phrase with its gender settled, and the pronoun that refers back to it."""
+def antecedent_and_pronoun(phrase: NounPhrase, female: bool = False) -> tuple[NounPhrase, NounPhrase]:
+    """Returns the phrase with its gender fixed, and the pronoun that refers back to it."""
     head = phrase.head
     if isinstance(head, Pronoun):
         return phrase, phrase
-    if phrase.also:
-        both = [part.head.genders for part in (phrase, phrase.also) if isinstance(part.head, Noun)]
-        return phrase, Phrase(PRONOUNS["they"], gender="f" if both == [("f",), ("f",)] else "m")
+    if phrase.conjunct:
+        both = [part.head.genders for part in (phrase, phrase.conjunct) if isinstance(part.head, Noun)]
+        return phrase, NounPhrase(PRONOUNS["they"], gender="f" if both == [("f",), ("f",)] else "m")
     gender = phrase.gender or head.genders[0]
     if len(head.genders) == 2:
         gender = "f" if female else "m"
         phrase = replace(phrase, gender=gender)
-    name = stands_for(phrase)[0]
-    # Money is one thing in English and many in Hindi: पैसे … वे.
-    respect = "elder" in head.kinds or ("several" in head.kinds and name == "it")
-    return phrase, Phrase(PRONOUNS[name], gender=gender, respect=respect)
+    name = possible_pronouns(phrase)[0]
+    # "Money" is singular in English and plural in Hindi: पैसे … वे.
+    honorific = "elder" in head.kinds or ("several" in head.kinds and name == "it")
+    return phrase, NounPhrase(PRONOUNS[name], gender=gender, honorific=honorific)
 
 
-def reason(c: Composer) -> Meaning:
-    """ "Ravi slept because he was tired", "he bought the shirt because it was cheap", and the same with "so"."""
-    verb = c.pick(with_reasons())
-    tense = c.draw({tense: weight for tense, weight in REASONED.items() if takes(verb, tense)})
-    made = c.until_admitted(lambda: stated(action(c, verb, tense, much=0.25), ("often", "when")))
-    settled, back = refer(made.subject, c.chance(0.4))
-    cause = _own_reason(c, made, back) or _object_reason(c, made)
+def reason(c: PhraseSampler) -> Meaning:
+    """Samples sentences such as "Ravi slept because he was tired", "it was cheap, so he bought it"."""
+    verb = c.pick(verbs_with_reasons())
+    tense = c.pick_weighted({tense: weight for tense, weight in REASON_TENSES.items() if allows_tense(verb, tense)})
+    clause = c.until_allowed(lambda: simplified(statement(c, verb, tense, adjunct_rate=0.25), ("often", "when")))
+    antecedent, anaphor = antecedent_and_pronoun(clause.subject, c.chance(0.4))
+    cause = _subject_reason(c, clause, anaphor) or _object_reason(c, clause)
     if cause is None:
-        return made
-    if cause.subject is not back:
-        return Joined(made, "because", cause)
+        return clause
+    if cause.subject is not anaphor:
+        return CompoundSentence(clause, "because", cause)
     if c.chance(0.25):
-        return Joined(replace(cause, subject=settled), "so", replace(made, subject=back))
-    return Joined(replace(made, subject=settled), "because", cause)
+        return CompoundSentence(replace(cause, subject=antecedent), "so", replace(clause, subject=anaphor))
+    return CompoundSentence(replace(clause, subject=antecedent), "because", cause)
 
 
-def _own_reason(c: Composer, made: Clause, back: Phrase) -> Clause | None:
-    names = made.verb.lists.get("because", ())
-    if not names or ("as" in made.verb.lists and c.chance(0.5)):
+def _subject_reason(c: PhraseSampler, clause: Clause, anaphor: NounPhrase) -> Clause | None:
+    names = clause.verb.attributes.get("because", ())
+    if not names or ("as" in clause.verb.attributes and c.chance(0.5)):
         return None
     name = c.pick(names)
-    tense: Tense = "past" if made.tense == "past" else "present"
+    tense: Tense = "past" if clause.tense == "past" else "present"
     felt = next((verb for verb in main_verbs() if verb.english == ("be",) and verb.particle == name), None)
     if felt and "weather" in felt.subjects:
         return Clause(felt, pronoun("it"), tense=tense)
-    kinds = made.subject.kinds or frozenset({"person"})
+    kinds = clause.subject.kinds or frozenset({"person"})
     if felt and "person" in kinds:
-        return Clause(felt, back, tense=tense)
+        return Clause(felt, anaphor, tense=tense)
     adjective = adjective_of(name, kinds)
-    if made.subject.adjective and made.subject.adjective is adjective:
+    if clause.subject.adjective and clause.subject.adjective is adjective:
         return None
-    return Clause(BE, back, complement=Quality(adjective), tense=tense) if adjective else None
+    return Clause(BE, anaphor, complement=AdjectivePhrase(adjective), tense=tense) if adjective else None
 
 
-def _object_reason(c: Composer, made: Clause) -> Clause | None:
-    names = made.verb.lists.get("as", ())
-    if not names or made.object is None or isinstance(made.object.head, Pronoun):
+def _object_reason(c: PhraseSampler, clause: Clause) -> Clause | None:
+    names = clause.verb.attributes.get("as", ())
+    if not names or clause.object is None or isinstance(clause.object.head, Pronoun):
         return None
-    fitting = [a for a in (adjective_of(name, made.object.kinds) for name in names) if a]
-    if not fitting or made.object.adjective in fitting:
+    fitting = [a for a in (adjective_of(name, clause.object.kinds) for name in names) if a]
+    if not fitting or clause.object.adjective in fitting:
         return None
-    _, back = refer(made.object)
-    tense: Tense = "past" if made.tense == "past" else "present"
-    return Clause(BE, back, complement=Quality(c.pick(fitting)), tense=tense)
+    _, anaphor = antecedent_and_pronoun(clause.object)
+    tense: Tense = "past" if clause.tense == "past" else "present"
+    return Clause(BE, anaphor, complement=AdjectivePhrase(c.pick(fitting)), tense=tense)
 
 
-def contrast(c: Composer) -> Meaning:
-    """ "Ravi came, but Meera did not come", "the tea is hot, but the water is cold"."""
+def contrast(c: PhraseSampler) -> Meaning:
+    """Samples sentences such as "Ravi came, but Meera did not come", "the tea is hot, but the water is cold"."""
     return opposition(c) if c.chance(0.5) else exception(c)
 
 
-def opposition(c: Composer) -> Meaning:
+def opposition(c: PhraseSampler) -> Meaning:
     one, two = c.rng.sample(c.pick(OPPOSITES), 2)
     tense: Tense = "past" if c.chance(0.3) else "present"
-    quality = c.pick([a for a in adjectives() if a.english == one and "comparative" not in a.marks])
-    first = c.until_admitted(lambda: Clause(BE, bearer(c, quality), complement=Quality(quality), tense=tense))
+    quality = c.pick([a for a in adjectives() if a.english == one and "comparative" not in a.features])
+    first = c.until_allowed(
+        lambda: Clause(BE, sample_bearer(c, quality), complement=AdjectivePhrase(quality), tense=tense)
+    )
     opposite = adjective_of(two, first.subject.kinds or frozenset({"person"}))
     if opposite is None:
         return first
-    what = Quality(opposite)
-    second = c.until_admitted(lambda: Clause(BE, _another(c, first.subject, opposite), complement=what, tense=tense))
-    return Joined(first, "but", second)
+    complement = AdjectivePhrase(opposite)
+    second = c.until_allowed(
+        lambda: Clause(BE, _contrasting_subject(c, first.subject, opposite), complement=complement, tense=tense)
+    )
+    return CompoundSentence(first, "but", second)
 
 
-def _another(c: Composer, subject: Phrase, adjective: Adjective) -> Phrase:
-    """A phrase of the same sort for the other side of a contrast."""
+def _contrasting_subject(c: PhraseSampler, subject: NounPhrase, adjective: Adjective) -> NounPhrase:
+    """Samples a phrase of the same kind for the other side of a contrast."""
     if isinstance(subject.head, Pronoun) or "person" in subject.kinds:
-        return c.person(OTHERS)
+        return c.person(THIRD_PERSON)
     entries = [n for n in nouns_of(*sorted(adjective.kinds & subject.kinds)) if n is not subject.head]
-    return c.known(c.pick(entries or [subject.head]), adjective=0)
+    return c.definite(c.pick(entries or [subject.head]), adjective=0)
 
 
-def exception(c: Composer) -> Meaning:
-    verb = c.pick([verb for verb in main_verbs() if "person" in verb.subjects and "affirmative" not in verb.marks])
-    tense, who = tense_of(c, verb), c.person(("I", "he", "she", "we"))
-    made = c.until_admitted(lambda: stated(action(c, verb, tense, who, much=0.2), ("often", "manner")))
-    others = [name for name in ("he", "she", "I", "they") if not same_party(who, name)]
-    other = c.until_admitted(lambda: replace(made, subject=c.person(others), negative=True))
-    return Joined(made, "but", other)
+def exception(c: PhraseSampler) -> Meaning:
+    verb = c.pick([verb for verb in main_verbs() if "person" in verb.subjects and "affirmative" not in verb.features])
+    tense, subject = sample_tense(c, verb), c.person(("I", "he", "she", "we"))
+    clause = c.until_allowed(
+        lambda: simplified(statement(c, verb, tense, subject, adjunct_rate=0.2), ("often", "manner"))
+    )
+    others = [name for name in ("he", "she", "I", "they") if not same_party(subject, name)]
+    other = c.until_allowed(lambda: replace(clause, subject=c.person(others), negative=True))
+    return CompoundSentence(clause, "but", other)
 
 
-def addition(c: Composer) -> Meaning:
-    """ "Ravi is reading a book and Meera is writing a letter", "I ate rice and drank water"."""
-    one = c.pick(doings())
-    tense = tense_of(c, one)
-    first = c.until_admitted(lambda: stated(action(c, one, tense, c.person(pairs=True), much=0.15)))
-    alike = [
-        verb for verb in doings() if verb.section == one.section and verb.english != one.english and takes(verb, tense)
+def addition(c: PhraseSampler) -> Meaning:
+    """Samples sentences such as "Ravi is reading a book and Meera is writing a letter", "I ate rice and drank water"."""
+    one = c.pick(action_verbs())
+    tense = sample_tense(c, one)
+    first = c.until_allowed(lambda: simplified(statement(c, one, tense, c.person(pairs=True), adjunct_rate=0.15)))
+    similar = [
+        verb
+        for verb in action_verbs()
+        if verb.section == one.section and verb.english != one.english and allows_tense(verb, tense)
     ]
-    if not alike:
+    if not similar:
         return first
-    two = c.pick(alike)
+    two = c.pick(similar)
     shared = c.chance(0.5) and one.subject_case == two.subject_case
     if shared:
-        second = c.until_admitted(lambda: stated(action(c, two, tense, first.subject, much=0)))
-        return Joined(first, "and", replace(second, silent_subject=True))
-    return Joined(first, "and", _beside(c, first, two))
+        second = c.until_allowed(lambda: simplified(statement(c, two, tense, first.subject, adjunct_rate=0)))
+        return CompoundSentence(first, "and", replace(second, subject_elided=True))
+    return CompoundSentence(first, "and", _simultaneous_clause(c, first, two))
 
 
-def _beside(c: Composer, first: Clause, verb: Verb) -> Clause:
-    """What somebody else does at the same time."""
-    names = OTHERS if isinstance(first.subject.head, Noun) else ()
-    return c.until_admitted(lambda: stated(action(c, verb, first.tense, c.person(names), much=0)))
+def _simultaneous_clause(c: PhraseSampler, first: Clause, verb: Verb) -> Clause:
+    """Samples what somebody else does at the same time."""
+    names = THIRD_PERSON if isinstance(first.subject.head, Noun) else ()
+    return c.until_allowed(lambda: simplified(statement(c, verb, first.tense, c.person(names), adjunct_rate=0)))
 
 
-def scene(c: Composer) -> Meaning:
-    """ "When I came home, Ravi was sleeping." """
+def scene(c: PhraseSampler) -> Meaning:
+    """Samples sentences such as "when I came home, Ravi was sleeping"."""
     verb = c.pick(named_verbs("come", "reach", "return"))
     home = noun("home")
     near = [entry for entry in of_kind("goal") if "proper" not in entry.kinds]
@@ -212,61 +228,69 @@ def scene(c: Composer) -> Meaning:
         goal = home if c.chance(0.4) else c.pick(near)
         return Clause(verb, c.person(pairs=True), c.place_phrase(goal), tense="past")
 
-    doing = c.pick(going_on())
-    second = c.until_admitted(lambda: stated(action(c, doing, "past progressive", c.person(), much=0)))
-    return Joined(c.until_admitted(arrival), "when", second)
+    doing = c.pick(ongoing_verbs())
+    second = c.until_allowed(lambda: simplified(statement(c, doing, "past progressive", c.person(), adjunct_rate=0)))
+    return CompoundSentence(c.until_allowed(arrival), "when", second)
 
 
-def condition(c: Composer) -> Meaning:
-    """ "If it rains tomorrow, we will stay at home", "if Ravi comes home, Meera will make tea"."""
+def condition(c: PhraseSampler) -> Meaning:
+    """Samples sentences such as "If it rains tomorrow, we will stay at home", "if Ravi comes home, Meera will make tea"."""
     if c.chance(0.5):
         cause = c.pick([verb for verb in main_verbs() if "weather" in verb.subjects and verb.english[0] != "be"])
-        first = c.until_admitted(lambda: stated(action(c, cause, "future", much=0.5)))
-        indoors = [verb for verb in doings() if "home" in verb.lists.get("at", ())]
+        first = c.until_allowed(lambda: simplified(statement(c, cause, "future", adjunct_rate=0.5)))
+        indoors = [verb for verb in action_verbs() if "home" in verb.attributes.get("at", ())]
         doing = c.pick([verb for verb in indoors if verb.english[0] not in ("talk", "wait", "look")])
     else:
-        verb, goal = c.pick(named_verbs("come", "return")), Phrase(noun("home"))
-        denied = c.chance(0.2)
-        first = c.until_admitted(lambda: Clause(verb, c.person(pairs=True), goal, tense="future", negative=denied))
-        together = [verb for verb in doings() if "company" in verb.marks or verb.section == "food"]
+        verb, goal = c.pick(named_verbs("come", "return")), NounPhrase(noun("home"))
+        negative = c.chance(0.2)
+        first = c.until_allowed(lambda: Clause(verb, c.person(pairs=True), goal, tense="future", negative=negative))
+        together = [verb for verb in action_verbs() if "company" in verb.features or verb.section == "food"]
         doing = c.pick([verb for verb in together if verb.object_case != "goal"])
-    return Joined(first, "if", c.until_admitted(lambda: stated(action(c, doing, "future", c.person(), much=0))))
+    return CompoundSentence(
+        first, "if", c.until_allowed(lambda: simplified(statement(c, doing, "future", c.person(), adjunct_rate=0)))
+    )
 
 
-def reported(c: Composer, inner: Meaning | None = None) -> Meaning:
-    """ "I think that the exam is difficult." """
-    verb = c.pick([verb for verb in verbs() if "clausal" in verb.marks and not (inner and verb.english[0] == "hope")])
-    speaker = c.person(OTHERS if verb.english[0] == "say" else ("I", "I", "we", *OTHERS))
-    deny = verb.english[0] in ("think", "know") and c.chance(0.12)
-    first = Clause(verb, speaker, tense="present", negative=deny)
+def reported(c: PhraseSampler, inner: Meaning | None = None) -> Meaning:
+    """Samples sentences such as "I think that the exam is difficult"."""
+    verb = c.pick(
+        [verb for verb in verbs() if "clausal" in verb.features and not (inner and verb.english[0] == "hope")]
+    )
+    speaker = c.person(THIRD_PERSON if verb.english[0] == "say" else ("I", "I", "we", *THIRD_PERSON))
+    negative = verb.english[0] in ("think", "know") and c.chance(0.12)
+    first = Clause(verb, speaker, tense="present", negative=negative)
     if verb.english[0] == "hope":
-        hoped = c.pick([verb for verb in doings() if takes(verb, "future")])
-        return Joined(first, "that", stated(action(c, hoped, "future", much=0.3), ()))
-    return Joined(first, "that", inner or c.until_admitted(lambda: plain(c)))
+        hoped = c.pick([verb for verb in action_verbs() if allows_tense(verb, "future")])
+        return CompoundSentence(first, "that", simplified(statement(c, hoped, "future", adjunct_rate=0.3), ()))
+    return CompoundSentence(first, "that", inner or c.until_allowed(lambda: simple_statement(c)))
 
 
-def plain(c: Composer) -> Clause:
-    """A statement of one clause."""
+def simple_statement(c: PhraseSampler) -> Clause:
+    """Samples a statement of one clause."""
     if c.chance(0.35):
-        made = c.pick((described, identified, located))(c)
-        return replace(made, mood="statement") if not made.asked else plain(c)
+        clause = c.pick((description, identification, location))(c)
+        return replace(clause, mood="statement") if not clause.questioned else simple_statement(c)
     verb = c.pick([verb for verb in main_verbs() if "person" in verb.subjects])
-    return action(c, verb, tense_of(c, verb), much=0.3)
+    return statement(c, verb, sample_tense(c, verb), adjunct_rate=0.3)
 
 
-def longer(c: Composer) -> Meaning:
-    """Three clauses, or two that are told by somebody: the constructions above inside one another."""
-    how = c.draw({"told": 4, "scene": 2, "condition": 1, "both": 3})
-    if how == "told":
+def nested_sentence(c: PhraseSampler) -> Meaning:
+    """Samples three clauses, or two in reported speech, by nesting the constructions above."""
+    kind = c.pick_weighted({"reported": 4, "scene": 2, "condition": 1, "both": 3})
+    if kind == "reported":
         return reported(c, c.pick((reason, contrast, addition, scene, condition))(c))
-    if how == "both":  # "Meera cooked rice and Ravi ate the bread because it was fresh"
+    if kind == "both":  # "Meera cooked rice and Ravi ate the bread because it was fresh"
         second = reason(c)
-        first = second.first if isinstance(second, Joined) else second
+        first = second.first if isinstance(second, CompoundSentence) else second
         assert isinstance(first, Clause)
-        doing = c.pick([verb for verb in doings() if takes(verb, first.tense)])
-        return Joined(_beside(c, first, doing), "and", second)
-    made = scene(c) if how == "scene" else condition(c)
-    assert isinstance(made, Joined)
-    assert isinstance(made.second, Clause)
-    doing = c.pick(going_on())
-    return Joined(made.first, made.conjunction, Joined(made.second, "and", _beside(c, made.second, doing)))
+        doing = c.pick([verb for verb in action_verbs() if allows_tense(verb, first.tense)])
+        return CompoundSentence(_simultaneous_clause(c, first, doing), "and", second)
+    clause = scene(c) if kind == "scene" else condition(c)
+    assert isinstance(clause, CompoundSentence)
+    assert isinstance(clause.second, Clause)
+    doing = c.pick(ongoing_verbs())
+    return CompoundSentence(
+        clause.first,
+        clause.conjunction,
+        CompoundSentence(clause.second, "and", _simultaneous_clause(c, clause.second, doing)),
+    )

@@ -1,27 +1,26 @@
-"""Meaning to English: forms of words, noun phrases, and clauses with do-support.
+"""Realises a meaning in English: word forms, noun phrases, and clauses with do-support.
 
-Every word carries the marks of what it stands for, so that it can be aligned with its Hindi counterpart. What Hindi has
-no word for (the, and often do) still carries a mark, which then finds no partner.
+Every word carries alignment ids, which link it to its Hindi counterpart. Words without a counterpart (the, often do) have
+ids as well, which then match nothing.
 """
 
 from dataclasses import dataclass, replace
 
-from seq2see.course.grammar.lexicon import Adjective, Noun, Small, Verb
+from seq2see.course.grammar.lexicon import Adjective, FunctionWord, Noun, Verb
 from seq2see.course.grammar.meaning import (
+    AdjectivePhrase,
     Adjunct,
     Clause,
     Meaning,
-    Measure,
-    Phrase,
+    MeasurePhrase,
+    NounPhrase,
     Pronoun,
-    Quality,
     Word,
 )
 
 VOWELS = "aeiou"
-# "Asked" in the meaning -> the question word that opens the sentence.
-QUESTION_WORDS = {"where": "where", "when": "when", "why": "why", "how": "how"}
-MODAL_FORMS = {"want": "wanted", "like": "liked", "have": "had", "start": "started"}
+QUESTION_ADVERBS = ("where", "when", "why", "how")
+MODAL_PAST_FORMS = {"want": "wanted", "like": "liked", "have": "had", "start": "started"}
 CONJUNCTIONS: dict[str, tuple[str, str]] = {  # before the first clause, between the two
     "and": ("", "and"),
     "but": ("", ", but"),
@@ -34,18 +33,17 @@ CONJUNCTIONS: dict[str, tuple[str, str]] = {  # before the first clause, between
 
 
 def plural(noun: Noun) -> str:
-    return noun.plural or third_person(noun.english)  # the same -s, -es and -ies
+    return noun.plural or third_person(noun.english)  # the same rules: -s, -es, -ies
 
 
-def _syllables(word: str) -> int:
+def _vowel_groups(word: str) -> int:
     return sum(1 for i, letter in enumerate(word) if letter in VOWELS and (i == 0 or word[i - 1] not in VOWELS))
 
 
-def _closed(word: str) -> bool:
-    """Whether the last consonant doubles: one vowel, before one consonant, in a word of one syllable (stop, run)."""
-    groups = sum(1 for i, letter in enumerate(word) if letter in VOWELS and (i == 0 or word[i - 1] not in VOWELS))
+def _doubles_consonant(word: str) -> bool:
+    """Returns whether the last consonant doubles: one vowel before one consonant, in one syllable (stop, run)."""
     return (
-        groups == 1
+        _vowel_groups(word) == 1
         and len(word) > 2
         and word[-1] not in VOWELS + "wxy"
         and word[-2] in VOWELS
@@ -69,7 +67,7 @@ def past(verb: Verb) -> str:
         return base + "d"
     if base[-1] == "y" and base[-2] not in VOWELS:
         return base[:-1] + "ied"
-    return base + base[-1] + "ed" if _closed(base) else base + "ed"
+    return base + base[-1] + "ed" if _doubles_consonant(base) else base + "ed"
 
 
 def participle(verb: Verb) -> str:
@@ -81,34 +79,34 @@ def ing(base: str) -> str:
         return base[:-2] + "ying"
     if base.endswith("e") and not base.endswith("ee") and base != "be":
         return base[:-1] + "ing"
-    doubled = _closed(base) or base in ("forget", "begin")
+    doubled = _doubles_consonant(base) or base in ("forget", "begin")
     return base + base[-1] + "ing" if doubled else base + "ing"
 
 
 def comparative(adjective: Adjective) -> tuple[str, ...]:
-    """ "bigger", or "more" and "beautiful"."""
+    """Returns ("bigger",) or ("more", "beautiful")."""
     if adjective.comparative:
         return (adjective.comparative,)
     word = adjective.english
-    syllables = _syllables(word) - word.endswith("e")  # strange has one, and so has large
+    syllables = _vowel_groups(word) - word.endswith("e")  # strange and large have one
     if word.endswith("y"):
         return (word[:-1] + "ier",)
     if syllables > 1:
         return ("more", word)
     if word.endswith("e"):
         return (word + "r",)
-    return (word + word[-1] + "er" if _closed(word) else word + "er",)
+    return (word + word[-1] + "er" if _doubles_consonant(word) else word + "er",)
 
 
-def be(phrase: Phrase, tense: str) -> str:
-    number, person = is_plural(phrase), phrase.head.person if isinstance(phrase.head, Pronoun) else 3
+def be(phrase: NounPhrase, tense: str) -> str:
+    plural_subject, person = is_plural(phrase), phrase.head.person if isinstance(phrase.head, Pronoun) else 3
     if tense == "past":
-        return "were" if number or person == 2 else "was"
-    return "are" if number or person == 2 else "am" if person == 1 else "is"
+        return "were" if plural_subject or person == 2 else "was"
+    return "are" if plural_subject or person == 2 else "am" if person == 1 else "is"
 
 
-def is_plural(phrase: Phrase) -> bool:
-    if phrase.also:
+def is_plural(phrase: NounPhrase) -> bool:
+    if phrase.conjunct:
         return True
     if isinstance(phrase.head, Pronoun):
         return phrase.head.plural
@@ -116,19 +114,19 @@ def is_plural(phrase: Phrase) -> bool:
     return phrase.plural or two_cups or "plural" in phrase.head.kinds
 
 
-def third(phrase: Phrase) -> bool:
-    """Whether a verb in the present takes -s."""
+def takes_s(phrase: NounPhrase) -> bool:
+    """Returns whether a verb in the present takes -s."""
     return not is_plural(phrase) and not (isinstance(phrase.head, Pronoun) and phrase.head.person < 3)
 
 
-def noun_phrase(phrase: Phrase, path: str, case: str = "subject") -> list[Word]:
+def noun_phrase(phrase: NounPhrase, path: str, case: str = "subject") -> list[Word]:
     words = _noun_phrase(phrase, path, case)
-    if phrase.also:
-        words = [*words, Word("and", (f"{path}&",)), *_noun_phrase(phrase.also, f"{path}2", case)]
+    if phrase.conjunct:
+        words = [*words, Word("and", (f"{path}&",)), *_noun_phrase(phrase.conjunct, f"{path}2", case)]
     return words
 
 
-def _noun_phrase(phrase: Phrase, path: str, case: str) -> list[Word]:
+def _noun_phrase(phrase: NounPhrase, path: str, case: str) -> list[Word]:
     head = phrase.head
     if isinstance(head, Pronoun):
         return [Word(head.subject if case == "subject" else head.object, (path,))]
@@ -137,31 +135,31 @@ def _noun_phrase(phrase: Phrase, path: str, case: str) -> list[Word]:
         words += [Word(part, (f"{path}.count",)) for part in phrase.count.english]
     if phrase.adjective:
         words.append(Word(phrase.adjective.english, (f"{path}.a.0",)))
-    if phrase.possessor and phrase.link == "compound":
+    if phrase.possessor and phrase.possessor_style == "compound":
         words += noun_phrase(phrase.possessor, f"{path}.p")
     counted = phrase.plural and "mass" not in head.kinds
     words += [Word(part, (path,)) for part in (plural(head) if counted else head.english).split()]
-    if phrase.possessor and phrase.link == "of":
+    if phrase.possessor and phrase.possessor_style == "of":
         words += [Word("of", (f"{path}.p.of",)), *noun_phrase(phrase.possessor, f"{path}.p")]
     if phrase.article == "a":
         words.insert(0, Word("an" if words[0].text[0] in VOWELS else "a", (f"{path}.one",)))
     return words
 
 
-def _determiner(phrase: Phrase, path: str) -> list[Word]:
-    if phrase.possessor and phrase.link == "'s":
+def _determiner(phrase: NounPhrase, path: str) -> list[Word]:
+    if phrase.possessor and phrase.possessor_style == "'s":
         return possessive(phrase.possessor, f"{path}.p")
     if phrase.determiner:
         return [Word(part, (f"{path}.d{i}",)) for i, part in enumerate(phrase.determiner.english)]
     return [Word("the", (f"{path}.the",))] if phrase.article == "the" else []
 
 
-def possessive(owner: Phrase, path: str) -> list[Word]:
+def possessive(owner: NounPhrase, path: str) -> list[Word]:
     if isinstance(owner.head, Pronoun):
         return [Word(owner.head.possessive, (path, f"{path}.of"))]
     *others, last = noun_phrase(owner, path)
     ending = "'" if is_plural(owner) and last.text.endswith("s") else "'s"
-    return [*others, Word(last.text + ending, (*last.marks, f"{path}.of"))]
+    return [*others, Word(last.text + ending, (*last.alignment_ids, f"{path}.of"))]
 
 
 def adjunct(part: Adjunct, path: str) -> list[Word]:
@@ -174,7 +172,7 @@ def adjunct(part: Adjunct, path: str) -> list[Word]:
     return words
 
 
-def _quality(quality: Quality, path: str) -> list[Word]:
+def _adjective_phrase(quality: AdjectivePhrase, path: str) -> list[Word]:
     adjective = quality.adjective
     if quality.than:
         texts = comparative(adjective)
@@ -186,19 +184,19 @@ def _quality(quality: Quality, path: str) -> list[Word]:
 
 
 def _complement(clause: Clause, path: str) -> list[Word]:
-    what = clause.complement
-    if isinstance(what, Quality):
-        return _quality(what, f"{path}c")
-    if isinstance(what, Phrase):
-        return noun_phrase(what, f"{path}c", "object")
-    if isinstance(what, Adjunct):
-        return adjunct(what, f"{path}c")
-    if isinstance(what, Measure) and what.count:
-        return _measure(what.count, what.unit, f"{path}c")
+    complement = clause.complement
+    if isinstance(complement, AdjectivePhrase):
+        return _adjective_phrase(complement, f"{path}c")
+    if isinstance(complement, NounPhrase):
+        return noun_phrase(complement, f"{path}c", "object")
+    if isinstance(complement, Adjunct):
+        return adjunct(complement, f"{path}c")
+    if isinstance(complement, MeasurePhrase) and complement.count:
+        return _measure(complement.count, complement.unit, f"{path}c")
     return []
 
 
-def _measure(count: Small, unit: Noun, path: str) -> list[Word]:
+def _measure(count: FunctionWord, unit: Noun, path: str) -> list[Word]:
     one = count.english == ("one",)
     words = [Word(part, (f"{path}.count",)) for part in count.english]
     words.append(Word(unit.english if one else plural(unit), (path,)))
@@ -207,59 +205,59 @@ def _measure(count: Small, unit: Noun, path: str) -> list[Word]:
 
 @dataclass(frozen=True)
 class VerbGroup:
-    """The words of a verb: the finite auxiliary, which questions put first, then "not", then the rest."""
+    """The words of a verb: the finite auxiliary, which comes first in questions, then "not", then the rest."""
 
     auxiliary: list[Word]
-    no: list[Word]
+    negation: list[Word]
     rest: list[Word]
 
 
 def _verb_group(clause: Clause, path: str) -> VerbGroup:
     v, m, t = f"{path}v", f"{path}m", f"{path}t"
     verb, base, modal = clause.verb, clause.verb.english[0], clause.modal
-    asks = (f"{path}q",) if _inverts(clause) else ()  # a fronted auxiliary stands for क्या too
-    no = [Word("not", (f"{path}n",))] if clause.negative else []
+    question_ids = (f"{path}q",) if _inverts(clause) else ()  # a fronted auxiliary is also aligned with क्या
+    negation = [Word("not", (f"{path}n",))] if clause.negative else []
     main = [Word(base, (v,)), *(Word(text, (v,)) for text in verb.particle.split())]
-    if modal == "can" and clause.negative and not asks:
+    if modal == "can" and clause.negative and not question_ids:
         return VerbGroup([Word("cannot", (m, t, f"{path}n"))], [], main)
     if modal in ("can", "should"):
-        return VerbGroup([Word(modal, (m, t, *asks))], no, main)
+        return VerbGroup([Word(modal, (m, t, *question_ids))], negation, main)
     if modal:
         rest = [Word(ing(base), (v,)), *main[1:]] if modal in ("like", "start") else [Word("to", (v,)), *main]
-        return _with_do(clause, path, MODAL_FORMS[modal], [Word(modal, (m,)), *rest])
+        return _with_do_support(clause, path, MODAL_PAST_FORMS[modal], [Word(modal, (m,)), *rest])
     if base == "be":
-        copula = () if verb.particle else (v,)  # in "is hungry", "hungry" is the verb
+        copula = () if verb.particle else (v,)  # in "is hungry", "hungry" counts as the verb
         if clause.tense == "future":
-            return VerbGroup([Word("will", (*copula, t, *asks))], no, [Word("be", copula), *main[1:]])
-        return VerbGroup([Word(be(clause.subject, clause.tense), (*copula, t, *asks))], no, main[1:])
+            return VerbGroup([Word("will", (*copula, t, *question_ids))], negation, [Word("be", copula), *main[1:]])
+        return VerbGroup([Word(be(clause.subject, clause.tense), (*copula, t, *question_ids))], negation, main[1:])
     if clause.tense == "future":
-        return VerbGroup([Word("will", (t, *asks))], no, main)
+        return VerbGroup([Word("will", (t, *question_ids))], negation, main)
     if clause.tense in ("progressive", "past progressive"):
         is_or_was = be(clause.subject, "past" if clause.tense == "past progressive" else "present")
-        return VerbGroup([Word(is_or_was, (t, *asks))], no, [Word(ing(base), (v,)), *main[1:]])
+        return VerbGroup([Word(is_or_was, (t, *question_ids))], negation, [Word(ing(base), (v,)), *main[1:]])
     if clause.tense == "perfect":
-        has = "has" if third(clause.subject) else "have"
-        return VerbGroup([Word(has, (t, *asks))], no, [Word(participle(verb), (v,)), *main[1:]])
+        has = "has" if takes_s(clause.subject) else "have"
+        return VerbGroup([Word(has, (t, *question_ids))], negation, [Word(participle(verb), (v,)), *main[1:]])
     if clause.tense == "used":
         return VerbGroup([], [], [Word("used", (t,)), Word("to", (t,)), *main])
-    return _with_do(clause, path, past(verb), main)
+    return _with_do_support(clause, path, past(verb), main)
 
 
-def _with_do(clause: Clause, path: str, past_form: str, words: list[Word]) -> VerbGroup:
-    """A full verb in the present or past; questions and negations put it behind "do"."""
+def _with_do_support(clause: Clause, path: str, past_form: str, words: list[Word]) -> VerbGroup:
+    """Builds a full verb in the present or past, with "do" in questions and negations."""
     first, t = words[0], f"{path}t"
-    was = clause.tense == "past"
+    is_past = clause.tense == "past"
     if clause.negative or _inverts(clause):
-        do = "did" if was else "does" if third(clause.subject) else "do"
-        asks = (f"{path}q",) if _inverts(clause) else ()
-        no = [Word("not", (f"{path}n",))] if clause.negative else []
-        return VerbGroup([Word(do, (t, *asks))], no, words)
-    text = past_form if was else third_person(first.text) if third(clause.subject) else first.text
-    return VerbGroup([], [], [Word(text, (*first.marks, t)), *words[1:]])
+        do = "did" if is_past else "does" if takes_s(clause.subject) else "do"
+        question_ids = (f"{path}q",) if _inverts(clause) else ()
+        negation = [Word("not", (f"{path}n",))] if clause.negative else []
+        return VerbGroup([Word(do, (t, *question_ids))], negation, words)
+    text = past_form if is_past else third_person(first.text) if takes_s(clause.subject) else first.text
+    return VerbGroup([], [], [Word(text, (*first.alignment_ids, t)), *words[1:]])
 
 
 def _inverts(clause: Clause) -> bool:
-    return clause.mood == "question" and clause.asked != "subject"
+    return clause.mood == "question" and clause.questioned != "subject"
 
 
 def clause(meaning: Clause, path: str = "") -> list[Word]:
@@ -268,27 +266,27 @@ def clause(meaning: Clause, path: str = "") -> list[Word]:
     group = _verb_group(meaning, path)
     auxiliary, subject = group.auxiliary, noun_phrase(meaning.subject, f"{path}s")
     rest = [*group.rest, *_after_verb(meaning, path)]
-    if meaning.there:
+    if meaning.existential:
         subject, rest = [Word("there")], [*subject, *rest]
-    if meaning.silent_subject:
+    if meaning.subject_elided:
         subject = []
         auxiliary = auxiliary if meaning.negative or not group.rest else []  # "is singing and dancing"
     often = [w for i, a in enumerate(meaning.adjuncts) if a.kind == "often" for w in adjunct(a, f"{path}x{i}")]
     if _inverts(meaning):
-        return [*_fronted(meaning, path), *auxiliary, *subject, *group.no, *often, *rest]
-    return [*subject, *auxiliary, *group.no, *often, *rest]
+        return [*_fronted(meaning, path), *auxiliary, *subject, *group.negation, *often, *rest]
+    return [*subject, *auxiliary, *group.negation, *often, *rest]
 
 
 def _fronted(meaning: Clause, path: str) -> list[Word]:
-    """What opens a question: where, what, which book, how many books, how old."""
-    asked = meaning.asked
-    if asked in QUESTION_WORDS:
-        return [Word(QUESTION_WORDS[asked], (f"{path}w",))]
-    if asked == "object" and meaning.object:
+    """Returns the words that open a question: where, what, which book, how many books, how old."""
+    questioned = meaning.questioned
+    if questioned in QUESTION_ADVERBS:
+        return [Word(questioned, (f"{path}w",))]
+    if questioned == "object" and meaning.object:
         return noun_phrase(meaning.object, f"{path}o", "object")
-    if asked == "complement" and isinstance(meaning.complement, Phrase):
+    if questioned == "complement" and isinstance(meaning.complement, NounPhrase):
         return noun_phrase(meaning.complement, f"{path}c")
-    if asked == "complement" and isinstance(meaning.complement, Measure):
+    if questioned == "complement" and isinstance(meaning.complement, MeasurePhrase):
         word = "old" if meaning.complement.unit.english == "year" else "much"
         return [Word("how", (f"{path}c.count",)), Word(word, (f"{path}c.old",))]
     return []
@@ -297,22 +295,22 @@ def _fronted(meaning: Clause, path: str) -> list[Word]:
 def _after_verb(meaning: Clause, path: str) -> list[Word]:
     preposition = meaning.verb.preposition
     words = [Word(preposition, (f"{path}pre",))] if preposition else []
-    complement = [] if meaning.asked == "complement" else _complement(meaning, path)
+    complement = [] if meaning.questioned == "complement" else _complement(meaning, path)
     return [*words, *_objects(meaning, path), *complement, *_adjuncts(meaning, path)]
 
 
 def _objects(meaning: Clause, path: str) -> list[Word]:
-    what: list[Word] = []
-    if meaning.object and meaning.asked != "object":
-        what = noun_phrase(meaning.object, f"{path}o", "object")
+    obj: list[Word] = []
+    if meaning.object and meaning.questioned != "object":
+        obj = noun_phrase(meaning.object, f"{path}o", "object")
         if meaning.verb.object_case == "goal" and meaning.verb.english[0] != "reach" and meaning.object.lemma != "home":
-            what = [Word("to", (f"{path}pre",)), *what]
+            obj = [Word("to", (f"{path}pre",)), *obj]
     if not meaning.recipient:
-        return what
-    who = noun_phrase(meaning.recipient, f"{path}r", "object")
-    if meaning.recipient_first or "asks" in meaning.verb.marks:
-        return who + what
-    return [*what, Word("to", (f"{path}r.pre",)), *who]
+        return obj
+    recipient = noun_phrase(meaning.recipient, f"{path}r", "object")
+    if meaning.recipient_first or "asks" in meaning.verb.features:
+        return recipient + obj
+    return [*obj, Word("to", (f"{path}r.pre",)), *recipient]
 
 
 def _adjuncts(meaning: Clause, path: str) -> list[Word]:
@@ -334,20 +332,20 @@ def _command(meaning: Clause, path: str) -> list[Word]:
 
 
 def sentence(meaning: Meaning) -> list[Word]:
-    """The words of a whole sentence, with its capital letter and its final mark."""
-    words = _joined(meaning, "")
+    """Returns the words of a sentence, with a capital letter and final punctuation."""
+    words = _sentence_words(meaning, "")
     first = words[0]
     end = "?" if isinstance(meaning, Clause) and meaning.mood == "question" else "."
-    return [Word(first.text[0].upper() + first.text[1:], first.marks), *words[1:], Word(end, ("end",))]
+    return [Word(first.text[0].upper() + first.text[1:], first.alignment_ids), *words[1:], Word(end, ("end",))]
 
 
-def _joined(meaning: Meaning, path: str) -> list[Word]:
+def _sentence_words(meaning: Meaning, path: str) -> list[Word]:
     if isinstance(meaning, Clause):
         return clause(meaning, path)
     before, between = CONJUNCTIONS[meaning.conjunction]
     opening = [Word(before, (f"{path}before",))] if before else []
     first = meaning.first
-    if meaning.conjunction == "if" and isinstance(first, Clause):  # "if it rains tomorrow", said of the future
+    if meaning.conjunction == "if" and isinstance(first, Clause):  # "if it rains tomorrow" refers to the future
         first = replace(first, tense="present")
-    joint = [Word(text, (f"{path}{'comma' if text == ',' else 'joint'}",)) for text in between.split()]
-    return [*opening, *_joined(first, f"{path}1"), *joint, *_joined(meaning.second, f"{path}2")]
+    conjunction = [Word(text, (f"{path}{'comma' if text == ',' else 'joint'}",)) for text in between.split()]
+    return [*opening, *_sentence_words(first, f"{path}1"), *conjunction, *_sentence_words(meaning.second, f"{path}2")]

@@ -1,15 +1,15 @@
-"""What a sentence means, before it is English or Hindi.
+"""The meaning of a sentence, before it is English or Hindi.
 
-A noun phrase, a clause, and two clauses joined: the abstract syntax that both grammars (`english.py`, `hindi.py`) put into
-words. Each part of it has a path ("s" the subject, "o" the object, "o.p" whose it is), under which both grammars mark the
-words they make of it; words with a common mark are aligned.
+Noun phrases, clauses and compound sentences: the abstract syntax that both grammars (`english.py`, `hindi_clauses.py`)
+realise. Each part has a path ("s" the subject, "o" the object, "o.p" its possessor), from which both grammars derive
+alignment ids for the words they produce; words that share an id are aligned.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from seq2see.course.grammar.lexicon import Adjective, Gender, Noun, Small, Verb
+from seq2see.course.grammar.lexicon import Adjective, FunctionWord, Gender, Noun, Verb
 
 Tense = Literal["present", "past", "future", "progressive", "past progressive", "perfect", "used"]
 Modal = Literal["can", "want", "like", "have", "should", "start"]
@@ -19,12 +19,12 @@ Fact = tuple[str, str, str]
 
 class Word(NamedTuple):
     text: str
-    marks: tuple[str, ...] = ()
+    alignment_ids: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
 class Pronoun:
-    """English forms; the Hindi ones depend on who is meant (see `hindi.py`)."""
+    """English forms; the Hindi ones depend on the referent (see `hindi_noun_phrases.py`)."""
 
     subject: str
     object: str
@@ -35,23 +35,23 @@ class Pronoun:
 
 
 @dataclass(eq=False, slots=True)
-class Phrase:
+class NounPhrase:
     head: Noun | Pronoun
     plural: bool = False
     article: str = ""  # "a" or "the"
-    determiner: Small | None = None
-    count: Small | None = None
+    determiner: FunctionWord | None = None
+    count: FunctionWord | None = None
     adjective: Adjective | None = None
-    possessor: "Phrase | None" = None
-    link: Literal["'s", "of", "compound"] = "'s"  # how English joins the possessor
-    gender: Gender | None = None  # fixed by a pronoun elsewhere ("the doctor … she"), else open
-    respect: bool = False  # plural out of respect: वे for father or mother, मेरे भाई said of आप
-    also: "Phrase | None" = None  # "Ravi and Meera"
+    possessor: "NounPhrase | None" = None
+    possessor_style: Literal["'s", "of", "compound"] = "'s"  # how English attaches the possessor
+    gender: Gender | None = None  # fixed by a pronoun elsewhere ("the doctor … she"), else unspecified
+    honorific: bool = False  # honorific plural: वे for father or mother, मेरे भाई referring to आप
+    conjunct: "NounPhrase | None" = None  # "Ravi and Meera"
 
     @property
     def lemma(self) -> str:
-        own = self.head.english if isinstance(self.head, Noun) else self.head.subject
-        return f"{own} and {self.also.lemma}" if self.also else own
+        lemma = self.head.english if isinstance(self.head, Noun) else self.head.subject
+        return f"{lemma} and {self.conjunct.lemma}" if self.conjunct else lemma
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -59,19 +59,19 @@ class Phrase:
 
 
 @dataclass(eq=False, slots=True)
-class Quality:
-    """An adjective said of the subject: "very big", "bigger than the cat"."""
+class AdjectivePhrase:
+    """A predicative adjective: "very big", "bigger than the cat"."""
 
     adjective: Adjective
     very: bool = False
-    than: Phrase | None = None
+    than: NounPhrase | None = None
 
 
 @dataclass(eq=False, slots=True)
-class Measure:
-    """ "ten years old", "fifty rupees": दस साल का, पचास रुपये का. None asks for the number."""
+class MeasurePhrase:
+    """ "ten years old", "fifty rupees": दस साल का, पचास रुपये का. None: the number is asked for."""
 
-    count: Small | None
+    count: FunctionWord | None
     unit: Noun
 
 
@@ -80,20 +80,20 @@ class Adjunct:
     """A prepositional phrase, or an adverb."""
 
     kind: Literal["place", "source", "tool", "company", "for", "into", "when", "manner", "often"]
-    preposition: Small | None = None
-    phrase: Phrase | None = None
-    adverb: Small | None = None
+    preposition: FunctionWord | None = None
+    phrase: NounPhrase | None = None
+    adverb: FunctionWord | None = None
 
 
-Complement = Quality | Phrase | Measure | Adjunct
+Complement = AdjectivePhrase | NounPhrase | MeasurePhrase | Adjunct
 
 
 @dataclass(eq=False, slots=True)
 class Clause:
     verb: Verb
-    subject: Phrase
-    object: Phrase | None = None
-    recipient: Phrase | None = None
+    subject: NounPhrase
+    object: NounPhrase | None = None
+    recipient: NounPhrase | None = None
     recipient_first: bool = False  # "gave Meera a book", not "gave a book to Meera"
     complement: Complement | None = None
     adjuncts: tuple[Adjunct, ...] = ()
@@ -101,52 +101,52 @@ class Clause:
     modal: Modal | None = None
     negative: bool = False
     mood: Mood = "statement"
-    asked: str = ""  # where, when, why; "subject", "object", "complement"; "" for yes or no
-    there: bool = False  # "there is a book on the table"
-    silent_subject: bool = False  # the second of two clauses with one subject
+    questioned: str = ""  # what a wh-question asks for: where, when, why, how, or the subject, object or complement
+    existential: bool = False  # "there is a book on the table"
+    subject_elided: bool = False  # in the second of two clauses with the same subject
 
     def fact(self) -> Fact:
-        """Who does what to what: what no test sentence shares with training."""
-        what = self.object or self.complement
-        if isinstance(what, Adjunct) or what is None:
-            places = [what] if what else list(self.adjuncts)
-            what = next((part.phrase for part in places if part.phrase), None)
+        """Returns (subject, verb, argument); test sentences share no fact with training sentences."""
+        part = self.object or self.complement
+        if isinstance(part, Adjunct) or part is None:
+            adjuncts = [part] if part else list(self.adjuncts)
+            part = next((adjunct.phrase for adjunct in adjuncts if adjunct.phrase), None)
         argument = ""
-        if isinstance(what, Quality):
-            argument = what.adjective.english + (f" than {what.than.lemma}" if what.than else "")
-        elif isinstance(what, Measure):
-            argument = f"{' '.join(what.count.english) if what.count else 'how many'} {what.unit.english}"
-        elif what is not None:
-            argument = what.lemma
+        if isinstance(part, AdjectivePhrase):
+            argument = part.adjective.english + (f" than {part.than.lemma}" if part.than else "")
+        elif isinstance(part, MeasurePhrase):
+            argument = f"{' '.join(part.count.english) if part.count else 'how many'} {part.unit.english}"
+        elif part is not None:
+            argument = part.lemma
         subject = "you" if self.mood in ("command", "please") else self.subject.lemma
         return (subject, self.verb.lemma, argument)
 
 
 @dataclass(eq=False, slots=True)
-class Joined:
-    """Two sentences in one, either of which may itself be joined."""
+class CompoundSentence:
+    """Two sentences joined by a conjunction, each of which may itself be a compound."""
 
-    first: "Clause | Joined"
+    first: "Clause | CompoundSentence"
     conjunction: str
-    second: "Clause | Joined"
+    second: "Clause | CompoundSentence"
 
     def facts(self) -> tuple[Fact, ...]:
-        # "I think that …" is only a frame: what counts is the thought.
+        # "I think that …" is only a frame: the embedded clause counts.
         return facts(self.second) if self.conjunction == "that" else facts(self.first) + facts(self.second)
 
 
-Meaning = Clause | Joined
+Meaning = Clause | CompoundSentence
 
 
 def facts(meaning: Meaning) -> tuple[Fact, ...]:
-    return meaning.facts() if isinstance(meaning, Joined) else (meaning.fact(),)
+    return meaning.facts() if isinstance(meaning, CompoundSentence) else (meaning.fact(),)
 
 
-def links(source: Iterable[Word], target: Iterable[Word]) -> tuple[tuple[int, int], ...]:
-    """Which words share a mark: the alignment, as pairs of positions."""
-    found: dict[str, list[int]] = {}
-    for position, word in enumerate(target):
-        for mark in word.marks:
-            found.setdefault(mark, []).append(position)
-    pairs = {(i, j) for i, word in enumerate(source) for mark in word.marks for j in found.get(mark, ())}
+def align_words(source: Iterable[Word], target: Iterable[Word]) -> tuple[tuple[int, int], ...]:
+    """Returns the word alignment: pairs of positions whose words share an alignment id."""
+    positions: dict[str, list[int]] = {}
+    for j, word in enumerate(target):
+        for id in word.alignment_ids:
+            positions.setdefault(id, []).append(j)
+    pairs = {(i, j) for i, word in enumerate(source) for id in word.alignment_ids for j in positions.get(id, ())}
     return tuple(sorted(pairs))

@@ -1,8 +1,8 @@
-"""The forms of Hindi words, from tables of endings.
+"""The inflected forms of Hindi words, from tables of endings.
 
-Nouns have a direct and an oblique form in each number, by five classes that gender and last letters tell apart; adjectives
-in -ā agree; verbs are a root with an ending, the ending chosen by the last sound of the root. The persons are named by their
-pronouns: मैं, तू, तुम, आप, हम, वह, वे.
+Nouns have a direct and an oblique form in each number, in classes that gender and ending determine; adjectives in -ā
+agree; verbs are a root with an ending that depends on the last sound of the root. Persons are named by their pronouns: मैं,
+तू, तुम, आप, हम, वह, वे.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from unicodedata import normalize
 
 from seq2see.course.grammar.lexicon import Gender
 
-# direct singular, oblique singular, direct plural, oblique plural: what replaces the given ending.
-# The first row whose gender and ending fit is the class of a noun.
+# Gender, ending, and its replacements: direct singular, oblique singular, direct plural, oblique plural.
+# The first row whose gender and ending match is the class of a noun.
 NOUN_CLASSES: tuple[tuple[Gender, str, tuple[str, str, str, str]], ...] = (
     ("m", "िया", ("िया", "िये", "िये", "ियों")),  # भेड़िया
     ("m", "या", ("या", "ये", "ये", "यों")),  # रुपया
@@ -35,7 +35,7 @@ NOUN_CLASSES: tuple[tuple[Gender, str, tuple[str, str, str, str]], ...] = (
     ("f", "ु", ("ु", "ु", "ुएँ", "ुओं")),  # वस्तु
     ("f", "", ("", "", "ें", "ों")),  # किताब
 )
-# A masculine in -ā marked "=": राजा, चाचा.
+# Masculine nouns in -ā marked "=": राजा, चाचा.
 UNINFLECTED = ("ा", ("ा", "ा", "ा", "ाओं"))
 
 # Adjectives in -ā, -yā: masculine direct singular, other masculine, feminine.
@@ -48,7 +48,7 @@ ADJECTIVE_ENDINGS: tuple[tuple[str, tuple[str, str, str]], ...] = (
 PERSONS = ("मैं", "तू", "तुम", "आप", "हम", "वह", "वे")
 PLURAL_PERSONS = frozenset({"तुम", "आप", "हम", "वे"})
 
-# By person: direct, with ने, with को, oblique (before से, पर), whose.
+# By person: direct, with ने, with को, oblique (before से, पर), possessive.
 PRONOUNS: dict[str, tuple[str, str, str, str, str]] = {
     "मैं": ("मैं", "मैंने", "मुझे", "मुझ", "मेरा"),
     "तू": ("तू", "तूने", "तुझे", "तुझ", "तेरा"),
@@ -119,10 +119,10 @@ class Agreement:
 def noun_form(hindi: str, gender: Gender, plural: bool, oblique: bool) -> str:
     if hindi.startswith("="):
         ending, forms = UNINFLECTED
-        return _swap(hindi[1:], ending, forms[2 * plural + oblique])
-    fits = (row for row in NOUN_CLASSES if row[0] == gender and hindi.endswith(row[1]))
-    _, ending, forms = next(fits)
-    return _swap(hindi, ending, forms[2 * plural + oblique])
+        return _replace_ending(hindi[1:], ending, forms[2 * plural + oblique])
+    matching = (row for row in NOUN_CLASSES if row[0] == gender and hindi.endswith(row[1]))
+    _, ending, forms = next(matching)
+    return _replace_ending(hindi, ending, forms[2 * plural + oblique])
 
 
 @cache
@@ -131,13 +131,13 @@ def adjective_form(hindi: str, gender: Gender, plural: bool, oblique: bool = Fal
         return hindi[1:]
     for ending, (first, other, feminine) in ADJECTIVE_ENDINGS:
         if hindi.endswith(ending):
-            return _swap(hindi, ending, feminine if gender == "f" else other if plural or oblique else first)
+            return _replace_ending(hindi, ending, feminine if gender == "f" else other if plural or oblique else first)
     return hindi
 
 
 @cache
 def habitual(root: str, gender: str, plural: bool, last: bool = False) -> str:
-    """खाता; a feminine plural is nasal only where no auxiliary follows: खाती हैं, but नहीं खातीं."""
+    """Returns खाता and so on; a feminine plural is nasal only if no auxiliary follows: खाती हैं, but नहीं खातीं."""
     return root + {"m": "ते" if plural else "ता", "f": "तीं" if plural and last else "ती"}[gender]
 
 
@@ -145,7 +145,7 @@ def habitual(root: str, gender: str, plural: bool, last: bool = False) -> str:
 def perfective(root: str, gender: str, plural: bool, last: bool = True) -> str:
     forms = IRREGULAR_PERFECTIVE.get(root)
     if forms is None:
-        stem, sound = _sound(root)
+        stem, sound = _stem_and_sound(root)
         forms = tuple(normalize("NFC", stem + ending) for ending in PERFECTIVE[sound])  # type: ignore[assignment]
     assert forms is not None
     if gender == "m":
@@ -157,7 +157,7 @@ def perfective(root: str, gender: str, plural: bool, last: bool = True) -> str:
 def subjunctive(root: str, person: str) -> str:
     if root in IRREGULAR_SUBJUNCTIVE:
         return IRREGULAR_SUBJUNCTIVE[root][person]
-    stem, sound = _sound(root)
+    stem, sound = _stem_and_sound(root)
     return normalize("NFC", stem + SUBJUNCTIVE[sound][person])
 
 
@@ -167,12 +167,12 @@ def future(root: str, agreement: Agreement) -> str:
 
 @cache
 def command(root: str, person: str) -> str:
-    """पढ़, पढ़ो, पढ़िए, by how one speaks to the other."""
+    """Returns पढ़, पढ़ो or पढ़िए, by the level of address."""
     if person == "तू":
         return root
     if person == "तुम":
         return subjunctive(root, "तुम")
-    stem, sound = _sound(root)
+    stem, sound = _stem_and_sound(root)
     return IRREGULAR_POLITE.get(root) or normalize("NFC", stem + POLITE_COMMAND[sound])
 
 
@@ -181,12 +181,12 @@ def infinitive(root: str, gender: str = "m", plural: bool = False, oblique: bool
     return root + ("नी" if gender == "f" else "ने" if plural or oblique else "ना")
 
 
-def _swap(word: str, ending: str, new: str) -> str:
+def _replace_ending(word: str, ending: str, new: str) -> str:
     return normalize("NFC", word[: len(word) - len(ending)] + new)
 
 
-def _sound(root: str) -> tuple[str, str]:
-    """The stem an ending is put on, and the row of endings: पी loses its vowel sign, खा keeps it."""
+def _stem_and_sound(root: str) -> tuple[str, str]:
+    """Returns the stem and the row of endings: पी loses its vowel sign, खा keeps it."""
     if root[-1] in "ीू":
         return root[:-1], root[-1]
     return root, "vowel" if root[-1] in "ाोआओए" else "consonant"

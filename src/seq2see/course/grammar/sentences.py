@@ -1,7 +1,7 @@
-"""A sentence drawn at random: which construction, and whether what came out makes sense.
+"""Samples a sentence: picks a construction, and rejects results that make no sense.
 
-`CONSTRUCTIONS` is the table of contents of the corpus. `sensible` refuses what the kinds of the lexicon cannot: people who
-meet themselves, two clauses about the same name, a husband of a man.
+`CONSTRUCTIONS` lists all constructions of the corpus with their weights. `is_sensible` rejects what the kinds of the lexicon
+cannot exclude: people who meet themselves, two clauses about the same name, a husband of a man.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,25 +9,35 @@ from itertools import accumulate
 from random import Random
 
 from seq2see.course.grammar import compound_sentences, copula
-from seq2see.course.grammar.clauses import verbal
-from seq2see.course.grammar.hindi_noun_phrases import stands_for
+from seq2see.course.grammar.clauses import verbal_clause
+from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
 from seq2see.course.grammar.lexicon import Noun
-from seq2see.course.grammar.meaning import Adjunct, Clause, Fact, Joined, Meaning, Phrase, Pronoun, Quality, facts
-from seq2see.course.grammar.noun_phrases import Composer
+from seq2see.course.grammar.meaning import (
+    AdjectivePhrase,
+    Adjunct,
+    Clause,
+    CompoundSentence,
+    Fact,
+    Meaning,
+    NounPhrase,
+    Pronoun,
+    facts,
+)
+from seq2see.course.grammar.phrase_sampler import PhraseSampler
 
-CONSTRUCTIONS: tuple[tuple[Callable[[Composer], Meaning], float], ...] = (
-    (verbal, 55),
-    (copula.described, 9),
-    (copula.compared, 3.5),
-    (copula.identified, 4),
-    (copula.pointed, 3),
-    (copula.located, 4.5),
-    (copula.existing, 4.5),
-    (copula.aged, 1.2),
-    (copula.priced, 0.8),
-    (copula.clock, 0.1),
-    (copula.named, 0.8),
-    (copula.faring, 0.8),
+CONSTRUCTIONS: tuple[tuple[Callable[[PhraseSampler], Meaning], float], ...] = (
+    (verbal_clause, 55),
+    (copula.description, 9),
+    (copula.comparison, 3.5),
+    (copula.identification, 4),
+    (copula.demonstrative_clause, 3),
+    (copula.location, 4.5),
+    (copula.existential_clause, 4.5),
+    (copula.age, 1.2),
+    (copula.price, 0.8),
+    (copula.clock_time, 0.1),
+    (copula.naming, 0.8),
+    (copula.how_question, 0.8),
     (compound_sentences.reason, 3),
     (compound_sentences.contrast, 1.8),
     (compound_sentences.addition, 1.8),
@@ -35,25 +45,25 @@ CONSTRUCTIONS: tuple[tuple[Callable[[Composer], Meaning], float], ...] = (
     (compound_sentences.condition, 1),
     (compound_sentences.reported, 1.8),
 )
-MAKERS = tuple(make for make, _ in CONSTRUCTIONS)
-SHARES = tuple(accumulate(weight for _, weight in CONSTRUCTIONS))
+_FUNCTIONS = tuple(construction for construction, _ in CONSTRUCTIONS)
+_CUMULATIVE_WEIGHTS = tuple(accumulate(weight for _, weight in CONSTRUCTIONS))
 
 
-def draw(rng: Random, admits: Callable[[Fact], bool]) -> Meaning:
-    """One sensible sentence. Only sentences of several clauses care which facts are admitted: theirs must all be."""
-    composer = Composer(rng, admits)
+def sample_sentence(rng: Random, is_allowed: Callable[[Fact], bool]) -> Meaning:
+    """Samples a sensible sentence. Compound sentences prefer allowed facts; for single clauses the caller checks."""
+    sampler = PhraseSampler(rng, is_allowed)
     while True:
-        meaning = rng.choices(MAKERS, cum_weights=SHARES)[0](composer)
-        if sensible(meaning):
+        meaning = rng.choices(_FUNCTIONS, cum_weights=_CUMULATIVE_WEIGHTS)[0](sampler)
+        if is_sensible(meaning):
             return meaning
 
 
-def draw_longer(rng: Random, admits: Callable[[Fact], bool]) -> Meaning:
-    """A sentence of three clauses or so, from the same parts."""
-    composer = Composer(rng, admits)
+def sample_longer(rng: Random, is_allowed: Callable[[Fact], bool]) -> Meaning:
+    """Samples a sentence of about three clauses from the same constructions."""
+    sampler = PhraseSampler(rng, is_allowed)
     while True:
-        meaning = compound_sentences.longer(composer)
-        if sensible(meaning) and all(admits(fact) for fact in facts(meaning)):
+        meaning = compound_sentences.nested_sentence(sampler)
+        if is_sensible(meaning) and all(is_allowed(fact) for fact in facts(meaning)):
             return meaning
 
 
@@ -65,73 +75,73 @@ def clauses(meaning: Meaning) -> Iterator[Clause]:
         yield from clauses(meaning.second)
 
 
-def phrases(clause: Clause) -> Iterator[Phrase]:
-    """Every noun phrase of a clause, owners included, the subject first."""
+def phrases(clause: Clause) -> Iterator[NounPhrase]:
+    """Yields every noun phrase of a clause, including possessors, the subject first."""
     tops = [clause.subject, clause.object, clause.recipient, *(a.phrase for a in clause.adjuncts)]
-    if isinstance(clause.complement, Phrase):
+    if isinstance(clause.complement, NounPhrase):
         tops.append(clause.complement)
     elif isinstance(clause.complement, Adjunct):
         tops.append(clause.complement.phrase)
-    elif isinstance(clause.complement, Quality):
+    elif isinstance(clause.complement, AdjectivePhrase):
         tops.append(clause.complement.than)
     for top in tops:
-        part: Phrase | None = top
-        while part is not None:
-            yield part
-            if part.also:
-                yield part.also
-            part = part.possessor
+        phrase: NounPhrase | None = top
+        while phrase is not None:
+            yield phrase
+            if phrase.conjunct:
+                yield phrase.conjunct
+            phrase = phrase.possessor
 
 
-def sensible(meaning: Meaning) -> bool:
+def is_sensible(meaning: Meaning) -> bool:
     parts = list(clauses(meaning))
-    if not all(_clause_is_sensible(clause) for clause in parts):
+    if not all(_is_sensible_clause(clause) for clause in parts):
         return False
-    if isinstance(meaning, Joined) and meaning.conjunction == "that":
+    if isinstance(meaning, CompoundSentence) and meaning.conjunction == "that":
         inner = parts[1].subject.determiner
         if inner and inner.english == ("that",):
             return False
-    named = [part.subject.lemma for part in parts if not part.silent_subject and isinstance(part.subject.head, Noun)]
-    return len(set(named)) == len(named)  # each clause is about somebody else, unless it repeats the subject
+    named = [part.subject.lemma for part in parts if not part.subject_elided and isinstance(part.subject.head, Noun)]
+    return len(set(named)) == len(named)  # no name is the subject of two clauses, unless the second one is elided
 
 
-def _clause_is_sensible(clause: Clause) -> bool:
-    everyone = list(phrases(clause))
-    people = [part.lemma for part in everyone if part.kinds & {"person", "city-name", "country", "company"}]
+def _is_sensible_clause(clause: Clause) -> bool:
+    all_phrases = list(phrases(clause))
+    people = [part.lemma for part in all_phrases if part.kinds & {"person", "city-name", "country", "company"}]
     if len(set(people)) < len(people):
         return False
     subject = clause.subject
-    if isinstance(clause.complement, Quality) and subject.adjective is clause.complement.adjective:
+    if isinstance(clause.complement, AdjectivePhrase) and subject.adjective is clause.complement.adjective:
         return False  # "the hot bread is hot"
     if (
-        isinstance(clause.complement, Quality)
+        isinstance(clause.complement, AdjectivePhrase)
         and clause.complement.than
-        and _is_no_comparison(subject, clause.complement)
+        and _is_odd_comparison(subject, clause.complement)
     ):
         return False
     open_gender = isinstance(subject.head, Noun) and len(subject.head.genders) == 2 and not subject.gender
-    if open_gender and _someone_is_theirs(everyone):
-        return False  # "the doctor read his book" would settle who the doctor is
+    if open_gender and _has_third_person_possessor(all_phrases):
+        return False  # "the doctor read his book" would determine the gender of the doctor
     if clause.verb.english[0] == "wear" and clause.object and "women's" in clause.object.kinds:
-        return stands_for(subject) == ("she",)
-    return all(_spouse_fits(part) for part in everyone)
+        return possible_pronouns(subject) == ("she",)
+    return all(_spouse_fits(phrase) for phrase in all_phrases)
 
 
-def _is_no_comparison(subject: Phrase, quality: Quality) -> bool:
-    """Whether "she is younger than her son" may come out, or a thing is compared with itself."""
+def _is_odd_comparison(subject: NounPhrase, quality: AdjectivePhrase) -> bool:
+    """Returns whether ages within a family are compared ("younger than her son"), or a thing with itself."""
     other = quality.than
     assert other is not None
     family = quality.adjective.english in ("old", "young") and bool((subject.kinds | other.kinds) & {"kin"})
     return family or (other.head is subject.head and isinstance(other.head, Noun))
 
 
-def _someone_is_theirs(everyone: list[Phrase]) -> bool:
-    owners = [part.possessor.head for part in everyone if part.possessor]
+def _has_third_person_possessor(all_phrases: list[NounPhrase]) -> bool:
+    owners = [part.possessor.head for part in all_phrases if part.possessor]
     return any(isinstance(owner, Pronoun) and owner.subject in ("he", "she") for owner in owners)
 
 
-def _spouse_fits(part: Phrase) -> bool:
-    if part.lemma not in ("husband", "wife") or part.possessor is None:
+def _spouse_fits(phrase: NounPhrase) -> bool:
+    if phrase.lemma not in ("husband", "wife") or phrase.possessor is None:
         return True
-    wanted = "she" if part.lemma == "husband" else "he"
-    return wanted in stands_for(part.possessor)
+    pronoun = "she" if phrase.lemma == "husband" else "he"
+    return pronoun in possible_pronouns(phrase.possessor)

@@ -1,7 +1,7 @@
-"""The form that every lesson is told in: a claim, parts that are sentences or tables, where the notes slip, what to look at.
+"""The text of a lesson, independent of where it is shown: an introduction, paragraphs and tables, errata and a takeaway.
 
-A lesson's `story(result)` puts its numbers into this form; `tell` prints one in a terminal, and `plain` turns a result or a
-story into what JSON can hold, for a page. So no lesson knows how it is shown.
+A lesson's `describe(result)` returns a `LessonText`. `print_lesson` prints it in a terminal; `to_json` converts results and
+texts for the web page.
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 Cell = str | float | None
@@ -18,100 +18,93 @@ Row = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table. Numbers are kept as they are and rounded only when shown."""
+class Table:
+    """A table of unrounded values; `format_cell` rounds them for display."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     caption: str = ""
     decimals: int = 2
-    shaded: bool = False  # weights: the larger the brighter
-    strong: tuple[int, ...] = ()  # rows that matter most
+    shaded: bool = False  # attention weights: larger values are brighter
+    bold_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Story:
-    claim: str  # what is done, and what the notes say of it
-    parts: tuple[str | Grid, ...]
-    look: str  # what to look at
-    slips: tuple[str, ...] = ()  # what the notes wrote, and what is right
+class LessonText:
+    introduction: str  # what the lesson computes, and what the notes say about it
+    body: tuple[str | Table, ...]  # paragraphs and tables
+    takeaway: str
+    errata: tuple[str, ...] = ()  # errors of the notes, with the correct figures
 
 
-def matrix(
-    numbers: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], caption: str = "",
-    decimals: int = 2, corner: str = "", shaded: bool = False,
-) -> Grid:  # fmt: skip
-    """A grid of numbers with names on both sides."""
-    body: list[Row] = [(name, *line) for name, line in zip(rows, numbers, strict=True)]
-    return Grid((corner, *columns), tuple(body), caption, decimals, shaded)
+def matrix_table(
+    values: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], caption: str = "",
+    decimals: int = 2, shaded: bool = False,
+) -> Table:  # fmt: skip
+    """Returns a table of numbers with a label for each row and column."""
+    body: list[Row] = [(label, *row) for label, row in zip(rows, values, strict=True)]
+    return Table(("", *columns), tuple(body), caption, decimals, shaded)
 
 
-def tell(name: str, story: Story, console: Console) -> None:
-    console.print(Text.assemble((name, "bold"), f": {story.claim}"))
-    for part in story.parts:
+def print_lesson(name: str, text: LessonText, console: Console) -> None:
+    console.print(Text.assemble((name, "bold"), f": {text.introduction}"))
+    for part in text.body:
         console.print()
         if isinstance(part, str):
             console.print(Text(part))
             continue
         if part.caption:
             console.print(Text(part.caption, "italic"))
-        console.print(_table(part))
-    for i, slip in enumerate(story.slips):
-        console.print(Text.assemble("\n" if i == 0 else "", ("The notes slip: ", "yellow"), slip))
-    console.print(Text.assemble(("\nWhat to look at: ", "bold"), story.look))
+        console.print(rich_table(part))
+    for i, erratum in enumerate(text.errata):
+        console.print(Text.assemble("\n" if i == 0 else "", ("Error in the notes: ", "yellow"), erratum))
+    console.print(Text.assemble(("\nTakeaway: ", "bold"), text.takeaway))
 
 
-def _table(grid: Grid) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=any(grid.columns))
-    for i, heading in enumerate(grid.columns):
-        cells = [row[i] for row in grid.rows if row[i] is not None]
-        wordy = any(isinstance(cell, str) and cell.strip()[:1].isalpha() for cell in cells)
-        table.add_column(Text(heading), justify="left" if wordy else "right", overflow="fold")
-    for i, row in enumerate(grid.rows):
-        style = "bold" if i in grid.strong else ""
-        table.add_row(*(_cell(cell, grid) for cell in row), style=style)
-    return table
+def rich_table(table: Table) -> RichTable:
+    rendered = RichTable(box=None, pad_edge=False, show_header=any(table.columns))
+    for i, heading in enumerate(table.columns):
+        cells = [row[i] for row in table.rows]
+        is_text = any(isinstance(cell, str) and cell.strip()[:1].isalpha() for cell in cells)
+        rendered.add_column(Text(heading), justify="left" if is_text else "right", overflow="fold")
+    for i, row in enumerate(table.rows):
+        rendered.add_row(*(_styled_cell(cell, table) for cell in row), style="bold" if i in table.bold_rows else "")
+    return rendered
 
 
-def _cell(cell: Cell, grid: Grid) -> Text:
-    text = shown(cell, grid)
+def _styled_cell(cell: Cell, table: Table) -> Text:
+    text = format_cell(cell, table)
     if not isinstance(cell, float):
         return Text(text)
     if math.isinf(cell):
         return Text(text, "dim")
-    return Text(text, "" if not grid.shaded else "bold cyan" if cell >= 0.5 else "cyan" if cell >= 0.15 else "dim")
+    return Text(text, "" if not table.shaded else "bold cyan" if cell >= 0.5 else "cyan" if cell >= 0.15 else "dim")
 
 
-def shown(cell: Cell, grid: Grid) -> str:
-    """A cell as a person reads it, wherever the grid is shown."""
+def format_cell(cell: Cell, table: Table) -> str:
+    """Formats a cell for display, in the terminal and in the page alike."""
     if cell is None or isinstance(cell, str):
         return cell or ""
     if isinstance(cell, int):
         return f"{cell:,}"
     if math.isinf(cell):
         return "−∞" if cell < 0 else "∞"
-    return f"{cell:.{grid.decimals}f}".replace("-", "−")
+    return f"{cell:.{table.decimals}f}".replace("-", "−")
 
 
-def brief(number: float) -> str:
-    """Three digits after the point, or the order of magnitude of what is smaller than that can show."""
+def format_small(number: float) -> str:
+    """Formats a number with three decimals, or in scientific notation where those would show too little of it."""
     return f"{number:.3f}" if abs(number) >= 0.01 else f"{number:.0e}" if number else "0"
 
 
-def quoted(words: Sequence[str], limit: int = 0) -> str:
-    """“this”, “that” and “those”."""
-    shown = [f'"{word}"' for word in (words[:limit] if limit else words)]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-
-
-def plain(value: Any) -> Any:
-    """What JSON can hold: dataclasses become objects, and what is not finite (a masked score) null."""
+def to_json(value: Any) -> Any:
+    """Converts to what JSON can hold: dataclasses become objects, infinities (masked scores) and NaN become null."""
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): to_json(each) for key, each in value.items()}
     if isinstance(value, (tuple, list)):
-        return [plain(each) for each in value]
+        return [to_json(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,4 +1,4 @@
-"""A small model trained within a lesson, by the library's own trainer, and what came of it."""
+"""Trains a small translator within a lesson, with the library's own trainer."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, ModelConfig, TrainConfig
-from seq2see.decode.engine import translations as search
-from seq2see.decode.session import Vocabulary
+from seq2see.decode.engine import translate_tokens
+from seq2see.decode.session import SpecialTokens
 from seq2see.model.transformer import Transformer
 from seq2see.text.batches import PairBatches
 from seq2see.text.store import store_pairs
@@ -20,47 +20,49 @@ from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World
 from seq2see.train.validation import validation_loss
 
-CPU = torch.device("cpu")  # the models are so small that a GPU would only wait
-EVERY = 10  # steps between two points of a curve
-# Called before every step: a server ends a training by it that nobody waits for any more.
+CPU = torch.device("cpu")  # the models are too small for a GPU to help
+EVAL_EVERY = 10  # steps
+# Called before every step. The server raises from it to stop a training whose client has disconnected.
 before_each_step: ContextVar[Callable[[], None]] = ContextVar("before_each_step", default=lambda: None)
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Material:
-    """What is learned from and tested on, one token a word."""
+class Dataset:
+    """Batches to train and to test on, with one token per word."""
 
     tokenizer: Tokenizer
     train: PairBatches
     test: PairBatches  # one batch
 
     @property
-    def model(self) -> ModelConfig:
-        """A model that learns the little language in seconds."""
+    def model_config(self) -> ModelConfig:
+        """A model small enough to learn the toy language in seconds."""
         return ModelConfig(
-            vocabulary=len(self.tokenizer), width=64, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=128,
-            longest=64,
+            vocab_size=len(self.tokenizer), width=64, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=128,
+            max_positions=64,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Losses, −ln p a target token with the right words before it."""
+class LossCurve:
+    """Cross-entropy per target token, with teacher forcing."""
 
     steps: tuple[int, ...]
-    train: tuple[float, ...]  # the mean since the point before
+    train: tuple[float, ...]  # mean since the previous point
     test: tuple[float, ...]
 
 
 @contextmanager
-def material(train: Sequence[Pair], test: Sequence[Pair], seed: int) -> Iterator[Material]:
-    """Batches, while the block lasts. Inside it torch has one thread: more would wait for each other, and the numbers
-    would depend on how many there are. Afterwards threads and random numbers are as they were.
+def prepare_dataset(train: Sequence[Pair], test: Sequence[Pair], seed: int) -> Iterator[Dataset]:
+    """Yields batches backed by temporary files.
+
+    Inside the block torch uses one thread: models this small gain nothing from more, and the results would depend on their
+    number. The number of threads and torch's random state are restored afterwards.
     """
     threads = torch.get_num_threads()
-    tokenizer = Tokenizer.train((text for pair in train for text in pair), "word", vocabulary=1000)
+    tokenizer = Tokenizer.train((text for pair in train for text in pair), "word", vocab_size=1000)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         stores = [
             store_pairs(Path(folder), pairs, name, (tokenizer, tokenizer))
@@ -68,7 +70,7 @@ def material(train: Sequence[Pair], test: Sequence[Pair], seed: int) -> Iterator
         ]
         torch.set_num_threads(1)
         try:
-            yield Material(
+            yield Dataset(
                 tokenizer,
                 PairBatches(stores[0], 600, tokenizer, seed=seed),
                 PairBatches(stores[1], 100_000, tokenizer),
@@ -77,43 +79,42 @@ def material(train: Sequence[Pair], test: Sequence[Pair], seed: int) -> Iterator
             torch.set_num_threads(threads)
 
 
-def untrained(config: ModelConfig, seed: int) -> Transformer:
+def build_model(config: ModelConfig, seed: int) -> Transformer:
     torch.manual_seed(seed)
     return Transformer(config).eval()
 
 
 def train(
-    model: Transformer, given: Material, steps: int, seed: int, watch: Callable[[int], None] = lambda step: None
-) -> Curve:
-    """Trains the model as it is, whatever has been done to it; `watch` is called at each point of the curve."""
+    model: Transformer, dataset: Dataset, steps: int, seed: int, callback: Callable[[int], None] = lambda step: None
+) -> LossCurve:
+    """Trains the model, with any interventions in place; calls `callback(step)` at each point of the curve."""
     config = Config(
         model=model.config,
         train=TrainConfig(
-            steps=steps, tokens=600, schedule="cosine", lr=4e-3, warmup=40, label_smoothing=0.0, seed=seed
+            steps=steps, batch_tokens=600, schedule="cosine", lr=4e-3, warmup_steps=40, label_smoothing=0.0, seed=seed
         ),
     )
-    trainer = Trainer(config, model, lambda epoch: given.train, World(CPU))
+    trainer = Trainer(config, model, lambda epoch: dataset.train, World(CPU))
     points: list[tuple[int, float, float]] = []
-    may_go_on = before_each_step.get()
+    check_cancelled = before_each_step.get()
     for step in range(1, steps + 1):
-        may_go_on()
+        check_cancelled()
         trainer.step()
-        if step % EVERY == 0 or step == steps:
+        if step % EVAL_EVERY == 0 or step == steps:
             model.eval()
-            points.append((step, trainer.report().loss, validation_loss(model, given.test, trainer.precision)))
-            watch(step)
-    at, learned, tested = zip(*points, strict=True)
-    return Curve(at, learned, tested)
+            points.append((step, trainer.report().loss, validation_loss(model, dataset.test, trainer.precision)))
+            callback(step)
+    return LossCurve(*zip(*points, strict=True))
 
 
-def few_steps(exact: float) -> str:
-    """What to say first where even the model as it should be has not learned the language."""
-    if exact >= 0.9:
+def undertrained_warning(accuracy: float) -> str:
+    """Returns a warning if the unmodified model has not learned the toy language, else an empty string."""
+    if accuracy >= 0.9:
         return ""
-    return f"too few steps: {exact:.0%} of the first model's translations are right; train longer to see what follows. "
+    return f"Too few steps: only {accuracy:.0%} of the first model's translations are correct. Train longer. "
 
 
-def translations(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+def translate(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     sources = [[*tokenizer.encode(text), tokenizer.end] for text in texts]
-    found = search(model.eval(), sources, Vocabulary.of(tokenizer))
-    return [tokenizer.decode(best.tokens) for best, *_ in found]
+    hypotheses = translate_tokens(model.eval(), sources, SpecialTokens.from_tokenizer(tokenizer))
+    return [tokenizer.decode(best.tokens) for best, *_ in hypotheses]

@@ -1,5 +1,5 @@
-"""The two ways to vectors that need no learning: one-hot, where every word is as far from every other, and TF-IDF, where
-words are alike that occur in the same documents. Both are sparse: nearly all numbers are zero, and only the others are kept.
+"""Word vectors by counting: one-hot, where all words are equally far apart, and TF-IDF, where words that occur in the same
+documents are similar. Both are sparse tensors.
 """
 
 from collections.abc import Callable, Iterable
@@ -7,33 +7,35 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from seq2see.course.vectors.table import Vectors
-from seq2see.course.vectors.word_counts import read
+from seq2see.course.vectors.corpus import read_corpus
+from seq2see.course.vectors.word_vectors import WordVectors
 
 
 def fit_one_hot(
-    documents: Iterable[str], min_count: int = 1, lower: bool = True, progress: Callable[[int], object] = lambda _: None
-) -> Vectors:
-    """Word i is 1 at place i and 0 elsewhere."""
-    text = read(documents, min_count, lower, progress)
-    size = len(text.words)
-    place = torch.arange(size)
-    matrix = _sparse(place, place, torch.ones(size), (size, size))
-    return Vectors(text.words, matrix, "one-hot", lower, text.counts)
+    documents: Iterable[str], min_count: int = 1, lowercase: bool = True,
+    progress: Callable[[int], object] = lambda _: None,
+) -> WordVectors:  # fmt: skip
+    """Gives word i a 1 at index i and 0 elsewhere. `progress` is called with the number of characters read."""
+    corpus = read_corpus(documents, min_count, lowercase, progress)
+    size = len(corpus.words)
+    index = torch.arange(size)
+    matrix = _sparse(index, index, torch.ones(size), (size, size))
+    return WordVectors(corpus.words, matrix, "one-hot", lowercase, corpus.counts)
 
 
 def fit_tf_idf(
-    documents: Iterable[str], min_count: int = 1, lower: bool = True, progress: Callable[[int], object] = lambda _: None
-) -> Vectors:
-    """A row a word, a column a document: how often the word is in it × ln(documents / documents that have the word)."""
-    text = read(documents, min_count, lower, progress)
-    size = len(text.words), text.document_count
-    cells, times = (text.ids.long() * size[1] + text.documents).unique(return_counts=True)  # sorted, row by row
+    documents: Iterable[str], min_count: int = 1, lowercase: bool = True,
+    progress: Callable[[int], object] = lambda _: None,
+) -> WordVectors:  # fmt: skip
+    """Gives each word one number per document: its count there × ln(documents / documents that contain it)."""
+    corpus = read_corpus(documents, min_count, lowercase, progress)
+    size = len(corpus.words), corpus.document_count
+    cells, counts = (corpus.ids.long() * size[1] + corpus.document_ids).unique(return_counts=True)  # sorted by row
     rows, columns = cells // size[1], cells % size[1]
-    rarity = (size[1] / rows.bincount().double()).log()  # [words]
-    values = (times * rarity[rows]).float()
+    idf = (size[1] / rows.bincount().double()).log()  # [words]
+    values = (counts * idf[rows]).float()
     matrix = _sparse(rows, columns, values, size)
-    return Vectors(text.words, matrix, "tf-idf", lower, text.counts)
+    return WordVectors(corpus.words, matrix, "tf-idf", lowercase, corpus.counts)
 
 
 def _sparse(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:

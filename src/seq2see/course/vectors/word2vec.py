@@ -1,13 +1,13 @@
-"""Word2Vec: vectors learned by telling the words that stand near each other from words drawn at random.
+"""Word2Vec: vectors learned by distinguishing words that occur near each other from random words.
 
-Skip-gram lets each word near a centre foretell it, CBOW their mean; every such pair is set against negatives, words drawn
-by their frequency to the power 3/4. Frequent words are often skipped, and each centre looks only so far as a number drawn
-for it says, so that near words count more (Mikolov et al., 2013). All this is the original's; the order of computing is not.
-A step takes spans of consecutive words from all over the text. The words of a span share their negatives, which count for
-more in return, and so scores and gradients are products of small matrices instead of one dot product a pair: as good, and
-faster than one pair after the other without a compiler. `docs/vectors.md` has the measurements.
+Skip-gram predicts a centre word from each word in its window, CBOW from their mean; every such pair is contrasted with
+negatives, words drawn by their frequency to the power 3/4. Frequent words are subsampled, and the window of each centre is
+drawn at random up to the maximum, so nearer words count more (Mikolov et al., 2013). All this follows the original; the order
+of computation does not. A step takes spans of consecutive words from all over the text. The words of a span share their
+negatives, which are weighted accordingly, so scores and gradients are products of small matrices instead of one dot product
+per pair: as accurate, and faster in torch than one pair at a time. `docs/vectors.md` has the measurements.
 
-Shapes: S spans, L centres of a span, H = L + 2 · window places that its contexts may stand in, K negatives, D width.
+Shapes: S spans, L centres per span, H = L + 2 · window positions for its contexts, K negatives, D width.
 """
 
 import math
@@ -17,28 +17,28 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
-from seq2see.course.vectors.table import Vectors
-from seq2see.course.vectors.word_counts import Reading, read
-from seq2see.errors import UserError, nearest
+from seq2see.course.vectors.corpus import Corpus, read_corpus
+from seq2see.course.vectors.word_vectors import WordVectors
+from seq2see.errors import UserError, did_you_mean
 
 Objective = Literal["skip-gram", "cbow"]
 
-SPAN = 16  # L
-SHARED = 16  # K
-# Spans of a step, at most. More of them are less like one pair after the other; a GPU cannot do with fewer.
-SPANS = {"cpu": 16, "cuda": 64, "mps": 64}
-STEPS = 500  # of an epoch, at least: a short text takes fewer spans a step
-# A step adds up the gradients of all places of a word, computed before any of them was followed; one after the other, each
-# would have found less to do. In a text of few words that grows without bound, so past so many places they share.
-MOST = 8.0
-LOWEST_LR = 1e-4
+SPAN_LENGTH = 16  # L
+SHARED_NEGATIVES = 16  # K
+# Larger steps are less accurate (docs/vectors.md); a GPU is too slow with smaller ones.
+MAX_SPANS_PER_STEP = {"cpu": 16, "cuda": 64, "mps": 64}
+MIN_STEPS_PER_EPOCH = 500  # a short text takes fewer spans per step
+# A step sums the gradients of all occurrences of a word, computed from the same vectors; applied one after the other, each
+# would be smaller. With few different words the sum diverges, so beyond this many occurrences it is scaled down.
+MAX_SUMMED_OCCURRENCES = 8.0
+MIN_LR = 1e-4
 
 
 @dataclass(frozen=True)
-class Word2Vec:
-    """The settings, with the defaults of the original."""
+class Word2VecConfig:
+    """The settings, with the defaults of the original implementation."""
 
     objective: Objective = "skip-gram"
     width: int = 100
@@ -46,116 +46,116 @@ class Word2Vec:
     negatives: int = 5
     epochs: int = 5
     min_count: int = 5
-    sample: float = 1e-3  # of all words: more frequent ones are skipped the more often the more frequent; 0: none
+    sample: float = 1e-3  # words above this relative frequency are subsampled; 0: none
     lr: float = 0.025
     seed: int = 1
-    lower: bool = True
+    lowercase: bool = True
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(Objective):
-            raise UserError(f'no objective "{self.objective}": {nearest(self.objective, get_args(Objective))}')
+            raise UserError(
+                f'unknown objective "{self.objective}": {did_you_mean(self.objective, get_args(Objective))}'
+            )
         for name in ("width", "window", "negatives", "epochs", "min_count", "lr"):
             if getattr(self, name) <= 0:
-                raise UserError(f"{name} {getattr(self, name)} must be more than 0")
+                raise UserError(f"{name} {getattr(self, name)} must be greater than 0")
         if self.sample < 0:
-            raise UserError(f"sample {self.sample} must not be negative; 0 skips no word")
+            raise UserError(f"sample {self.sample} must not be negative; 0 disables subsampling")
 
 
 def fit_word2vec(
-    documents: Iterable[str], settings: Word2Vec | None = None, device: str = "cpu",
-    reading: Callable[[int], object] = lambda _: None, progress: Callable[[float], object] = lambda _: None,
-) -> Vectors:  # fmt: skip
-    """Vectors of the words of a text. `reading` is told the letters read, `progress` the share of the training done.
+    documents: Iterable[str], config: Word2VecConfig | None = None, device: str = "cpu",
+    read_progress: Callable[[int], object] = lambda _: None, progress: Callable[[float], object] = lambda _: None,
+) -> WordVectors:  # fmt: skip
+    """Trains vectors on a text. Calls `read_progress` with the characters read and `progress` with the fraction trained.
 
-    On a CPU, the same seed, text and number of threads make the same vectors.
+    On a CPU, the same seed, text and number of threads give the same vectors.
     """
-    settings = settings or Word2Vec()
-    text = read(documents, settings.min_count, settings.lower, reading)
-    training = _Training(text, settings, torch.device(device))
-    for share in training.run():
-        progress(share)
-    matrix = training.inputs.cpu()
+    config = config or Word2VecConfig()
+    corpus = read_corpus(documents, config.min_count, config.lowercase, read_progress)
+    trainer = _Trainer(corpus, config, torch.device(device))
+    for fraction in trainer.run():
+        progress(fraction)
+    matrix = trainer.inputs.cpu()
     if not matrix.isfinite().all():
-        raise UserError(
-            f"the vectors grew without bound: lr {settings.lr} is too large for this text, try a tenth of it"
-        )
-    return Vectors(text.words, matrix, settings.objective, settings.lower, text.counts)
+        raise UserError(f"training diverged: lr {config.lr} is too large for this text, try a tenth of it")
+    return WordVectors(corpus.words, matrix, config.objective, config.lowercase, corpus.counts)
 
 
-class _Training:
-    """The two tables of vectors, of words as contexts (which are kept) and as targets, and the text on the device."""
+class _Trainer:
+    """The vectors of words as contexts (the result) and as targets, and the text on the device."""
 
-    def __init__(self, text: Reading, settings: Word2Vec, device: torch.device) -> None:
-        self.settings, self.device = settings, device
-        self.random = torch.Generator(device).manual_seed(settings.seed)
-        shape = len(text.words), settings.width
-        self.inputs = (torch.rand(shape, generator=self.random, device=device) * 2 - 1) / settings.width
+    def __init__(self, corpus: Corpus, config: Word2VecConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.random = torch.Generator(device).manual_seed(config.seed)
+        shape = len(corpus.words), config.width
+        self.inputs = (torch.rand(shape, generator=self.random, device=device) * 2 - 1) / config.width
         self.outputs = torch.zeros(shape, device=device)
-        self.ids, self.documents = text.ids.to(device), text.documents.to(device)
-        self.kept = _kept(text.counts, settings.sample).to(device)  # [words]
-        # Whole numbers, since the running sum of a large vocabulary needs more digits than some devices have.
-        heap = text.counts.double().pow(0.75).cumsum(0)
-        self.heap = (heap / heap[-1] * 2**31).round().long().to(device)  # [words]
-        self.times = torch.zeros(len(text.words), device=device)
-        places = torch.arange(SPAN + 2 * settings.window, device=device) - settings.window
-        self.distance = (torch.arange(SPAN, device=device)[:, None] - places).abs()  # [L, H]
+        self.ids, self.document_ids = corpus.ids.to(device), corpus.document_ids.to(device)
+        self.keep_probability = _keep_probability(corpus.counts, config.sample).to(device)  # [words]
+        # Integers, because the cumulative sum of a large vocabulary exceeds the precision of float32.
+        cumulative = corpus.counts.double().pow(0.75).cumsum(0)
+        self.negative_cdf = (cumulative / cumulative[-1] * 2**31).round().long().to(device)  # [words]
+        self.occurrences = torch.zeros(len(corpus.words), device=device)  # scratch space of `_scale`
+        positions = torch.arange(SPAN_LENGTH + 2 * config.window, device=device) - config.window
+        self.distance = (torch.arange(SPAN_LENGTH, device=device)[:, None] - positions).abs()  # [L, H]
 
     def run(self) -> Iterator[float]:
-        """Trains; the share that is done, step by step."""
-        settings, step = self.settings, skip_gram if self.settings.objective == "skip-gram" else cbow
-        for epoch in range(settings.epochs):
-            spans, owners = self._spans()
-            steps = math.ceil(len(spans) / min(SPANS[self.device.type], math.ceil(len(spans) / STEPS)))
-            for number in range(steps):
-                # From all over the text, and the next of each in the next step. Spans in a row would repeat the same few
-                # words, shuffled ones are not better; docs/vectors.md has what either costs.
-                chosen = slice(number, None, steps)
-                share = (epoch + number / steps) / settings.epochs
-                lr = settings.lr + (LOWEST_LR - settings.lr) * share
-                self._step(step, spans[chosen].long(), owners[chosen], lr)
-                yield share
+        """Trains, and yields the fraction done at each step."""
+        config, gradients = self.config, skip_gram if self.config.objective == "skip-gram" else cbow
+        for epoch in range(config.epochs):
+            spans, documents = self._spans()
+            spans_per_step = min(MAX_SPANS_PER_STEP[self.device.type], math.ceil(len(spans) / MIN_STEPS_PER_EPOCH))
+            steps = math.ceil(len(spans) / spans_per_step)
+            for step in range(steps):
+                # Spans from all over the text, each advancing by one in the next step. Consecutive spans would repeat the
+                # same few words, and shuffled ones are no better (docs/vectors.md).
+                chosen = slice(step, None, steps)
+                fraction = (epoch + step / steps) / config.epochs
+                lr = config.lr + (MIN_LR - config.lr) * fraction
+                self._step(gradients, spans[chosen].long(), documents[chosen], lr)
+                yield fraction
         yield 1.0
 
     def _spans(self) -> tuple[Tensor, Tensor]:
-        """The text without the words that are skipped this time, cut into spans that overlap by their contexts; and the
-        document of each place. Both [all spans, H].
-        """
-        window = self.settings.window
-        kept = torch.rand(len(self.ids), generator=self.random, device=self.device) < self.kept.index_select(
-            0, self.ids
-        )
-        ids, documents = self.ids[kept], self.documents[kept]
-        lead = int(torch.randint(SPAN, (1,), generator=self.random, device=self.device))
-        centres = math.ceil(max(lead + len(ids), 1) / SPAN) * SPAN  # one span at least, though all words may be skipped
-        padding = window + lead, centres - lead - len(ids) + window
-        pad = torch.nn.functional.pad
-        cut = SPAN + 2 * window, SPAN
-        return pad(ids, padding).unfold(0, *cut), pad(documents, padding, value=-1).unfold(0, *cut)
+        """Subsamples the text and cuts it into spans that overlap by their contexts.
 
-    def _step(self, gradients: "Gradients", contexts: Tensor, owners: Tensor, lr: float) -> None:
-        window, count = self.settings.window, len(contexts)
-        centres = slice(window, window + SPAN)
-        reach = torch.randint(1, window + 1, (count, SPAN, 1), generator=self.random, device=self.device)
-        near = (self.distance <= reach) & (self.distance > 0)
-        own = owners[:, centres, None]
-        pairs = (near & (own == owners[:, None]) & (own >= 0)).float()  # [S, L, H]
-        drawn = torch.randint(1, 2**31 + 1, (count, SHARED), generator=self.random, device=self.device)
-        negatives = torch.searchsorted(self.heap, drawn)  # [S, K]
+        Returns the word ids and the document of each position, both [all spans, H]; −1 marks padding.
+        """
+        window = self.config.window
+        random = torch.rand(len(self.ids), generator=self.random, device=self.device)
+        kept = random < self.keep_probability.index_select(0, self.ids)
+        ids, documents = self.ids[kept], self.document_ids[kept]
+        offset = int(torch.randint(SPAN_LENGTH, (1,), generator=self.random, device=self.device))
+        # At least one span, though all words may have been dropped.
+        centres = math.ceil(max(offset + len(ids), 1) / SPAN_LENGTH) * SPAN_LENGTH
+        padding = window + offset, centres - offset - len(ids) + window
+        size, step = SPAN_LENGTH + 2 * window, SPAN_LENGTH
+        return pad(ids, padding).unfold(0, size, step), pad(documents, padding, value=-1).unfold(0, size, step)
+
+    def _step(self, gradients: "Gradients", contexts: Tensor, documents: Tensor, lr: float) -> None:
+        window, count = self.config.window, len(contexts)
+        centres = slice(window, window + SPAN_LENGTH)
+        reach = torch.randint(1, window + 1, (count, SPAN_LENGTH, 1), generator=self.random, device=self.device)
+        in_window = (self.distance <= reach) & (self.distance > 0)
+        own = documents[:, centres, None]
+        pairs = (in_window & (own == documents[:, None]) & (own >= 0)).float()  # [S, L, H]
+        drawn = torch.randint(1, 2**31 + 1, (count, SHARED_NEGATIVES), generator=self.random, device=self.device)
+        negatives = torch.searchsorted(self.negative_cdf, drawn)  # [S, K]
         targets = torch.cat([contexts[:, centres], negatives], 1)  # [S, L + K]
         x, y = embedding(contexts, self.inputs), embedding(targets, self.outputs)  # [S, H, D], [S, L + K, D]
         scales = self._scale(contexts) * lr, self._scale(targets) * lr
-        moves = gradients(x, y, pairs, self.settings.negatives, *scales)
-        self.inputs.index_add_(0, contexts.flatten(), moves[0].flatten(0, 1))
-        self.outputs.index_add_(0, targets.flatten(), moves[1].flatten(0, 1))
+        updates = gradients(x, y, pairs, self.config.negatives, *scales)
+        self.inputs.index_add_(0, contexts.flatten(), updates[0].flatten(0, 1))
+        self.outputs.index_add_(0, targets.flatten(), updates[1].flatten(0, 1))
 
     def _scale(self, ids: Tensor) -> Tensor:
-        """How far each place may move its word, 1 for a word with few places in this step."""
-        # Not bincount, for which the host would wait for a GPU; and only the words of this step are set to 0.
-        places = ids.flatten()
-        times = self.times.index_fill_(0, places, 0.0).index_add_(
-            0, places, torch.ones(len(places), device=self.device)
-        )
-        return (MOST / times.index_select(0, places).view(ids.shape)).clamp_(max=1)
+        """Returns a factor for the gradient of each position, below 1 for words with many occurrences in this step."""
+        # Not bincount, which synchronises with a GPU; and only the words of this step are reset.
+        flat = ids.flatten()
+        ones = torch.ones(len(flat), device=self.device)
+        counts = self.occurrences.index_fill_(0, flat, 0.0).index_add_(0, flat, ones)
+        return (MAX_SUMMED_OCCURRENCES / counts.index_select(0, flat).view(ids.shape)).clamp_(max=1)
 
 
 Gradients = Callable[[Tensor, Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -164,37 +164,38 @@ Gradients = Callable[[Tensor, Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor
 def skip_gram(
     contexts: Tensor, targets: Tensor, pairs: Tensor, negatives: int, context_scale: Tensor, target_scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """How the log-likelihood wants contexts [S, H, D] and targets [S, L + K, D] moved, times their scales.
+    """Computes the gradients of the log-likelihood at contexts [S, H, D] and targets [S, L + K, D], times their scales.
 
-    It is the sum over the pairs [S, L, H] of log σ(context · centre), and of as many log σ(−context · negative) for each
-    pair as there should be negatives, estimated by the K that the span shares.
+    The log-likelihood sums log σ(context · centre) over the pairs [S, L, H], and for each pair `negatives` terms
+    log σ(−context · negative), estimated from the K negatives of the span.
     """
     centres = pairs.shape[1]
-    chances = (targets @ contexts.mT).sigmoid_()  # [S, L + K, H]
+    probabilities = (targets @ contexts.mT).sigmoid_()  # [S, L + K, H]
     weight = pairs.sum(1, keepdim=True) * (negatives / (targets.shape[1] - centres))  # [S, 1, H]
-    errors = torch.cat([(1 - chances[:, :centres]) * pairs, -chances[:, centres:] * weight], 1)
-    moved = (errors * context_scale[:, None]).mT @ targets  # [S, H, D]
-    return moved, (errors * target_scale[..., None]) @ contexts
+    errors = torch.cat([(1 - probabilities[:, :centres]) * pairs, -probabilities[:, centres:] * weight], 1)
+    context_gradient = (errors * context_scale[:, None]).mT @ targets  # [S, H, D]
+    return context_gradient, (errors * target_scale[..., None]) @ contexts
 
 
 def cbow(
     contexts: Tensor, targets: Tensor, pairs: Tensor, negatives: int, context_scale: Tensor, target_scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same for means of contexts. As in the original, each context moves by all of the mean's gradient, not its part."""
+    """Computes the same for the means of contexts. As in the original, each context gets the full gradient of its mean."""
     count = pairs.shape[1]
-    centres, drawn = targets[:, :count], targets[:, count:]  # [S, L, D], [S, K, D]
+    centres, negative_vectors = targets[:, :count], targets[:, count:]  # [S, L, D], [S, K, D]
     sizes = pairs.sum(2, keepdim=True)  # [S, L, 1]
     means = (pairs / sizes.clamp(min=1)) @ contexts  # [S, L, D]
-    some = sizes.clamp(max=1)  # 0 for a centre with nothing around
-    right = (1 - (means * centres).sum(2, keepdim=True).sigmoid_()) * some  # [S, L, 1]
-    wrong = (drawn @ means.mT).sigmoid_() * some.mT * (-negatives / drawn.shape[1])  # [S, K, L]
-    moved = right * centres + wrong.mT @ drawn  # [S, L, D]
-    targets_moved = torch.cat([right * means, wrong @ means], 1)  # [S, L + K, D]
-    return (pairs.mT @ moved) * context_scale[..., None], targets_moved * target_scale[..., None]
+    has_context = sizes.clamp(max=1)  # 0 for a centre without contexts
+    positive = (1 - (means * centres).sum(2, keepdim=True).sigmoid_()) * has_context  # [S, L, 1]
+    weight = -negatives / negative_vectors.shape[1]
+    negative = (negative_vectors @ means.mT).sigmoid_() * has_context.mT * weight  # [S, K, L]
+    mean_gradient = positive * centres + negative.mT @ negative_vectors  # [S, L, D]
+    target_gradient = torch.cat([positive * means, negative @ means], 1)  # [S, L + K, D]
+    return (pairs.mT @ mean_gradient) * context_scale[..., None], target_gradient * target_scale[..., None]
 
 
-def _kept(counts: Tensor, sample: float) -> Tensor:
-    """The chance of each word not to be skipped: 1 up to the share `sample` or so, then falling with the frequency."""
+def _keep_probability(counts: Tensor, sample: float) -> Tensor:
+    """Returns 1 for words up to about the relative frequency `sample`; decreases with the frequency beyond."""
     if sample == 0:
         return torch.ones(len(counts))
     ratio = sample * counts.sum() / counts.double()

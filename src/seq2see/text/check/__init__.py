@@ -1,1 +1,1 @@
-"""The data report: what is broken, misaligned, doubled or leaked, before training on it."""
+"""The data check: finds broken, misaligned, duplicate and leaked text before training."""

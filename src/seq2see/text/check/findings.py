@@ -1,6 +1,6 @@
-"""From masks over millions of pairs to what a person reads: a title, a count, and a few pairs with their text.
+"""Turns masks over millions of pairs into findings: a title, a count, and a few example pairs with their text.
 
-The text is fetched by reading the corpus a second time, as far as the last pair that is shown.
+The text is fetched by reading the corpus a second time, up to the last example.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,137 +12,139 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.text.check import statistics as m
+from seq2see.text.check import statistics as stats
 from seq2see.text.check.drift import Signatures, first_drift
-from seq2see.text.check.report import TITLES, Example, Finding, Kind
+from seq2see.text.check.report import TITLES, Example, Finding, FindingKind
 from seq2see.text.check.scripts import SCRIPTS
-from seq2see.text.corpus import Pairs, named
-from seq2see.text.formats.lines import Fault, Listener, lines
-from seq2see.text.formats.tabular import Row, TwoFiles, Unequal
+from seq2see.text.corpus import ParallelCorpus, format_paths
+from seq2see.text.formats.lines import LENIENT, ReadCallbacks, ReadIssue, ignore_issue, read_lines
+from seq2see.text.formats.tabular import LineCountMismatch, ParallelFilesReader, SentencePair
 
-_BLOCK = 1 << 20  # pairs among which a shift is looked for at a time
+_BLOCK_SIZE = 1 << 20  # pairs searched for a misalignment at a time
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A validation or test set, which should not stand in the training set."""
+    """A validation or test set, which the training set should not contain."""
 
-    pairs: Pairs
-    measured: m.Measured
+    pairs: ParallelCorpus
+    collected: stats.CorpusStats
 
 
 @dataclass(frozen=True)
-class Judged:
-    """For each complaint the pairs it holds of; the pairs with text on both sides; and how far lengths are off."""
+class Assessment:
+    """The pairs that have each kind of problem, the pairs with text on both sides, and their length ratios."""
 
-    masks: Mapping[Kind, NDArray[np.bool_]]
+    masks: Mapping[FindingKind, NDArray[np.bool_]]
     usable: NDArray[np.bool_]
-    ratios: NDArray[np.float32]  # log
+    ratios: NDArray[np.float32]  # log, relative to the corpus median
 
 
 @dataclass(frozen=True)
-class _Noticed:
-    """A finding whose examples are still numbers of rows, each with what is peculiar about it."""
+class _RawFinding:
+    """A finding whose examples are still row numbers, each with its note."""
 
-    kind: Kind
+    kind: FindingKind
     count: int
-    among: int
-    shown: Mapping[int, str]
+    total: int
+    examples: Mapping[int, str]
     title: str = ""
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Makes the findings of a corpus, all that was looked for, found or not."""
+class FindingsBuilder:
+    """Builds one finding for everything that was checked, also for what was not found."""
 
-    pairs: Pairs
-    train: m.Measured
-    judged: Judged
-    held_out: Mapping[Kind, HeldOut]
-    examples: int
-    longest: str
+    pairs: ParallelCorpus
+    train: stats.CorpusStats
+    assessment: Assessment
+    held_out: Mapping[FindingKind, HeldOut]
+    max_examples: int
+    limit: str  # the maximum length with its unit
 
-    def all(self, watch: m.Watch) -> tuple[Finding, ...]:
-        noticed = [self._shifted(), *self._masked(), self._several(), *self._overlaps()]
-        wanted = sorted({row for each in noticed for row in each.shown})
-        texts = dict(zip(wanted, self._texts(wanted, watch), strict=True))
-        shown = (
+    def build(self, progress: stats.ProgressFactory) -> tuple[Finding, ...]:
+        raw = [self._misaligned(), *self._masked(), self._multiple_translations(), *self._overlaps()]
+        rows = sorted({row for finding in raw for row in finding.examples})
+        texts = dict(zip(rows, self._read_rows(rows, progress), strict=True))
+        findings = (
             Finding(
-                each.kind, each.title or TITLES[each.kind], each.count, each.among,
-                tuple(self._example(row, texts[row], note) for row, note in each.shown.items()),
+                each.kind, each.title or TITLES[each.kind], each.count, each.total,
+                tuple(self._example(row, texts[row], note) for row, note in each.examples.items()),
             )
-            for each in noticed
+            for each in raw
         )  # fmt: skip
-        return *self._faults(), *shown
+        return *self._read_issues(), *findings
 
-    def _texts(self, wanted: list[int], watch: m.Watch) -> Iterator[Row]:
-        if not wanted:
+    def _read_rows(self, rows: list[int], progress: stats.ProgressFactory) -> Iterator[SentencePair]:
+        if not rows:
             return
-        progress = watch("looking up examples", self.pairs.size)
-        listener = Listener(lambda fault: None, progress)
-        rows = chain.from_iterable(part.read(listener) for part in self.pairs.parts)
-        passed = 0
-        for row in wanted:
-            found = next(islice(rows, row - passed, None), None)
-            if found is None:
-                raise UserError(f"{named(self.pairs.files)} changed while it was checked: try again")
-            yield found
-            passed = row + 1
+        callbacks = ReadCallbacks(ignore_issue, progress("reading examples", self.pairs.size))
+        pairs = chain.from_iterable(reader.read(callbacks) for reader in self.pairs.readers)
+        next_row = 0
+        for row in rows:
+            pair = next(islice(pairs, row - next_row, None), None)
+            if pair is None:
+                raise UserError(f"{format_paths(self.pairs.files)} changed during the check: try again")
+            yield pair
+            next_row = row + 1
 
-    def _example(self, row: int, text: Row, note: str) -> Example:
-        return Example(str(self._file(row)), text.line, text.source, text.target, note)
+    def _example(self, row: int, pair: SentencePair, note: str) -> Example:
+        return Example(str(self._file(row)), pair.line, pair.source, pair.target, note)
 
-    def _part(self, row: int) -> int:
+    def _reader_index(self, row: int) -> int:
         return int(np.searchsorted(self.train.starts, row, side="right")) - 1
 
     def _file(self, row: int) -> Path:
-        return self.pairs.parts[self._part(row)].files[0]
+        return self.pairs.readers[self._reader_index(row)].files[0]
 
-    def _place(self, row: int, beside: int) -> str:
-        """`line 17`, with the file where it is another one than that of the row beside."""
+    def _location(self, row: int, relative_to: int) -> str:
+        """Returns `line 17`, with the file name if it differs from that of another row."""
         line = f"line {self.train.rows['line'][row]:,}"
-        return line if self._part(row) == self._part(beside) else f"{line} of {self._file(row).name}"
+        same_file = self._reader_index(row) == self._reader_index(relative_to)
+        return line if same_file else f"{line} of {self._file(row).name}"
 
-    def _faults(self) -> Iterator[Finding]:
-        faults = self.train.faults
-        files = sum(isinstance(part, TwoFiles) for part in self.pairs.parts)
-        total = len(self.train) + faults.counts["encoding"] + faults.counts["malformed"]
-        if files:
-            unequal = faults.unequal
-            title = unequal[0].reason if len(unequal) == 1 else TITLES["unequal"]
-            yield Finding("unequal", title, len(unequal), files, tuple(map(_parting, unequal[: self.examples])))
+    def _read_issues(self) -> Iterator[Finding]:
+        issues = self.train.issues
+        parallel = sum(isinstance(reader, ParallelFilesReader) for reader in self.pairs.readers)
+        total = len(self.train) + issues.counts["encoding"] + issues.counts["malformed"]
+        if parallel:
+            mismatches = issues.mismatches
+            title = mismatches[0].reason if len(mismatches) == 1 else TITLES["line-count"]
+            examples = tuple(map(_mismatch_example, mismatches[: self.max_examples]))
+            yield Finding("line-count", title, len(mismatches), parallel, examples)
         for kind in ("encoding", "malformed"):
-            if kind == "malformed" and files == len(self.pairs.parts):
-                continue  # any line of plain text can be read
-            examples = tuple(map(_fault_example, faults.first.get(kind, ())))
-            yield Finding(kind, TITLES[kind], faults.counts[kind], total, examples)
+            if kind == "malformed" and parallel == len(self.pairs.readers):
+                continue  # a line of plain text cannot be malformed
+            examples = tuple(map(_issue_example, issues.first.get(kind, ())))
+            yield Finding(kind, TITLES[kind], issues.counts[kind], total, examples)
 
-    def _masked(self) -> Iterator[_Noticed]:
-        for kind, mask in self.judged.masks.items():
+    def _masked(self) -> Iterator[_RawFinding]:
+        for kind, mask in self.assessment.masks.items():
             if kind in self.held_out:
                 continue
             rows = np.flatnonzero(mask)
-            shown = {int(row): self._note(kind, int(row)) for row in self._first(rows)}
-            title = f"longer than {self.longest}" if kind == "long" else ""
-            yield _Noticed(kind, len(rows), len(self.train), shown, title)
+            examples = {int(row): self._note(kind, int(row)) for row in self._first_distinct(rows)}
+            title = f"longer than {self.limit}" if kind == "too-long" else ""
+            yield _RawFinding(kind, len(rows), len(self.train), examples, title)
 
-    def _first(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first few rows that differ from each other."""
-        some = rows[: 1000 * self.examples]
-        return np.sort(some[np.unique(self.train.rows["pair_hash"][some], return_index=True)[1]])[: self.examples]
+    def _first_distinct(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the first few rows that differ from each other."""
+        some = rows[: 1000 * self.max_examples]
+        distinct = some[np.unique(self.train.rows["pair_hash"][some], return_index=True)[1]]
+        return np.sort(distinct)[: self.max_examples]
 
-    def _note(self, kind: Kind, row: int) -> str:
+    def _note(self, kind: FindingKind, row: int) -> str:
         if kind == "script":
             return self._script_note(row)
         if kind == "one-sided":
             return f"{'target' if self.train.rows['source_length'][row] else 'source'} empty"
-        if kind == "ratio":
-            ratio = float(self.judged.ratios[row])
-            return f"target {np.exp(abs(ratio)):.1f} times too {'long' if ratio > 0 else 'short'}"
+        if kind == "length-ratio":
+            ratio = float(self.assessment.ratios[row])
+            return f"target {np.exp(abs(ratio)):.1f} times {'longer' if ratio > 0 else 'shorter'} than expected"
         if kind == "duplicate":
             equal = np.flatnonzero(self.train.rows["pair_hash"] == self.train.rows["pair_hash"][row])
             times = "" if len(equal) == 2 else f", {len(equal):,} times in all"
-            return f"as {self._place(int(equal[0]), row)}{times}"
+            return f"same as {self._location(int(equal[0]), row)}{times}"
         return ""
 
     def _script_note(self, row: int) -> str:
@@ -151,88 +153,93 @@ class Findings:
             ("source", rows["source_script"][row], train.source),
             ("target", rows["target_script"][row], train.target),
         )
-        off = [f"{name} in {SCRIPTS[script]}" for name, script, tally in sides if tally.script not in (0, script)]
-        return ", ".join(off)
+        wrong = [f"{name} in {SCRIPTS[script]}" for name, script, counts in sides if counts.script not in (0, script)]
+        return ", ".join(wrong)
 
-    def _several(self) -> _Noticed:
-        """Sources that stand there with different targets: worth knowing, but often right."""
+    def _multiple_translations(self) -> _RawFinding:
+        """Finds sources with different targets: good to know, but often correct."""
         rows = self.train.rows
-        distinct = np.flatnonzero(~m.again(rows["pair_hash"]) & self.judged.usable)
+        distinct = np.flatnonzero(~stats.is_repeated(rows["pair_hash"]) & self.assessment.usable)
         sources = rows["source_hash"][distinct]
         values, counts = np.unique(sources, return_counts=True)
         repeated = values[counts > 1]
-        several = distinct[np.isin(sources, repeated)]
-        shown: dict[int, str] = {}
-        for row in several[: self.examples]:  # each beside the next one with its source
-            same = several[rows["source_hash"][several] == rows["source_hash"][row]]
-            if len(shown) + 2 <= max(2, self.examples) and int(row) not in shown:
-                shown |= {int(same[0]): "", int(same[1]): ""}
-        return _Noticed("several", len(repeated), len(values), shown)
+        affected = distinct[np.isin(sources, repeated)]
+        examples: dict[int, str] = {}
+        for row in affected[: self.max_examples]:  # each followed by the next row with the same source
+            same = affected[rows["source_hash"][affected] == rows["source_hash"][row]]
+            if len(examples) + 2 <= max(2, self.max_examples) and int(row) not in examples:
+                examples |= {int(same[0]): "", int(same[1]): ""}
+        return _RawFinding("multiple-translations", len(repeated), len(values), examples)
 
-    def _overlaps(self) -> Iterator[_Noticed]:
+    def _overlaps(self) -> Iterator[_RawFinding]:
+        """Finds validation and test sentences in the training set."""
         for kind, held in self.held_out.items():
-            theirs, ours = held.measured.rows, self.train.rows
-            stands = np.isin(theirs["source_hash"], ours["source_hash"][self.judged.usable])
-            alike = np.isin(theirs["pair_hash"], ours["pair_hash"]) & stands
-            rows = np.flatnonzero(self.judged.masks[kind])
-            shown = {int(row): self._held_note(int(row), held) for row in self._first(rows)}
-            also = f", {int(alike.sum()):,} with their translation" if alike.any() else ""
-            yield _Noticed(kind, int(stands.sum()), len(theirs), shown, TITLES[kind] + also)
+            held_rows, train_rows = held.collected.rows, self.train.rows
+            leaked = np.isin(held_rows["source_hash"], train_rows["source_hash"][self.assessment.usable])
+            identical = np.isin(held_rows["pair_hash"], train_rows["pair_hash"]) & leaked
+            rows = np.flatnonzero(self.assessment.masks[kind])
+            examples = {int(row): self._held_out_note(int(row), held) for row in self._first_distinct(rows)}
+            suffix = f", {int(identical.sum()):,} with the same translation" if identical.any() else ""
+            yield _RawFinding(kind, int(leaked.sum()), len(held_rows), examples, TITLES[kind] + suffix)
 
-    def _held_note(self, row: int, held: HeldOut) -> str:
-        theirs = held.measured.rows
-        first = int(np.argmax(theirs["source_hash"] == self.train.rows["source_hash"][row]))
-        part = int(np.searchsorted(held.measured.starts, first, side="right")) - 1
-        return f"line {theirs['line'][first]:,} of {held.pairs.parts[part].files[0].name}"
+    def _held_out_note(self, row: int, held: HeldOut) -> str:
+        held_rows = held.collected.rows
+        first = int(np.argmax(held_rows["source_hash"] == self.train.rows["source_hash"][row]))
+        reader = int(np.searchsorted(held.collected.starts, first, side="right")) - 1
+        return f"line {held_rows['line'][first]:,} of {held.pairs.readers[reader].files[0].name}"
 
-    def _shifted(self) -> _Noticed:
-        """Files of equal length can be out of step too: a line lost here, another one there."""
-        unequal = {fault.files for fault in self.train.faults.unequal}
-        shown: dict[int, str] = {}
+    def _misaligned(self) -> _RawFinding:
+        """Finds misaligned files of equal length: one lost a line here, the other a line elsewhere."""
+        mismatched = {issue.reader for issue in self.train.issues.mismatches}
+        examples: dict[int, str] = {}
         count = 0
-        for index, part in enumerate(self.pairs.parts):
-            if part in unequal:
+        for index, reader in enumerate(self.pairs.readers):
+            if reader in mismatched:
                 continue
-            found = _shift_within(self.train.rows[self.train.starts[index] : self.train.starts[index + 1]])
-            if found is not None:
-                row, shift = found
+            drift = _find_drift(self.train.rows[self.train.starts[index] : self.train.starts[index + 1]])
+            if drift is not None:
+                row, shift = drift
                 count += 1
-                shown[self.train.starts[index] + row] = _explained(shift, part.files[0].name, part.files[-1].name)
-        return _Noticed("shifted", count, len(self.pairs.parts), dict(islice(shown.items(), self.examples)))
+                note = _drift_note(shift, reader.files[0].name, reader.files[-1].name)
+                examples[self.train.starts[index] + row] = note
+        shown = dict(islice(examples.items(), self.max_examples))
+        return _RawFinding("misaligned", count, len(self.pairs.readers), shown)
 
 
-def _shift_within(rows: m.Rows) -> tuple[int, int] | None:
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
-        drift = first_drift(_signatures(block["source_length"]), _signatures(block["target_length"]))
+def _find_drift(rows: stats.RowArray) -> tuple[int, int] | None:
+    for start in range(0, len(rows), _BLOCK_SIZE):
+        block = rows[start : start + _BLOCK_SIZE]
+        drift = first_drift(_length_signatures(block["source_length"]), _length_signatures(block["target_length"]))
         if drift is not None:
             return start + drift.line - 1, drift.shift
     return None
 
 
-def _signatures(lengths: NDArray[np.uint16]) -> Signatures:
+def _length_signatures(lengths: NDArray[np.uint16]) -> Signatures:
     return Signatures(np.log(lengths.astype(np.float32) + 10), np.zeros(len(lengths), np.uint8))
 
 
-def _fault_example(fault: Fault) -> Example:
-    return Example(str(fault.path), fault.line, note=fault.reason.partition(":")[0])
+def _issue_example(issue: ReadIssue) -> Example:
+    return Example(str(issue.path), issue.line, note=issue.reason.partition(":")[0])
 
 
-def _parting(fault: Unequal) -> Example:
-    """Where two files of unequal length fall out of step, with the lines that stand there."""
-    quiet = Listener(lambda fault: None)
-    source, target = fault.files.source, fault.files.target
-    drift = first_drift(Signatures.of(lines(source, quiet)), Signatures.of(lines(target, quiet)))
+def _mismatch_example(issue: LineCountMismatch) -> Example:
+    """Locates where two files of different length become misaligned, with the lines there."""
+    source, target = issue.reader.source, issue.reader.target
+    drift = first_drift(
+        Signatures.from_lines(read_lines(source, LENIENT)), Signatures.from_lines(read_lines(target, LENIENT))
+    )
     if drift is None:
-        return Example(
-            str(source), fault.line, note="nowhere before do their lengths drift apart: the end of one may be missing"
-        )
-    ours, theirs = (next(islice(lines(path, quiet), drift.line - 1, None), None) or "" for path in (source, target))
-    return Example(str(source), drift.line, ours, theirs, _explained(drift.shift, source.name, target.name))
+        note = "no misalignment found before this line: the end of one file may be missing"
+        return Example(str(source), issue.line, note=note)
+    source_line, target_line = (
+        next(islice(read_lines(path, LENIENT), drift.line - 1, None), None) or "" for path in (source, target)
+    )
+    note = _drift_note(drift.shift, source.name, target.name)
+    return Example(str(source), drift.line, source_line, target_line, note)
 
 
-def _explained(shift: int, source: str, target: str) -> str:
-    more = target if shift > 0 else source
-    count = "a line" if abs(shift) == 1 else f"{abs(shift):,} lines"
-    other = source if shift > 0 else target
-    return f"near here {more} has {count} too many, or {other} too few"
+def _drift_note(shift: int, source: str, target: str) -> str:
+    longer, shorter = (target, source) if shift > 0 else (source, target)
+    count = "1 extra line" if abs(shift) == 1 else f"{abs(shift):,} extra lines"
+    return f"near here {longer} has {count}, or {shorter} is missing {'one' if abs(shift) == 1 else f'{abs(shift):,}'}"

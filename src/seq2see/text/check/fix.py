@@ -1,7 +1,7 @@
-"""A cleaned copy of a corpus: what the check objects to is left out, the rest is written as it is.
+"""Writes a cleaned copy of a corpus: removes what the check found and copies the rest unchanged.
 
-Pairs become two files of plain text, whatever they came from; a line break inside a sentence becomes a space, for there
-a line is a sentence. Files appear under their names only when all of them are complete, and none is ever overwritten.
+Pairs of any format become two files of plain text; a line break inside a sentence becomes a space, because a line is a
+sentence there. Files appear under their final names only when all are complete, and no existing file is overwritten.
 """
 
 import re
@@ -16,111 +16,121 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.files import written_whole
-from seq2see.text.check.documents import TEXT_REASONS, CheckedText
-from seq2see.text.check.pairs import REASONS, Checked
-from seq2see.text.check.report import Kind
-from seq2see.text.check.statistics import Faults, Watch, unwatched
-from seq2see.text.corpus import Documents, Pairs, Passage, named
-from seq2see.text.formats.lines import Listener
-from seq2see.text.formats.tabular import Row, bare
+from seq2see.files import atomic_write
+from seq2see.text.check.documents import TEXT_REMOVAL_REASONS, CheckedText
+from seq2see.text.check.pairs import REMOVAL_REASONS, CheckedPairs
+from seq2see.text.check.report import FindingKind
+from seq2see.text.check.statistics import IssueLog, ProgressFactory, no_progress
+from seq2see.text.corpus import ParallelCorpus, TextChunk, TextCorpus, format_paths
+from seq2see.text.formats.lines import ReadCallbacks, ignore_issue
+from seq2see.text.formats.tabular import SentencePair, strip_compression_suffix
 
-_BREAKS = re.compile(r"[\r\n]+")
+_LINE_BREAKS = re.compile(r"[\r\n]+")
 
 
 @dataclass(frozen=True)
-class Cleaned:
-    """What was written, how much of the corpus that is, and how much went for which reason."""
+class CleanedCopy:
+    """The files written, the number of items kept, and the number removed for each reason."""
 
     files: tuple[Path, ...]
     kept: int
-    gone: Mapping[Kind, int]
+    removed: Mapping[FindingKind, int]
 
 
-def write_clean_pairs(pairs: Pairs, checked: Checked, out: Path, watch: Watch = unwatched) -> Cleaned:
-    """Writes the good pairs of each part to two files in `out`, named like the input."""
-    if checked.faults.unequal:
-        reason = checked.faults.unequal[0].reason
-        raise UserError(f"{reason}: nothing is written, for a copy would pair the wrong lines; put that right first")
-    kept = [reasons == 0 for reasons in _by_part(checked.reasons, checked.starts)]
-    names = [part.names if keep.any() else () for part, keep in zip(pairs.parts, kept, strict=True)]
-    files = _free(out, [name for both in names for name in both], pairs.files)
-    listener = Listener(lambda fault: None, watch("writing", pairs.size))
-    with _writing(out) as stack:
-        for part, keep, both in zip(pairs.parts, kept, names, strict=True):
+def write_clean_pairs(
+    pairs: ParallelCorpus, checked: CheckedPairs, out: Path, progress: ProgressFactory = no_progress
+) -> CleanedCopy:
+    """Writes the good pairs of each reader to two files in `out`, named after the input."""
+    if checked.issues.mismatches:
+        reason = checked.issues.mismatches[0].reason
+        raise UserError(f"{reason}: no copy written, because it would pair the wrong lines; fix this first")
+    kept = [reasons == 0 for reasons in _split_by_file(checked.reasons, checked.starts)]
+    names = [reader.output_names if keep.any() else () for reader, keep in zip(pairs.readers, kept, strict=True)]
+    files = _output_paths(out, [name for both in names for name in both], pairs.files)
+    callbacks = ReadCallbacks(ignore_issue, progress("writing", pairs.size))
+    with _all_or_nothing(out) as stack:
+        for reader, keep, both in zip(pairs.readers, kept, names, strict=True):
             if both:
-                source, target = (stack.enter_context(written_whole(out / name)) for name in both)
-                if _write_pairs(compress(part.read(listener), keep), source, target) != keep.sum():
-                    raise UserError(f"{named(part.files)} changed while it was checked: nothing is written; try again")
-    return Cleaned(files, checked.report.left, _gone(checked.reasons, REASONS, checked.faults))
+                source, target = (stack.enter_context(atomic_write(out / name)) for name in both)
+                if _write_pairs(compress(reader.read(callbacks), keep), source, target) != keep.sum():
+                    changed = format_paths(reader.files)
+                    raise UserError(f"{changed} changed during the check: no copy written; try again")
+    return CleanedCopy(files, checked.report.kept, _count_removed(checked.reasons, REMOVAL_REASONS, checked.issues))
 
 
-def _write_pairs(rows: Iterator[Row], source: Path, target: Path) -> int:
+def _write_pairs(pairs: Iterator[SentencePair], source: Path, target: Path) -> int:
     with (
-        source.open("w", encoding="utf-8", newline="\n") as ours,
-        target.open("w", encoding="utf-8", newline="\n") as theirs,
+        source.open("w", encoding="utf-8", newline="\n") as source_file,
+        target.open("w", encoding="utf-8", newline="\n") as target_file,
     ):
         count = 0
-        for row in rows:
+        for pair in pairs:
             count += 1
-            ours.write(_BREAKS.sub(" ", row.source) + "\n")
-            theirs.write(_BREAKS.sub(" ", row.target) + "\n")
+            source_file.write(_LINE_BREAKS.sub(" ", pair.source) + "\n")
+            target_file.write(_LINE_BREAKS.sub(" ", pair.target) + "\n")
     return count
 
 
-def write_clean_text(documents: Documents, checked: CheckedText, out: Path, watch: Watch = unwatched) -> Cleaned:
-    """Writes the good documents to files in `out`, named like the input, without the lines that are not UTF-8."""
-    kept = [reasons == 0 for reasons in _by_part(checked.reasons, checked.starts)]
-    names = [bare(file) if keep.any() else "" for file, keep in zip(documents.files, kept, strict=True)]
-    files = _free(out, [name for name in names if name], documents.files)
-    listener = Listener(lambda fault: None, watch("writing", documents.size))
-    end = "\n\n" if documents.boundaries == "blank-line" else "\n"
-    with _writing(out) as stack:
-        for file, keep, name in zip(documents.files, kept, names, strict=True):
+def write_clean_text(
+    corpus: TextCorpus, checked: CheckedText, out: Path, progress: ProgressFactory = no_progress
+) -> CleanedCopy:
+    """Writes the good documents to files in `out`, named after the input, without lines that are not UTF-8."""
+    kept = [reasons == 0 for reasons in _split_by_file(checked.reasons, checked.starts)]
+    names = [
+        strip_compression_suffix(file) if keep.any() else "" for file, keep in zip(corpus.files, kept, strict=True)
+    ]
+    files = _output_paths(out, [name for name in names if name], corpus.files)
+    callbacks = ReadCallbacks(ignore_issue, progress("writing", corpus.size))
+    separator = "\n\n" if corpus.boundaries == "blank-line" else "\n"
+    with _all_or_nothing(out) as stack:
+        for file, keep, name in zip(corpus.files, kept, names, strict=True):
             if name:
-                path = stack.enter_context(written_whole(out / name))
-                _write_passages(documents.read(file, listener), keep, path, end)
-    return Cleaned(files, checked.report.left, _gone(checked.reasons, TEXT_REASONS, checked.faults))
+                path = stack.enter_context(atomic_write(out / name))
+                _write_chunks(corpus.read(file, callbacks), keep, path, separator)
+    removed = _count_removed(checked.reasons, TEXT_REMOVAL_REASONS, checked.issues)
+    return CleanedCopy(files, checked.report.kept, removed)
 
 
-def _write_passages(passages: Iterator[Passage], keep: NDArray[np.bool_], path: Path, end: str) -> None:
-    number = 0
+def _write_chunks(chunks: Iterator[TextChunk], keep: NDArray[np.bool_], path: Path, separator: str) -> None:
+    document = 0
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        for passage in passages:
-            if keep[number]:
-                file.write(passage.text + end * passage.ends)
-            number += passage.ends
+        for chunk in chunks:
+            if keep[document]:
+                file.write(chunk.text + separator * chunk.ends_document)
+            document += chunk.ends_document
 
 
-def _by_part(reasons: NDArray[np.uint8], starts: Sequence[int]) -> list[NDArray[np.uint8]]:
+def _split_by_file(reasons: NDArray[np.uint8], starts: Sequence[int]) -> list[NDArray[np.uint8]]:
     return np.split(reasons, starts[1:-1])
 
 
-def _free(out: Path, names: Sequence[str], inputs: Sequence[Path]) -> tuple[Path, ...]:
-    """The paths to write, once it is sure that they are all different and none stands there already."""
+def _output_paths(out: Path, names: Sequence[str], inputs: Sequence[Path]) -> tuple[Path, ...]:
+    """Returns the paths to write, after checking that they are distinct and do not exist."""
     if not names:
-        raise UserError(f"{named(inputs)}: nothing would be left, so nothing is written")
+        raise UserError(f"{format_paths(inputs)}: nothing would be kept, so no copy is written")
     for name, count in Counter(names).items():
         if count > 1:
             raise UserError(f"{count} files would be called {out / name}: clean them one at a time")
     for name in names:
         if (out / name).exists():
-            raise UserError(f"{out / name} exists already: name another directory with --fix, or delete it")
+            raise UserError(f"{out / name} already exists: choose another directory for --fix, or delete it")
     return tuple(out / name for name in names)
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[ExitStack]:
-    """Files entered here appear all at the end; after a failure none does."""
+def _all_or_nothing(out: Path) -> Iterator[ExitStack]:
+    """Files entered into this stack all appear at the end; after an error, none does."""
     try:
         with ExitStack() as stack:
             yield stack
     except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}; nothing is left there") from error
+        raise UserError(f"cannot write to {out}: {error.strerror}; no copy written") from error
 
 
-def _gone(reasons: NDArray[np.uint8], names: Sequence[Kind], faults: Faults) -> dict[Kind, int]:
-    counts = np.bincount(reasons, minlength=len(names) + 1)[1:]
-    gone: dict[Kind, int] = {kind: faults.counts[kind] for kind in ("encoding", "malformed")}
-    gone |= dict(zip(names, map(int, counts), strict=True))
-    return {kind: count for kind, count in gone.items() if count}
+def _count_removed(
+    reasons: NDArray[np.uint8], kinds: Sequence[FindingKind], issues: IssueLog
+) -> dict[FindingKind, int]:
+    counts = np.bincount(reasons, minlength=len(kinds) + 1)[1:]
+    removed: dict[FindingKind, int] = {kind: issues.counts[kind] for kind in ("encoding", "malformed")}
+    removed |= dict(zip(kinds, map(int, counts), strict=True))
+    return {kind: count for kind, count in removed.items() if count}

@@ -1,7 +1,7 @@
-"""What the data check has to say: figures for each side, and findings with their examples.
+"""The result of a data check: statistics for each side, and findings with examples.
 
-A report is plain data. The command line draws it as a table, `to_json` gives it to a program, and `summary` says it in
-the few lines that training prints at its start.
+A report is plain data. The command line prints it as a table, `to_json` serves programs, and `summary` formats the few
+lines that training prints at its start.
 """
 
 from collections.abc import Mapping
@@ -9,40 +9,41 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal[
-    "unequal", "encoding", "malformed", "shifted", "empty", "one-sided", "script", "untranslated", "ratio", "long",
-    "duplicate", "several", "valid", "test",
+FindingKind = Literal[
+    "line-count", "encoding", "malformed", "misaligned", "empty", "one-sided", "script", "untranslated", "length-ratio",
+    "too-long", "duplicate", "multiple-translations", "valid", "test",
 ]  # fmt: skip
 Level = Literal["error", "warning", "note"]
 
-# An error stops the training, a warning costs quality, a note is only worth knowing.
-LEVELS: Mapping[Kind, Level] = {
-    "unequal": "error", "encoding": "error", "malformed": "error", "shifted": "warning", "empty": "warning",
-    "one-sided": "warning", "script": "warning", "untranslated": "warning", "ratio": "warning", "long": "warning",
-    "duplicate": "warning", "several": "note", "valid": "warning", "test": "warning",
+# An error prevents training, a warning costs quality, a note is for information only.
+LEVELS: Mapping[FindingKind, Level] = {
+    "line-count": "error", "encoding": "error", "malformed": "error", "misaligned": "warning", "empty": "warning",
+    "one-sided": "warning", "script": "warning", "untranslated": "warning", "length-ratio": "warning",
+    "too-long": "warning", "duplicate": "warning", "multiple-translations": "note", "valid": "warning",
+    "test": "warning",
 }  # fmt: skip
 
-TITLES: Mapping[Kind, str] = {
-    "unequal": "files of unequal length",
+TITLES: Mapping[FindingKind, str] = {
+    "line-count": "different numbers of lines",
     "encoding": "lines that are not UTF-8",
-    "malformed": "rows that cannot be read",
-    "shifted": "files out of step",
+    "malformed": "malformed rows",
+    "misaligned": "misaligned files",
     "empty": "both sides empty",
     "one-sided": "one side empty",
-    "script": "in the wrong script",
+    "script": "wrong script",
     "untranslated": "same text on both sides",
-    "ratio": "lengths that do not match",
-    "long": "too long for the model",
-    "duplicate": "the same pair again",
-    "several": "sources with several translations",
-    "valid": "validation sentences in training",
-    "test": "test sentences in training",
+    "length-ratio": "unusual length ratio",
+    "too-long": "too long for the model",
+    "duplicate": "duplicate pairs",
+    "multiple-translations": "sources with several translations",
+    "valid": "validation sentences in the training data",
+    "test": "test sentences in the training data",
 }
 
 
 @dataclass(frozen=True)
 class Example:
-    """One place in the files; `note` is what is peculiar about it."""
+    """One place in the files; `note` says what is wrong there."""
 
     file: str
     line: int
@@ -53,12 +54,12 @@ class Example:
 
 @dataclass(frozen=True)
 class Finding:
-    """How often something was looked for and found: `count` times among `among`."""
+    """The result of one check: `count` of `total` items have the problem."""
 
-    kind: Kind
+    kind: FindingKind
     title: str
     count: int
-    among: int
+    total: int
     examples: tuple[Example, ...] = ()
 
     @property
@@ -67,12 +68,12 @@ class Finding:
 
     @property
     def share(self) -> float:
-        return self.count / self.among if self.among else 0.0
+        return self.count / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True)
-class Side:
-    """The figures of one side of the pairs, or of the whole of a plain text."""
+class SideSummary:
+    """The statistics of one side of the pairs, or of a plain text."""
 
     name: str
     files: tuple[str, ...]
@@ -80,25 +81,26 @@ class Side:
     words: int
     characters: int
     tokens: int | None
-    longest: int
-    script: str  # that of most sentences; "mixed" where none has four in five
+    max_words: int  # in one sentence
+    script: str  # of at least 80% of the sentences, else "mixed"
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found; `left` is what a cleaned copy would keep."""
+    """All results of a data check; `kept` is the number of pairs or documents in a cleaned copy."""
 
     unit: Literal["pairs", "documents"]
     count: int
-    left: int
-    sides: tuple[Side, ...]
+    kept: int
+    sides: tuple[SideSummary, ...]
     findings: tuple[Finding, ...]
 
     @property
     def trainable(self) -> bool:
-        return self.left > 0 and not any(f.count for f in self.findings if f.level == "error")
+        return self.kept > 0 and not any(f.count for f in self.findings if f.level == "error")
 
     def found(self, *levels: Level) -> list[Finding]:
+        """Returns the problems of these levels that were found."""
         return [finding for finding in self.findings if finding.count and finding.level in levels]
 
 
@@ -108,26 +110,26 @@ def to_json(report: Report) -> dict[str, Any]:
         "trainable": report.trainable,
         "unit": report.unit,
         "count": report.count,
-        "left": report.left,
+        "kept": report.kept,
         "sides": [asdict(side) for side in report.sides],
         "findings": [
-            {"kind": f.kind, "level": f.level, "title": f.title, "count": f.count, "among": f.among}
+            {"kind": f.kind, "level": f.level, "title": f.title, "count": f.count, "total": f.total}
             | {"examples": [asdict(example) for example in f.examples]}
             for f in report.findings
         ],
     }
 
 
-def summary(report: Report, most: int = 4) -> str:
-    """Three to six lines for the start of a training."""
+def summary(report: Report, max_findings: int = 4) -> str:
+    """Formats a report in two to six lines, printed at the start of training."""
     sides = "; ".join(f"{side.words:,} words {side.name} ({side.script})" for side in report.sides)
     head = f"data: {report.count:,} {report.unit}; {sides}"
     findings = report.found("error", "warning")
     if not findings:
-        return f"{head}\ndata: nothing to complain of"
+        return f"{head}\ndata: no problems found"
     lines = [f"  {_mark(finding)} {finding.title}: {_amount(finding)}" for finding in findings]
-    if len(lines) > most:
-        lines[most - 1 :] = [f"  and {len(lines) - most + 1} more kinds of trouble"]
+    if len(lines) > max_findings:
+        lines[max_findings - 1 :] = [f"  and {len(lines) - max_findings + 1} more kinds of problems"]
     return "\n".join([head, *lines, '  run "seq2see data check" on these files for examples and a cleaned copy'])
 
 
@@ -136,16 +138,16 @@ def _mark(finding: Finding) -> str:
 
 
 def _amount(finding: Finding) -> str:
-    where = f", the first at {place(finding.examples[0])}" if finding.examples else ""
-    return f"{finding.count:,}{percent(finding)}{where}"
+    first = f", first at {location(finding.examples[0])}" if finding.examples else ""
+    return f"{finding.count:,}{percent(finding)}{first}"
 
 
 def percent(finding: Finding) -> str:
-    """` (4.2%)`, where it says more than the count."""
-    if finding.among <= 1 or finding.kind in ("unequal", "shifted"):
+    """Formats the share as ` (4.2%)`; empty for findings about whole files."""
+    if finding.total <= 1 or finding.kind in ("line-count", "misaligned"):
         return ""
     return f" ({finding.share:.1%})" if finding.share >= 0.0005 else " (< 0.1%)"
 
 
-def place(example: Example) -> str:
+def location(example: Example) -> str:
     return f"{Path(example.file).name}:{example.line}"

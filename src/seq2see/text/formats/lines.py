@@ -1,8 +1,8 @@
-"""Lines out of files: plain, gzip or xz, UTF-8 to the letter, in constant memory.
+"""Reads lines from files: plain, gzip or xz, strict UTF-8, in constant memory.
 
-A line ends at `\\n` or `\\r\\n` and nowhere else: U+2028, U+0085 and form feeds belong to the sentence they stand in,
-for two files would fall out of step if only one of them were cut there. What is wrong with a line is told to a
-`Listener`, which by default makes it a `UserError`; the data check listens on and counts.
+A line ends at `\\n` or `\\r\\n` and nowhere else: U+2028, U+0085 and form feeds belong to the sentence around them,
+because two parallel files would become misaligned if only one of them were split there. Problems with a line are
+reported through `ReadCallbacks`, which by default raise a `UserError`; the data check counts them instead.
 """
 
 import gzip
@@ -18,20 +18,20 @@ from typing import BinaryIO, Literal
 
 from seq2see.errors import UserError
 
-FaultKind = Literal["encoding", "malformed", "unequal"]
+IssueKind = Literal["encoding", "malformed", "line-count"]
 
-# No UTF-8 text can begin with either, so the bytes decide and a misleading file name does no harm.
+# The first bytes decide, so a misleading file name does no harm: no UTF-8 text begins with any of these.
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _ZSTD, _UTF16 = b"\x28\xb5\x2f\xfd", (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
-_BUFFER = 1 << 18
+_BUFFER_SIZE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Fault:
-    """What makes a line unusable, and where it stands."""
+class ReadIssue:
+    """Why a line cannot be used, and where it is."""
 
-    kind: FaultKind
+    kind: IssueKind
     path: Path
     line: int
     reason: str
@@ -41,40 +41,45 @@ class Fault:
         return f"{self.path}, line {self.line:,}: {self.reason}"
 
 
-def refuse(fault: Fault) -> None:
-    raise UserError(fault.message)
+def raise_issue(issue: ReadIssue) -> None:
+    raise UserError(issue.message)
 
 
-def ignore(count: int) -> None:
+def ignore_issue(issue: ReadIssue) -> None:
+    pass
+
+
+def ignore_progress(count: int) -> None:
     pass
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Whom a reader tells of faulty lines, which it then leaves out, and of the bytes it has taken from the disk."""
+class ReadCallbacks:
+    """Called by readers: `on_issue` for each unusable line, which is then skipped; `on_progress` with bytes read."""
 
-    fault: Callable[[Fault], None] = refuse
-    progress: Callable[[int], None] = ignore
-
-
-STRICT = Listener()
+    on_issue: Callable[[ReadIssue], None] = raise_issue
+    on_progress: Callable[[int], None] = ignore_progress
 
 
-class _Watched(io.FileIO):
-    """A file that tells how many bytes were taken from it, also through a decompressor."""
+STRICT = ReadCallbacks()
+LENIENT = ReadCallbacks(ignore_issue)
 
-    def __init__(self, path: Path, progress: Callable[[int], None]) -> None:
+
+class _ProgressFile(io.FileIO):
+    """A file that reports how many bytes are read from disk, also when a decompressor reads them."""
+
+    def __init__(self, path: Path, on_progress: Callable[[int], None]) -> None:
         super().__init__(path)
-        self._progress = progress
+        self._on_progress = on_progress
 
     def readinto(self, buffer: "memoryview | bytearray") -> int | None:  # type: ignore[override]
         count = super().readinto(buffer)
-        self._progress(count or 0)
+        self._on_progress(count or 0)
         return count
 
 
-def regular(path: Path) -> Path:
-    """The path, if a file stands there that can be read more than once."""
+def require_regular_file(path: Path) -> Path:
+    """Returns the path if it is a file that can be read more than once."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -82,59 +87,59 @@ def regular(path: Path) -> Path:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     if stat.S_ISDIR(mode):
-        raise UserError(f"{path} is a directory where a file is wanted")
+        raise UserError(f"{path} is a directory, not a file")
     if not stat.S_ISREG(mode):
-        raise UserError(f"{path} is a pipe or a device, which can be read only once: write it to a file first")
+        raise UserError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
     return path
 
 
-def open_bytes(path: Path, listener: Listener = STRICT) -> BinaryIO:
-    """The bytes of a file, decompressed."""
+def open_bytes(path: Path, callbacks: ReadCallbacks = STRICT) -> BinaryIO:
+    """Opens a file for reading its decompressed bytes."""
     try:
-        start = io.BufferedReader(_Watched(regular(path), listener.progress), _BUFFER)
+        file = io.BufferedReader(_ProgressFile(require_regular_file(path), callbacks.on_progress), _BUFFER_SIZE)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    head = start.peek(len(_XZ))[: len(_XZ)]
-    if head.startswith(_GZIP):
-        return _Owner(gzip.GzipFile(fileobj=start), start)
-    if head.startswith(_XZ):
-        return _Owner(lzma.LZMAFile(start), start)
-    if head.startswith(_ZSTD):
-        start.close()
-        raise UserError(f"{path} is compressed by zstd, which seq2see does not read: use gzip or xz")
-    return start
+    magic = file.peek(len(_XZ))[: len(_XZ)]
+    if magic.startswith(_GZIP):
+        return _DecompressedFile(gzip.GzipFile(fileobj=file), file)
+    if magic.startswith(_XZ):
+        return _DecompressedFile(lzma.LZMAFile(file), file)
+    if magic.startswith(_ZSTD):
+        file.close()
+        raise UserError(f"{path} is compressed with zstd, which is not supported: use gzip or xz")
+    return file
 
 
-class _Owner(io.BufferedReader):
-    """A buffer over a decompressor that closes the file below as well; lines come from it at the speed of C."""
+class _DecompressedFile(io.BufferedReader):
+    """Buffers a decompressor, which makes iterating over lines fast, and closes the underlying file as well."""
 
-    def __init__(self, decompressor: gzip.GzipFile | lzma.LZMAFile, below: BinaryIO) -> None:
-        super().__init__(decompressor, _BUFFER)
-        self._below = below
+    def __init__(self, decompressor: gzip.GzipFile | lzma.LZMAFile, underlying: BinaryIO) -> None:
+        super().__init__(decompressor, _BUFFER_SIZE)
+        self._underlying = underlying
 
     def close(self) -> None:
         super().close()
-        self._below.close()
+        self._underlying.close()
 
 
 @contextmanager
-def decompressed(path: Path, line: Callable[[], int]) -> Iterator[None]:
-    """Makes what a decompressor or a disk may complain of a `UserError` that says how far the reading came."""
+def convert_read_errors(path: Path, line: Callable[[], int]) -> Iterator[None]:
+    """Converts errors of decompression or disk access to a `UserError` with the last line read."""
     try:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} breaks off after line {line():,}: cut short or damaged; get it again") from error
+        raise UserError(f"{path} is truncated or damaged after line {line():,}: get it again") from error
     except OSError as error:
         raise UserError(f"cannot read {path} past line {line():,}: {error.strerror}") from error
 
 
-def byte_lines(path: Path, listener: Listener = STRICT) -> Iterator[bytes]:
-    """The lines of a file as they are, without a byte-order mark and without their ends."""
+def read_byte_lines(path: Path, callbacks: ReadCallbacks = STRICT) -> Iterator[bytes]:
+    """Yields the lines of a file as bytes, without the byte-order mark and the line endings."""
     number = 0
-    with open_bytes(path, listener) as file, decompressed(path, lambda: number):
+    with open_bytes(path, callbacks) as file, convert_read_errors(path, lambda: number):
         for number, line in enumerate(file, 1):
             if number == 1:
-                line = without_mark(path, line)
+                line = strip_bom(path, line)
             if line.endswith(b"\r\n"):
                 yield line[:-2]
             else:
@@ -143,24 +148,24 @@ def byte_lines(path: Path, listener: Listener = STRICT) -> Iterator[bytes]:
         raise UserError(f"{path} is empty")
 
 
-def without_mark(path: Path, line: bytes) -> bytes:
-    """The first line of a file without its byte-order mark."""
+def strip_bom(path: Path, line: bytes) -> bytes:
+    """Returns the first line of a file without its byte-order mark."""
     if line.startswith(_UTF16):
         raise UserError(f"{path} is UTF-16: convert it with iconv -f UTF-16 -t UTF-8")
     return line.removeprefix(_BOM)
 
 
-def lines(path: Path, listener: Listener = STRICT) -> Iterator[str | None]:
-    """The lines of a file as text; None for one that is not UTF-8, after the listener was told."""
-    for number, line in enumerate(byte_lines(path, listener), 1):
+def read_lines(path: Path, callbacks: ReadCallbacks = STRICT) -> Iterator[str | None]:
+    """Yields the lines of a file as text; None for a line that is not UTF-8, after calling `on_issue`."""
+    for number, line in enumerate(read_byte_lines(path, callbacks), 1):
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            listener.fault(_encoding_fault(path, number, error))
+            callbacks.on_issue(_encoding_issue(path, number, error))
             yield None
 
 
-def _encoding_fault(path: Path, number: int, error: UnicodeDecodeError) -> Fault:
+def _encoding_issue(path: Path, number: int, error: UnicodeDecodeError) -> ReadIssue:
     byte = error.object[error.start]
     reason = f"byte {error.start + 1:,} (0x{byte:02x}) is not UTF-8: convert the file, or delete the line"
-    return Fault("encoding", path, number, reason)
+    return ReadIssue("encoding", path, number, reason)

@@ -1,7 +1,7 @@
-"""Sentence pairs out of one place: two files in step, a TSV table, JSON lines; TMX and PO have files of their own.
+"""Readers of sentence pairs: two parallel files, TSV and JSON lines. TMX and PO have their own modules.
 
-Each format is a small frozen `Part` that reads itself anew, row by row, whenever it is asked. A row that cannot be used
-is told to the listener (who may raise) and left out.
+Each format is a small frozen `PairReader` whose `read` streams the file from the start on every call. A row that cannot
+be used is reported to the callbacks (which may raise) and skipped.
 """
 
 import json
@@ -13,14 +13,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from seq2see.errors import UserError, nearest
-from seq2see.text.formats.lines import Fault, Listener, lines
+from seq2see.errors import UserError, did_you_mean
+from seq2see.text.formats.lines import ReadCallbacks, ReadIssue, read_lines
 
-PACKED: Final = (".gz", ".xz")
+COMPRESSION_SUFFIXES: Final = (".gz", ".xz")
 
 
-class Row(NamedTuple):
-    """A sentence, its translation, and the line where they (or the entry that holds them) stand."""
+class SentencePair(NamedTuple):
+    """A sentence, its translation, and the line number of the pair or of the entry that contains it."""
 
     source: str
     target: str
@@ -28,19 +28,19 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Unequal(Fault):
-    """Two files that should be in step and are not."""
+class LineCountMismatch(ReadIssue):
+    """Two parallel files with different numbers of lines."""
 
-    files: "TwoFiles"
+    reader: "ParallelFilesReader"
 
     @property
     def message(self) -> str:
-        source, target = (shlex.quote(str(file)) for file in self.files.files)
+        source, target = (shlex.quote(str(file)) for file in self.reader.files)
         return f'{self.reason}: run "seq2see data check --src {source} --tgt {target}"'
 
 
-class Part(ABC):
-    """One file of pairs, or two files in step."""
+class PairReader(ABC):
+    """Reads sentence pairs from one file, or from two parallel files."""
 
     @property
     @abstractmethod
@@ -48,26 +48,26 @@ class Part(ABC):
 
     @property
     @abstractmethod
-    def manner(self) -> str:
-        """The way it is read, in a word or two: part of the content key."""
+    def format_key(self) -> str:
+        """The format and its options, which are part of the corpus fingerprint."""
 
     @property
     @abstractmethod
-    def names(self) -> tuple[str, str]:
-        """What the two sides are called when they are written out as plain text."""
+    def output_names(self) -> tuple[str, str]:
+        """File names for the two sides when they are written as plain text."""
 
     @abstractmethod
-    def read(self, listener: Listener) -> Iterator[Row]: ...
+    def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]: ...
 
 
-def bare(path: Path) -> str:
-    """A file's name without the suffix of its compression."""
-    return path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
+def strip_compression_suffix(path: Path) -> str:
+    """Returns a file name without the suffix of its compression."""
+    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSION_SUFFIXES else path.name
 
 
 @dataclass(frozen=True)
-class TwoFiles(Part):
-    """Line n of one file is the translation of line n of the other."""
+class ParallelFilesReader(PairReader):
+    """Two parallel files: line n of the target is the translation of line n of the source."""
 
     source: Path
     target: Path
@@ -77,40 +77,40 @@ class TwoFiles(Part):
         return self.source, self.target
 
     @property
-    def manner(self) -> str:
+    def format_key(self) -> str:
         return "lines"
 
     @property
-    def names(self) -> tuple[str, str]:
-        source, target = bare(self.source), bare(self.target)
+    def output_names(self) -> tuple[str, str]:
+        source, target = strip_compression_suffix(self.source), strip_compression_suffix(self.target)
         return (source, target) if source != target else (f"{source}.source", f"{target}.target")
 
-    def read(self, listener: Listener) -> Iterator[Row]:
-        sources, targets = lines(self.source, listener), lines(self.target, listener)
-        both = 0
-        for both, (source, target) in enumerate(zip_longest(sources, targets, fillvalue=_END)):
+    def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
+        sources, targets = read_lines(self.source, callbacks), read_lines(self.target, callbacks)
+        shared = 0
+        for shared, (source, target) in enumerate(zip_longest(sources, targets, fillvalue=_END)):
             if isinstance(source, _End) or isinstance(target, _End):
                 break
             if source is not None and target is not None:
-                yield Row(source, target, both + 1)
+                yield SentencePair(source, target, shared + 1)
         else:
             return
-        left = both + (target is _END) + sum(1 for _ in sources)
-        right = both + (source is _END) + sum(1 for _ in targets)
-        reason = f"{self.source} has {left:,} lines but {self.target} {right:,}"
-        listener.fault(Unequal("unequal", self.source, min(left, right) + 1, reason, self))
+        left = shared + (target is _END) + sum(1 for _ in sources)
+        right = shared + (source is _END) + sum(1 for _ in targets)
+        reason = f"{self.source} has {left:,} lines but {self.target} has {right:,}"
+        callbacks.on_issue(LineCountMismatch("line-count", self.source, min(left, right) + 1, reason, self))
 
 
 class _End:
-    """Stands for the lines that the shorter file does not have."""
+    """Fills in for the missing lines of the shorter file."""
 
 
 _END: Final = _End()
 
 
 @dataclass(frozen=True)
-class Table(Part):
-    """Tab-separated columns, counted from 1 as `cut` does, or named by a header line; no quoting, no escapes."""
+class TsvReader(PairReader):
+    """Tab-separated columns, numbered from 1 as in `cut`, or named in a header line; no quoting, no escapes."""
 
     path: Path
     source_column: int | str
@@ -121,44 +121,44 @@ class Table(Part):
         return (self.path,)
 
     @property
-    def manner(self) -> str:
+    def format_key(self) -> str:
         return f"tsv {self.source_column!r} {self.target_column!r}"
 
     @property
-    def names(self) -> tuple[str, str]:
+    def output_names(self) -> tuple[str, str]:
         return side_names(self.path, self.source_column, self.target_column)
 
-    def read(self, listener: Listener) -> Iterator[Row]:
-        rows = enumerate(lines(self.path, listener), 1)
+    def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
+        rows = enumerate(read_lines(self.path, callbacks), 1)
         header: list[str] = []
         if isinstance(self.source_column, str) or isinstance(self.target_column, str):
             header = (next(rows)[1] or "").split("\t")
-        source, target = self._place(self.source_column, header), self._place(self.target_column, header)
-        wanted = max(source, target)
+        source, target = self._index(self.source_column, header), self._index(self.target_column, header)
+        required = max(source, target)
         for number, line in rows:
             if line is None:
                 continue
             cells = line.split("\t")
-            if len(cells) > wanted:
-                yield Row(cells[source], cells[target], number)
+            if len(cells) > required:
+                yield SentencePair(cells[source], cells[target], number)
             else:
                 columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-                reason = f"{columns} where column {wanted + 1} is wanted"
-                listener.fault(Fault("malformed", self.path, number, reason))
+                reason = f"found {columns}, but column {required + 1} is needed"
+                callbacks.on_issue(ReadIssue("malformed", self.path, number, reason))
 
-    def _place(self, column: int | str, header: Sequence[str]) -> int:
+    def _index(self, column: int | str, header: Sequence[str]) -> int:
         if isinstance(column, int):
             if column < 1:
-                raise UserError(f"column {column} of {self.path}: columns are counted from 1")
+                raise UserError(f"column {column} of {self.path}: columns are numbered from 1")
             return column - 1
         if column not in header:
-            raise UserError(f'{self.path} has no column "{column}" in its first line: {nearest(column, header)}')
+            raise UserError(f'{self.path} has no column "{column}" in its first line: {did_you_mean(column, header)}')
         return header.index(column)
 
 
 @dataclass(frozen=True)
-class JsonLines(Part):
-    """One JSON object a line; a field may be a path such as `translation.en`."""
+class JsonlReader(PairReader):
+    """One JSON object per line; a field may be a path such as `translation.en`."""
 
     path: Path
     source_field: str
@@ -169,25 +169,25 @@ class JsonLines(Part):
         return (self.path,)
 
     @property
-    def manner(self) -> str:
+    def format_key(self) -> str:
         return f"jsonl {self.source_field!r} {self.target_field!r}"
 
     @property
-    def names(self) -> tuple[str, str]:
+    def output_names(self) -> tuple[str, str]:
         last = [field.rpartition(".")[2] for field in (self.source_field, self.target_field)]
         return side_names(self.path, *last)
 
-    def read(self, listener: Listener) -> Iterator[Row]:
-        for number, line in enumerate(lines(self.path, listener), 1):
+    def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
+        for number, line in enumerate(read_lines(self.path, callbacks), 1):
             if line is None or not line.strip():
                 continue
             try:
                 value = _parse(line)
                 source, target = _field(value, self.source_field), _field(value, self.target_field)
             except ValueError as error:
-                listener.fault(Fault("malformed", self.path, number, str(error)))
+                callbacks.on_issue(ReadIssue("malformed", self.path, number, str(error)))
                 continue
-            yield Row(source, target, number)
+            yield SentencePair(source, target, number)
 
 
 def _parse(line: str) -> Any:
@@ -200,17 +200,17 @@ def _parse(line: str) -> Any:
 
 
 def _field(value: Any, name: str) -> str:
-    """The text in a field; where there is none of that full name, its dots lead into nested objects."""
+    """Returns the text of a field; if no field has the full name, its dots lead into nested objects."""
     if not isinstance(value, dict):
-        raise ValueError(f"a JSON object is wanted, with a field {name!r}")
+        raise ValueError(f'expected a JSON object with a field "{name}"')
     if name not in value:
         outer, dot, rest = name.partition(".")
         if dot and outer in value:
             return _field(value[outer], rest)
-        raise ValueError(f'no field "{name}": {nearest(name, value)}')
+        raise ValueError(f'no field "{name}": {did_you_mean(name, value)}')
     text = value[name]
     if not isinstance(text, str):
-        raise ValueError(f'field "{name}" holds {json.dumps(text)[:40]}, not text')
+        raise ValueError(f'field "{name}" is {json.dumps(text)[:40]}, not a string')
     if not text.isascii() and not text.isprintable():
         _refuse_surrogates(text, name)
     return text
@@ -221,12 +221,12 @@ def _refuse_surrogates(text: str, name: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
-        raise ValueError(f'field "{name}" holds half a character, \\u{code:04x}, which is no text') from error
+        raise ValueError(f'field "{name}" has an unpaired surrogate, \\u{code:04x}') from error
 
 
 def side_names(path: Path, source: int | str, target: int | str) -> tuple[str, str]:
-    """`train.en` and `train.hi` for the sides of `train.tsv.gz`, where the sides have names of their own."""
-    stem = Path(bare(path)).stem
+    """Returns `train.en` and `train.hi` for `train.tsv.gz` with named sides, else `train.source` and `train.target`."""
+    stem = Path(strip_compression_suffix(path)).stem
     if isinstance(source, str) and isinstance(target, str) and source != target:
         safe = [name.replace("/", "_") for name in (source, target)]
         return f"{stem}.{safe[0]}", f"{stem}.{safe[1]}"

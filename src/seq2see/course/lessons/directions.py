@@ -1,0 +1,139 @@
+"""`directions`: differences of word vectors that carry meaning: king − man + woman, plurals, leaders and countries.
+
+Uses the given vectors (`vectors=FILE`, ours or word2vec's text format), or trains Word2Vec on the built-in corpus: everyday
+sentences that cover families and plurals well, but hardly mention kings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
+from seq2see.course.lessons.render import LessonText, Row, Table
+from seq2see.course.lessons.training import before_each_step
+from seq2see.course.vectors import Word2VecConfig, WordVectors, fit_word2vec
+from seq2see.errors import UserError
+
+INTRODUCTION = (
+    'Directions carry meaning. The notes: E(queen) ≈ E(king) + E(woman) − E(man), the same for leaders and countries, and "you '
+    'can find how plural a word is" by a dot product with the direction from singular to plural.'
+)
+ANALOGIES = (
+    ("king", "man", "woman", "queen"), ("father", "man", "woman", "mother"), ("brother", "boy", "girl", "sister"),
+    ("cats", "cat", "dog", "dogs"), ("hitler", "germany", "italy", "mussolini"), ("delhi", "india", "france", "paris"),
+)  # fmt: skip
+PLURALS = (
+    ("dogs", "dog"), ("books", "book"), ("girls", "girl"), ("friends", "friend"), ("doctors", "doctor"), ("cars", "car"),
+    ("apples", "apple"), ("letters", "letter"), ("houses", "house"), ("chairs", "chair"),
+)  # fmt: skip
+TEST_WORDS = ("cat", "cats", "boy", "boys", "teacher", "teachers", "table", "tables", "one", "two", "many")
+
+
+@dataclass(frozen=True)
+class AnalogyRank:
+    """The analogy a − b + c: the nearest words, and the rank of the expected answer."""
+
+    a: str
+    b: str
+    c: str
+    answer: str
+    rank: int  # 0 if a word has no vector
+    rank_of_a: int  # if the input words were allowed as answers
+    best: tuple[tuple[str, float], ...]
+    missing: tuple[str, ...]  # words without a vector
+
+
+@dataclass(frozen=True)
+class Result:
+    source: str  # of the vectors
+    vocab_size: int
+    width: int
+    analogies: tuple[AnalogyRank, ...]
+    pairs: tuple[tuple[str, str], ...]  # their mean difference is the direction
+    leave_one_out_correct: int  # pairs that point the right way along the mean of the others
+    projections: tuple[tuple[str, float], ...]  # test words, projected on the direction
+
+
+def compute(
+    vectors: WordVectors | str | None = None, analogies: Sequence[Sequence[str]] = ANALOGIES,
+    pairs: Sequence[Sequence[str]] = PLURALS, words: Sequence[str] = TEST_WORDS, sentences: int = 8000, seed: int = 1,
+) -> Result:  # fmt: skip
+    """Ranks the answers of analogies, and projects words on the mean difference of pairs."""
+    source = "the given vectors"
+    if vectors is None:
+        source, vectors = f"Word2Vec on {sentences:,} sentences of the built-in corpus", _train(sentences, seed)
+    elif isinstance(vectors, str):
+        source, vectors = vectors, WordVectors.load(vectors)
+    known_pairs = [(first, second) for first, second in pairs if first in vectors and second in vectors]
+    if not known_pairs:
+        raise UserError(f"none of the {len(pairs)} pairs has both words among the {len(vectors):,} vectors")
+    direction = vectors.direction(known_pairs)
+    known_words = [word for word in words if word in vectors]
+    projections = vectors.project(known_words, direction.vector).tolist()
+    return Result(
+        source, len(vectors), vectors.width, tuple(_rank(vectors, each) for each in analogies), tuple(known_pairs),
+        direction.leave_one_out_correct, tuple(zip(known_words, projections, strict=True)),
+    )  # fmt: skip
+
+
+def _train(sentences: int, seed: int) -> WordVectors:
+    from seq2see.course.grammar import generate_corpus
+
+    texts = [pair.source for pair in generate_corpus(pairs=sentences, seed=seed).train]
+    check_cancelled = before_each_step.get()
+    config = Word2VecConfig(width=50, window=2, epochs=20, min_count=3, seed=seed)
+    return fit_word2vec(texts, config, progress=lambda _: check_cancelled())
+
+
+def _rank(vectors: WordVectors, words: Sequence[str]) -> AnalogyRank:
+    if len(words) != 4:
+        raise UserError(f"an analogy has four words, such as king man woman queen, not {len(words)}")
+    a, b, c, answer = words
+    missing = tuple(word for word in words if word not in vectors)
+    if missing:
+        return AnalogyRank(a, b, c, answer, 0, 0, (), missing)
+    analogy = vectors.analogy(a, b, c, answer, count=3)
+    best = tuple((neighbor.word, neighbor.score) for neighbor in analogy.best)
+    return AnalogyRank(a, b, c, answer, analogy.rank, analogy.input_ranks[a], best, ())
+
+
+def describe(result: Result) -> LessonText:
+    rows: list[Row] = []
+    for each in result.analogies:
+        formula = f"{each.a} − {each.b} + {each.c}"
+        if each.missing:
+            rows.append((formula, each.answer, "–", f"no vector for {', '.join(each.missing)}"))
+        else:
+            nearest = ", ".join(f"{word} {score:.2f}" for word, score in each.best)
+            rows.append((formula, each.answer, each.rank, nearest))
+    answered = [each for each in result.analogies if each.rank]
+    first = sum(each.rank == 1 for each in answered)
+    projections = sorted(result.projections, key=lambda each: -each[1])
+    return LessonText(
+        INTRODUCTION,
+        (
+            f"{result.source}: {result.vocab_size:,} words of {result.width} numbers.",
+            Table(("", "expected", "rank", "nearest words, with cosines"), tuple(rows)),
+            f"The plural direction is the mean of {', '.join(f'{a} − {b}' for a, b in result.pairs[:3])} … "
+            f"({len(result.pairs)} pairs). {result.leave_one_out_correct} of them point the right way along the mean of the "
+            "others. Other words:",
+            Table(("", "plural"), tuple(projections)),
+        ),
+        f"{first} of {len(answered)} answers rank first; the rank shows how far off the others are, out of "
+        f"{result.vocab_size:,}. A word must be frequent to get a good vector, as king and queen are in a larger text. "
+        "(Train such vectors with seq2see vectors fit, and use them with --set vectors=FILE.)",
+        (
+            "≈ does not mean that the sum is closest to queen: the three input words are excluded. Otherwise the first of the "
+            f"three would be the nearest word in {sum(each.rank_of_a == 1 for each in answered)} of these {len(answered)}.",
+        ),
+    )
+
+
+def draw(result: Result, path: Path | str) -> None:
+    figure, (axes,) = subplots(1)
+    ordered = sorted(result.projections, key=lambda each: each[1])
+    y, values = range(len(ordered)), [value for _, value in ordered]
+    axes.barh(y, values, color=[BLUE if value > 0 else ORANGE for value in values])
+    axes.set_yticks(y, [word for word, _ in ordered], fontsize=8)
+    label_axes(axes, "Words on the plural direction", "projection", "", legend=False)
+    save_figure(figure, path)

@@ -1,0 +1,221 @@
+"""`saturation`: the same translator trained with and without dividing the scores by √d.
+
+First the cause, before any training: the variance of the dot product of a model's queries and keys grows with the head
+width. Then the effect: the softmax of large scores is nearly one-hot and passes hardly any gradient to queries and keys, so
+the model learns slowly where to attend.
+
+Shapes: S sequences, H heads, L queries and M keys in the longest.
+"""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
+from seq2see.course.lessons.render import LessonText, Table, format_small
+from seq2see.course.lessons.toy_language import generate_corpus
+from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train
+from seq2see.inspect.interventions import intervene, scale
+from seq2see.inspect.trace import trace
+from seq2see.model.attention import attention_mask
+from seq2see.model.taps import ActiveTaps, HookPoint
+from seq2see.model.transformer import Transformer
+from seq2see.train.loss import cross_entropy
+
+INTRODUCTION = (
+    "Two translators that differ only in the division of the scores q · k by √d. The notes: in d dimensions a dot product "
+    'has variance "d · Var(X)", and dividing by √d restores Var(X).'
+)
+WIDTH = 128
+HEAD_WIDTHS = (8, 16, 32, 64, 128)  # the last is trained
+COLUMNS = ("entropy", "passed", "query\ngradient", "test\nloss")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Statistics of dot products in the first encoder attention of an untrained model."""
+
+    head_width: int
+    product: float  # variance of one q_i · k_i
+    score: float  # variance of q · k
+    scaled: float  # variance of q · k / √d
+    largest: float  # mean largest attention weight, by softmax of the unscaled scores
+    largest_scaled: float  # by softmax of the scaled scores
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Statistics of all attentions of a model during training, on the test sentences."""
+
+    step: int
+    entropy: float  # of the weights, relative to the uniform distribution; 0 is one-hot
+    passed: float  # norm of the gradient before the softmax relative to that after it: median over rows
+    query: float  # norm of the gradient of the loss at a query: median
+    key: float
+    queries: float  # norm over all queries
+    keys: float
+    top_tenth: float  # share of the squared norm in the tenth of the queries with the largest gradients
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    curve: LossCurve
+    probes: tuple[Probe, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    spreads: tuple[Spread, ...]
+    scaled: TrainingRun
+    unscaled: TrainingRun  # not divided by √d
+
+
+def compute(seed: int = 1, steps: int = 150) -> Result:
+    """Measures dot products before training, then trains two translators that differ only in the division by √d."""
+    corpus = generate_corpus(seed)
+    train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))
+    with prepare_dataset(train_pairs, test_pairs, seed) as dataset:
+        spreads = tuple(_spread(dataset, head_width, seed) for head_width in HEAD_WIDTHS)
+        scaled, unscaled = (_train(dataset, is_scaled, steps, seed) for is_scaled in (True, False))
+    return Result(spreads, scaled, unscaled)
+
+
+def _build(dataset: Dataset, head_width: int, seed: int) -> Transformer:
+    config = replace(dataset.model_config, width=WIDTH, heads=WIDTH // head_width, feed_forward=2 * WIDTH)
+    return build_model(config, seed)
+
+
+@torch.no_grad()
+def _spread(dataset: Dataset, head_width: int, seed: int) -> Spread:
+    model, batch = _build(dataset, head_width, seed), dataset.test.batch(0, 0).to("cpu")
+    with trace(model) as t:
+        model(batch.source, batch.inputs)
+    attention, sentences = "encoder.0.self", range(len(batch.inputs.layout))
+    pairs = ((t[f"{attention}.queries", s], t[f"{attention}.keys", s]) for s in sentences)  # [n, H, d] each
+    products = torch.cat([(q[:, None] * k[None]).flatten() for q, k in pairs])  # of all pairs of words
+    scores, scaled = ([t[f"{attention}.{name}", s] for s in sentences] for name in ("scores", "scaled"))  # [H, n, n]
+    variances = [float(torch.cat([matrix.flatten() for matrix in matrices]).var()) for matrices in (scores, scaled)]
+    largest = [
+        float(torch.cat([matrix.softmax(-1).amax(-1).flatten() for matrix in matrices]).mean())
+        for matrices in (scores, scaled)
+    ]
+    return Spread(head_width, float(products.var()), variances[0], variances[1], largest[0], largest[1])
+
+
+def _train(dataset: Dataset, is_scaled: bool, steps: int, seed: int) -> TrainingRun:
+    model = _build(dataset, HEAD_WIDTHS[-1], seed)
+    # Interventions also work in training: this one multiplies the scaled scores by √d again.
+    undo_scaling = scale("*.scaled", math.sqrt(model.config.actual_head_width))
+    with nullcontext() if is_scaled else intervene(model, undo_scaling):
+        probes = [_probe(model, dataset, 0)]
+        curve = train(model, dataset, steps, seed, lambda step: probes.append(_probe(model, dataset, step)))
+    return TrainingRun(curve, tuple(probes))
+
+
+class _GradientRecorder:
+    """Records values with their autograd graph, so gradients can be computed. (A `Trace` detaches them.)"""
+
+    records = True
+
+    def __init__(self) -> None:
+        self.recorded: dict[str, list[Tensor]] = {"queries": [], "keys": [], "masked": [], "weights": []}
+        self.entropies: list[Tensor] = []  # of all rows with at least two keys, relative to the maximum
+        self.has_choice: list[Tensor] = []  # which rows have at least two keys, [S, H, L]
+
+    def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
+        kind = point.name.rpartition(".")[2]
+        if kind in self.recorded:
+            self.recorded[kind].append(value)
+        if kind == "weights":
+            assert point.rows is not None and point.keys is not None
+            mask = attention_mask(point.rows, point.keys, causal=".masked." in point.name)  # [S, 1, L or 1, M]
+            choices = (mask & point.rows.mask[:, None, :, None]).sum(-1).expand(value.shape[:-1])  # [S, H, L]
+            weights = value.detach()
+            entropy = -torch.special.xlogy(weights, weights).sum(-1)
+            self.entropies.append((entropy / choices.log())[choices > 1])
+            self.has_choice.append(choices > 1)
+        return value
+
+
+def _probe(model: Transformer, dataset: Dataset, step: int) -> Probe:
+    batch, recorder = dataset.test.batch(0, 0).to("cpu"), _GradientRecorder()
+    logits = model(batch.source, batch.inputs, taps=ActiveTaps(recorder))
+    objective = cross_entropy(logits, batch.targets, smoothing=0.0).objective / batch.num_targets
+    recorded = recorder.recorded
+    gradients = torch.autograd.grad(objective, [tensor for tensors in recorded.values() for tensor in tensors])
+    count = len(recorded["weights"])
+    norms = [gradient.norm(dim=-1) for gradient in gradients]  # [T, H] of queries, [U, H] of keys, [S, H, L]
+    queries, keys = (torch.cat([x.flatten() for x in norms[i * count : (i + 1) * count]]) for i in (0, 1))
+    before, after = (  # the softmax
+        torch.cat([x[rows] for x, rows in zip(norms[i * count : (i + 1) * count], recorder.has_choice, strict=True)])
+        for i in (2, 3)
+    )
+    top_tenth = queries.square().sort(descending=True).values[: len(queries) // 10]
+    return Probe(
+        step, float(torch.cat(recorder.entropies).mean()), float((before / after)[after > 0].median()),
+        float(queries.median()), float(keys.median()), float(queries.norm()), float(keys.norm()),
+        float(top_tenth.sum() / queries.square().sum()),
+    )  # fmt: skip
+
+
+def describe(result: Result) -> LessonText:
+    spreads = Table(
+        ("width d", "Var(qᵢkᵢ)", "Var(q·k)", "Var(q·k/√d)", "largest weight", "after /√d"),
+        tuple((s.head_width, s.product, s.score, s.scaled, s.largest, s.largest_scaled) for s in result.spreads),
+        "Queries and keys of untrained models with heads of several widths:",
+    )
+    probes = list(zip(result.scaled.probes, result.unscaled.probes, strict=True))
+    training = Table(
+        ("step", *(f"{column}\n{how}" for column in COLUMNS for how in ("/√d", "not"))),
+        tuple(
+            (
+                pair[0].step, *(f"{p.entropy:.2f}" for p in pair), *(format_small(p.passed) for p in pair),
+                *(format_small(p.query) for p in pair),
+                *(f"{run.curve.test[i - 1]:.3f}" if i else "" for run in (result.scaled, result.unscaled)),
+            )
+            for i, pair in enumerate(probes)
+            if i in {0, 1, 3, len(probes) // 3, len(probes) - 1}
+        ),
+        f"Two training runs with heads of width {result.spreads[-1].head_width}, with and without the division:",
+    )  # fmt: skip
+    scaled, unscaled = probes[0]
+    return LessonText(
+        INTRODUCTION,
+        (
+            spreads, training,
+            "entropy: of the attention weights, 1 is uniform, 0 attends to a single word. passed: the gradient before the "
+            "softmax relative to that after it. query gradient: the gradient of the loss at a query. The last two are "
+            "medians over queries.",
+        ),
+        "Before training, the scaled model attends broadly; the unscaled one already attends to single words, chosen at "
+        "random. Its softmax passes hardly any gradient to most queries, so it learns late where to attend. The scaled model "
+        "becomes sharp too, but only once it has learned what to attend to. Not all gradient vanishes: over all queries its "
+        f"norm is {unscaled.queries:.3f} at first, against {scaled.queries:.3f}, since it is not divided by √d either; but a "
+        f"tenth of the queries receive {unscaled.top_tenth:.0%} of its square ({scaled.top_tenth:.0%} with scaling), those "
+        "undecided between two words.",
+    )  # fmt: skip
+
+
+def draw(result: Result, path: Path | str) -> None:
+    figure, (variance, entropy, gradient, losses) = subplots(2, 2)
+    widths = [s.head_width for s in result.spreads]
+    variance.plot(widths, [s.score for s in result.spreads], "o-", color=ORANGE, label="q · k")
+    variance.plot(widths, [s.scaled for s in result.spreads], "o-", color=BLUE, label="q · k / √d")
+    variance.set_xscale("log", base=2)
+    variance.set_yscale("log", base=2)
+    label_axes(variance, "Variance of scores before training", "head width d", "variance")
+    for run, colour, name in ((result.scaled, BLUE, "divided by √d"), (result.unscaled, ORANGE, "not divided")):
+        steps = [probe.step for probe in run.probes]
+        entropy.plot(steps, [probe.entropy for probe in run.probes], color=colour, label=name)
+        gradient.plot(steps, [probe.passed for probe in run.probes], color=colour, label=name)
+        losses.plot(run.curve.steps, run.curve.test, color=colour, label=name)
+    for axes in (gradient, losses):
+        axes.set_yscale("log")
+    label_axes(entropy, "Entropy of the weights (1: uniform)", "step", "relative to uniform")
+    label_axes(gradient, "Gradient passed by the softmax (median)", "step", "norm before / norm after")
+    label_axes(losses, "Loss on test sentences", "step", "loss per token")
+    save_figure(figure, path)

@@ -1,0 +1,77 @@
+"""Chat templates: how a conversation becomes the prompt of a language model."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from seq2see.errors import UserError, did_you_mean
+from seq2see.text.tokenizer import Tokenizer
+
+Message = tuple[str, str]  # role and content
+ROLES = ("system", "user", "model")
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """The format of each role's messages, with {text} in place of the content.
+
+    `<name>` in a format is the tokenizer's special token of that name, if it has one; users cannot type it.
+    """
+
+    system: str = "{text}\n\n"
+    user: str = "User: {text}\n"
+    model: str = "Model: {text}\n"
+
+    def __post_init__(self) -> None:
+        for role in ROLES:
+            format = getattr(self, role)
+            count = format.count("{text}")
+            if count != 1:
+                raise UserError(f'chat template: {role} = "{format}" contains {{text}} {count} times instead of once')
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Loads chat.toml of a model directory, or returns the default template if there is none."""
+        if not path.is_file():
+            return cls()
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UserError(f"cannot read {path}: {error}") from error
+        known = [field.name for field in fields(cls)]
+        for name in table:
+            if name not in known:
+                raise UserError(f'{path} has an unknown key "{name}": {did_you_mean(name, known)}')
+        return cls(**{name: str(text) for name, text in table.items()})
+
+    @property
+    def stop(self) -> str:
+        """The string that ends the model's message."""
+        return self.model.partition("{text}")[2] or self.user.partition("{text}")[0]
+
+    def prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+        """Encodes the messages followed by the start of the model's next one."""
+        tokens: list[int] = []
+        for role, text in messages:
+            if role not in ROLES:
+                raise UserError(f'unknown chat role "{role}": {did_you_mean(role, ROLES)}')
+            before, _, after = getattr(self, role).partition("{text}")
+            tokens += self._encode(tokenizer, before, text, after)
+        return tokens + self._encode(tokenizer, self.model.partition("{text}")[0].rstrip(" "), "", "")
+
+    @staticmethod
+    def _encode(tokenizer: Tokenizer, before: str, text: str, after: str) -> list[int]:
+        """Encodes one message; special tokens are recognised in the format only, never in the text."""
+        parts: list[str | int] = [""]
+        for format in (before, None, after):
+            pieces = [text] if format is None else re.split(r"(<[A-Za-z]+>)", format)
+            for piece in pieces:
+                role = tokenizer.roles.get(piece[1:-1]) if format is not None else None
+                if role is not None:
+                    parts += [role, ""]
+                else:
+                    parts[-1] = str(parts[-1]) + piece
+        return [token for part in parts for token in ([part] if isinstance(part, int) else tokenizer.encode(part))]

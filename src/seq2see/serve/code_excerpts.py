@@ -1,0 +1,82 @@
+"""The lines of model code that the page shows beside each step, taken from the source when the page is built.
+
+An excerpt is one statement, found by its file and a fragment that only this statement contains. Layout does not matter:
+reformatting never breaks an excerpt, and a fragment that no longer matches fails the build and a test.
+"""
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import seq2see
+
+SOURCE_DIRECTORY = Path(seq2see.__file__).parent
+EXCERPTS: Mapping[str, tuple[str, str]] = {
+    "tokens": ("model/network.py", 'taps("tokens"'),
+    "embedding": ("model/network.py", "table(ids)"),
+    "positions": ("model/transformer.py", 'taps("positions"'),
+    "layer_norm": ("model/layers.py", "(variance + self.eps)"),
+    "rms_norm": ("model/layers.py", "(mean_square + self.eps)"),
+    "queries_keys_values": ("model/layers.py", "self.queries_keys_values(x)"),
+    "cross_queries": ("model/layers.py", "self.queries(x)"),
+    "cross_keys_values": ("model/layers.py", "self.keys_values(memory)"),
+    "rotation": ("model/layers.py", 'taps("rotated_queries"'),
+    "scores": ("model/attention.py", 'taps("scores"'),
+    "scaled": ("model/attention.py", 'taps("scaled"'),
+    "masked": ("model/attention.py", 'taps("masked"'),
+    "weights": ("model/attention.py", 'taps("weights"'),
+    "heads": ("model/attention.py", "weights @ v"),
+    "output_projection": ("model/layers.py", 'taps("projected"'),
+    "up_projection": ("model/layers.py", 'taps("pre_activation"'),
+    "activation": ("model/layers.py", "self.activation(hidden)"),
+    "gated_activation": ("model/layers.py", 'taps("gate"'),
+    "down_projection": ("model/layers.py", "self.down(self.dropout"),
+    "residual_norm_first": ("model/layers.py", "sublayer(self.norm("),
+    "residual_norm_last": ("model/layers.py", "sublayer(x)"),
+    "unembedding": ("model/network.py", "self.unembedding(vectors)"),
+    "tied_unembedding": ("model/network.py", "F.linear(vectors"),
+    "probabilities": ("inspect/trace.py", '["logits"].softmax(-1)'),
+    "greedy": ("decode/search.py", "fast_topk(logprobs, 1)"),
+    "rnn.encoder": ("model/recurrent.py", "run_lstm(lstm, x[backwards]"),
+    "rnn.bidirectional_encoder": ("model/recurrent.py", "hidden, _ = run_lstm("),
+    "rnn.last_state": ("model/recurrent.py", "hidden[last]"),
+    "rnn.encoder_vectors": ("model/recurrent.py", 'return taps("vectors", x)'),
+    "rnn.initial_state": ("model/recurrent.py", "torch.tanh(self.initial_state("),
+    "rnn.keys_values": ("model/recurrent.py", 'cross("keys"'),
+    "rnn.queries": ("model/recurrent.py", 'taps("queries"'),
+    "rnn.energies": ("model/recurrent.py", "torch.tanh(queries + memory.keys)"),
+    "rnn.weights": ("model/recurrent.py", 'taps("weights"'),
+    "rnn.heads": ("model/recurrent.py", 'taps("heads"'),
+    "rnn.decoder": ("model/recurrent.py", "run_lstm(lstm, x, layout, state"),
+    "rnn.attending_decoder": ("model/recurrent.py", "self.cell(torch.cat("),
+    "rnn.decoder_vectors": ("model/recurrent.py", 'taps("vectors", x), torch.stack('),
+    "rnn.combined_vectors": ("model/recurrent.py", "torch.tanh(self.combine("),
+}
+
+
+def code_excerpts() -> dict[str, dict[str, str]]:
+    """Returns the file and the line of code of every excerpt."""
+    return {name: {"file": file, "line": find_statement(file, text)} for name, (file, text) in EXCERPTS.items()}
+
+
+def find_statement(file: str, fragment: str) -> str:
+    """Returns the statement that equals the fragment, or else the only one that contains it, on one line."""
+    source = (SOURCE_DIRECTORY / file).read_text(encoding="utf-8")
+    statements = [
+        (ast.get_source_segment(source, node) or "", node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.stmt) and not hasattr(node, "body")
+    ]
+    target = _normalize(fragment)
+    matching = [pair for pair in statements if _normalize(pair[0]) == target]
+    matching = matching or [pair for pair in statements if target in _normalize(pair[0])]
+    if len(matching) != 1:
+        raise ValueError(f'{len(matching)} statements of {file} contain "{fragment}", expected 1: update EXCERPTS')
+    text, node = matching[0]
+    return ast.unparse(node) if "\n" in text else text
+
+
+def _normalize(code: str) -> str:
+    """Removes what a formatter may change: whitespace, trailing commas and the kind of quotes."""
+    return re.sub(r",(?=[)\]}])", "", re.sub(r"\s", "", code).replace("'", '"'))

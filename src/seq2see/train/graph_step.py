@@ -1,0 +1,145 @@
+"""A training step on one GPU, captured as CUDA graphs and replayed.
+
+Launched kernel by kernel from Python, a step of a small model keeps the GPU waiting for the host most of the time. Here
+forward, backward and update are captured once and replayed with one call each; a step's inputs are copied into static
+buffers first, and its random numbers follow from the generator's seed, which is set before each replay. Matrices are
+bf16 copies of the float32 weights that the optimizer updates: they are refreshed once per step instead of being cast in
+every pass. The plain version is `Trainer._try_backward` and `_update`.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import deepcopy
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2see.layout import Layout, Packed
+from seq2see.model.layers import Block
+from seq2see.model.transformer import Stack, Transformer
+from seq2see.text.batches import Batch, Shape, TensorBatch
+from seq2see.train.loss import Losses
+
+
+class GraphStep:
+    def __init__(
+        self, model: Transformer, optimizer: torch.optim.Optimizer, shape: Shape, dtype: torch.dtype,
+        compute_losses: Callable[[Transformer, TensorBatch], Losses], max_grad_norm: float,
+    ) -> None:  # fmt: skip
+        self.shape, self.optimizer, self.max_grad_norm = shape, optimizer, max_grad_norm
+        self.device = model.embedding.weight.device
+        self.masters: list[Tensor] = list(model.parameters())
+        self.gradients = [torch.zeros_like(p) for p in self.masters]
+        for p, gradient in zip(self.masters, self.gradients, strict=True):
+            p.grad = gradient
+        self.network = deepcopy(model).to(dtype).train()
+        self.weights: list[Tensor] = list(self.network.parameters())
+        compile_regions(self.network)
+        self.compute_losses = compute_losses
+        self.inputs = torch.zeros(sum(self._sizes()), dtype=torch.int32, device=self.device)
+        self.total = torch.ones((), device=self.device)
+        self.nll, self.grad_norm, self.is_nan = (torch.zeros((), device=self.device) for _ in range(3))
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copies the float32 weights into those that compute, after they were changed from outside."""
+        torch._foreach_copy_(self.weights, [p.detach() for p in self.masters])
+
+    def run(self, batches: Sequence["StaticBatch"], total: float, lr: float, seed: int) -> None:
+        """Makes one step; `nll`, `grad_norm` and `is_nan` then hold its results."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            torch.manual_seed(seed)
+            self.total.fill_(total)
+            self.nll.zero_()
+            for group in self.optimizer.param_groups:
+                group["lr"].fill_(lr)
+            for number, batch in enumerate(batches):
+                self.inputs.copy_(batch.values, non_blocking=True)
+                key = (number > 0, *batch.longest)
+                self._launch(key, partial(self._micro_batch, batch.longest, accumulate=number > 0))
+            self._launch("update", self._update)
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def _launch(self, key: Hashable, function: Callable[[], None]) -> None:
+        """Runs a function as it is the first time, which compiles it, then captures it, then replays it."""
+        if key not in self.graphs:
+            self.graphs[key] = None
+            function()
+            return
+        graph = self.graphs[key]
+        if graph is None:
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may use the device meanwhile: batches are pinned and checkpoints written.
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                function()
+            self.graphs[key] = graph
+        graph.replay()
+
+    def _micro_batch(self, longest: tuple[int, int], accumulate: bool) -> None:
+        losses = self.compute_losses(self.network, self._unpack(longest))
+        (losses.objective / self.total).backward()
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.weights]
+        if accumulate:
+            float32 = [torch.empty_like(gradient) for gradient in self.gradients]
+            torch._foreach_copy_(float32, gradients)
+            torch._foreach_add_(self.gradients, float32)
+        else:
+            torch._foreach_copy_(self.gradients, gradients)
+        for p in self.weights:
+            p.grad = None
+        self.nll += losses.nll.detach()
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.gradients)))
+        is_nan = (~norm.isfinite()).float()
+        self.is_nan.copy_(is_nan)
+        self.grad_norm.copy_(norm.nan_to_num(0, 0, 0))
+        # The fused optimizer divides by this scale on the fly, which saves a pass over all gradients.
+        if self.max_grad_norm:
+            self.optimizer.grad_scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1)  # type: ignore[attr-defined]
+        self.optimizer.found_inf = is_nan  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.refresh()
+
+    def _sizes(self) -> list[int]:
+        source = [self.shape.source, self.shape.sequences] if self.shape.source else []
+        return [*source, self.shape.target, self.shape.target, self.shape.sequences]
+
+    def _unpack(self, longest: tuple[int, int]) -> TensorBatch:
+        """The batch in the static buffer; its layouts are computed on the device."""
+        *source, inputs, targets, lengths = self.inputs.split(self._sizes())
+        packed = self._pack(source[0], source[1], longest[0]) if source else None
+        return TensorBatch(
+            packed, self._pack(inputs, lengths, longest[1]), targets.long(), num_targets=0
+        )  # the caller counts
+
+    def _pack(self, tokens: Tensor, lengths: Tensor, longest: int) -> Packed:
+        layout = Layout.static(lengths.long(), len(tokens), self.shape.max_length, torch.tensor(longest))
+        return Packed(tokens.long(), layout)
+
+
+class StaticBatch:
+    """A batch of static shape as one array in pinned memory, and the kernel sizes that it needs."""
+
+    def __init__(self, batch: Batch) -> None:
+        sides = [batch.inputs] if batch.source is None else [batch.source, batch.inputs]
+        self.longest = (sides[0].longest, sides[-1].longest)
+        source = [] if batch.source is None else [batch.source.tokens, batch.source.lengths]
+        values = np.concatenate([*source, batch.inputs.tokens, batch.targets, batch.inputs.lengths]).astype(np.int32)
+        self.values = torch.from_numpy(values).pin_memory()
+
+
+def compile_regions(network: Transformer) -> None:
+    """Compiles the parts of a network one by one: blocks of the same shape share their code, so each is compiled once."""
+    network.embed = torch.compile(network.embed, dynamic=False)  # type: ignore[method-assign]
+    for module in network.modules():
+        if isinstance(module, Block):
+            module.compile(dynamic=False, fullgraph=True)
+        elif isinstance(module, Stack):
+            module.embed_positions = torch.compile(module.embed_positions, dynamic=False)  # type: ignore[method-assign]

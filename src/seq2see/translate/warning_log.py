@@ -1,0 +1,24 @@
+"""Warnings about a text while it is translated: the first few of each kind are printed, the rest counted."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_MAX_SHOWN = 5  # per kind
+
+
+@dataclass(frozen=True)
+class WarningLog:
+    emit: Callable[[str], None]
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, location: str, message: str) -> None:
+        """Adds a warning; `kind` is the plural phrase used in the summary."""
+        self.counts[kind] += 1
+        if self.counts[kind] <= _MAX_SHOWN:
+            self.emit(f"{location}: {message}")
+
+    def summarize(self) -> None:
+        for kind, count in self.counts.items():
+            if count > 1:
+                self.emit(f"{count:,} {kind}" + (f" (first {_MAX_SHOWN} shown)" * (count > _MAX_SHOWN)))

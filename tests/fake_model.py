@@ -1,0 +1,49 @@
+"""A fake model with known translations, for testing the code around a model."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+from seq2see.api import Model
+from seq2see.config import Config, ModelConfig
+from seq2see.text.tokenizer import Tokenizer
+from seq2see.translate.translator import Translator
+from seq2see.translate.warning_log import WarningLog
+
+TOKENIZER = Tokenizer.train(["The boy drinks tea. मैं चाय पीता हूँ।"] * 10, vocab_size=300)
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    """Translates every sentence with the given function."""
+
+    function: Callable[[str], str]
+    max_positions: int = 64
+    tokenizers: tuple[Tokenizer, Tokenizer] = (TOKENIZER, TOKENIZER)
+
+    @property
+    def config(self) -> Config:
+        return Config(model=ModelConfig(max_positions=self.max_positions))
+
+    def translate(self, texts: Sequence[str], *, beam: int = 1) -> list[str]:
+        return [self.function(text) for text in texts]
+
+    def hypotheses(self, texts: Sequence[str], *, beam: int = 1, nbest: int = 1) -> list[list[Any]]:
+        tokens = [tuple(TOKENIZER.encode(self.function(text))) for text in texts]
+        return [[SimpleNamespace(tokens=ids, score=-float(n)) for n in range(nbest)] for ids in tokens]
+
+
+def fake_translator(
+    function: Callable[[str], str], max_positions: int = 64, placeholders: re.Pattern[str] | None = None
+) -> Translator:
+    model = cast(Model, FakeModel(function, max_positions))
+    return Translator(model, WarningLog(warnings.append), placeholders=placeholders)
+
+
+def identity(text: str) -> str:
+    return text
+
+
+warnings: list[str] = []  # everything that fake translators emitted

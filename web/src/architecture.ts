@@ -1,0 +1,171 @@
+// What the page knows about each kind of model: its attentions, their names and labels, and their matrices in a trace. The stages of
+// Walk (stages/) and the formulas of the Inspector (audit/) are tables over the same kinds.
+import { Tensor, tensor, type Trace, type ModelInfo, type ModelConfig } from "./api";
+import type { Scale } from "./color";
+import type { Grid } from "./matrix/grid";
+
+export interface Attention {
+  name: string; // decoder.1.cross
+  stack: Stack;
+  layer: number;
+  kind: "self" | "masked" | "cross";
+}
+
+export type Kind = ModelConfig["kind"];
+export type Stack = "encoder" | "decoder";
+export type Step = "scores" | "scaled" | "masked" | "energies" | "weights";
+
+/** How one kind of model differs from another. */
+interface Architecture {
+  attentions: (config: ModelConfig) => Attention[];
+  steps: readonly (readonly [Step, string])[]; // from query and key to the weight, with labels
+  lookup: readonly (readonly [Step, string])[]; // the steps in Microscope's table of one row
+  layerOutput: (config: ModelConfig) => string; // the tensor of a layer that the next layer reads
+  units: { name: string; count: (config: ModelConfig) => number; description: string }; // of a layer; can be set to 0
+  noAttention: string; // the explanation, for a kind without attention
+}
+
+export const ATTENTION_NAMES = { self: "self-attention", masked: "masked self-attention", cross: "cross-attention" } as const;
+
+export const stacks = ({ shape }: ModelConfig): Stack[] =>
+  (["encoder", "decoder"] as const).filter((stack) => shape === "encoder-decoder" || shape === stack);
+
+/** encoder.0, encoder.1 … */
+export const layersOf = (config: ModelConfig, stack: Stack): string[] =>
+  Array.from({ length: stack === "encoder" ? config.encoder_layers : config.decoder_layers }, (_, layer) => `${stack}.${layer}`);
+
+const attentionAt = (layerName: string, kind: Attention["kind"]): Attention => {
+  const [stack, layer] = layerName.split(".");
+  return { name: `${layerName}.${kind}`, stack: stack as Stack, layer: Number(layer), kind };
+};
+
+const TRANSFORMER: Architecture = {
+  attentions: (config) =>
+    stacks(config).flatMap((stack) => {
+      const kinds = stack === "encoder" ? (["self"] as const) : config.shape === "decoder" ? (["masked"] as const) : (["masked", "cross"] as const);
+      return layersOf(config, stack).flatMap((layer) => kinds.map((kind) => attentionAt(layer, kind)));
+    }),
+  steps: [
+    ["scores", "scores"],
+    ["scaled", "÷ √d"],
+    ["masked", "mask"],
+    ["weights", "softmax"],
+  ],
+  lookup: [
+    ["scores", "q · k"],
+    ["masked", "÷ √d, mask"],
+  ],
+  layerOutput: (config) => (config.norm_first ? "feed_forward.sum" : "feed_forward.norm.output"),
+  units: {
+    name: "feed_forward",
+    count: (config) => config.feed_forward,
+    description: "Sets one unit of the feed-forward layer to 0 at every token.",
+  },
+  noAttention: "",
+};
+
+const RECURRENT: Architecture = {
+  attentions: () => [attentionAt("decoder.0", "cross")],
+  steps: [
+    ["energies", "energies"],
+    ["weights", "softmax"],
+  ],
+  lookup: [["energies", "vᵀ tanh(q + k)"]],
+  layerOutput: () => "states",
+  units: {
+    name: "states",
+    count: (config) => config.width,
+    description: "Sets one unit of a layer’s states to 0 at every token, for everything that reads them; the layer’s own recurrence is unaffected.",
+  },
+  noAttention: "",
+};
+
+const ARCHITECTURES: Record<Kind, Architecture> = {
+  transformer: TRANSFORMER,
+  "rnn-attention": RECURRENT,
+  rnn: {
+    ...RECURRENT,
+    attentions: () => [],
+    noAttention:
+      "This RNN encoder-decoder has no attention: its decoder receives only the encoder’s final state, regardless of the length of the sentence.",
+  },
+};
+
+export const architectureOf = (model: ModelInfo): Architecture => ARCHITECTURES[model.config.model.kind];
+
+export const headWidth = (config: ModelConfig): number => config.head_width || config.width / config.heads;
+export const keyValueHeads = (config: ModelConfig): number => config.key_value_heads || config.heads;
+
+export const attentions = (model: ModelInfo): Attention[] => architectureOf(model).attentions(model.config.model);
+
+/** The selected head, −1 for the mean; 0 if the model has a single head. */
+export function selectedHead(model: ModelInfo, head: number): number {
+  const { heads } = model.config.model;
+  return heads === 1 ? 0 : Math.min(head, heads - 1);
+}
+
+/** The attention of this name, or the model's last; null if it has none. */
+export function findAttention(model: ModelInfo, name: string): Attention | null {
+  const all = attentions(model);
+  return all.find((attention) => attention.name === name) ?? all[all.length - 1] ?? null;
+}
+
+export const attentionTitle = ({ stack, layer, kind }: Attention): string => `${stack} layer ${layer}, ${ATTENTION_NAMES[kind]}`;
+
+/** Names the head only if there are several. */
+export function headTitle(model: ModelInfo, attention: Attention, head: number): string {
+  if (model.config.model.heads === 1) return attentionTitle(attention);
+  return `${attentionTitle(attention)}, ${head < 0 ? "mean over heads" : `head ${head}`}`;
+}
+
+/** Such as "decoder.1.cross.weights head 3"; also the name of exported files. */
+export const matrixName = (model: ModelInfo, attention: Attention, step: Step, head: number): string =>
+  `${attention.name}.${step}${model.config.model.heads === 1 ? "" : head < 0 ? " mean" : ` head ${head}`}`;
+
+const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map((token) => token.text);
+
+export const queryLabels = (trace: Trace, { stack }: Attention): string[] =>
+  tokenTexts(stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
+export const keyLabels = (trace: Trace, { stack, kind }: Attention): string[] =>
+  tokenTexts(stack === "encoder" || kind === "cross" ? trace.source_tokens : trace.decoder_input_tokens);
+
+/** The selected decoder row; by default the first whose token the model generated. */
+export function selectedRow(trace: Trace, row: number): number {
+  const defaultRow = trace.output_start < trace.target_tokens.length ? trace.output_start : 0;
+  return row >= 0 && row < trace.target_tokens.length ? row : defaultRow;
+}
+
+/** The mean over the first axis, [heads, queries, keys] → [queries, keys]; −∞ in all heads stays −∞. */
+export function meanOverHeads(tensor: Tensor): Tensor {
+  const [count, ...shape] = tensor.shape;
+  const size = tensor.data.length / count;
+  const out = new Float32Array(size);
+  for (let i = 0; i < size; i++) {
+    let sum = 0;
+    for (let n = 0; n < count; n++) sum += tensor.data[n * size + i];
+    out[i] = sum / count;
+  }
+  return new Tensor(shape, out);
+}
+
+/** One step of an attention, for one head or (head −1) the mean over all heads. */
+export async function loadAttention(trace: Trace, attention: Attention, head: number, step: Step): Promise<Tensor> {
+  const name = `${attention.name}.${step}`;
+  return head < 0 ? meanOverHeads(await tensor(trace.id, name)) : tensor(trace.id, name, `${head}`);
+}
+
+export function attentionGrid(trace: Trace, attention: Attention, step: Step, values: Tensor, name: string): Grid {
+  const scale: Scale = step === "weights" ? "sequential" : "diverging";
+  return {
+    name,
+    rows: values.shape[0],
+    cols: values.shape[1],
+    data: values.data,
+    rowLabels: queryLabels(trace, attention),
+    colLabels: keyLabels(trace, attention),
+    rowAxis: "query",
+    colAxis: "key",
+    scale,
+    ...(step === "weights" ? { max: 1, causal: attention.kind === "masked" } : {}),
+  };
+}

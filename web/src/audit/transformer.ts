@@ -1,0 +1,237 @@
+// The formulas of the Inspector for Transformers.
+import { headWidth } from "../architecture";
+import { formatNumber } from "../format";
+import { activate, dot, mean, sinusoid, variance } from "../math";
+import type { Audit, CellContext, CellRef, ScalarOperand } from "./cells";
+import { copy, embedded, heads, keyValueHead, linear, logits, probabilities, sumOfProducts, term, weights, type Formula } from "./formulas";
+
+const sublayerInput = (cell: CellContext): string => cell.dataflow.sublayerInput(cell.component);
+const ownTensor =
+  (tensor: string) =>
+  (cell: CellContext): string =>
+    `${cell.component}.${tensor}`;
+
+/** Queries, keys and values: [token, head, i], one weight matrix for all heads. */
+const headProjection =
+  (symbol: string): Formula =>
+  async (cell) => {
+    const [row, head, i] = cell.index;
+    const readsMemory = cell.component.endsWith(".cross") && symbol !== "_Q";
+    const x = await cell.vector(readsMemory ? "encoder.vectors" : sublayerInput(cell), [row]);
+    return linear(cell, x, head * headWidth(cell.config) + i, `W${symbol}`, `b${symbol}`);
+  };
+
+/** A linear map of a token's vector: x · W + b. */
+const projection =
+  (source: (cell: CellContext) => string, symbol: string): Formula =>
+  async (cell) =>
+    linear(cell, await cell.vector(source(cell), [cell.index[0]]), cell.index[1], `W${symbol}`, `b${symbol}`);
+
+/** Rotary position embedding: dimensions i and i ± d/2 are rotated together. */
+const rotated =
+  (source: string): Formula =>
+  async (cell) => {
+    const [row, head, i] = cell.index;
+    const d = headWidth(cell.config);
+    const pair = i < d / 2 ? i + d / 2 : i - d / 2;
+    const base = cell.config.rotary_base;
+    const angle = row / base ** ((2 * (i % (d / 2))) / d);
+    const x = await cell.values(`${cell.component}.${source}`, `${row},${head}`);
+    const sign = i < d / 2 ? -1 : 1;
+    return {
+      formula: `xᵢ · cos(pos·θᵢ) ${sign < 0 ? "−" : "+"} x${sign < 0 ? "ᵢ₊" : "ᵢ₋"}d/2 · sin(pos·θᵢ)`,
+      substituted: `${term(x[i])}×${term(Math.cos(angle))} ${sign < 0 ? "−" : "+"} ${term(x[pair])}×${term(Math.sin(angle))}`,
+      scalars: [
+        { label: "xᵢ", value: x[i], cell: { name: `${cell.component}.${source}`, index: [row, head, i] } },
+        { label: "paired dimension", value: x[pair], cell: { name: `${cell.component}.${source}`, index: [row, head, pair] } },
+        { label: "angle", value: angle },
+      ],
+      vectors: [],
+      computed: x[i] * Math.cos(angle) + sign * x[pair] * Math.sin(angle),
+    };
+  };
+
+async function scores(cell: CellContext): Promise<Audit> {
+  const [head, query, key] = cell.index;
+  const prefix = cell.config.positions === "rotary" && !cell.component.endsWith(".cross") ? "rotated_" : "";
+  const [queries, keys] = [`${cell.component}.${prefix}queries`, `${cell.component}.${prefix}keys`];
+  const keyHead = keyValueHead(cell, head);
+  const [q, k] = await Promise.all([cell.values(queries, `${query},${head}`), cell.values(keys, `${key},${keyHead}`)]);
+  return {
+    formula: "q · k",
+    substituted: sumOfProducts(q, k),
+    scalars: [],
+    vectors: [
+      { label: "q", values: q, cellAt: (i) => ({ name: queries, index: [query, head, i] }) },
+      { label: "k", values: k, cellAt: (i) => ({ name: keys, index: [key, keyHead, i] }) },
+    ],
+    computed: dot(q, k),
+  };
+}
+
+async function scaled(cell: CellContext): Promise<Audit> {
+  const d = headWidth(cell.config);
+  const score = await cell.scalar(`${cell.component}.scores`, cell.index);
+  return {
+    formula: "score ÷ √d",
+    substituted: `${formatNumber(score, 4)} ÷ √${d} = ${formatNumber(score, 4)} ÷ ${formatNumber(Math.sqrt(d), 4)}`,
+    scalars: [{ label: "score", value: score, cell: { name: `${cell.component}.scores`, index: cell.index } }],
+    vectors: [],
+    computed: score / Math.sqrt(d),
+  };
+}
+
+async function masked(cell: CellContext): Promise<Audit> {
+  const [, query, key] = cell.index;
+  const value = await cell.scalar(`${cell.component}.scaled`, cell.index);
+  const isMasked = cell.component.endsWith(".masked") && key > query;
+  return {
+    formula: cell.component.endsWith(".masked") ? "scaled + M, where M is 0 for j ≤ i and −∞ for j > i" : "scaled + 0: no mask",
+    substituted: `${formatNumber(value, 4)} + ${isMasked ? "(−∞)" : "0"}`,
+    scalars: [{ label: "scaled", value, cell: { name: `${cell.component}.scaled`, index: cell.index } }],
+    vectors: [],
+    computed: isMasked ? -Infinity : value,
+  };
+}
+
+const concatenated: Formula = (cell) => {
+  const d = headWidth(cell.config);
+  const [row, j] = cell.index;
+  const [head, i] = [Math.floor(j / d), j % d];
+  return copy(cell, `${cell.component}.heads`, [row, head, i], `concatenated heads: dimension ${i} of head ${head}`);
+};
+
+async function addition(cell: CellContext, names: readonly string[], formula: string): Promise<Audit> {
+  const scalars = await Promise.all(
+    names.map(async (name) => ({ label: name, value: await cell.scalar(name, cell.index), cell: { name, index: cell.index } })),
+  );
+  return {
+    formula,
+    substituted: scalars.map(({ value }) => term(value)).join(" + "),
+    scalars,
+    vectors: [],
+    computed: scalars.reduce((sum, { value }) => sum + value, 0),
+  };
+}
+
+const sum: Formula = (cell) => {
+  const sublayerOutput = cell.component.endsWith("feed_forward") ? `${cell.component}.output` : `${cell.component}.projected`;
+  return addition(cell, [cell.dataflow.residualInput(cell.component), sublayerOutput], "x + sublayer(x)");
+};
+
+const stackOrNormInput: Formula = (cell) => {
+  if (cell.component.endsWith("norm")) return copy(cell, cell.dataflow.normInput(cell.component), cell.index, "the input of the norm");
+  const names = new Set(cell.run.trace.tensors.map(({ name }) => name));
+  const summands = ["embedded", "segments", "positions"].map((tensor) => `${cell.component}.${tensor}`).filter((name) => names.has(name));
+  return addition(cell, summands, summands.map((name) => name.split(".")[1]).join(" + "));
+};
+
+async function moments(cell: CellContext): Promise<Audit> {
+  const [row] = cell.index;
+  const x = await cell.values(`${cell.component}.input`, `${row}`);
+  const squares = Float64Array.from({ length: x.length }, (_, i) => x[i] ** 2);
+  const vectors = [{ label: "x", values: x, cellAt: (i: number) => ({ name: `${cell.component}.input`, index: [row, i] }) }];
+  const formulas: Record<string, [string, number]> = {
+    mean: ["Σ x ÷ width", mean(x)],
+    variance: ["Σ (x − mean)² ÷ width", variance(x)],
+    mean_square: ["Σ x² ÷ width", mean(squares)],
+  };
+  const [formula, computed] = formulas[cell.tensor];
+  return { formula, substituted: `over the ${x.length} dimensions of this token`, scalars: [], vectors, computed };
+}
+
+async function normOutput(cell: CellContext): Promise<Audit> {
+  const [row, i] = cell.index;
+  const x = await cell.values(`${cell.component}.input`, `${row}`);
+  const [gamma, beta] = await Promise.all([cell.weightScalar(cell.component, "γ", i), cell.weightScalar(cell.component, "β", i)]);
+  const rms = cell.config.norm === "rms";
+  const squares = Float64Array.from({ length: x.length }, (_, j) => x[j] ** 2);
+  const [center, spread] = rms ? [0, mean(squares)] : [mean(x), variance(x)];
+  const epsilon = cell.config.norm_epsilon;
+  const scale = gamma ?? 1;
+  const statistic = (tensor: string): CellRef => ({ name: `${cell.component}.${tensor}`, index: [row, 0] });
+  const scalars: ScalarOperand[] = [
+    { label: "x", value: x[i], cell: { name: `${cell.component}.input`, index: [row, i] } },
+    ...(rms ? [] : [{ label: "mean", value: center, cell: statistic("mean") }]),
+    { label: rms ? "mean square" : "variance", value: spread, cell: statistic(rms ? "mean_square" : "variance") },
+    { label: "γ", value: scale },
+    ...(beta === null ? [] : [{ label: "β", value: beta }]),
+  ];
+  return {
+    formula: `${rms ? "x ÷ √(mean square + ε)" : "(x − mean) ÷ √(variance + ε)"} × γ${beta === null ? "" : " + β"}`,
+    substituted: `${rms ? term(x[i]) : `(${formatNumber(x[i], 3)} − ${term(center)})`} ÷ √(${formatNumber(spread, 4)} + ${epsilon}) × ${term(scale)}${beta === null ? "" : ` + ${term(beta)}`}`,
+    scalars,
+    vectors: [{ label: "x", values: x, cellAt: (j) => ({ name: `${cell.component}.input`, index: [row, j] }) }],
+    computed: ((x[i] - center) / Math.sqrt(spread + epsilon)) * scale + (beta ?? 0),
+  };
+}
+
+async function postActivation(cell: CellContext): Promise<Audit> {
+  const { activation } = cell.config;
+  const input = await cell.scalar(`${cell.component}.pre_activation`, cell.index);
+  const scalars: ScalarOperand[] = [{ label: "input", value: input, cell: { name: `${cell.component}.pre_activation`, index: cell.index } }];
+  if (activation === "swiglu") {
+    const gate = await cell.scalar(`${cell.component}.gate`, cell.index);
+    scalars.push({ label: "gate", value: gate, cell: { name: `${cell.component}.gate`, index: cell.index } });
+    const computed = activate("silu", gate) * input;
+    return { formula: "silu(gate) × input", substituted: `silu(${formatNumber(gate, 4)}) × ${term(input)}`, scalars, vectors: [], computed };
+  }
+  const substituted = activation === "relu" ? `max(0, ${formatNumber(input, 4)})` : `${activation}(${formatNumber(input, 4)})`;
+  return { formula: activation === "relu" ? "max(0, x)" : `${activation}(x)`, substituted, scalars, vectors: [], computed: activate(activation, input) };
+}
+
+const output: Formula = (cell) => (cell.component.endsWith("norm") ? normOutput(cell) : projection(ownTensor("post_activation"), "₂")(cell));
+
+async function positions(cell: CellContext): Promise<Audit> {
+  const [row, i] = cell.index;
+  if (cell.config.positions === "learned") {
+    const entry = (await cell.weightRow(`${cell.component}.positions`, "P", row))!.data[i];
+    const scalars = [{ label: "learned", value: entry }];
+    return { formula: `P[${row}]`, substituted: formatNumber(entry, 4), scalars, vectors: [], computed: entry };
+  }
+  const halves = cell.config.positions.endsWith("halves");
+  const { width } = cell.config;
+  const half = Math.ceil(width / 2);
+  const pair = halves ? i % half : i >> 1;
+  const wave = (halves ? i >= half : i % 2 === 1) ? "cos" : "sin";
+  return {
+    formula: `${wave}(pos ÷ 10000^(2i/width))`,
+    substituted: `${wave}(${row} ÷ 10000^(${2 * pair}/${width})) = ${wave}(${formatNumber(row / 10000 ** ((2 * pair) / width), 4)})`,
+    scalars: [],
+    vectors: [],
+    computed: sinusoid(row, i, width, halves),
+  };
+}
+
+const vectors: Formula = (cell) =>
+  copy(cell, cell.config.norm_first ? `${cell.component}.final_norm.output` : cell.dataflow.stackOutput(cell.component), cell.index, "the output of the stack");
+
+/** The formula of every tensor of a Transformer. */
+export const TRANSFORMER: Record<string, Formula> = {
+  embedded,
+  positions,
+  input: stackOrNormInput,
+  queries: headProjection("_Q"),
+  keys: headProjection("_K"),
+  values: headProjection("_V"),
+  rotated_queries: rotated("queries"),
+  rotated_keys: rotated("keys"),
+  scores,
+  scaled,
+  masked,
+  weights,
+  heads,
+  concatenated,
+  projected: projection(ownTensor("concatenated"), "_O"),
+  sum,
+  mean: moments,
+  variance: moments,
+  mean_square: moments,
+  pre_activation: projection(sublayerInput, "₁"),
+  gate: projection(sublayerInput, "_gate"),
+  post_activation: postActivation,
+  output,
+  vectors,
+  logits,
+  probabilities,
+};

@@ -1,0 +1,47 @@
+// The data flow of a Transformer: which tensor a sub-layer, a norm or a stack reads, given the model's configuration.
+import type { ModelConfig } from "./api";
+
+const SUBLAYERS = { encoder: ["self", "feed_forward"], decoder: ["masked", "cross", "feed_forward"] } as const;
+
+/** Names the input tensors of components such as decoder.1.cross. */
+export class Dataflow {
+  constructor(readonly config: ModelConfig) {}
+
+  sublayers(stack: string): readonly string[] {
+    return SUBLAYERS[stack as "encoder"].filter((name) => (name as string) !== "cross" || this.config.shape === "encoder-decoder");
+  }
+
+  private sublayerOutput(component: string): string {
+    return this.config.norm_first ? `${component}.sum` : `${component}.norm.output`;
+  }
+
+  /** The output of a stack's last block. */
+  stackOutput(stack: string): string {
+    const layers = stack === "encoder" ? this.config.encoder_layers : this.config.decoder_layers;
+    return this.sublayerOutput(`${stack}.${layers - 1}.feed_forward`);
+  }
+
+  /** The residual stream at the entrance of a sub-layer. */
+  residualInput(component: string): string {
+    const [stack, layer, sublayer] = component.split(".");
+    const all = this.sublayers(stack);
+    const i = all.indexOf(sublayer);
+    if (i > 0) return this.sublayerOutput(`${stack}.${layer}.${all[i - 1]}`);
+    if (Number(layer) > 0) return this.sublayerOutput(`${stack}.${Number(layer) - 1}.feed_forward`);
+    return this.config.embedding_norm ? `${stack}.norm.output` : `${stack}.input`;
+  }
+
+  /** The input of a sub-layer's linear maps. */
+  sublayerInput(component: string): string {
+    return this.config.norm_first ? `${component}.norm.output` : this.residualInput(component);
+  }
+
+  /** The input of a norm. */
+  normInput(component: string): string {
+    const [stack, layer] = component.split(".");
+    if (layer === "norm") return `${stack}.input`;
+    if (layer === "final_norm") return this.stackOutput(stack);
+    const sublayer = component.replace(/\.norm$/, "");
+    return this.config.norm_first ? this.residualInput(sublayer) : `${sublayer}.sum`;
+  }
+}

@@ -1,0 +1,69 @@
+// The help dialog: what the page shows, the keyboard shortcuts and the colours.
+import { useEffect, useRef } from "preact/hooks";
+import { Icon } from "./ui";
+
+const SHORTCUTS: readonly (readonly [string, string])[] = [
+  ["1 … 8", "select a view, from left to right"],
+  ["← →", "previous or next token; in a matrix, move between cells"],
+  ["[  ]", "previous or next layer"],
+  [",  .", "previous or next head; before the first head: the mean"],
+  ["space", "Walk and Microscope: next step (with Shift: previous); Replay: play or pause"],
+  ["+  −", "zoom in or out, in a matrix"],
+  ["esc", "close the Inspector"],
+  ["t", "toggle the light and dark theme"],
+  ["?", "show this help"],
+];
+
+export function HelpDialog({ onClose }: { onClose: () => void }) {
+  const closeButton = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    const previousFocus = document.activeElement as HTMLElement | null;
+    closeButton.current?.focus();
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      onClose();
+    };
+    addEventListener("keydown", onKey, true);
+    return () => {
+      removeEventListener("keydown", onKey, true);
+      previousFocus?.focus();
+    };
+  }, []);
+  return (
+    <div class="backdrop" onClick={(event) => event.target === event.currentTarget && onClose()}>
+      <dialog open class="help-dialog" aria-modal="true" aria-label="help">
+        <div class="section-header">
+          <h2>See every number</h2>
+          <button ref={closeButton} class="icon-button" aria-label="close" onClick={onClose}>
+            <Icon name="cross" />
+          </button>
+        </div>
+        <p>
+          Enter a text and the model responds. Every number on this page was computed by the model for that text. Click any cell of any
+          matrix: the Inspector shows its formula with the actual numbers, recomputes it in your browser and compares the two results.
+          The URL contains the complete state of the page, so you can bookmark or share it. Learn contains lessons
+          that recompute their results from your own words and tables.
+        </p>
+        <dl>
+          {SHORTCUTS.map(([keys, action]) => (
+            <>
+              <dt>
+                {keys.split("  ").map((key) => (
+                  <>
+                    <kbd>{key}</kbd>{" "}
+                  </>
+                ))}
+              </dt>
+              <dd>{action}</dd>
+            </>
+          ))}
+        </dl>
+        <p class="muted small">
+          Violet is positive, orange is negative, and paler colours are closer to 0; hatched cells are masked. Use the buttons above a
+          matrix to save it as SVG, PNG or CSV.
+        </p>
+      </dialog>
+    </div>
+  );
+}

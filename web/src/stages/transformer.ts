@@ -1,0 +1,162 @@
+// The stages of a Transformer.
+import type { ModelConfig } from "../api";
+import { layersOf, stacks } from "../architecture";
+import { Dataflow } from "../dataflow";
+import { code, embeddingStages, outputStages, stageFactory, type Stage } from "./shared";
+
+const ATTENTION_DESCRIPTIONS = {
+  self: "Every token of the input attends to all tokens of the input",
+  masked: "Every token of the output attends to itself and to the tokens before it",
+  cross: "Every token of the output attends to the tokens of the input: queries come from the decoder, keys and values from the encoder",
+};
+
+function attentionStages(component: string, dataflow: Dataflow): Stage[] {
+  const { config } = dataflow;
+  const kind = component.split(".")[2] as keyof typeof ATTENTION_DESCRIPTIONS;
+  const isCross = kind === "cross";
+  const isRotary = config.positions === "rotary" && !isCross;
+  const inputs = isCross ? [dataflow.sublayerInput(component), "encoder.vectors"] : [dataflow.sublayerInput(component)];
+  const name = (tensor: string): string => `${component}.${tensor}`;
+  const stage = stageFactory(component);
+  const prefix = isRotary ? "rotated_" : "";
+  return [
+    {
+      ...stage(
+        "queries", "Q, K, V",
+        `${ATTENTION_DESCRIPTIONS[kind]}. Three learned linear maps project each vector to a query, a key and a value.`,
+        inputs, isCross ? code("cross_queries", "cross_keys_values") : code("queries_keys_values"),
+      ),
+      tensors: [...inputs, name("queries"), name("keys"), name("values")],
+    },
+    ...(isRotary
+      ? [
+          {
+            ...stage(
+              "rotated_queries", "rotation",
+              "Queries and keys are rotated by an angle proportional to their position, so that scores depend on the distance between tokens.",
+              [name("queries"), name("keys")], code("rotation"),
+            ),
+            tensors: [name("queries"), name("keys"), name("rotated_queries"), name("rotated_keys")],
+          },
+        ]
+      : []),
+    stage(
+      "scores", "scores", "The dot product of every query with every key: the larger the score, the better the key matches the query.",
+      [name(`${prefix}queries`), name(`${prefix}keys`)], code("scores"),
+    ),
+    stage(
+      "scaled", "÷ √d", "The variance of a dot product grows with the dimension d. Dividing by √d keeps the scores small and the softmax out of saturation.",
+      [name("scores")], code("scaled"),
+    ),
+    stage(
+      "masked", "mask",
+      kind === "masked"
+        ? "A token must not attend to later tokens: −∞ is added where j > i, 0 where j ≤ i. Without the mask, the model could copy the answer during training."
+        : "There is no mask here: every token of the sentence is visible. The decoder’s self-attention adds −∞ at this step.",
+      [name("scaled")], code("masked"),
+    ),
+    stage(
+      "weights", "softmax", "The softmax of each row gives the attention weights: between 0 and 1, with a sum of 1.",
+      [name("masked")], code("weights"),
+    ),
+    stage(
+      "heads", "weighted values", "Each head’s output is the sum of the values weighted by the attention weights: each token now carries its context.",
+      [name("weights"), name("values")], code("heads"),
+    ),
+    stage(
+      "concatenated", "concatenate", `The outputs of all ${config.heads} heads are concatenated.`,
+      [name("heads")], code("output_projection"),
+    ),
+    stage(
+      "projected", "· W_O", "The output projection W_O mixes the heads and maps the result back to the model width.",
+      [name("concatenated")], code("output_projection"),
+    ),
+  ]; // prettier-ignore
+}
+
+function feedForwardStages(component: string, dataflow: Dataflow): Stage[] {
+  const { activation, width, feed_forward } = dataflow.config;
+  const gate = activation === "swiglu" ? [`${component}.gate`] : [];
+  const name = (tensor: string): string => `${component}.${tensor}`;
+  const common = { group: component, kind: "matrix" as const };
+  return [
+    {
+      ...common, key: name("pre_activation"), label: "up",
+      description: `Attention mixes positions; the feed-forward layer treats each position separately, with the same weights. The first map expands ${width} dimensions to ${feed_forward}.`,
+      tensors: [dataflow.sublayerInput(component), name("pre_activation"), ...gate], code: code("up_projection"),
+    },
+    {
+      ...common, key: name("post_activation"), label: activation === "relu" ? "ReLU" : activation,
+      description:
+        activation === "relu"
+          ? "ReLU sets negative values to 0. Without a nonlinearity, the two linear maps would be equivalent to one."
+          : "The activation function. Without a nonlinearity, the two linear maps would be equivalent to one.",
+      tensors: [name("pre_activation"), ...gate, name("post_activation")],
+      code: code(gate.length ? "gated_activation" : "activation"),
+    },
+    {
+      ...common, key: name("output"), label: "down", description: `The second map projects ${feed_forward} dimensions back to ${width}.`,
+      tensors: [name("post_activation"), name("output")], code: code("down_projection"),
+    },
+  ]; // prettier-ignore
+}
+
+function normStage(component: string, group: string, dataflow: Dataflow): Stage {
+  const isRms = dataflow.config.norm === "rms";
+  const statistics = isRms ? ["mean_square"] : ["mean", "variance"];
+  return {
+    key: `${component}.output`, group, label: "norm", kind: "matrix",
+    description: isRms
+      ? "RMS norm: each token’s vector is divided by its root mean square and scaled by the learned γ."
+      : "Layer norm: each token’s vector is normalized to mean 0 and variance 1, then scaled by γ and shifted by β, which are learned. Other tokens and padding have no influence.",
+    tensors: ["input", ...statistics, "output"].map((tensor) => `${component}.${tensor}`),
+    code: code(isRms ? "rms_norm" : "layer_norm"),
+  }; // prettier-ignore
+}
+
+function residualStage(component: string, dataflow: Dataflow): Stage {
+  const output = component.endsWith("feed_forward") ? `${component}.output` : `${component}.projected`;
+  return {
+    key: `${component}.sum`, group: component, label: "add", kind: "matrix",
+    description: "The residual connection adds the sub-layer’s output to its input, which preserves information and lets gradients flow.",
+    tensors: [dataflow.residualInput(component), output, `${component}.sum`],
+    code: code(dataflow.config.norm_first ? "residual_norm_first" : "residual_norm_last"),
+  }; // prettier-ignore
+}
+
+function sublayerStages(component: string, dataflow: Dataflow): Stage[] {
+  const inner = component.endsWith("feed_forward") ? feedForwardStages(component, dataflow) : attentionStages(component, dataflow);
+  const norm = normStage(`${component}.norm`, component, dataflow);
+  const residual = residualStage(component, dataflow);
+  return dataflow.config.norm_first ? [norm, ...inner, residual] : [...inner, residual, norm];
+}
+
+function inputStages(stack: string, dataflow: Dataflow): Stage[] {
+  const { config } = dataflow;
+  const stage = stageFactory(stack);
+  const addsPositions = config.positions !== "rotary" && config.positions !== "none";
+  return [
+    ...embeddingStages(stack, config, "so that they are not dominated by the position vectors"),
+    ...(addsPositions
+      ? [
+          stage(
+            "input", "+ position",
+            "Attention alone ignores word order: “dog bites man” and “man bites dog” would be the same. A vector that encodes the position is therefore added.",
+            [`${stack}.embedded`, `${stack}.positions`], code("positions"),
+          ),
+        ]
+      : []),
+    ...(config.embedding_norm ? [normStage(`${stack}.norm`, stack, dataflow)] : []),
+  ]; // prettier-ignore
+}
+
+export function transformerStages(config: ModelConfig): Stage[] {
+  const dataflow = new Dataflow(config);
+  const stages = stacks(config).flatMap((stack) => {
+    const sublayers = layersOf(config, stack).flatMap((layer) => dataflow.sublayers(stack).map((name) => `${layer}.${name}`));
+    const last = sublayers[sublayers.length - 1];
+    const finalNorm = config.norm_first ? [{ ...normStage(`${stack}.final_norm`, last, dataflow), label: "final norm" }] : [];
+    return [...inputStages(stack, dataflow), ...sublayers.flatMap((sublayer) => sublayerStages(sublayer, dataflow)), ...finalNorm];
+  });
+  return config.shape === "encoder" ? stages : [...stages, ...outputStages(config)];
+}
