@@ -111,7 +111,7 @@ def measure(model: Model, test_bands: TestBands) -> list[Band]:
     bands = []
     for low, real, joined in test_bands:
         pairs = real + joined
-        translations = model.translate([source for source, _ in pairs], beam=4)
+        translations = model.translate_sentences([source for source, _ in pairs], beam=4)
         references = [target for _, target in pairs]
         bleu_real = bleu(translations[: len(real)], references[: len(real)]) if len(real) >= MIN_SENTENCES else None
         ratio = sum(map(count_words, translations)) / max(sum(map(count_words, references)), 1)

@@ -2,9 +2,10 @@
 
 Ours runs through `Trainer`, with batches built on the fly; the peers run compiled, in bf16 autocast with fused AdamW, on
 padded batches of similar length that already lie on the GPU. Random tokens; sentence lengths are log-normal, as in news
-(mean 27) or in everyday sentences (mean 10). The figure is real target tokens per second. Ends in one JSON line.
+(mean 27) or in everyday sentences (mean 10). The figure is real target tokens per second. `lengths` measures time and
+memory of attention alone for sequences of 64 to 32,768 tokens. Ends in one JSON line.
 
-    python benchmarks/train_gpu.py [--only news everyday gpt2] [--nanogpt model.py]
+    python benchmarks/train_gpu.py [--only news everyday gpt2 lengths] [--nanogpt model.py] [--picture lengths.png]
 """
 
 import argparse
@@ -27,6 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import Config
+from seq2see.layout import Layout
+from seq2see.model.attention import attend, attention_reference
 from seq2see.model.transformer import Transformer
 from seq2see.presets import preset_config
 from seq2see.text.batches import Batches, PairBatches, TextBatches
@@ -82,7 +85,7 @@ def pairs_step(work: Workload) -> Step:
     return seq2see_step(config, PairBatches(store, work.batch_tokens, SPECIAL, max_length=256, static=True))  # type: ignore[arg-type]
 
 
-def marian_step(work: Workload, count: int = 8) -> Step:
+def marian_step(work: Workload, count: int = 3) -> Step:
     config = transformers.MarianConfig(
         vocab_size=37000, pad_token_id=0, decoder_start_token_id=1, activation_function="relu", scale_embedding=True,
         attn_implementation="sdpa", encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
@@ -187,6 +190,52 @@ def huggingface_gpt2_step(batch_tokens: int) -> Step:
     return peer_step(model, lambda _: loss(), lambda _: batch_tokens)
 
 
+def attention_by_length() -> list[dict[str, float]]:
+    """Time and memory of one causal attention, forward and backward, over 32,768 tokens in sequences of each length."""
+    tokens, heads, width = 32_768, 8, 64
+    rows = []
+    for length in (2**n for n in range(6, 16)):
+        layout = Layout.from_lengths([length] * (tokens // length)).to(DEVICE)
+        q, k, v, gradient = (
+            torch.randn(tokens, heads, width, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(4)
+        )
+        row: dict[str, float] = {"length": length}
+        for name, attention in (("fast", attend), ("reference", attention_reference)):
+            if name == "reference" and length > 4096:  # its memory grows with the square
+                continue
+
+            def run(attention: Callable[..., Tensor] = attention) -> None:
+                torch.autograd.grad(attention(q, k, v, layout, layout, True), (q, k, v), gradient)  # noqa: B023
+
+            run()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            start = time.perf_counter()
+            for _ in range(5):
+                run()
+            torch.cuda.synchronize()
+            row[f"{name}_ms"] = round((time.perf_counter() - start) / 5e-3, 3)
+            row[f"{name}_mib"] = (torch.cuda.max_memory_allocated() - before) >> 20
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def draw_lengths(rows: list[dict[str, float]], path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for axis, quantity, label in ((axes[0], "ms", "milliseconds"), (axes[1], "mib", "MiB")):
+        for name in ("fast", "reference"):
+            points = [(row["length"], row[f"{name}_{quantity}"]) for row in rows if f"{name}_{quantity}" in row]
+            axis.plot(*zip(*points, strict=True), marker="o", label=name)
+        axis.set(xscale="log", yscale="log", xlabel="tokens per sequence", ylabel=label)
+        axis.set_xscale("log", base=2)
+        axis.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
 def compare(name: str, contenders: dict[str, Step], rounds: int, steps: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {contender: [] for contender in contenders}
     for contender, step in contenders.items():
@@ -211,7 +260,8 @@ def compare(name: str, contenders: dict[str, Step], rounds: int, steps: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=["news", "everyday", "gpt2"], help="workloads to run")
+    parser.add_argument("--only", nargs="*", default=["news", "everyday", "gpt2", "lengths"], help="workloads to run")
+    parser.add_argument("--picture", type=Path, help="draw the lengths into this file")
     parser.add_argument("--nanogpt", type=Path, help="nanoGPT's model.py; without it, the peer is Hugging Face's GPT-2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=24, help="steps per round")
@@ -220,7 +270,7 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64
     torch.set_float32_matmul_precision("high")
     transformers.logging.set_verbosity_error()
-    results = {}
+    results: dict[str, Any] = {}
     for work in PAIRS:
         if work.name in options.only:
             contenders = {"seq2see": pairs_step(work), "Marian": marian_step(work)}
@@ -232,6 +282,10 @@ def main() -> None:
         peer = nanogpt_step(options.nanogpt, tokens) if options.nanogpt else huggingface_gpt2_step(tokens)
         contenders = {"seq2see": gpt2_step(tokens), "nanoGPT" if options.nanogpt else "Hugging Face": peer}
         results["gpt2"] = compare("gpt2", contenders, options.rounds, options.steps)
+    if "lengths" in options.only:
+        results["lengths"] = attention_by_length()
+        if options.picture:
+            draw_lengths(results["lengths"], options.picture)
     print(
         json.dumps(
             {"benchmark": "train_gpu", "device": torch.cuda.get_device_name(), "torch": torch.__version__, **results}

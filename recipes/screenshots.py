@@ -22,7 +22,7 @@ VIEWS = {
     "&cell=decoder.1.cross.scores:1,1,3",
     "heads": "#/heads?row=1&sort=entropy",
     "microscope": "#/microscope?attention=decoder.1.masked&head=3&step=masked&row=3",
-    "intervene": "#/intervene?reach=off:decoder.1.cross:0;off:decoder.1.cross:3",
+    "intervene": "#/intervene?interventions=ablate:decoder.1.cross:0;ablate:decoder.1.cross:3",
     "replay": "#/replay?snapshot=256",
     "compare": "#/compare?attention=decoder.1.cross&head=1&attention2=decoder.1.cross&head2=5",
     "learn": "#/learn?lesson=context",

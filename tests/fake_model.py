@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from seq2see.api import Model
+from seq2see.assessment import Assessment
 from seq2see.config import Config, ModelConfig
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.translate.translator import Translator
@@ -27,12 +28,17 @@ class FakeModel:
     def config(self) -> Config:
         return Config(model=ModelConfig(max_positions=self.max_positions))
 
-    def translate(self, texts: Sequence[str], *, beam: int = 1) -> list[str]:
-        return [self.function(text) for text in texts]
+    def hypotheses(self, sentences: Sequence[str], *, nbest: int = 1) -> list[list[Any]]:
+        translations = [self.function(sentence) for sentence in sentences]
+        return [
+            [SimpleNamespace(text=text, score=-float(n), confidence=0.0) for n in range(nbest)] for text in translations
+        ]
 
-    def hypotheses(self, texts: Sequence[str], *, beam: int = 1, nbest: int = 1) -> list[list[Any]]:
-        tokens = [tuple(TOKENIZER.encode(self.function(text))) for text in texts]
-        return [[SimpleNamespace(tokens=ids, score=-float(n)) for n in range(nbest)] for ids in tokens]
+    def text(self, hypothesis: Any) -> str:
+        return str(hypothesis.text)
+
+    def assess(self, source: str, confidence: float) -> Assessment:
+        return Assessment(None, confidence, None)
 
 
 def fake_translator(

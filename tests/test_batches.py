@@ -4,6 +4,7 @@ import itertools
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.layout import Layout
 from seq2see.model.transformer import Transformer
-from seq2see.text.batch_plan import Budget, plan_epoch
+from seq2see.text.batch_plan import Budget, EpochPlan, plan_epoch
 from seq2see.text.batches import (
     IGNORE_INDEX,
     Batch,
@@ -184,7 +185,7 @@ def test_padding_sequences_always_have_a_source() -> None:
     assert padded.source.lengths[:4].tolist() == [10, 1, 1, 0]
     assert padded.inputs.lengths[:4].tolist() == [10, 95, 95, 0]
     assert (padded.source.max_length, padded.inputs.max_length) == (100, 100)
-    assert (padded.source.longest, padded.inputs.longest) == (16, 100)
+    assert (padded.source.batch_max_length, padded.inputs.batch_max_length) == (16, 100)
 
 
 def test_budgets_have_the_ratio_of_the_corpus(tokenizer: Tokenizer) -> None:
@@ -204,6 +205,46 @@ def test_too_long_sentences_are_an_error_or_dropped(tokenizer: Tokenizer) -> Non
     assert batches.dropped.tolist() == [2, 3]
     with pytest.raises(UserError, match="every sentence pair is too long"):
         PairBatches(store, 100, tokenizer, max_length=4, too_long="drop")
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_halves_have_half_of_the_real_tokens_each(tokenizer: Tokenizer, static: bool) -> None:
+    source, target = realistic_lengths(300)
+    batches = PairBatches(random_store(source, target), 1500, tokenizer, static=static)
+    batch = batches.batch(0, 0)
+    halves = batch.halves()
+    assert sum(half.num_targets for half in halves) == batch.num_targets
+    assert max(half.num_targets for half in halves) < 0.6 * batch.num_targets
+    assert all(half.num_targets == len(half.targets) for half in halves)  # without padding
+    rows = [row for half in halves for row in split(half.inputs)]
+    assert rows == split(batch.inputs)[: len(rows)]
+
+
+def test_halving_ends_with_single_sequences(tokenizer: Tokenizer) -> None:
+    batch = PairBatches(random_store([9, 1, 1, 1], [9, 1, 1, 1]), 40, tokenizer, static=True).batch(0, 0)
+    parts = [batch]
+    while len(halves := [half for part in parts for half in part.halves()]) > len(parts):
+        parts = halves
+    assert sorted(part.num_targets for part in parts) == [1, 1, 1, 9]
+    assert PairBatches(random_store([9], [9]), 40, tokenizer).batch(0, 1).halves()[0].num_targets == 0  # a dummy batch
+
+
+def test_each_epoch_is_planned_once_while_the_next_is_prefetched(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = []
+
+    def plan(*arguments: Any) -> EpochPlan:
+        planned.append(arguments[-1])
+        return plan_epoch(*arguments)
+
+    batches = PairBatches(random_store(*realistic_lengths(300)), 500, tokenizer)
+    monkeypatch.setattr("seq2see.text.batches.plan_epoch", plan)
+    for epoch in range(3):
+        for number in range(batches.num_batches(epoch)):
+            batches.batch(epoch + (number > 3), number)  # the prefetching thread, already in the next epoch
+            batches.num_batches(epoch)  # the training loop
+    assert planned == [0, 1, 2, 3]
 
 
 # Language models
@@ -316,9 +357,10 @@ def test_layout_equals_layout_from_lengths(tokenizer: Tokenizer, static: bool) -
     layout = batch.to("cpu").inputs.layout
     expected = vars(Layout.from_lengths(torch.from_numpy(batch.inputs.lengths), batch.inputs.max_length))
     assert layout.sequence_ids is None
-    assert layout.longest == torch.tensor(batch.inputs.longest) if static else layout.longest is None
+    expected_max = torch.tensor(batch.inputs.batch_max_length) if static else None
+    assert layout.batch_max_length == expected_max
     for name, value in vars(layout).items():
-        if name in ("sequence_ids", "longest"):
+        if name in ("sequence_ids", "batch_max_length"):
             continue
         assert torch.equal(torch.as_tensor(value), torch.as_tensor(expected[name])), name
         assert torch.as_tensor(value).dtype == torch.as_tensor(expected[name]).dtype

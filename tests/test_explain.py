@@ -1,10 +1,13 @@
 """Explanations describe what was decoded, and every analysis equals a NumPy computation from the raw weights."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from seq2see.api import Model
 from seq2see.config import ModelConfig, TextConfig
@@ -20,7 +23,7 @@ from seq2see.inspect.attention_flow import (
 )
 from seq2see.inspect.comparison import compare
 from seq2see.inspect.explain import Explanation, beam_at_step, rerun
-from seq2see.inspect.interventions import Selection, ablate_head, patch, scale
+from seq2see.inspect.interventions import Intervention, Selection, ablate_head, intervene, patch, scale
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import alternatives, logit_lens
 from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
@@ -331,3 +334,37 @@ def test_errors_say_why_a_model_cannot_be_explained() -> None:
         attention_rollout(e, "both")
     with pytest.raises(UserError, match="only an encoder-decoder has cross-attention"):
         word_alignment(e)
+
+
+def test_threads_share_a_model_without_sharing_hooks() -> None:
+    """Explanations and translations, with and without interventions, equal those of a single thread."""
+    model = perturbed_model(SMALL)
+    texts = TEXTS[::2]
+    changes: list[list[Intervention]] = [
+        [],
+        [ablate_head("decoder.1.cross", 0)],
+        [scale("decoder.*.masked.heads", 0.0)],
+    ]
+
+    def run(number: int) -> dict[str, Tensor]:
+        text, interventions = texts[number % 2], changes[number % 3]
+        e = model.explain(text, target=TARGET, interventions=interventions)
+        values = {name: e.trace[name] for name in e.trace.names("*.heads")} | {"logprobs": e.target_logprobs}
+        with intervene(model.network, *interventions):
+            values["score"] = torch.tensor(model.hypotheses([text], beam=2)[0][0].score)  # also equal for a tie
+        with model.ablate_head("encoder.0.self", 1) as ablated:
+            values["ablated"] = rerun(replace(e, model=ablated)).target_logprobs
+        return values
+
+    expected = [run(number) for number in range(6)]
+    assert not torch.equal(expected[0]["logprobs"], expected[4]["logprobs"])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(run, range(48)))
+    finally:
+        sys.setswitchinterval(interval)
+    for number, values in enumerate(results):
+        assert values.keys() == expected[number % 6].keys()
+        torch.testing.assert_close(values, expected[number % 6])

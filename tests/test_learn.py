@@ -256,8 +256,8 @@ def test_the_server_starts_without_torch() -> None:
 
 # In the page
 
-IS_SHOWN = "name => document.querySelector('.lesson')?.dataset.told === name"
-TABLES = """() => [...document.querySelectorAll('.shown')].map(table =>
+IS_SHOWN = "name => document.querySelector('.lesson')?.dataset.loaded === name"
+TABLES = """() => [...document.querySelectorAll('.lesson-table')].map(table =>
     [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent)))"""
 
 
@@ -296,10 +296,10 @@ def test_an_edited_cell_shows_the_librarys_result_and_the_link_keeps_it(browser:
     assert other.get_by_label("apple, tech").input_value() == "5"
     other.close()
 
-    tab.get_by_role("button", name="back to the notes’", exact=True).click()
+    tab.get_by_role("button", name="reset all", exact=True).click()
     wait_for_tables(tab, tables("context", {}))
     assert apple.input_value() == "2"
-    tab.wait_for_function("() => !location.hash.includes('given')")
+    tab.wait_for_function("() => !location.hash.includes('settings')")
 
 
 @needs_browser
@@ -327,7 +327,7 @@ def test_rows_columns_and_texts_can_be_added_and_removed(tab: Page, address: str
 def test_lessons_are_in_order_and_keep_their_edits(tab: Page, address: str) -> None:
     open_lesson(tab, address, "lookup")
     assert tab.locator("nav.lessons a").all_text_contents() == list(LESSONS)
-    tab.get_by_role("textbox", name="Who asks").fill("Smith")
+    tab.get_by_role("textbox", name="Query").fill("Smith")
     wait_for_tables(tab, tables("lookup", {"query": "Smith"}))
     tab.locator("nav.lessons").get_by_role("link", name="norms").click()
     wait_for_tables(tab, tables("norms", {}))
@@ -365,13 +365,13 @@ def test_an_error_is_shown_at_its_field_and_keeps_the_input(browser: Any, addres
 
 @needs_browser
 def test_a_lesson_that_trains_waits_for_the_button(tab: Page, address: str) -> None:
-    tab.goto(f"{address}/#/learn?lesson=order&given={quote(json.dumps({'steps': 10}))}")
+    tab.goto(f"{address}/#/learn?lesson=order&settings={quote(json.dumps({'steps': 10}))}")
     train = tab.get_by_role("button", name="Train now")
     train.wait_for()
-    assert tab.locator(".shown").count() == 0
+    assert tab.locator(".lesson-table").count() == 0
     head, introduction = tab.locator(".lesson-head"), LESSONS["order"].introduction
     assert introduction[0].upper() + introduction[1:] in head.inner_text()
-    assert "trains two small translators on the spot: about 12 seconds" in tab.locator(".train").inner_text()
+    assert "trains two small translators (about 12 seconds" in tab.locator(".training").inner_text()
     train.click()
     tab.wait_for_function(IS_SHOWN, arg="order", timeout=120_000)
     wait_for_tables(tab, tables("order", {"steps": 10}))
@@ -387,8 +387,8 @@ def test_the_bars_of_a_group_are_aligned(tab: Page, address: str) -> None:
 @needs_browser
 def test_a_lesson_links_to_the_view_of_its_sentence(tab: Page, address: str) -> None:
     open_lesson(tab, address, "mask")
-    assert tab.locator("[data-matrix='weights with the mask'] [role=gridcell]", has_text="masked").count() > 0
-    tab.get_by_role("button", name="under the microscope").click()
+    assert tab.locator("[data-matrix='weights with mask'] [role=gridcell]", has_text="masked").count() > 0
+    tab.get_by_role("button", name="open in Microscope").click()
     tab.locator("[data-matrix='decoder.0.masked.weights head 0']").wait_for()
 
 

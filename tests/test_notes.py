@@ -353,7 +353,7 @@ def test_every_lesson_converts_to_json_and_accepts_its_own_defaults_from_json(re
 
 @bundled
 def test_command_line_hints_are_in_parentheses(results: dict[str, Any]) -> None:
-    """The page removes them (web/src/lessons.ts)."""
+    """The page removes them (web/src/views/learn/lessons.ts)."""
     with_hints = []
     for name, result in results.items():
         text = LESSONS[name].describe(result)

@@ -1,7 +1,7 @@
-"""The page in a real browser, against the bundled model: what it shows is what the model computed.
+"""The page in a real browser with the bundled model: every number it shows is the model's.
 
-Chromium through Playwright; skipped where there is no Chromium or the page is not built (`make page`). Screenshots of each view
-in both themes and widths are kept in $SEQ2SEE_SCREENSHOTS, if that is set.
+Uses Chromium through Playwright; skipped if Chromium or the built page (`make page`) is missing. Screenshots of each view in
+both themes and widths are saved in $SEQ2SEE_SCREENSHOTS, if it is set.
 """
 
 import csv
@@ -43,24 +43,24 @@ def explanation() -> Explanation:
     return seq2see.load().explain(TEXT)
 
 
-def figure(text: str) -> float:
+def parse_number(text: str) -> float:
     return float(text.replace("−∞", "-inf").replace("−", "-").replace("%", "").strip())
 
 
-def settled(page: Page, url: str) -> None:
+def open_view(page: Page, url: str) -> None:
     page.goto(url)
-    page.locator("[data-output]:not([data-output='']), .written button").first.wait_for()
+    page.locator("[data-output]:not([data-output='']), .output-tokens button").first.wait_for()
 
 
-def test_output_follows_the_typing(page: Page, address: str) -> None:
-    settled(page, address)
+def test_output_is_updated_while_typing(page: Page, address: str) -> None:
+    open_view(page, address)
     model = seq2see.load()
     page.get_by_label("Text to translate").fill("How are you?")
     (expected,) = model.translate(["How are you?"])
     page.wait_for_function("t => document.querySelector('[data-output]')?.dataset.output === t", arg=expected)
     assert page.locator(".output").inner_text() == expected
     assert "text=How+are+you" in page.evaluate("new Promise(r => setTimeout(() => r(location.hash), 300))")
-    taken = page.evaluate(
+    median = page.evaluate(
         """async () => {
             const area = document.querySelector('textarea'), times = [];
             for (const text of ['We are friends', 'I am good', 'Congratulations', 'We are friends', 'I am good']) {
@@ -74,29 +74,33 @@ def test_output_follows_the_typing(page: Page, address: str) -> None:
             return times.sort((a, b) => a - b)[2];
         }"""
     )
-    print(f"from a keystroke to the output: {taken:.0f} ms")
-    assert taken < 5000  # on a quiet machine it is under 150, but tests must also hold on a busy one
+    print(f"latency from keystroke to output: {median:.0f} ms")
+    assert median < 5000  # under 150 ms on an idle machine
 
 
-def test_page_is_small_and_paints_at_once(page: Page, address: str) -> None:
-    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in PAGE_DIRECTORY.iterdir() if file.suffix != ".woff2"}
+def test_page_is_small_and_paints_quickly(page: Page, address: str) -> None:
+    sizes = {
+        file.name: len(gzip.compress(file.read_bytes())) for file in PAGE_DIRECTORY.iterdir() if file.suffix != ".woff2"
+    }
     assert sum(sizes.values()) < 150 * 1024
-    settled(page, address)
-    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    print(f"{sum(sizes.values()) / 1024:.0f} KB compressed; first paint after {painted:.0f} ms")
-    assert painted < 3000  # under 1000 on a quiet machine
+    open_view(page, address)
+    first_paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    print(f"{sum(sizes.values()) / 1024:.0f} KB compressed; first paint after {first_paint:.0f} ms")
+    assert first_paint < 3000  # under 1000 ms on an idle machine
 
 
 def test_ribbon_shows_the_cross_attention(page: Page, address: str, explanation: Explanation) -> None:
-    settled(page, f"{address}/#/translate?row=2")
+    open_view(page, f"{address}/#/translate?row=2")
     expected = explanation.trace["decoder.1.cross.weights", 0].mean(0)[2]
     page.locator(".ribbon path").first.wait_for(state="attached")
-    shown = [figure(text) for text in page.locator(".ribbon text.end").all_text_contents() if text.endswith("%")]
+    shown = [
+        parse_number(text) for text in page.locator(".ribbon text.secondary").all_text_contents() if text.endswith("%")
+    ]
     assert shown == pytest.approx([100 * w for w in expected.tolist() if w >= 0.01], abs=0.051)
 
 
 def test_sliders_act_on_the_logits(page: Page, address: str, explanation: Explanation) -> None:
-    settled(page, f"{address}/#/translate?row=2&temperature=2&topK=5")
+    open_view(page, f"{address}/#/translate?row=2&temperature=2&topK=5")
     logits = explanation.trace["logits", 0][2].double()
     kept = logits.topk(5).indices
     expected = {int(i): float(p) for i, p in zip(kept, (logits[kept] / 2).softmax(0), strict=True)}
@@ -104,68 +108,68 @@ def test_sliders_act_on_the_logits(page: Page, address: str, explanation: Explan
     for row in page.locator(".candidate").all():
         id, value = int(row.get_attribute("data-token") or ""), row.locator(".value").inner_text()
         if id in expected:
-            assert figure(value.replace("<", "")) == pytest.approx(100 * expected[id], abs=0.1)
+            assert parse_number(value.replace("<", "")) == pytest.approx(100 * expected[id], abs=0.1)
         else:
-            assert value == "out"
+            assert value == "excluded"
     page.get_by_label("Temperature").fill("0")
-    expect(page.locator(".candidate.chosen .value")).to_have_text("100%")
+    expect(page.locator(".candidate.selected .value")).to_have_text("100%")
 
 
-def test_samples_are_drawn_as_the_page_says(page: Page, address: str) -> None:
-    """The token that the page works out from seed and logits is the one that the model wrote."""
-    settled(page, f"{address}/#/translate?search=sample&temperature=3&seed=5")
+def test_page_predicts_the_sampled_token(page: Page, address: str) -> None:
+    """The token that the page computes from seed and logits is the one that the model sampled."""
+    open_view(page, f"{address}/#/translate?search=sample&temperature=3&seed=5")
     for row in range(3):
         page.evaluate("row => { location.hash = `#/translate?search=sample&temperature=3&seed=5&row=${row}` }", row)
         page.locator(f"[data-row='{row}']").wait_for()
-        drawn = page.locator("section p b").last.inner_text()
-        assert page.locator(".candidate.chosen .name").inner_text() == drawn
+        sampled = page.locator("section p b").last.inner_text()
+        assert page.locator(".candidate.selected .name").inner_text() == sampled
 
 
 def test_beam_shows_the_best_hypotheses(page: Page, address: str) -> None:
-    settled(page, f"{address}/#/translate?search=beam&beam=3")
+    open_view(page, f"{address}/#/translate?search=beam&beam=3")
     ((*expected,),) = seq2see.load().hypotheses([TEXT], beam=3, nbest=3)
     page.locator(".beam li").nth(2).wait_for()
-    scores = [figure(text) for text in page.locator(".beam .value").all_inner_texts()]
-    assert scores == pytest.approx([one.score for one in expected], abs=6e-4)
+    scores = [parse_number(text) for text in page.locator(".beam .value").all_inner_texts()]
+    assert scores == pytest.approx([hypothesis.score for hypothesis in expected], abs=6e-4)
 
 
-def test_every_value_of_a_whole_walk_is_the_traces(page: Page, address: str, explanation: Explanation) -> None:
-    """Through all stages by the space bar; each matrix saved as CSV, which is what the canvas is painted from."""
-    settled(page, f"{address}/#/walk?head=3&row=2")
-    assert walk_through(page, explanation) == {"encoder.tokens", "decoder.tokens"}, "quantities that no stage shows"
+def test_walk_shows_every_value_of_the_trace(page: Page, address: str, explanation: Explanation) -> None:
+    """Steps through all stages with the space bar and compares each matrix, exported as CSV, with the trace."""
+    open_view(page, f"{address}/#/walk?head=3&row=2")
+    assert walk_through(page, explanation) == {"encoder.tokens", "decoder.tokens"}, "tensors that no stage shows"
 
 
 def walk_through(page: Page, explanation: Explanation) -> set[str]:
-    """From the first stage to the last, every matrix checked; the quantities of which there was none."""
+    """Steps through all stages and checks every matrix; returns the tensors that no stage shows."""
     seen: set[str] = set()
-    total = int(page.locator(".count").inner_text().split(" of ")[1])
+    total = int(page.locator(".stage-count").inner_text().split(" of ")[1])
     for number in range(1, total + 1):
-        expect(page.locator(".count")).to_have_text(f"{number} of {total}")
+        expect(page.locator(".stage-count")).to_have_text(f"{number} of {total}")
         expect(page.locator(".panels [role=status]")).to_have_count(0)
         for matrix in page.locator("[data-matrix]").all():
             name, _, head = (matrix.get_attribute("data-matrix") or "").partition(" head ")
             if name not in seen:
                 seen.add(name)
                 check_panel(matrix, explanation, name, int(head) if head else None)
-        page.evaluate("document.activeElement.blur()")  # on a button, the space bar would press that
+        page.evaluate("document.activeElement.blur()")  # the space bar would press a focused button
         page.keyboard.press("Space")
     return set(explanation.trace.names()) - seen
 
 
-def test_no_press_of_the_space_bar_is_lost(page: Page, address: str) -> None:
-    settled(page, f"{address}/#/walk")
-    page.evaluate("""() => {  // pressed anew in the very moment the page shows the next stage
+def test_every_press_of_the_space_bar_counts(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/walk")
+    page.evaluate("""() => {  // pressed again as soon as the next stage is shown
         const press = () => document.body.dispatchEvent(new KeyboardEvent("keydown", { key: " ", bubbles: true }));
         const watch = new MutationObserver(() => /^29 of/.test(count.textContent) ? watch.disconnect() : press());
-        const count = document.querySelector(".count");
+        const count = document.querySelector(".stage-count");
         watch.observe(count, { characterData: true, childList: true, subtree: true });
         press();
     }""")
-    expect(page.locator(".count")).to_have_text(re.compile("^29 of"))
+    expect(page.locator(".stage-count")).to_have_text(re.compile("^29 of"))
 
 
 def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int | None) -> None:
-    # What is handed to the browser to be saved: of a hundred downloads, Chromium now and then refuses one.
+    # Intercepts the blob: Chromium occasionally blocks one of a hundred downloads.
     matrix.page.evaluate("""() => {
         const make = URL.createObjectURL;
         URL.createObjectURL = blob => { URL.createObjectURL = make; window.saved = blob; return make.call(URL, blob); };
@@ -175,34 +179,38 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
     matrix.page.wait_for_function("window.saved")
     (_, *columns), *rows = csv.reader(matrix.page.evaluate("window.saved.text()").splitlines())
     expected = explanation.trace[name, 0]
-    table = re.search(r"(scores|scaled|masked|energies|weights)$", name)
-    if expected.dim() == 3:  # an only head is not named
-        expected = expected[head or 0] if table else expected[:, head or 0]
+    is_attention = re.search(r"(scores|scaled|masked|energies|weights)$", name)
+    if expected.dim() == 3:  # a single head is not named
+        expected = expected[head or 0] if is_attention else expected[:, head or 0]
     shown = torch.tensor([[float(value) for value in row[1:]] for row in rows])
     assert torch.equal(shown, expected.float()), name
-    of_keys = name.endswith((".keys", ".values")) and ".cross." in name
-    tokens = explanation.source_tokens if name.startswith("encoder") or of_keys else explanation.decoder_input_tokens
+    over_source = name.endswith((".keys", ".values")) and ".cross." in name
+    tokens = (
+        explanation.source_tokens if name.startswith("encoder") or over_source else explanation.decoder_input_tokens
+    )
     assert tuple(row[0] for row in rows) == tokens, name
-    if table:
+    if is_attention:
         assert tuple(columns) == (explanation.source_tokens if "cross" in name else tokens)
-    # What a screen reader is told are the same figures.
+    # The grid for screen readers has the same numbers.
     for cell in matrix.locator("[data-cell]").all()[:: max(1, expected.numel() // 3)]:
         row, column = map(int, (cell.get_attribute("data-cell") or "").split(","))
         label, _, text = (cell.text_content() or "").rpartition(": ")
         if text != "masked":
-            assert figure(text.replace("e−", "e-")) == pytest.approx(float(shown[row, column]), rel=0.5, abs=5.1e-5)
+            assert parse_number(text.replace("e−", "e-")) == pytest.approx(
+                float(shown[row, column]), rel=0.5, abs=5.1e-5
+            )
         assert label == columns[column]
 
 
-def test_inspector_works_out_every_quantity(page: Page, address: str, explanation: Explanation) -> None:
-    settled(page, f"{address}/#/walk")
+def test_inspector_recomputes_every_tensor(page: Page, address: str, explanation: Explanation) -> None:
+    open_view(page, f"{address}/#/walk")
     worst = audit_all(page, "", explanation)
-    print(f"largest difference between the model and the browser: {worst:.1e}")
+    print(f"largest difference between model and browser: {worst:.1e}")
     assert worst > 0, "the browser must have computed something itself"
 
 
 def audit_all(page: Page, address: str, explanation: Explanation) -> float:
-    """One cell of every quantity in the Inspector: the model's figure is the trace's, the browser's is near; how near."""
+    """Inspects one cell of every tensor; returns the largest difference between the browser and the model."""
     worst = 0.0
     for name in explanation.trace.names():
         if name.endswith(".tokens"):
@@ -214,43 +222,44 @@ def audit_all(page: Page, address: str, explanation: Explanation) -> float:
 
 
 def audit_cell(page: Page, address: str, name: str, index: tuple[int, ...], expected: float) -> float:
+    """Inspects a cell; returns the relative difference between the browser and the model."""
     key = f"{name}:{','.join(map(str, index))}"
     page.evaluate("hash => { location.hash = hash }", f"#/walk?{address}&cell={key}")
-    found = page.locator(f"[data-audit='{key}']")
-    found.wait_for()
-    model, computed = (float(found.get_attribute(f"data-{part}") or "nan") for part in ("model", "computed"))
+    audit = page.locator(f"[data-audit='{key}']")
+    audit.wait_for()
+    model, computed = (float(audit.get_attribute(f"data-{part}") or "nan") for part in ("model", "computed"))
     assert model == expected, key
     difference = 0.0 if model == computed else abs(model - computed) / max(1.0, abs(model))
     assert difference < 2e-5, key
     return difference
 
 
-ONE = replace(TINY, decoder_layers=1)
-# Between them, every option that changes how a number is made.
+ONE_LAYER = replace(TINY, decoder_layers=1)
+# Together these cover every option that changes a formula.
 SHAPES = {
-    "paper": replace(ONE, norm_first=False, output_bias=True, tie_embeddings="none", positions="learned"),
+    "paper": replace(ONE_LAYER, norm_first=False, output_bias=True, tie_embeddings="none", positions="learned"),
     "llama": replace(
-        ONE, shape="decoder", norm_first=True, norm="rms", activation="swiglu", positions="rotary", heads=4,
+        ONE_LAYER, shape="decoder", norm_first=True, norm="rms", activation="swiglu", positions="rotary", heads=4,
         key_value_heads=2, bias="nowhere", max_positions=64,
     ),
-    "marian": replace(ONE, positions="sinusoidal-halves", activation="gelu", tie_embeddings="all", embedding_norm=True),
+    "marian": replace(ONE_LAYER, positions="sinusoidal-halves", activation="gelu", tie_embeddings="all", embedding_norm=True),
 }  # fmt: skip
-WORDS = ["the cat sees the dog", "a bird sings", "बिल्ली कुत्ते को देखती है", "क्षमा करें"]
+SENTENCES = ["the cat sees the dog", "a bird sings", "बिल्ली कुत्ते को देखती है", "क्षमा करें"]
 
 
-def test_inspector_knows_every_kind_of_model(page: Page, tmp_path: Path) -> None:
-    models = {name: tiny_model(WORDS, config) for name, config in SHAPES.items()}
-    folders: dict[str, Path | None] = {name: save(model, tmp_path / name) for name, model in models.items()}
-    with serving(create_app(folders)) as client:
+def test_inspector_supports_every_transformer_configuration(page: Page, tmp_path: Path) -> None:
+    models = {name: tiny_model(SENTENCES, config) for name, config in SHAPES.items()}
+    directories: dict[str, Path | None] = {name: save(model, tmp_path / name) for name, model in models.items()}
+    with serving(create_app(directories)) as client:
         for name, model in models.items():
-            settled(page, f"{client.base_url}/#/translate?model={name}&text=the+bird")
+            open_view(page, f"{client.base_url}/#/translate?model={name}&text=the+bird")
             explanation = model.explain("the bird")
             assert page.locator("[data-output]").text_content() == explanation.output
             audit_all(page, f"model={name}&text=the+bird", explanation)
 
 
-def test_operands_light_up_and_can_be_followed(page: Page, address: str) -> None:
-    settled(page, f"{address}/#/walk?head=3&stage=decoder.1.cross.scores")
+def test_operands_are_highlighted_and_can_be_inspected(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/walk?head=3&stage=decoder.1.cross.scores")
     canvas = page.locator("[data-matrix='decoder.1.cross.queries head 3'] canvas")
     canvas.wait_for()
     before = canvas.evaluate("c => c.toDataURL()")
@@ -260,45 +269,48 @@ def test_operands_light_up_and_can_be_followed(page: Page, address: str) -> None
     grid.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.6})
     page.locator("[data-audit^='decoder.1.cross.scores:3,']").wait_for()
     assert canvas.evaluate("c => c.toDataURL()") != before
-    page.locator(".follow").first.click()
+    page.locator(".inspect-link").first.click()
     page.locator("[data-audit^='decoder.1.cross.queries:']").wait_for()
     page.go_back()
     page.locator("[data-audit^='decoder.1.cross.scores:3,']").wait_for()
 
 
-def test_heads_are_sorted_by_what_the_library_finds(page: Page, address: str, explanation: Explanation) -> None:
+def test_heads_are_sorted_by_entropy_and_contribution(page: Page, address: str, explanation: Explanation) -> None:
     def order(attention: str) -> list[int]:
-        stamps = page.locator(f"[data-head^='{attention} ']").all()
-        heads = [int((stamp.get_attribute("data-head") or "").split()[1]) for stamp in stamps]
+        thumbnails = page.locator(f"[data-head^='{attention} ']").all()
+        heads = [int((thumbnail.get_attribute("data-head") or "").split()[1]) for thumbnail in thumbnails]
         return [head for head in heads if head >= 0]
 
-    settled(page, f"{address}/#/heads?row=2")
+    open_view(page, f"{address}/#/heads?row=2")
     page.locator("[data-head='decoder.1.cross 7']").wait_for()
     assert page.locator("[data-head]").count() == 6 * 9
     assert order("decoder.1.cross") == list(range(8))
     page.get_by_role("button", name="by entropy").click()
-    page.locator("[data-head='decoder.1.cross 7'] .figure").wait_for()
-    assert order("decoder.1.cross") == attention_flow.attention_entropy(explanation)["decoder.1.cross"].argsort().tolist()
+    page.locator("[data-head='decoder.1.cross 7'] .sort-value").wait_for()
+    assert (
+        order("decoder.1.cross") == attention_flow.attention_entropy(explanation)["decoder.1.cross"].argsort().tolist()
+    )
     page.get_by_role("button", name="by contribution").click()
-    parts = {(part.component, part.head): part.logit for part in logit_attribution.logit_attribution(explanation, 2).contributions}
-    best = sorted(range(8), key=lambda head: -parts["decoder.1.cross", head])
+    attribution = logit_attribution.logit_attribution(explanation, 2)
+    contributions = {(part.component, part.head): part.logit for part in attribution.contributions}
+    best = sorted(range(8), key=lambda head: -contributions["decoder.1.cross", head])
     page.wait_for_function(
         "head => document.querySelectorAll('[data-head^=\"decoder.1.cross \"]')[1].dataset.head.endsWith(` ${head}`)",
         arg=best[0],
     )
     assert order("decoder.1.cross") == best
-    stamp = page.locator("[data-head='decoder.0.masked 4']")
-    stamp.hover()
+    thumbnail = page.locator("[data-head='decoder.0.masked 4']")
+    thumbnail.hover()
     expect(page.locator("[data-large='decoder.0.masked 4']")).to_be_visible()
     page.mouse.move(5, 5)
     expect(page.locator("[data-large='decoder.0.masked 4']")).to_have_count(0)
-    stamp.click()
+    thumbnail.click()
     page.mouse.move(5, 5)
     expect(page.locator("[data-large='decoder.0.masked 4']")).to_be_visible()
 
 
 def test_microscope_plays_a_row(page: Page, address: str, explanation: Explanation) -> None:
-    settled(page, f"{address}/#/microscope?attention=decoder.0.masked&head=2&row=3")
+    open_view(page, f"{address}/#/microscope?attention=decoder.0.masked&head=2&row=3")
     rows = page.locator(".lookup tbody tr")
     rows.nth(5).wait_for()
     scores, weights = (
@@ -307,18 +319,18 @@ def test_microscope_plays_a_row(page: Page, address: str, explanation: Explanati
     for i, row in enumerate(rows.all()):
         cells = row.locator("td").all_inner_texts()
         assert cells[0] == explanation.decoder_input_tokens[i]
-        assert figure(cells[2]) == pytest.approx(scores[i], abs=5.1e-3)
+        assert parse_number(cells[2]) == pytest.approx(scores[i], abs=5.1e-3)
         if i > 3:
             assert cells[3] == "masked" and cells[4].strip() == "–"
         else:
-            assert figure(cells[4].replace("<", "")) == pytest.approx(100 * weights[i], abs=0.1)
-    page.get_by_role("button", name="play the row").click()
-    expect(page.locator(".lookup tr.hidden")).to_have_count(0)
+            assert parse_number(cells[4].replace("<", "")) == pytest.approx(100 * weights[i], abs=0.1)
+    page.get_by_role("button", name="play row").click()
+    expect(page.locator(".lookup tr.pending")).to_have_count(0)
 
 
-def test_keyboard_alone_reaches_everything(page: Page, address: str) -> None:
-    settled(page, f"{address}/#/microscope?attention=decoder.1.cross&head=2")
-    hash_now = "() => new Promise(done => setTimeout(() => done(location.hash), 200))"
+def test_page_works_with_the_keyboard_alone(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/microscope?attention=decoder.1.cross&head=2")
+    current_hash = "() => new Promise(done => setTimeout(() => done(location.hash), 200))"
     page.locator("[data-matrix] [role=grid]").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
@@ -326,9 +338,9 @@ def test_keyboard_alone_reaches_everything(page: Page, address: str) -> None:
     active = page.locator("[data-matrix] [role=grid]").get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
     page.keyboard.press("[")
-    assert "attention=decoder.0.cross" in page.evaluate(hash_now)
+    assert "attention=decoder.0.cross" in page.evaluate(current_hash)
     page.keyboard.press(".")
-    assert "head=3" in page.evaluate(hash_now)
+    assert "head=3" in page.evaluate(current_hash)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="help")).to_be_visible()
     page.keyboard.press("Escape")
@@ -349,7 +361,7 @@ def test_keyboard_alone_reaches_everything(page: Page, address: str) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_views_fit_and_look_after_both_themes(
+def test_views_fit_the_window_in_both_themes(
     browser: Browser, address: str, width: int, theme: Any, tmp_path: Path
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce")
@@ -357,7 +369,7 @@ def test_views_fit_and_look_after_both_themes(
     folder = Path(os.environ.get("SEQ2SEE_SCREENSHOTS") or tmp_path)
     extra = {"walk": "&stage=decoder.1.cross.scores&cell=decoder.1.cross.scores:3,2,1", "heads": "&sort=entropy"}
     for view in VIEWS:
-        settled(page, f"{address}/#/{view}?row=2&head=3{extra.get(view, '')}")
+        open_view(page, f"{address}/#/{view}?row=2&head=3{extra.get(view, '')}")
         expect(page.locator("main [role=status]")).to_have_count(0)
         page.evaluate("document.fonts.ready")
         assert page.evaluate("document.documentElement.dataset.theme") == theme
@@ -367,24 +379,24 @@ def test_views_fit_and_look_after_both_themes(
     context.close()
 
 
-def test_pictures_are_saved(page: Page, address: str) -> None:
-    settled(page, f"{address}/#/microscope?attention=decoder.1.cross&head=2")
-    for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG")):
+def test_matrices_are_exported_as_pictures(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/microscope?attention=decoder.1.cross&head=2")
+    for format, magic in (("svg", b"<svg"), ("png", b"\x89PNG")):
         with page.expect_download() as download:
-            page.locator("[data-matrix]").first.get_by_role("button", name=kind).click()
-        assert download.value.suggested_filename == f"decoder.1.cross.weights-head-2.{kind}"
+            page.locator("[data-matrix]").first.get_by_role("button", name=format).click()
+        assert download.value.suggested_filename == f"decoder.1.cross.weights-head-2.{format}"
         data = Path(download.value.path()).read_bytes()
-        assert data.startswith(begins)
-        if kind == "svg":
+        assert data.startswith(magic)
+        if format == "svg":
             assert "आइसक्रीम" in data.decode()
 
 
-def test_long_texts_scroll(page: Page, address: str) -> None:
-    """1,000 words: cells are painted for what is in sight, within a frame or two."""
+def test_long_texts_scroll_smoothly(page: Page, address: str) -> None:
+    """With 1,000 words only the visible cells are painted, within a few frames."""
     words = ("the boy saw a bank and the girl saw two cows " * 100).split()[:1000]
     page.goto(f"{address}/#/microscope?attention=encoder.0.self&head=2&text={'+'.join(words)}")
     page.locator("[data-matrix='encoder.0.self.weights head 2']").wait_for(timeout=60_000)
-    taken = page.evaluate(
+    frame_time = page.evaluate(
         """async () => {
             const view = document.querySelector('[data-matrix] [role=grid]'), start = performance.now();
             for (let i = 1; i <= 30; i++) {
@@ -394,34 +406,34 @@ def test_long_texts_scroll(page: Page, address: str) -> None:
             return (performance.now() - start) / 30;
         }"""
     )
-    print(f"a frame of 1,001 × 1,001 cells: {taken:.1f} ms")
-    assert taken < 150
+    print(f"frame time for 1,001 × 1,001 cells: {frame_time:.1f} ms")
+    assert frame_time < 150
     assert page.locator("[data-cell]").count() < 700
 
 
-def test_a_trace_that_the_server_has_dropped_is_asked_for_again(browser: Browser) -> None:
+def test_an_evicted_trace_is_requested_again(browser: Browser) -> None:
     with serving(create_app({"bundled": None}, Limits(max_traces=1))) as client:
         context = browser.new_context()
         page = context.new_page()
-        settled(page, f"{client.base_url}/#/walk")
-        client.post("/api/traces", json={"text": "How are you?"}).raise_for_status()  # takes the only place
+        open_view(page, f"{client.base_url}/#/walk")
+        client.post("/api/traces", json={"text": "How are you?"}).raise_for_status()  # evicts the page's trace
         page.evaluate("location.hash = '#/walk?stage=encoder.embedded'")
         page.locator("[data-matrix='encoder.embedded']").wait_for()
         context.close()
 
 
-def test_states_are_told(browser: Browser, address: str) -> None:
+def test_empty_and_error_states_are_shown(browser: Browser, address: str) -> None:
     context = browser.new_context()
     page = context.new_page()
-    settled(page, address)
+    open_view(page, address)
     page.get_by_label("Text to translate").fill("")
-    expect(page.get_by_text("Write something above")).to_be_visible()
+    expect(page.get_by_text("Enter a text above")).to_be_visible()
     page.route("**/api/traces", lambda route: route.abort())
     page.get_by_label("Text to translate").fill("How are you?")
     expect(page.get_by_role("alert")).to_contain_text("the server does not respond")
     page.unroute("**/api/traces")
-    problem = {"message": "too busy", "location": "", "hint": "try again"}
-    page.route("**/api/models", lambda route: route.fulfill(status=503, body=json.dumps(problem)))
+    response = {"message": "too busy", "location": "", "hint": "try again"}
+    page.route("**/api/models", lambda route: route.fulfill(status=503, body=json.dumps(response)))
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("too busy")
     context.close()

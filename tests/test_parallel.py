@@ -14,6 +14,7 @@ import pytest
 from torch import Size
 
 from seq2see.config import Config, DataConfig
+from seq2see.errors import UserError
 from seq2see.train import run, runner
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, write_phrases
@@ -166,17 +167,20 @@ def test_failing_process_reports_its_error_once_and_all_exit(single: Path, tmp_p
     assert "Connection closed" not in stderr
 
 
-def test_ctrl_c_saves_once_even_if_slurm_and_torchrun_both_send_it(single: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_saves_once_even_if_slurm_and_torchrun_both_send_it(number: int, single: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     endless = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
     (tmp_path / "program.py").write_text(SLOW_DISK)
     process = start(str(tmp_path / "program.py"), "--config", single / "config.toml", "--out", out, *endless)
     while not (out / "log.jsonl").exists() and process.poll() is None:
         time.sleep(0.05)
+    with pytest.raises(UserError, match=f"{out} is in use: process"):
+        run.resume(out)
     for worker in workers(process):
-        os.kill(worker, signal.SIGINT)
+        os.kill(worker, number)
     time.sleep(0.2)
-    process.send_signal(signal.SIGINT)  # torchrun forwards it
+    process.send_signal(number)  # torchrun forwards it
     stderr = wait_for_stderr(process)
     assert stderr.count(f"to continue: seq2see train --resume {out}") == 1
     assert len(CheckpointManager(out / "checkpoints").list_files("step")) == 1

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,9 +23,11 @@ from torch import Tensor
 
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
-from seq2see.train import run
+from seq2see.train import prepare_data, run, runner
 from seq2see.train.checkpoint import Checkpoint, CheckpointManager, load_checkpoint
 from seq2see.train.loop import Trainer
+from seq2see.train.run_log import RunLog
+from seq2see.train.stop_signals import SIGNALS, StopSignals
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
 
 # Everything random or stateful: dropout, R-Drop, BPE-dropout, moving average, checkpoint average.
@@ -43,14 +46,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
     return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
-def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sends SIGINT during these steps."""
+def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:
+    """Sends a signal during these steps."""
     original = Trainer.step
 
     def step(trainer: Trainer) -> None:
         original(trainer)
         if trainer.state.step in steps:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(Trainer, "step", step)
 
@@ -326,10 +329,11 @@ def test_impossible_output_directory_is_a_one_line_error_before_any_work(corpus:
     assert done.stderr == f"seq2see: cannot write {file / 'run'}: Not a directory; choose another --out\n"
 
 
-def test_run_stopped_by_ctrl_c_resumes_to_the_same_result(
-    corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_run_stopped_by_a_signal_resumes_to_the_same_result(
+    number: int, corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupt_at({13, 37}, monkeypatch)
+    interrupt_at({13, 37}, monkeypatch, number)
     out = tmp_path / "run"
     with pytest.raises(UserError, match=f"stopped at step 13; to continue: seq2see train --resume {out}"):
         run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
@@ -337,6 +341,121 @@ def test_run_stopped_by_ctrl_c_resumes_to_the_same_result(
         run.resume(out)
     run.resume(out)
     assert is_same_run(out, uninterrupted)
+
+
+def test_run_stopped_while_it_validates_or_finishes_resumes_to_the_same_result(
+    corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = runner.validate, []
+
+    def validate(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        # The first validation, the last one (once it was made again), and the final scores of the average.
+        if len(calls) in (1, 4, 6):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(runner, "validate", validate)
+    out = tmp_path / "run"
+    with pytest.raises(UserError, match=f"stopped at step 20; to continue: seq2see train --resume {out}"):
+        run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
+    for _ in range(2):
+        with pytest.raises(UserError, match="stopped at step 60; to continue"):
+            run.resume(out)
+    assert not (out / "scores.json").exists()
+    run.resume(out)
+    assert is_same_run(out, uninterrupted)
+
+
+def test_run_stopped_while_it_prepares_its_data_starts_again(
+    corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, settings = tmp_path / "run", [*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"]
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_data.Tokenizer, "train", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(UserError, match="stopped before the first step: repeat the command to start again"):
+            run.train(corpus, out, settings=settings)
+    run.train(corpus, out, settings=settings)
+    assert is_same_run(out, uninterrupted)
+
+
+def test_signals_ignored_by_nohup_stay_ignored_and_handlers_are_restored() -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        before = [signal.getsignal(number) for number in SIGNALS]
+        with StopSignals(processes=1) as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not signals.received
+        assert [signal.getsignal(number) for number in SIGNALS] == before
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
+    corpus: DataConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, out = tmp_path / "config.toml", tmp_path / "run"
+    config.write_text(Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000"]).to_toml())
+    command = [*SEQ2SEE, "train", "--config", config, "--out", out]
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=SINGLE_THREAD_ENV)
+    try:
+        wait_until((out / "log.jsonl").exists)
+        message = f"{out} is in use: process {first.pid} on {socket.gethostname()} since 20"
+        with pytest.raises(UserError, match=message):
+            run.train(corpus, out, settings=SMALL_SETTINGS)
+        with pytest.raises(UserError, match=message):
+            run.resume(out)
+        assert RunLog.load(out).running
+    finally:
+        first.kill()
+        first.wait()
+    log = RunLog.load(out)
+    assert not log.running and not log.finished
+    assert log.step > 0 and log.seconds > 0
+    with pytest.raises(UserError, match="already contains a run: continue it with --resume"):
+        run.train(corpus, out, settings=SMALL_SETTINGS)
+    run.resume(out, [f"train.steps={log.step + 1}"])  # a killed process leaves no lock behind
+    assert RunLog.load(out).finished
+
+
+def test_checkpoints_without_a_configuration_are_not_mixed_with_a_new_run(interrupted: Path, corpus: DataConfig) -> None:
+    (interrupted / "config.toml").unlink()
+    with pytest.raises(UserError, match="already contains a run"):
+        run.train(corpus, interrupted, settings=SMALL_SETTINGS)
+    with pytest.raises(UserError, match="is not a run directory: it has no config.toml"):
+        run.resume(interrupted)
+
+
+def test_damaged_log_is_reported_and_does_not_stop_a_resume(
+    interrupted: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = interrupted / "log.jsonl"
+    lines = log.read_bytes().splitlines()
+    damaged = [b"\x00\xff\x93", b'{"kind": "step"}', b'{"kind": "step", "step": [], "loss": 1}', b"[" * 100_000, b"1"]
+    log.write_bytes(b"\n".join([*lines, *damaged]) + b"\n")
+    run.resume(interrupted)
+    assert f"skipping {len(damaged)} damaged lines of {log}" in capsys.readouterr().err.replace("\n", "")
+    assert is_same_run(interrupted, uninterrupted)
+    fill_with_noise(log)
+    run.resume(interrupted)
+    log.unlink()
+    log.mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*log\.jsonl: Is a directory"):
+        run.resume(interrupted, ["train.steps=80"])
+
+
+def test_fine_tuning_killed_before_its_first_checkpoint_still_starts_from_the_given_weights(
+    corpus: DataConfig, uninterrupted: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "tuned"
+    run.train(corpus, out, init=uninterrupted, settings=[*SMALL_SETTINGS, "train.steps=20"])
+    expected = load_weights(out)
+    shutil.rmtree(out / "checkpoints")
+    (out / "log.jsonl").unlink()
+    run.resume(out)
+    assert tensors_equal(load_weights(out), expected)
+    run.train(DataConfig(), tmp_path / "again", config=Config.load(out / "config.toml"))
+    assert tensors_equal(load_weights(tmp_path / "again"), expected)
 
 
 SLOW_DISK = """

@@ -231,7 +231,8 @@ def test_every_weight_is_bit_identical_also_in_a_snapshot(
 
 
 def test_translations_equal_the_librarys(client: httpx.Client, model: Model) -> None:
-    hypotheses = post(client, "/api/translate", text=TEXT, beam=3, nbest=2)["hypotheses"]
+    (sentence,) = post(client, "/api/translate", text=TEXT, beam=3, nbest=2)["sentences"]
+    hypotheses = sentence["hypotheses"]
     (expected,) = model.hypotheses([TEXT], beam=3, nbest=2)
     assert [each["text"] for each in hypotheses] == [model.text(each) for each in expected]
     assert [each["score"] for each in hypotheses] == [each.score for each in expected]
@@ -239,7 +240,7 @@ def test_translations_equal_the_librarys(client: httpx.Client, model: Model) -> 
     with model.ablate_head("decoder.1.cross", 0) as ablated:
         (best, *_) = ablated.hypotheses([TEXT])[0]
     body = {"text": TEXT, "interventions": [{"type": "ablate_head", "attention": "decoder.1.cross", "head": 0}]}
-    (hypothesis,) = post(client, "/api/translate", **body)["hypotheses"]
+    (hypothesis,) = post(client, "/api/translate", **body)["sentences"][0]["hypotheses"]
     assert logprobs(hypothesis["tokens"]) == list(best.logprobs) != list(expected[0].logprobs)
 
 
@@ -459,7 +460,7 @@ def test_a_broken_model_is_reported_and_affects_no_other(directories: dict[str, 
     (broken / "model.safetensors").write_bytes((intact / "model.safetensors").read_bytes()[:1000])
     with serving(create_app({"broken": broken, "intact": intact})) as client:
         assert "cannot read" in error(client.post("/api/translate", json={"text": TEXT}), 500)["message"]
-        assert post(client, "/api/translate", text=TEXT, model="intact")["hypotheses"]
+        assert post(client, "/api/translate", text=TEXT, model="intact")["sentences"]
 
 
 # Access

@@ -1,13 +1,12 @@
 """The token store: round trips, built only once, and never left incomplete or damaged."""
 
 import itertools
-import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +111,16 @@ def test_damaged_store_is_rebuilt(tokenizer: Tokenizer, tmp_path: Path, name: st
     rebuilt = store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer))
     assert rebuilt.sides[0].tokens.tolist() == expected
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["store.json", "source.tokens"])
+def test_unreadable_store_is_an_error_and_stays(tokenizer: Tokenizer, tmp_path: Path, name: str) -> None:
+    path = store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer)).path
+    (path / name).unlink()
+    (path / name).symlink_to(name)  # a link to itself cannot be read, not even by root
+    with pytest.raises(UserError, match=r"cannot read the tokens in .*Too many levels of symbolic links"):
+        store_pairs(tmp_path, must_not_be_read(), "key", (tokenizer, tokenizer))
+    assert (path / "target.tokens").is_file()
 
 
 def test_failed_build_leaves_nothing_behind(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -234,15 +243,15 @@ def test_no_output_without_a_terminal(tokenizer: Tokenizer, tmp_path: Path, capf
     assert capfd.readouterr() == ("", "")
 
 
-def test_progress_bar_on_a_terminal(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, terminal = os.openpty()
-    with open(terminal, "w", encoding="utf-8") as stderr:
-        monkeypatch.setattr(sys, "stderr", stderr)
-        store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer), total=len(PAIRS))
-    shown = os.read(controller, 1 << 16).decode()
-    os.close(controller)
-    assert "tokenizing" in shown
-    assert "300 sentences" in shown
+def test_progress_counts_all_sentences(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    counts: list[int] = []
+
+    def progress(task: str, total: int | None) -> Callable[[int], None]:
+        assert (task, total) == ("tokenizing", len(PAIRS))
+        return counts.append
+
+    store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer), total=len(PAIRS), progress=progress)
+    assert sum(counts) == len(PAIRS)
 
 
 def test_offsets_are_where_sentences_begin(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Training: loss, schedules and the training step are correct, and one command trains and scores a model."""
 
+import fcntl
 import json
 import math
+import os
+import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -12,17 +16,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 from seq2see.api import load
+from seq2see.cli import app
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import Notice, UsageError, UserError
 from seq2see.text.batches import IGNORE_INDEX
 from seq2see.train import run
+from seq2see.train.checkpoint import CheckpointManager
 from seq2see.train.loop import Trainer
 from seq2see.train.loss import cross_entropy, symmetric_kl
 from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TextSplit, open_documents
-from seq2see.train.run_log import sparkline
+from seq2see.train.run_lock import RunStatus
+from seq2see.train.run_log import RunLog, sparkline
 from seq2see.train.schedule import learning_rate
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
 
@@ -193,6 +201,58 @@ def test_ctrl_c_saves_a_checkpoint_and_prints_how_to_resume(corpus: DataConfig, 
     assert f"to continue: seq2see train --resume {out}" in stderr
     assert "Traceback" not in stderr
     assert list((out / "checkpoints").glob("step-*.safetensors"))
+
+
+def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataConfig, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    config = Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000", "train.validate_every=100000"])
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    command = [sys.executable, "-m", "seq2see", "train", "--config", str(tmp_path / "config.toml"), "--out", str(out)]
+    controller, terminal = os.openpty()
+    process = subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that closing the terminal sends SIGHUP
+        env={**SINGLE_THREAD_ENV, "TERM": "xterm", "COLUMNS": "200"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = ""
+    # On a CPU there is a report every 20 steps, but the line changes every second.
+    while not re.search(r"step \d*[1-9] .* tokens/s .* elapsed, \d+:\d+:\d+ left", shown):
+        assert process.poll() is None, shown
+        shown += os.read(controller, 1 << 16).decode(errors="replace")
+    os.close(controller)
+    process.wait(timeout=60)
+    assert CheckpointManager(out / "checkpoints").list_files("step")[0].step == RunStatus.load(out).step > 0
+
+
+def test_runs_shows_the_true_steps_and_minutes_and_survives_damaged_files(
+    corpus: DataConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    run.train(corpus, out, settings=[*SMALL_SETTINGS, "train.steps=27"])
+    training = json.loads((out / "scores.json").read_text())["training"]
+    log = RunLog.load(out)
+    assert (log.step, log.finished) == (27, True)
+    assert log.seconds == pytest.approx(training["seconds"], abs=0.1)
+    (out / "scores.json").unlink()  # as if it had been killed before the end
+    assert (RunLog.load(out).step, RunLog.load(out).finished) == (27, False)
+    for name in ("scores.json", "log.jsonl", "run.lock"):
+        (out / name).write_bytes(b'\xff\x00{"training": []}\n{"kind": "step", "step": 1e999}\n')
+    with pytest.warns(Notice, match=r"scores\.json is damaged"):
+        assert CliRunner().invoke(app, ["runs", str(out)]).exit_code == 0
+    with pytest.warns(Notice, match=r"scores\.json is damaged"):
+        assert load(out).translate(["one red tea"])
+
+
+@pytest.mark.parametrize(("device", "code"), [("tpu", 2), ("cuda:x", 2), ("mps:7", 1), ("cuda:99", 1)])
+def test_device_that_does_not_exist_is_a_one_line_error(
+    device: str, code: int, corpus: DataConfig, tmp_path: Path
+) -> None:
+    command = ["train", "--src", *corpus.src, "--tgt", *corpus.tgt, "--out", str(tmp_path / "run"), "--device", device]
+    with pytest.raises(UserError, match=f'device.* "({device}|{device[:-2]})') as error:
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert error.value.exit_code == code and "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

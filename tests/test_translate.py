@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -296,7 +297,8 @@ def test_json_has_each_sentence_with_its_translations(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "seq2see.inspect.alignment", alignment)
     data = b"The boy. Tea?\n\n"
     (lines,) = read_chunks(ChunkedStream(data, 99), "in", WarningLog(warnings.append))
-    first, blank = map(json.loads, translate_lines_as_json(lines, fake_translator(str.upper), 2).splitlines())
+    translator = replace(fake_translator(str.upper), search={"nbest": 2})
+    first, blank = map(json.loads, translate_lines_as_json(lines, translator).splitlines())
     assert first["translation"] == "THE BOY. TEA?"
     boy, tea = first["sentences"]
     assert boy["source"] == "The boy."

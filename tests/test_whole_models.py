@@ -53,8 +53,9 @@ def test_translate_takes_search_options(translator: Model) -> None:
     texts = ["I like ice", "eating"]
     found = translator.hypotheses(texts, beam=3, nbest=2, length_penalty=0.6)
     assert [len(hypotheses) for hypotheses in found] == [2, 2]
-    assert translator.translate(texts, beam=3, length_penalty=0.6) == [translator.text(best) for best, *_ in found]
-    prefixed = translator.translate(texts, prefixes=["मुझे", "है"])
+    best = [translator.text(best) for best, *_ in found]
+    assert translator.translate_sentences(texts, beam=3, length_penalty=0.6) == best
+    prefixed = translator.translate_sentences(texts, prefixes=["मुझे", "है"])
     assert prefixed[0].startswith("मुझे") and prefixed[1].startswith("है")
     assert set(SearchOptions.__annotations__) == {field.name for field in fields(Search)}
     with pytest.raises(UserError, match="only a decoder continues a prompt"):
@@ -74,7 +75,7 @@ def test_streamed_pieces_join_to_the_generated_text(language_model: Model, trans
         options: SearchOptions = {"max_new_tokens": 80, "temperature": 1.5, "seed": seed}
         pieces = list(language_model.stream("मुझे", **options))
         assert ["".join(pieces)] == language_model.generate("मुझे", **options)
-    (translation,) = translator.translate(["I like ice"], max_new_tokens=30)
+    (translation,) = translator.translate_sentences(["I like ice"], max_new_tokens=30)
     assert "".join(translator.stream("I like ice", max_new_tokens=30)) == translation
     with pytest.raises(UsageError, match="beam of 2"):
         language_model.stream("a", beam=2)

@@ -71,3 +71,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'seq2see' has no attribute {name!r}")
     return getattr(import_module(f"seq2see.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

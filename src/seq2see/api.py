@@ -1,41 +1,102 @@
-"""The Python API: `load` a model, then translate, generate, explain and intervene."""
+"""The Python API: `load` a model, then translate, generate, explain, intervene and save."""
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Self, Unpack, overload
 
+from seq2see.config import InferencePrecision
 from seq2see.decode.search import Search, SearchOptions
-from seq2see.directory import Precision, load_pipeline
+from seq2see.directory import load_pipeline, save_pipeline
+from seq2see.errors import Notice
 from seq2see.inspect.explain import Explanation, explain
-from seq2see.inspect.interventions import Intervention, ablate_head, intervene
-from seq2see.pipeline import Pipeline
+from seq2see.inspect.interventions import Intervention, ablate_head
+from seq2see.inspect.notebook import table_html
+from seq2see.inspect.trace import require_match
+from seq2see.model.taps import attach, attached_hooks
+from seq2see.pipeline import Pipeline, model_facts
+from seq2see.translate.translator import Translator
+from seq2see.translate.warning_log import WarningLog
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model(Pipeline):
-    """A pipeline that can also explain its output and run under interventions."""
+    """A pipeline for whole texts that can also explain its output and run under interventions.
+
+    Thread-safe: several threads can use one model at the same time.
+    """
+
+    @overload
+    def translate(self, texts: str, **search: Unpack[SearchOptions]) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, texts: Sequence[str], **search: Unpack[SearchOptions]) -> list[str]: ...
+    def translate(self, texts: str | Sequence[str], **search: Unpack[SearchOptions]) -> str | list[str]:
+        """Translates a text, or each text of a list, sentence by sentence; the text between sentences is unchanged."""
+        self.require("encoder-decoder", "translates")
+        if isinstance(texts, str):
+            return self.translate([texts], **search)[0]
+        translator = self._translator(search)
+        translations = translator.translate(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
+        translator.warnings.summarize()
+        return translations
+
+    def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
+        """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""
+        if self.config.model.shape != "encoder-decoder":
+            return super().stream(prompt, stop=stop, **search)
+        text = self._translator(search).split(prompt, "the text")
+        # Starts all streams now: they run under the interventions of this call.
+        streams = [Pipeline.stream(self, sentence, stop=stop, **search) for sentence in text.sentences]
+        return _alternate(text.gaps, streams)
 
     def explain(
         self, text: str, *, target: str | None = None, interventions: Sequence[Intervention] = (),
         **search: Unpack[SearchOptions],
     ) -> Explanation:  # fmt: skip
-        """Translates or continues a text, or takes the given target, and traces every number that led to it."""
+        """Translates a sentence, continues a text, or takes the given target, and traces every number that led to it."""
         return explain(self, text, target=target, interventions=interventions, search=Search(**search))
 
     @contextmanager
     def ablate_head(self, attention: str, head: int) -> Iterator[Self]:
         """Yields a copy of this model without one head of an attention such as `decoder.3.cross`; it shares the weights."""
-        ablated = replace(self, network=copy(self.network))
-        with intervene(ablated.network, ablate_head(attention, head)):
+        ablated, ablation = replace(self, network=copy(self.network)), ablate_head(attention, head)
+        require_match(ablation.pattern, self.config.model)
+        with attach(ablated.network, *attached_hooks(self.network), ablation):
             yield ablated
+
+    def save(self, path: Path | str) -> None:
+        """Writes a model directory that `load` reads; the directory must be new or empty."""
+        save_pipeline(self, Path(path))
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<11}{value}" for name, value in self._facts().items())
+
+    def _repr_html_(self) -> str:
+        return table_html(self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        device = str(self.network.embedding.weight.device)
+        return {**model_facts(self.config, self.tokenizers, self.scores), "device": device}
+
+    def _translator(self, search: SearchOptions) -> Translator:
+        return Translator(self, WarningLog(lambda text: warnings.warn(text, Notice, stacklevel=2)), search)
+
+
+def _alternate(gaps: Sequence[str], streams: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Yields the first gap, the first stream, the second gap, and so on."""
+    for gap, pieces in zip_longest(gaps, streams, fillvalue=()):
+        yield from [gap] if gap else []
+        yield from pieces
 
 
 def load(
-    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Precision = "float32"
-) -> Model:
+    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None,
+    precision: InferencePrecision = "float32",
+) -> Model:  # fmt: skip
     """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
 
     The network is optimised for decoding in the given precision; int8 is for decoding on a CPU.

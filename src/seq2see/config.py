@@ -30,6 +30,10 @@ Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "consta
 AverageSelection = Literal["best", "last"]
 Metric = Literal["bleu", "chrf", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
+InferencePrecision = Literal["float32", "bf16", "int8"]
+
+# Far more than any model has; a larger number is a mistake that would exhaust memory.
+MAX_LAYERS, MAX_SIZE, MAX_TABLE = 1_000, 1 << 20, 1 << 28
 
 
 def option(default: T, help: str) -> T:
@@ -76,18 +80,15 @@ class ModelConfig:
     activation_dropout: float = option(0.0, "Dropout inside the feed-forward layers.")
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "width",
-            "heads",
-            "encoder_layers",
-            "decoder_layers",
-            "feed_forward",
-            "max_positions",
-        ):
+        for name in ("vocab_size", "width", "heads", "encoder_layers", "decoder_layers", "feed_forward",
+                     "max_positions"):  # fmt: skip
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("source_vocab_size", "key_value_heads", "head_width", "segments"):
             self._require(getattr(self, name) >= 0, name, "must not be negative")
+        for f in fields(self):
+            limit = MAX_LAYERS if f.name.endswith("_layers") else MAX_SIZE
+            if f.type is int:
+                self._require(getattr(self, f.name) <= limit, f.name, f"must be at most {limit:,}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
         for name in ("norm_epsilon", "rotary_base"):
@@ -107,6 +108,11 @@ class ModelConfig:
         self._require(divides, "key_value_heads", f"must divide model.heads = {self.heads}")
         if self.kind == "transformer" and self.positions in ("sinusoidal", "sinusoidal-halves"):
             self._require(self.width % 2 == 0, "width", f"must be even for {self.positions} positions")
+            self._require(
+                self.max_positions * self.width <= MAX_TABLE, "max_positions",
+                f"× model.width = {self.width} makes a table of sinusoids of more than {MAX_TABLE:,} numbers: "
+                "use fewer positions, or rotary ones",
+            )  # fmt: skip
         if self.positions == "rotary":
             self._require(
                 self.actual_head_width % 2 == 0, "head_width" if self.head_width else "width",
@@ -256,6 +262,7 @@ class TrainConfig:
     compile: bool = option(True, "Compile the training step with torch.compile (CUDA only).")
     fsdp: bool = option(False, "Shard the model across processes (FSDP) instead of replicating it (DDP).")
     seed: int = option(1, "Random seed.")
+    init: str = option("", "Model directory whose weights and tokenizers the training starts from.")
 
     def __post_init__(self) -> None:
         for name in ("steps", "epochs", "minutes", "weight_decay", "max_grad_norm", "r_drop", "validate_every",
@@ -307,7 +314,7 @@ class Config:
     def from_toml(cls, text: str) -> Self:
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of nested brackets
             raise UserError(f"not valid TOML: {error}") from error
         return build(cls, table)
 
@@ -353,20 +360,20 @@ def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, prefix:
     return cls(**values) if base is None else replace(base, **values)  # type: ignore[type-var]
 
 
-def _check_type(kind: Any, value: Any, key: str) -> Any:
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
+def _check_type(expected: Any, value: Any, key: str) -> Any:
+    if get_origin(expected) is Literal:
+        if value not in get_args(expected):
             raise UserError(
-                f"{key} = {_to_toml(value)} is not a valid choice: {did_you_mean(str(value), get_args(kind))}"
+                f"{key} = {_to_toml(value)} is not a valid choice: {did_you_mean(str(value), get_args(expected))}"
             )
         return value
-    if kind is float and type(value) is int:
+    if expected is float and type(value) is int and abs(value) < 1 << 1023:  # a float can hold it
         return float(value)
-    if get_origin(kind) is tuple:
+    if get_origin(expected) is tuple:
         values = value if isinstance(value, list) else [value]  # a single file needs no brackets
-        return tuple(_check_type(get_args(kind)[0], item, key) for item in values)
-    if type(value) is not kind:
-        raise UserError(f"{key} = {_to_toml(value)} must be {_TYPE_NAMES[kind]}")
+        return tuple(_check_type(get_args(expected)[0], item, key) for item in values)
+    if type(value) is not expected:
+        raise UserError(f"{key} = {_to_toml(value)} must be {_TYPE_NAMES[expected]}")
     return value
 
 
@@ -377,7 +384,7 @@ def _parse_value(text: str) -> Any:
     """Parses a TOML value, or else takes the bare text, so that strings need no second pair of quotes in a shell."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -95,7 +95,7 @@ def main() -> None:
 
 def evaluate(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:
     """Returns exact match against all references in percent, and BLEU and chrF++ against the first reference."""
-    translations = model.translate([pair.source for pair in pairs])
+    translations = model.translate_sentences([pair.source for pair in pairs])
     exact = exact_match(translations, [pair.references for pair in pairs])
     scores = score_translations(translations, [[pair.target] for pair in pairs], loss=0.0)
     rounded = {"exact_match": 100 * exact, "bleu": scores.bleu or 0.0, "chrf": scores.chrf or 0.0}

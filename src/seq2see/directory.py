@@ -2,63 +2,136 @@
 
     config.toml   tokenizer.json   (source.json, if the source has its own vocabulary)   model.safetensors
     scores.json   README.md   snapshots/   (chat.toml, the chat template of a language model, if it has one)
+    words.txt, the words of the source in training   files.json, the sizes and hashes of the files
 
-There is no pickle in it. All writes are atomic.
+No file is a pickle, and all writes are atomic. A file that is missing, damaged, from another model or not a regular file is
+reported before the model is used.
 """
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
-from seq2see.config import Config
+from seq2see.config import Config, InferencePrecision
 from seq2see.decode.chat import ChatTemplate
 from seq2see.decode.int8 import quantize_int8
-from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.optimize import column_major_weights, optimize_for_decoding
 from seq2see.errors import UserError
 from seq2see.files import atomic_write
+from seq2see.manifest import check_files, write_manifest
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.pipeline import Pipeline
-from seq2see.precision import bf16_supported
+from seq2see.precision import bf16_supported, resolve_device
 from seq2see.quantize import dequantize
+from seq2see.scores import load_scores
+from seq2see.tensor_file import TensorFile
+from seq2see.text.known_words import KnownWords, load_words, save_words
 from seq2see.text.tokenizer import Tokenizer
 
-Precision = Literal["float32", "bf16", "int8"]
 BUNDLED = Path(__file__).parent / "bundled"
+WEIGHTS = "model.safetensors"
+WORDS = "words.txt"
+
+
+class ModelFiles(NamedTuple):
+    """Everything in a model directory except the weights."""
+
+    config: Config
+    tokenizers: tuple[Tokenizer, Tokenizer]  # source, target
+    scores: dict[str, Any]
+    chat_template: ChatTemplate
+    known_words: KnownWords | None
 
 
 def load_pipeline(
-    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None, precision: Precision = "float32"
-) -> Pipeline:
+    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None,
+    precision: InferencePrecision = "float32",
+) -> Pipeline:  # fmt: skip
     """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
 
-    The network is optimised for decoding in the given precision; int8 is for decoding on a CPU.
+    The network is optimised for decoding in the given precision; int8 is for decoding on a CPU. With device "", the best
+    available one is used.
     """
-    folder = BUNDLED if path is None else Path(path)
-    if not (folder / "config.toml").is_file():
-        raise UserError(f"{folder} is not a model directory: it has no config.toml")
-    config = Config.load(folder / "config.toml")
-    tokenizers = load_tokenizers(folder)
-    file = folder / "model.safetensors" if step is None else _existing_snapshot(folder, step)
+    folder, device = BUNDLED if path is None else Path(path), resolve_device(device)
+    files = load_files(folder)
+    file = folder / WEIGHTS if step is None else _existing_snapshot(folder, step)
+    check_files(folder, [str(file.relative_to(folder))])
+    if not file.exists():
+        raise UserError(f"{folder} has no {WEIGHTS}: has training finished?")
+    network: Network = model_class(files.config.model).on_meta_device(files.config.model)
     try:
-        network = model_class(config.model).from_weights(config.model, dequantize(load_file(file, device=device)))
+        network = network.with_weights(_read_weights(file, device, network))
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    network = _prepare_for_decoding(network.eval(), precision)
+    return Pipeline(files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words)
+
+
+def load_files(folder: Path) -> ModelFiles:
+    """Loads everything except the weights, and checks that it belongs together."""
+    if not (folder / "config.toml").exists():
+        raise UserError(f"{folder} is not a model directory: it has no config.toml")
+    check_files(folder, ["config.toml", "tokenizer.json", "source.json", WORDS])
+    config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
+    _check_vocabularies(folder, config, tokenizers)
+    chat_template, known_words = ChatTemplate.load(folder / "chat.toml"), load_words(folder / WORDS)
+    return ModelFiles(config, tokenizers, load_scores(folder), chat_template, known_words)
+
+
+def _check_vocabularies(folder: Path, config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    source, target = tokenizers
+    model = config.model
+    separate = model.shape == "encoder-decoder" and not config.text.shared_vocab
+    if source is target and separate:
+        raise UserError(f"{folder} has no source.json, the tokenizer of the source: copy the model directory again")
+    for name, tokenizer, setting, size in (
+        ("tokenizer.json", target, "vocab_size", model.vocab_size),
+        ("source.json", source, "source_vocab_size", model.source_vocab_size or model.vocab_size),
+    ):
+        if len(tokenizer) != size:
+            raise UserError(
+                f"{folder / name} has {len(tokenizer):,} tokens, but model.{setting} in config.toml is {size:,}: it "
+                "belongs to another model; copy the model directory again"
+            )
+
+
+def _read_weights(file: Path, device: str, network: Network) -> dict[str, Tensor]:
+    """Reads weights as float32; a file that cannot be read, or holds NaN, is an error.
+
+    Each weight is copied out of the mapped file, in the layout for decoding: a mapped tensor need not start at a multiple of
+    64 bytes, and the last bit of some products depends on that.
+    """
+    column_major = set() if device.startswith("cuda") else column_major_weights(network)
+    weights = {}
+    try:
+        for name, weight in dequantize(TensorFile(file, device)):
+            _require_finite(name, weight)
+            transpose = name in column_major and weight.dim() == 2
+            weights[name] = weight.T.clone(memory_format=torch.contiguous_format).T if transpose else weight.clone()
     except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"cannot read {file}: {reason}; has training finished?") from error
-    scores = folder / "scores.json"
-    return Pipeline(
-        config, _prepare_for_decoding(network.eval(), precision), tokenizers,
-        json.loads(scores.read_text()) if scores.is_file() else {}, ChatTemplate.load(folder / "chat.toml"),
-    )  # fmt: skip
+        raise UserError(f"cannot read the weights: {' '.join(str(error).split())}") from error
+    return weights
 
 
-def _prepare_for_decoding(network: Network, precision: Precision) -> Network:
+def _require_finite(name: str, weight: Tensor) -> None:
+    if weight.numel() and not all(bound.isfinite() for bound in weight.aminmax()):  # takes no memory, as isfinite would
+        bad = int((~weight.isfinite()).sum())
+        raise UserError(
+            f"{bad:,} of the {weight.numel():,} values of tensor {name} are NaN or infinite: the training diverged or the "
+            "file is damaged; use another snapshot or train again"
+        )
+
+
+def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Network:
     if precision == "int8":
         return quantize_int8(network)
     if precision == "float32":
@@ -106,10 +179,41 @@ def save_tokenizers(folder: Path, tokenizers: tuple[Tokenizer, Tokenizer]) -> No
 
 def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
     target = Tokenizer.load(folder / "tokenizer.json")
-    own = folder / "source.json"
-    return (Tokenizer.load(own) if own.is_file() else target), target
+    source_path = folder / "source.json"
+    return (Tokenizer.load(source_path) if source_path.is_file() else target), target
 
 
 def save_config(folder: Path, config: Config) -> None:
     with atomic_write(folder / "config.toml") as part:
         part.write_text(config.to_toml(), encoding="utf-8")
+
+
+def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
+    """Writes a complete model directory, or nothing."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists and is not an empty directory: choose another name")
+    if not folder.parent.is_dir():
+        raise UserError(f"{folder.parent} does not exist: create it first")
+    weights = pipeline.network.state_dict()
+    if weights.keys() != model_class(pipeline.config.model).weight_names(pipeline.config.model):
+        raise UserError(
+            'this model was converted to bf16 or int8 for decoding: load it with precision="float32" to save it'
+        )
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        temporary.mkdir()
+        save_config(temporary, pipeline.config)
+        save_tokenizers(temporary, pipeline.tokenizers)
+        save_weights(temporary / WEIGHTS, weights)
+        with atomic_write(temporary / "scores.json") as part:
+            part.write_text(json.dumps(dict(pipeline.scores), indent=1, ensure_ascii=False), encoding="utf-8")
+        if pipeline.chat_template != ChatTemplate():
+            pipeline.chat_template.save(temporary / "chat.toml")
+        if pipeline.known_words is not None:
+            save_words(temporary / WORDS, pipeline.known_words)
+        write_manifest(temporary)
+        temporary.replace(folder)
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

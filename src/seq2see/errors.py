@@ -20,6 +20,10 @@ class UsageError(UserError):
     exit_code = 2
 
 
+class Notice(UserWarning):
+    """A one-line warning for the user; the command line prints it to stderr."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns the end of an error message: the closest known word, or a list of all of them."""
     known = list(known)

@@ -1,28 +1,76 @@
-"""Atomic file writes: a reader never sees a partially written file."""
+"""Output files, which are written atomically, input files, which must be regular, and file locks."""
 
 import os
+import stat
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from seq2see.errors import UserError
+
+if sys.platform != "win32":
+    import fcntl
+
+
+def require_regular_file(path: Path) -> Path:
+    """Returns the path of an input file if it can be read more than once; opening a pipe would wait for a writer."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise UserError(f"{path} is a directory, not a file")
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
+    return path
 
 
 @contextmanager
 def atomic_write(path: Path | str) -> Iterator[Path]:
     """Yields a temporary path next to `path`; on exit it is synced and renamed to `path`.
 
-    If the block raises, the temporary file is removed and `path` is unchanged.
+    If the block raises, the temporary file is removed and `path` is unchanged. Of a symbolic link, the target is replaced,
+    not the link. A pipe or a character device, such as /dev/null, cannot be replaced and is yielded itself.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if _is_stream(path):
+        yield path
+        return
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
+        temporary.replace(target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a failed write does not name its file
+            error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Returns whether an output is a pipe or a character device; raises a UserError if nothing can be written there."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise UserError(f"cannot write {path}: there is no directory {folder}; create it first") from None
+        return False
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
+        kind = "a directory" if stat.S_ISDIR(mode) else "a block device or a socket"
+        raise UserError(f"cannot write {path}: it is {kind}, not a file")
+    return not stat.S_ISREG(mode)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -30,5 +78,21 @@ def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def file_lock(path: Path, wait: bool = True) -> Iterator[int]:
+    """Locks a file, which is created if missing, or a directory; yields its descriptor.
+
+    The operating system releases the lock when the process ends. Without `wait`, raises BlockingIOError if another process
+    holds it.
+    """
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if sys.platform != "win32":  # Windows has no flock
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Packed batches: where each sequence lies.
+"""Packed batches: where each sequence starts.
 
 The model never sees padding: the vectors of all tokens of a batch lie end to end in one [T, width] tensor, and a
 `Layout` says where each sequence starts. Every layer except attention then works row by row, and attention from one
@@ -25,9 +25,9 @@ class Layout:
     mask: Tensor  # [S, L] true where the padded table holds a token
     max_length: int  # L; may be rounded up to limit recompilation
     sequence_ids: Tensor | None = None  # [S] the caller's index of each sequence; None: 0, 1, 2, …
-    # The longest length of this batch where max_length is a bound for all batches: a CPU scalar, which compiled code passes
-    # on to a kernel without depending on it.
-    longest: Tensor | None = None
+    # The maximum length in this batch, if max_length is a bound for all batches. A CPU scalar: compiled code passes it to a
+    # kernel without specialising on its value.
+    batch_max_length: Tensor | None = None
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int] | Tensor, max_length: int = 0) -> Self:
@@ -36,8 +36,8 @@ class Layout:
         return cls.static(lengths, int(lengths.sum()), max(max_length, int(lengths.max()) if len(lengths) else 0))
 
     @classmethod
-    def static(cls, lengths: Tensor, total: int, max_length: int, longest: Tensor | None = None) -> Self:
-        """Lays out `total` tokens, none of whose sequences is longer than max_length, without a device sync."""
+    def static(cls, lengths: Tensor, total: int, max_length: int, batch_max_length: Tensor | None = None) -> Self:
+        """Lays out `total` tokens in sequences of at most `max_length`, without a device sync."""
         starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         indices = torch.arange(len(lengths), device=lengths.device)
         sequences = indices.repeat_interleave(lengths, output_size=total)  # [T]
@@ -48,7 +48,7 @@ class Layout:
             padded_index=sequences * max_length + positions,
             mask=torch.arange(max_length, device=lengths.device) < lengths[:, None],
             max_length=max_length,
-            longest=longest,
+            batch_max_length=batch_max_length,
         )
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Layout:
             f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)[:4]
         }
         ids = None if self.sequence_ids is None else self.sequence_ids.to(device, non_blocking=non_blocking)
-        return type(self)(**moved, max_length=self.max_length, sequence_ids=ids, longest=self.longest)
+        return type(self)(**moved, max_length=self.max_length, sequence_ids=ids, batch_max_length=self.batch_max_length)
 
     def pad(self, x: Tensor) -> Tensor:
         """[T, ...] → [S, L, ...], zero-padded."""

@@ -1,13 +1,14 @@
 """A network with its tokenizers: text in, text out.
 
-`Pipeline` encodes text, runs the decoding engine and decodes the result. Training, evaluation and inspection work on
-pipelines; `seq2see.api.Model` adds what needs those layers.
+`Pipeline` encodes sentences and prompts, runs the decoding engine and decodes the result. Training, evaluation, inspection and
+the translation of whole texts work on pipelines; `seq2see.api.Model` adds what needs those layers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
+from seq2see.assessment import Assessment
 from seq2see.config import Config
 from seq2see.decode.chat import ChatTemplate, Message
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
@@ -16,6 +17,8 @@ from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import UserError
 from seq2see.model.network import Network
+from seq2see.model.summary import summarize
+from seq2see.text.known_words import KnownWords, unknown_words
 from seq2see.text.tokenizer import Tokenizer
 
 
@@ -28,29 +31,40 @@ class Pipeline:
     tokenizers: tuple[Tokenizer, Tokenizer]  # source, target; often the same object
     scores: Mapping[str, Any]
     chat_template: ChatTemplate = field(default_factory=ChatTemplate)
+    known_words: KnownWords | None = field(default=None, repr=False)  # of the source; not needed with a word tokenizer
 
-    def translate(
-        self, texts: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
+    def translate_sentences(
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
     ) -> list[str]:
-        """Translates each text; with prefixes, each translation starts with its prefix."""
-        found = self.hypotheses(texts, prefixes=prefixes, **search)
+        """Translates each text as one sentence; with prefixes, each translation starts with its prefix."""
+        found = self.hypotheses(sentences, prefixes=prefixes, **search)
         return [self.text(best, prefixes[i] if prefixes else "") for i, (best, *_) in enumerate(found)]
 
     def hypotheses(
-        self, texts: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
     ) -> list[list[Hypothesis]]:
-        """Returns the n best translations of each text with their log-probabilities, best first."""
-        self._require("encoder-decoder", "translates")
+        """Returns the n best translations of each sentence with their log-probabilities, best first."""
+        self.require("encoder-decoder", "translates")
+        if isinstance(sentences, str):
+            raise TypeError("expected a list of sentences, not one string: write [sentence]")
         source, target = self.tokenizers
         return translate_tokens(
-            self.network, [[*source.encode(text), source.end] for text in texts], SpecialTokens.from_tokenizer(target),
-            Search(**search), [target.encode(prefix) for prefix in prefixes],
+            self.network, [[*source.encode(sentence), source.end] for sentence in sentences],
+            SpecialTokens.from_tokenizer(target), Search(**search), [target.encode(prefix) for prefix in prefixes],
         )  # fmt: skip
 
     def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
         """Decodes a hypothesis to text, after the prefix it continues."""
         target = self.tokenizers[1]
         return target.decode([*target.encode(prefix), *hypothesis.tokens])
+
+    def assess(self, source: str, confidence: float) -> Assessment:
+        """Returns how far an output can be trusted, from its source and its mean log-probability per token."""
+        return Assessment(self.unknown_words(source), confidence, _number(self.scores, "confidence", "threshold"))
+
+    def unknown_words(self, text: str) -> tuple[str, ...] | None:
+        """Returns the words of a source or prompt that training never saw; None if the model has no list of words."""
+        return unknown_words(text, self.tokenizers[0], self.known_words)
 
     def generate(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> list[str]:
         """Continues the prompt with a language model: `samples` or `nbest` continuations, one by default."""
@@ -62,7 +76,7 @@ class Pipeline:
         return self._generate(prompt, [self.chat_template.stop, *stop], Search(**search))[0].strip()
 
     def _generate(self, prompt: list[int], stop: Sequence[str], options: Search) -> list[str]:
-        self._require("decoder", "continues a prompt")
+        self.require("decoder", "continues a prompt")
         target = self.tokenizers[1]
         should_stop = (lambda ids: find_stop(target.decode(ids), stop) is not None) if stop else None
         special_tokens = SpecialTokens.from_tokenizer(target)
@@ -71,23 +85,59 @@ class Pipeline:
         return [text[: find_stop(text, stop)] for text in texts]
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
-        """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""
+        """Yields a continuation, or the translation of a sentence, as it is generated, whole graphemes only."""
         source, target = self.tokenizers
         special_tokens, options = SpecialTokens.from_tokenizer(target), Search(**search)
         if self.config.model.shape == "decoder":
             request, *_ = build_requests(self.network, 0, (), [target.start, *target.encode(prompt)], options)
         else:
-            self._require("encoder-decoder", "translates")
+            self.require("encoder-decoder", "translates")
             ids = [*source.encode(prompt), source.end]
             request, *_ = build_requests(self.network, 0, ids, [target.start], options)
         return stream_text(target, stream_tokens(self.network, request, options, special_tokens), stop)
 
-    def _require(self, shape: str, does: str) -> None:
+    def require(self, shape: str, action: str) -> None:
+        """Raises a UserError if the model has another shape; `action` is what it cannot do, such as "translates"."""
         actual = self.config.model.shape
         if actual != shape:
-            raise UserError(f"this model is {with_article(actual)}; only {with_article(shape)} {does}")
+            raise UserError(f"this model is {with_article(actual)}; only {with_article(shape)} {action}")
 
 
 def with_article(noun: str) -> str:
     """Returns "a decoder", "an encoder"."""
     return f"a{'n' * (noun[0] in 'aeiou')} {noun}"
+
+
+def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores: Mapping[str, Any]) -> dict[str, str]:
+    """Describes a model in a few lines: what it is, its size, its vocabulary, its training and its scores."""
+    model, (source, target) = config.model, tokenizers
+    layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
+    attention = f", {model.heads} heads, feed-forward width {model.feed_forward:,}" * (model.kind == "transformer")
+    facts = {
+        "model": f"{_FAMILIES[model.kind]}, {model.shape}",
+        "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
+        f"{model.width:,}{attention}",
+        "vocabulary": f"{len(target):,} {target.kind} tokens"
+        + (f" for the target, {len(source):,} for the source" if source is not target else ""),
+    }
+    steps, epochs, seconds = (_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
+    if steps is not None and epochs is not None and seconds is not None:
+        facts["training"] = f"{steps:,} steps, {epochs:,} epochs, {seconds / 60:,.1f} minutes"
+    metrics = {"loss": "loss {:.3f}", "bleu": "BLEU {:.1f}", "chrf": "chrF++ {:.1f}"}
+    values = {format: _number(scores, "validation", key) for key, format in metrics.items()}
+    known = [format.format(value) for format, value in values.items() if value is not None]
+    return facts | ({"validation": ", ".join(known)} if known else {})
+
+
+_FAMILIES = {
+    "transformer": "Transformer",
+    "rnn": "recurrent (2014)",
+    "rnn-attention": "recurrent with attention (2015)",
+}
+
+
+def _number(scores: Mapping[str, Any], section: str, key: str) -> float | None:
+    """Returns an entry of scores.json if it is there and a finite number."""
+    table = scores.get(section)
+    value = table.get(key) if isinstance(table, Mapping) else None
+    return value if isinstance(value, int | float) and abs(value) < 1e300 else None

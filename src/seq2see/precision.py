@@ -1,4 +1,4 @@
-"""The single rule for compute dtypes."""
+"""The single rule for devices and compute dtypes."""
 
 import subprocess
 import sys
@@ -9,8 +9,24 @@ from functools import cache
 import torch
 
 from seq2see.config import Config
+from seq2see.errors import UsageError, UserError
 
 MIN_BF16_WIDTH = 512  # from this width on, bf16 is faster than float32 on CPUs with bf16 instructions
+
+
+def resolve_device(device: str) -> str:
+    """Returns the device, or the best available one if it is empty; a UserError if PyTorch cannot use it."""
+    if not device:
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (":" in device and not index.isdecimal()):
+        raise UsageError(f'--device cannot be "{device}": use cpu, cuda, mps, or one of several GPUs, such as cuda:1')
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
+    if not count:
+        raise UserError(f'PyTorch finds no "{kind}" device: omit --device to use {resolve_device("")}')
+    if int(index or 0) >= count:
+        raise UserError(f'PyTorch finds no device "{device}": the last one is {kind}:{count - 1}')
+    return device
 
 
 @dataclass(frozen=True)

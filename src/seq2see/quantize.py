@@ -5,10 +5,12 @@ such matrices stay bf16. Measured on a translator with 96.2% exact match on 500 
 of the size of bf16.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
+
+from seq2see.errors import UserError
 
 GROUP = 64
 BITS, SCALES = ".four_bits", ".scales"
@@ -25,16 +27,14 @@ def quantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def dequantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights as float32; tensors that are not quantized are converted too."""
-    weights = {}
+def dequantize(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yields the weights as float32, one at a time; tensors that are not quantized are converted too."""
     for name, tensor in tensors.items():
         if name.endswith(BITS):
             name = name.removesuffix(BITS)
-            weights[name] = _unpack(tensor, tensors[name + SCALES])
+            yield name, _unpack(name, tensor, tensors.get(name + SCALES))
         elif not name.endswith(SCALES):
-            weights[name] = tensor.float()
-    return weights
+            yield name, tensor.float()
 
 
 def _pack(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,6 +53,10 @@ def _pack(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (levels[:, ::2] * 16 + levels[:, 1::2]).to(torch.uint8), scales.bfloat16()
 
 
-def _unpack(packed: Tensor, scales: Tensor) -> Tensor:
+def _unpack(name: str, packed: Tensor, scales: Tensor | None) -> Tensor:
+    if scales is None:
+        raise UserError(f"tensor {name}{BITS} needs {name}{SCALES}, which is missing")
+    if packed.dtype != torch.uint8 or packed.dim() != 2 or scales.shape != (len(packed), packed.shape[1] * 2 / GROUP):
+        raise UserError(f"tensor {name}{BITS} does not fit {name}{SCALES}: {packed.shape} and {scales.shape}")
     levels = torch.stack([packed >> 4, packed & 15], dim=-1).flatten(1).float() - 8
     return (levels.unflatten(1, (-1, GROUP)) * scales.float()[..., None]).flatten(1)

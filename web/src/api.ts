@@ -131,8 +131,9 @@ export const http: Source = {
     if (options.search !== "beam" || interventions.length || step !== null) return trace;
     const nbest: TranslateRequest = { model, text, beam, nbest: beam };
     const translation = json<Translation>("api/translate", post(nbest, signal));
-    // Fails for a language model, which has no n-best list.
-    return { ...(await trace), hypotheses: await translation.then(({ hypotheses }) => hypotheses, () => []) };
+    // Fails for a language model, which has no n-best list. A trace is of one sentence.
+    const hypotheses = await translation.then(({ sentences }) => (sentences.length === 1 ? sentences[0].hypotheses : []), () => []);
+    return { ...(await trace), hypotheses };
   },
   async *stream(options, signal) {
     const sampling = options.search === "sample" ? searchOptions(options) : { temperature: 0 };

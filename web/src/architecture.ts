@@ -1,6 +1,6 @@
-// What the page knows about each kind of model: its attentions, their names and labels, and their matrices in a trace. The stages of
-// Walk (stages/) and the formulas of the Inspector (audit/) are tables over the same kinds.
-import { Tensor, tensor, type Trace, type ModelInfo, type ModelConfig } from "./api";
+// What the page knows about each kind of model: its attentions, their names and labels, and their matrices in a trace. The
+// stages of Walk (stages/) and the formulas of the Inspector (audit/) are tables over the same kinds.
+import { Tensor, tensor, type ModelConfig, type ModelInfo, type Trace } from "./api";
 import type { Scale } from "./color";
 import type { Grid } from "./matrix/grid";
 

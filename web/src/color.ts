@@ -1,6 +1,6 @@
-// The two colour scales of all heat maps. Sequential: from the surface colour to the accent, with monotonic lightness. Diverging:
-// orange for negative, violet for positive values; the two remain distinguishable with every common form of colour blindness.
-// Both are interpolated in OKLab, so that equal steps look equal.
+// The two colour scales of all heat maps. Sequential: from the surface colour to the accent, with monotonic lightness.
+// Diverging: orange for negative, violet for positive values; the two remain distinguishable with every common form of colour
+// blindness. Both are interpolated in OKLab, so that equal steps look equal.
 
 export type Scale = "sequential" | "diverging";
 export type Rgb = readonly [number, number, number];

@@ -1,5 +1,5 @@
-// The Inspector: one cell, its formula with the actual numbers, its operands, and the value recomputed in the browser beside the
-// model's. Operands that are cells themselves can be inspected in turn, down to the embedding.
+// The Inspector: one cell, its formula with the actual numbers, its operands, and the value recomputed in the browser beside
+// the model's. Operands that are cells themselves can be inspected in turn, down to the embedding.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Trace } from "./api";

@@ -1,8 +1,8 @@
-// The state shared by all views: the models, the text and its trace. A keystroke starts a new request and aborts the previous one;
-// the last trace stays visible until the next arrives.
+// The state shared by all views: the models, the text and its trace. A keystroke starts a new request and aborts the previous
+// one; the last trace stays visible until the next arrives.
 import { createContext, type ComponentChildren } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import { onTraceEvicted, source, type ApiError, type Explanation, type ExplainOptions, type ModelInfo } from "./api";
+import { onTraceEvicted, source, type ApiError, type ExplainOptions, type Explanation, type ModelInfo } from "./api";
 import { latestValue, useAsync } from "./hooks";
 import { ErrorMessage, Loading } from "./ui";
 import { useUrlState, type State } from "./url-state";

@@ -1,5 +1,5 @@
-// A panel shows one tensor of the trace as a matrix: of one head if it has heads. It maps its cells to cells of the tensor, so that a
-// clicked cell can be inspected, and the operands of an inspected cell are highlighted wherever they are shown.
+// A panel shows one tensor of the trace as a matrix: of one head if it has heads. It maps its cells to cells of the tensor, so
+// that a clicked cell can be inspected, and the operands of an inspected cell are highlighted wherever they are shown.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import { tensor, vocabularyOf, type ModelInfo, type Trace } from "./api";

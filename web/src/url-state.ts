@@ -1,5 +1,5 @@
-// The whole state of the page lives in the URL after the #: a link reproduces the view, and the back button is undo. Values equal
-// to their defaults are left out. Components read the state with `useUrlState` and change it with `navigate`.
+// The whole state of the page lives in the URL after the #: a link reproduces the view, and the back button is undo. Values
+// equal to their defaults are left out. Components read the state with `useUrlState` and change it with `navigate`.
 import { useEffect, useState } from "preact/hooks";
 
 export const DEFAULTS = {

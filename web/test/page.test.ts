@@ -3,13 +3,13 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
 import { Tensor, type ModelConfig } from "../src/api";
-import { parseCellRef, formatCellRef } from "../src/audit/cells";
-import { Dataflow } from "../src/dataflow";
-import { stagesFor } from "../src/stages/transformer";
+import { formatCellRef, parseCellRef } from "../src/audit/cells";
 import { colorFor, DARK, LIGHT } from "../src/color";
-import { cellAt, geometry, isMasked, type Grid } from "../src/matrix/grid";
+import { Dataflow } from "../src/dataflow";
 import { toCsv, toSvg } from "../src/matrix/export";
-import { DEFAULTS, format, parse } from "../src/url-state";
+import { cellAt, computeGeometry, isMasked, type Grid } from "../src/matrix/grid";
+import { stagesFor } from "../src/stages/stages";
+import { DEFAULTS, formatHash, parseHash } from "../src/url-state";
 import { buildTree } from "../src/views/beam";
 
 const CONFIG = {
@@ -25,18 +25,18 @@ const GRID: Grid = {
 
 test("the URL holds the state, without default values", () => {
   const state = { ...DEFAULTS, view: "walk", text: "क्या हाल है? & more", head: 3, temperature: 0.5 };
-  assert.deepEqual(parse(format(state)), state);
-  assert.equal(format(DEFAULTS), "#/translate");
-  assert.equal(parse("#/heads?head=abc&unknown=1").head, -1);
+  assert.deepEqual(parseHash(formatHash(state)), state);
+  assert.equal(formatHash(DEFAULTS), "#/translate");
+  assert.equal(parseHash("#/heads?head=abc&unknown=1").head, -1);
 });
 
 test("cell keys are parsed as they are written", () => {
-  const place = { name: "decoder.1.cross.scores", index: [3, 2, 1] };
-  assert.deepEqual(parseCellRef(formatCellRef(place)), place);
+  const cell = { name: "decoder.1.cross.scores", index: [3, 2, 1] };
+  assert.deepEqual(parseCellRef(formatCellRef(cell)), cell);
   assert.equal(parseCellRef("no such"), null);
 });
 
-test("every stage of Walk that computes something shows its code", () => {
+test("every stage of Walk shows its code", () => {
   const configs: Partial<ModelConfig>[] = [
     {}, { norm_first: false }, { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie_embeddings: "none" },
     { kind: "rnn" }, { kind: "rnn-attention" },
@@ -63,22 +63,22 @@ test("Walk of the 2015 model attends before each step, that of 2014 never attend
   const keys = stagesFor({ ...CONFIG, kind: "rnn-attention" }).map(({ key }) => key);
   const order = ["encoder.vectors", "cross.keys", "cross.queries", "cross.energies", "cross.weights", "cross.heads"];
   const last = ["decoder.0.states", "decoder.1.states", "decoder.vectors", "logits", "probabilities", "next"];
-  const places = [...order.map((name) => name.replace("cross", "decoder.0.cross")), ...last].map((key) => keys.indexOf(key));
-  assert.ok(!places.includes(-1));
-  assert.deepEqual(places, [...places].sort((a, b) => a - b));
+  const indices = [...order.map((name) => name.replace("cross", "decoder.0.cross")), ...last].map((key) => keys.indexOf(key));
+  assert.ok(!indices.includes(-1));
+  assert.deepEqual(indices, [...indices].sort((a, b) => a - b));
   assert.equal(new Set(keys).size, keys.length);
-  const before = stagesFor({ ...CONFIG, kind: "rnn" });
-  assert.ok(before.some(({ key, row }) => key === "handed" && row === 0));
-  assert.ok(!before.some(({ shows }) => shows.some((name) => name.includes("cross") || name === "encoder.vectors")));
+  const withoutAttention = stagesFor({ ...CONFIG, kind: "rnn" });
+  assert.ok(withoutAttention.some(({ key, highlightedRow }) => key === "final_state" && highlightedRow === 0));
+  assert.ok(!withoutAttention.some(({ tensors }) => tensors.some((name) => name.includes("cross") || name === "encoder.vectors")));
 });
 
 test("each sub-layer reads the output of the previous one", () => {
   const pre = new Dataflow(CONFIG);
   assert.equal(pre.residualInput("decoder.0.masked"), "decoder.input");
   assert.equal(pre.residualInput("decoder.1.masked"), "decoder.0.feed_forward.sum");
-  assert.equal(pre.read("decoder.1.cross"), "decoder.1.cross.norm.output");
+  assert.equal(pre.sublayerInput("decoder.1.cross"), "decoder.1.cross.norm.output");
   const post = new Dataflow({ ...CONFIG, norm_first: false });
-  assert.equal(post.read("decoder.1.cross"), "decoder.1.masked.norm.output");
+  assert.equal(post.sublayerInput("decoder.1.cross"), "decoder.1.masked.norm.output");
   assert.equal(post.normInput("decoder.1.cross.norm"), "decoder.1.cross.sum");
 });
 
@@ -103,18 +103,18 @@ test("masked cells are those of −∞ and, with a causal mask, those right of t
 
 test("a point is mapped to its cell, also with 512 tokens", () => {
   const big: Grid = { ...GRID, rows: 512, cols: 512, rowLabels: [], colLabels: [] };
-  const shape = geometry(big, 900, 1, () => 10);
-  assert.ok(shape.cellWidth >= 3 && shape.width > 900);
-  assert.deepEqual(cellAt(big, shape, shape.left + 10.5 * shape.cellWidth, shape.top + 3.5 * shape.cellHeight), { row: 3, col: 10 });
-  assert.equal(cellAt(big, shape, 0, 0), null);
+  const geometry = computeGeometry(big, 900, 1, () => 10);
+  assert.ok(geometry.cellWidth >= 3 && geometry.width > 900);
+  assert.deepEqual(cellAt(big, geometry, geometry.left + 10.5 * geometry.cellWidth, geometry.top + 3.5 * geometry.cellHeight), { row: 3, col: 10 });
+  assert.equal(cellAt(big, geometry, 0, 0), null);
 });
 
 test("color scales are monotonic in lightness", () => {
   const lightness = ([r, g, b]: readonly number[]): number => 0.21 * r + 0.72 * g + 0.07 * b;
-  for (const [palette, way] of [[LIGHT, -1], [DARK, 1]] as const)
+  for (const [palette, direction] of [[LIGHT, -1], [DARK, 1]] as const)
     for (const sign of [-1, 1])
       for (let i = 1; i <= 16; i++)
-        assert.ok(way * (lightness(colorFor((sign * i) / 16, 1, palette)) - lightness(colorFor((sign * (i - 1)) / 16, 1, palette))) > 0);
+        assert.ok(direction * (lightness(colorFor((sign * i) / 16, 1, palette)) - lightness(colorFor((sign * (i - 1)) / 16, 1, palette))) > 0);
 });
 
 const files = (folder: string): string[] =>
@@ -125,7 +125,7 @@ const files = (folder: string): string[] =>
 test("the page uses no random numbers and no other host", () => {
   for (const file of files("src")) {
     const text = readFileSync(file, "utf8");
-    assert.ok(!/Math\s*\.\s*random|crypto\s*\.\s*getRandomValues|randomUUID/.test(text), `${file} draws at random`);
+    assert.ok(!/Math\s*\.\s*random|crypto\s*\.\s*getRandomValues|randomUUID/.test(text), `${file} uses random numbers`);
     assert.ok(!/https?:\/\/(?!www\.w3\.org\/2000\/svg)/.test(text), `${file} names another host`);
   }
 });
@@ -134,5 +134,5 @@ test("hypotheses with a common prefix share a branch of the tree", () => {
   const of = (...ids: number[]) => ({ text: "", score: 0, finished: true, tokens: ids.map((id) => ({ id, text: `${id}`, logprob: -1 })) });
   const tree = buildTree([of(1, 2, 3), of(1, 4), of(5)]);
   assert.deepEqual(tree.map(({ token, best }) => [token.id, best]), [[1, true], [5, false]]);
-  assert.deepEqual(tree[0].next.map(({ token, best }) => [token.id, best]), [[2, true], [4, false]]);
+  assert.deepEqual(tree[0].children.map(({ token, best }) => [token.id, best]), [[2, true], [4, false]]);
 });

@@ -1,36 +1,36 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Tensor, type EmbeddedData, type Trace } from "../src/api";
-import { mergeLabels, difference, largestDifference } from "../src/difference";
+import { difference, largestDifference, mergeLabels } from "../src/difference";
 import { decodeFloats, embeddedSource, slice } from "../src/embedded";
+import { describe, formatInterventions, parseInterventions, toRequest, type Intervention } from "../src/interventions";
 import { logTicks } from "../src/math";
-import { body, read, told, written, type Intervention } from "../src/interventions";
 
 const tokens = (...texts: string[]) => texts.map((text, id) => ({ id, text }));
 const TRACE = { id: "a", text: "I like tea", source_tokens: tokens("I", "like", "tea", "<end>"), decoder_input_tokens: tokens("<start>", "मुझे") } as Trace;
 
 const ALL: Intervention[] = [
-  { do: "off", attention: "decoder.1.cross", head: 3 },
-  { do: "even", attention: "encoder.0.self", head: null, query: 2 },
-  { do: "set", attention: "decoder.1.cross", head: 0, query: null, weights: [0, 0.5, 0.5] },
-  { do: "swap", name: "encoder.vectors", at: 1, from: 2, text: "We: like; क्या?" },
-  { do: "swap", name: "decoder.0.feed_forward.sum", at: 1, from: 0, text: "" },
-  { do: "unit", place: "decoder.1.feed_forward", unit: 17 },
+  { type: "ablate", attention: "decoder.1.cross", head: 3 },
+  { type: "uniform", attention: "encoder.0.self", head: null, query: 2 },
+  { type: "set", attention: "decoder.1.cross", head: 0, query: null, weights: [0, 0.5, 0.5] },
+  { type: "patch", name: "encoder.vectors", position: 1, sourcePosition: 2, text: "We: like; क्या?" },
+  { type: "patch", name: "decoder.0.feed_forward.sum", position: 1, sourcePosition: 0, text: "" },
+  { type: "zero", component: "decoder.1.feed_forward", unit: 17 },
 ];
 
 test("interventions survive the URL, whatever text they contain", () => {
-  assert.deepEqual(read(written(ALL)), ALL);
-  assert.deepEqual(read(""), []);
+  assert.deepEqual(parseInterventions(formatInterventions(ALL)), ALL);
+  assert.deepEqual(parseInterventions(""), []);
 });
 
 test("invalid interventions in the URL are ignored, valid ones kept", () => {
-  assert.deepEqual(read("off:decoder.1.cross:3;off:decoder.1.cross:x;explode:a:1;set:a:*:*:2;set:a:*:*:;off:a b:1"), [ALL[0]]);
+  assert.deepEqual(parseInterventions("ablate:decoder.1.cross:3;ablate:decoder.1.cross:x;explode:a:1;set:a:*:*:2;set:a:*:*:;ablate:a b:1"), [ALL[0]]);
 });
 
 test("interventions are converted to request bodies", () => {
   const traces = new Map([["We: like; क्या?", "xyz"]]);
   assert.deepEqual(
-    ALL.map((one) => body(one, traces)),
+    ALL.map((one) => toRequest(one, traces)),
     [
       { type: "ablate_head", attention: "decoder.1.cross", head: 3 },
       { type: "uniform_attention", attention: "encoder.0.self", positions: [2] },
@@ -44,33 +44,33 @@ test("interventions are converted to request bodies", () => {
 
 test("interventions are described with the tokens of the sentence", () => {
   assert.deepEqual(
-    ALL.map((one) => told(one, TRACE, 8)),
+    ALL.map((one) => describe(one, TRACE, 8)),
     [
-      "decoder layer 1, cross-attention: head 3 off",
-      "encoder layer 0, self-attention: all heads averaged, for “tea”",
-      "decoder layer 1, cross-attention: head 0 set to like 50%, tea 50%",
-      "encoder, final vectors: “like” gets the vector of token 2 of “We: like; क्या?”",
-      "decoder, after layer 0: “मुझे” gets the vector of “<start>”",
-      "decoder layer 1, feed-forward: unit 17 off",
+      "decoder layer 1, cross-attention, head 3: ablated",
+      "encoder layer 0, self-attention, all heads, query “tea”: uniform weights",
+      "decoder layer 1, cross-attention, head 0: weights set to like 50%, tea 50%",
+      "encoder, final vectors: vector of “like” replaced by that of token 2 of “We: like; क्या?”",
+      "decoder, after layer 0: vector of “मुझे” replaced by that of “<start>”",
+      "decoder layer 1, feed-forward: unit 17 set to 0",
     ],
   );
 });
 
 test("a single head is not named, and units of recurrent states are named by the states", () => {
-  const [off, , set] = ALL;
-  assert.equal(told(off, TRACE, 1), "decoder layer 1, cross-attention: off");
-  assert.equal(told({ ...set, query: 1 } as Intervention, TRACE, 1), "decoder layer 1, cross-attention: for “मुझे” set to like 50%, tea 50%");
-  const [unit] = read("unit:encoder.1.states:3");
-  assert.deepEqual(body(unit), { type: "scale", name: "encoder.1.states", factor: 0, unit: 3 });
-  assert.equal(told(unit, TRACE, 1), "encoder, after layer 1: unit 3 off");
+  const [ablated, , set] = ALL;
+  assert.equal(describe(ablated, TRACE, 1), "decoder layer 1, cross-attention: ablated");
+  assert.equal(describe({ ...set, query: 1 } as Intervention, TRACE, 1), "decoder layer 1, cross-attention, query “मुझे”: weights set to like 50%, tea 50%");
+  const [unit] = parseInterventions("zero:encoder.1.states:3");
+  assert.deepEqual(toRequest(unit), { type: "scale", name: "encoder.1.states", factor: 0, unit: 3 });
+  assert.equal(describe(unit, TRACE, 1), "encoder, after layer 1: unit 3 set to 0");
 });
 
 test("differences are elementwise, keep masks, and need equal shapes", () => {
   const a = new Tensor([2, 2], new Float32Array([1, -Infinity, 0.25, 2]));
   const b = new Tensor([2, 2], new Float32Array([0.5, -Infinity, 0.75, 2]));
-  const less = difference(a, b)!;
-  assert.deepEqual([...less.data], [0.5, -Infinity, -0.5, 0]);
-  assert.deepEqual(largestDifference(less), { row: 0, col: 0, value: 0.5, mean: 1 / 3 });
+  const result = difference(a, b)!;
+  assert.deepEqual([...result.data], [0.5, -Infinity, -0.5, 0]);
+  assert.deepEqual(largestDifference(result), { row: 0, col: 0, value: 0.5, mean: 1 / 3 });
   assert.equal(difference(a, new Tensor([4], b.data)), null);
   assert.equal(difference(a, new Tensor([1, 4], b.data)), null);
   assert.equal(largestDifference(new Tensor([1, 1], new Float32Array([-Infinity]))), null);
@@ -81,7 +81,7 @@ test("embedded float32 and bfloat16 are decoded exactly", () => {
   const values = new Float32Array([1, -2.5, 0, -Infinity, 0.15625]);
   const bytes = new Uint8Array(values.buffer);
   assert.deepEqual(decodeFloats(Buffer.from(bytes).toString("base64"), "float32"), values);
-  const upper = bytes.filter((_, i) => i % 4 >= 2); // all of these have nothing in their lower halves
+  const upper = bytes.filter((_, i) => i % 4 >= 2); // the lower halves of these values are 0
   assert.deepEqual(decodeFloats(Buffer.from(upper).toString("base64"), "bfloat16"), values);
 });
 
@@ -108,7 +108,7 @@ test("an exported file serves its own text, and rejects what needs the model", a
   await assert.rejects(source.history(""), /needs the model/);
 });
 
-test("logTicks are round, and few", () => {
+test("logarithmic ticks are few round numbers", () => {
   assert.deepEqual(logTicks(0.08, 9), [0.1, 0.2, 0.5, 1, 2, 5]);
   assert.deepEqual(logTicks(1e-5, 9), [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1]);
 });

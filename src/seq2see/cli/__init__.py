@@ -1,11 +1,16 @@
 """The `seq2see` command: one module per subcommand.
 
 Subcommands import torch and other heavy packages inside their functions, so that `--help` is fast. A `UserError` ends the
-command with its one-line message and its exit code: 1, or 2 for wrong usage.
+command with its one-line message and its exit code: 1, or 2 for wrong usage. Operating system errors, such as a full disk,
+and running out of memory are reported the same way; any other exception is a bug and keeps its traceback.
 """
 
+import errno
+import os
 import sys
-from typing import Annotated, Any
+import warnings
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -23,7 +28,7 @@ from seq2see.cli.runs import runs
 from seq2see.cli.train import train
 from seq2see.cli.translate import translate
 from seq2see.cli.vectors import vectors_app
-from seq2see.errors import UserError
+from seq2see.errors import Notice, UserError
 
 app = typer.Typer(
     name="seq2see",
@@ -73,11 +78,40 @@ def _hide_flag_types(command: Any, parent: Any = None) -> None:
         _hide_flag_types(subcommand, context)
 
 
+def _print_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """Prints our own warnings like errors, in one line; others in Python's format."""
+    ours = issubclass(category, Notice)
+    text = f"seq2see: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+    typer.echo(text, err=True)
+
+
 def main() -> None:
+    warnings.showwarning = _print_warning
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # None if the caller closed it
     command = typer.main.get_command(app)
     _hide_flag_types(command)
     try:
-        command()
+        try:
+            command()
+        finally:
+            sys.stdout.flush()  # not at exit, where a full disk could not be reported
     except UserError as error:
-        typer.echo(f"seq2see: {error}", err=True)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except OSError as error:  # not a bug: a full disk, a name too long, no permission
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
+        is_closed_pipe = error.errno == errno.EPIPE
+        _fail("" if is_closed_pipe else f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error):  # as PyTorch's errors say
+            raise
+        _fail("out of memory: close other programs, or use fewer samples, a smaller batch or a smaller model")
+
+
+def _fail(message: str, exit_code: int = 1) -> NoReturn:
+    with suppress(OSError):  # standard error may be full or closed as well
+        if message:
+            typer.echo(f"seq2see: {message}", err=True)
+    sys.exit(exit_code)

@@ -10,7 +10,7 @@ data_app = typer.Typer(help="Generate a sample corpus, or check a corpus before 
 
 @data_app.callback()
 def _group() -> None:
-    """Keeps the command names: Typer drops the name of an only command without a callback."""
+    """Keeps the command names: without a callback, Typer drops the name of a single command."""
 
 
 @data_app.command("sample")
@@ -28,5 +28,5 @@ def sample(
     corpus = generate_corpus(pairs, seed)
     write_corpus(corpus, out)
     sets = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test, "longer": corpus.longer}
-    counts = ", ".join(f"{name} {len(pairs_of_set):,}" for name, pairs_of_set in sets.items())
+    counts = ", ".join(f"{name} {len(subset):,}" for name, subset in sets.items())
     typer.echo(f"{out}: {counts} pairs; see {out / 'README.md'}")

@@ -1,15 +1,15 @@
 """`seq2see evaluate`: scores a translator, a file of translations or a language model, and shows where it is weak."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from seq2see.cli import corpus_options as c
-from seq2see.cli.model_options import Device, Int8, ModelPath, load_model
-from seq2see.config import Boundaries
+from seq2see.cli.model_options import Device, ModelPath, Precision, load_model_of_shape
+from seq2see.config import Boundaries, InferencePrecision
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def evaluate(
         str, typer.Option(help="BLEU's tokenizer; the default also splits off the danda.", rich_help_panel=_SCORING)
     ] = "intl",
     worst: Annotated[int, typer.Option(help="Number of worst sentences to show.", min=0, rich_help_panel=_SCORING)] = 5,
-    int8: Int8 = False,
+    precision: Precision = "float32",
     device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     out: Annotated[
@@ -119,7 +119,7 @@ def evaluate(
             raise UsageError(
                 "--text evaluates a language model and excludes --src, --ref, --pairs, --hyp, --against and --align"
             )
-        _evaluate_language_model(model, device, text, boundaries, stride, as_json, out)
+        _evaluate_language_model(model, device, precision, text, boundaries, stride, as_json, out)
         return
     if hyp is not None and (model or align):
         raise UsageError("--hyp scores a file of translations and excludes --model and --align")
@@ -132,18 +132,22 @@ def evaluate(
     test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
     word_tokenizer(tokenize)  # an unknown name fails before anything is translated, like the files below
     gold = None if align is None else _gold(align, test, words)
-    system = _system_from_file(hyp, test) if hyp else _system_from_model(model, device, int8, test)
+    system = _system_from_file(hyp, test) if hyp else _system_from_model(model, device, precision, test)
     baseline = None
     if against is not None:
         baseline = (
-            _system_from_file(against, test) if against.is_file() else _system_from_model(against, device, int8, test)
+            _system_from_file(against, test)
+            if against.is_file()
+            else _system_from_model(against, device, precision, test)
         )
+    notes: list[str] = []
     evaluation = evaluate_translations(
-        system.translate(test, beam), test, data=system.model.config.data if system.model else None,
-        baseline=baseline.translate(test, beam) if baseline else None,
+        system.translate(test, beam, notes), test, data=system.model.config.data if system.model else None,
+        baseline=baseline.translate(test, beam, []) if baseline else None,
         alignment=[] if gold is None or system.model is None else alignment_by_head(system.model, gold),
         tokenize=tokenize, worst=worst,
     )  # fmt: skip
+    evaluation = replace(evaluation, warnings=(*evaluation.warnings, *notes))
     if as_json:
         names = {"system": system.name, "baseline": baseline.name if baseline else None, "test": test.name}
         typer.echo(json.dumps({**names, **asdict(evaluation)}, ensure_ascii=False, indent=2))
@@ -175,13 +179,20 @@ class _System:
     model: "Model | None"
     translations: tuple[str, ...] = ()
 
-    def translate(self, test: "TestSet", beam: int) -> list[str]:
+    def translate(self, test: "TestSet", beam: int, notes: list[str]) -> list[str]:
+        """Returns the translations, and adds to `notes` how many of them need attention."""
         if self.model is None:
             return list(self.translations)
         from rich.console import Console
 
+        from seq2see.translate.translator import Translator
+        from seq2see.translate.warning_log import WarningLog
+
+        log = WarningLog(lambda text: None)
         with Console(stderr=True).status(f"{self.name}: translating {len(test):,} sentences"):
-            return self.model.translate(test.sources, beam=beam)
+            translations = Translator(self.model, log, {"beam": beam}).translate(test.sources, [""] * len(test))
+        notes += [f"{kind}: {count:,} of {len(test):,}" for kind, count in log.counts.items()]
+        return translations
 
 
 def _system_from_file(path: Path, test: "TestSet") -> _System:
@@ -192,10 +203,10 @@ def _system_from_file(path: Path, test: "TestSet") -> _System:
     return _System(str(path), None, tuple(translations))
 
 
-def _system_from_model(path: Path | None, device: str, int8: bool, test: "TestSet") -> _System:
+def _system_from_model(path: Path | None, device: str, precision: InferencePrecision, test: "TestSet") -> _System:
     if not test.sources:
         raise UsageError("missing sentences to translate: --src FILE")
-    model = load_model(path, "encoder-decoder", device, int8, "use --text FILE")
+    model = load_model_of_shape(path, "encoder-decoder", device, precision, "use --text FILE")
     return _System(str(path or "the bundled model"), model)
 
 
@@ -210,14 +221,14 @@ def _gold(path: Path, test: "TestSet", words: WordBoundaries) -> "GoldPairs":
 
 
 def _evaluate_language_model(
-    path: Path | None, device: str, text: list[Path], boundaries: Boundaries | None, stride: int, as_json: bool,
-    out: Path | None,
+    path: Path | None, device: str, precision: InferencePrecision, text: list[Path], boundaries: Boundaries | None,
+    stride: int, as_json: bool, out: Path | None,
 ) -> None:  # fmt: skip
     from seq2see.cli.evaluation_report import plot_language_model, print_language_model
     from seq2see.evaluate.language_model import evaluate_language_model
     from seq2see.text.corpus import format_paths, plain_text
 
-    model = load_model(path, "decoder", device, remedy="use --src FILE and --ref FILE")
+    model = load_model_of_shape(path, "decoder", device, precision, "use --src FILE and --ref FILE")
     evaluation = evaluate_language_model(model, plain_text(text, boundaries or model.config.data.boundaries), stride)
     name = str(path)
     if as_json:

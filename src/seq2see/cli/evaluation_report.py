@@ -101,8 +101,8 @@ def _alignment(rows: Sequence[HeadScores]) -> Table:
     best = min(row.scores.aer for row in rows)
     for mean in (row for row in rows if row.layer_head.head is None):
         layer = mean.layer_head.layer
-        of_heads = [row.scores.aer for row in rows if row.layer_head.layer == layer and row is not mean]
-        cells = [f"[bold green]{aer:.1%}[/]" if aer == best else f"{aer:.1%}" for aer in (mean.scores.aer, *of_heads)]
+        head_aers = [row.scores.aer for row in rows if row.layer_head.layer == layer and row is not mean]
+        cells = [f"[bold green]{aer:.1%}[/]" if aer == best else f"{aer:.1%}" for aer in (mean.scores.aer, *head_aers)]
         label = f"{layer}, mean of heads" if heads > 1 else f"{layer}"
         table.add_row(label, cells[0], f"{mean.scores.precision:.1%}", f"{mean.scores.recall:.1%}", *cells[1:])
     return table

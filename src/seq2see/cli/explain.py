@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seq2see.cli.model_options import Device, ModelPath, Precision, load_model
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _ANALYSIS, _DECODING = "Analysis", "Decoding"
 
 def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Sentence to translate, or prompt to continue.")],
-    model: Annotated[Path | None, typer.Option(help="Model directory; default: the bundled model.")] = None,
+    model: ModelPath = None,
     kind: Annotated[
         Kind | None, typer.Option(
             help="Kind of attention; default: cross, or masked for a language model.", rich_help_panel=_ANALYSIS
@@ -59,7 +60,8 @@ def explain(
         int, typer.Option(help="Maximum number of new tokens; 0: no limit, or 20 for a language model.", min=0,
                           rich_help_panel=_DECODING)
     ] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.", rich_help_panel=_DECODING)] = "cpu",
+    precision: Precision = "float32",
+    device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print all results as JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option(
@@ -86,13 +88,12 @@ def explain(
         raise UsageError(f'unknown file type "{out.name}": use one of {" ".join(SUFFIXES)}')
     from rich.console import Console
 
-    from seq2see import load
     from seq2see.decode.search import Search
     from seq2see.inspect.attention_flow import attention_names
     from seq2see.inspect.attention_tables import find_attention
     from seq2see.inspect.explain import explain
 
-    loaded = load(model, device)
+    loaded = load_model(model, device, precision)
     search = Search(beam=beam, max_new_tokens=max_new_tokens)
     original = explain(loaded, text, target=target, search=search)
     name = ""
@@ -103,6 +104,8 @@ def explain(
     e = original
     if interventions:
         e = explain(loaded, text, target=target, interventions=interventions, search=search)
+    if note := e.assessment.note:
+        typer.echo(f"seq2see: {note}", err=True)
     if as_json:
         typer.echo(json.dumps(e.to_dict(), ensure_ascii=False, allow_nan=False))
     else:

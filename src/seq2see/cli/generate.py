@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import Device, Int8, ModelPath, is_interactive, load_model, prompt_loop
+from seq2see.cli.model_options import Device, ModelPath, Precision, is_interactive, load_model_of_shape, prompt_loop
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def generate(
         int | None, typer.Option(help="Seed for reproducible output; by default random.", rich_help_panel=_SAMPLING)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and the samples as JSON.")] = False,
-    int8: Int8 = False,
+    precision: Precision = "float32",
     device: Device = "",
 ) -> None:
     """Generate text with a language model, printed as it is generated.
@@ -76,7 +76,7 @@ def generate(
         "max_new_tokens": max_new_tokens, "samples": samples, "temperature": temperature, "top_k": top_k, "top_p": top_p,
         "min_p": min_p,
     }  # fmt: skip
-    language_model = load_model(model, "decoder", device, int8)
+    language_model = load_model_of_shape(model, "decoder", device, precision)
     generator = _Generator(language_model, tuple(filter(None, stop or ())), seed, search)
     if prompt is None and is_interactive() and not as_json:
         prompt_loop("> ", generator.print, "Type a prompt to see how the model continues it; see --help for options.")
@@ -85,7 +85,9 @@ def generate(
         prompt = _read_prompt()
     if as_json:
         texts = ["".join(pieces) for pieces in generator.continuations(prompt)]
-        typer.echo(json.dumps({"prompt": prompt, "samples": texts}, ensure_ascii=False))
+        unknown = language_model.unknown_words(prompt)
+        typer.echo(json.dumps({"prompt": prompt, "samples": texts, "unknown": unknown}, ensure_ascii=False))
+        generator.note_unknown_words(prompt)
         return
     generator.print(prompt)
 
@@ -106,6 +108,13 @@ class _Generator:
             for piece in pieces:
                 typer.echo(piece, nl=False)
             typer.echo()
+        self.note_unknown_words(prompt)
+
+    def note_unknown_words(self, prompt: str) -> None:
+        from seq2see.assessment import unknown_note
+
+        if unknown := self.model.unknown_words(prompt):
+            typer.echo(f"seq2see: {unknown_note(unknown)}", err=True)
 
     def continuations(self, prompt: str) -> Iterator[Iterable[str]]:
         """Yields the pieces of each sample: a single sample is streamed, several come when all are done."""

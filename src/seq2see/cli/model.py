@@ -1,12 +1,14 @@
-"""`seq2see model`: shows the structure of a preset."""
+"""`seq2see model`: describes a preset or a model directory."""
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seq2see.config import Config
+from seq2see.errors import UsageError, UserError, did_you_mean
 from seq2see.presets import PRESETS, preset
 
 if TYPE_CHECKING:
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
 
 def describe(
     name: Annotated[
-        str | None, typer.Argument(metavar="PRESET", help="Name of a preset; without one, all presets are listed.")
+        str | None,
+        typer.Argument(
+            metavar="PRESET|DIRECTORY", help="A preset or a model directory; without one, lists all presets."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example model.width=256."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of a preset, for example model.width=256."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the structure as JSON.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print the settings as config.toml.")] = False,
@@ -31,15 +36,33 @@ def describe(
             "--trace", help="Show the shape, mean and standard deviation of every activation of the untrained model."
         ),
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every file of a model directory with its recorded hash.")
+    ] = False,
 ) -> None:
-    """Show the structure of a model: every part with its shape and number of parameters.
+    """Describe a preset or a trained model: its size, its scores, and every part with its shape.
 
-    Example: seq2see model paper-base --set model.width=256 --set model.heads=4
+    Examples:
+
+    seq2see model paper-base --set model.width=256 --set model.heads=4
+
+    seq2see model runs/en-hi --verify
     """
+    is_directory = name is not None and name not in PRESETS
+    if settings and is_directory:
+        raise UsageError(f"--set changes a preset, but {name} is a model directory: leave out --set")
+    if verify and not is_directory:
+        raise UsageError("--verify needs a model directory: seq2see model DIRECTORY --verify")
     if name is None:
         _list_presets(as_json)
         return
-    config = Config(model=preset(name)).override(settings or [])
+    if is_directory and not (as_toml or traced):
+        _describe_directory(_directory(name), verify, as_json)
+        return
+    if is_directory:
+        config = Config.load(_directory(name) / "config.toml")
+    else:
+        config = Config(model=preset(name)).override(settings or [])
     if as_toml:
         typer.echo(config.to_toml(), nl=False)
         return
@@ -61,6 +84,51 @@ def describe(
     from rich.console import Console
 
     Console(highlight=False).print(_tree(summary, config.model.shape))
+
+
+def _directory(name: str) -> Path:
+    """Returns the path of a model directory; the error also suggests a preset."""
+    path = Path(name)
+    if (path / "config.toml").is_file():
+        return path
+    if path.is_dir():
+        raise UserError(f"{path} is not a model directory: it has no config.toml")
+    raise UsageError(f'"{name}" is neither a model directory nor a preset: {did_you_mean(name, PRESETS)}')
+
+
+def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
+    from seq2see.directory import WEIGHTS, load_files, snapshots
+    from seq2see.manifest import check_files, verify_files
+    from seq2see.model.summary import summarize
+    from seq2see.pipeline import model_facts
+
+    files = load_files(path)
+    check_files(path, [WEIGHTS])
+    verified = verify_files(path) if verify else None
+    facts = {"directory": str(path), **model_facts(files.config, files.tokenizers, files.scores)}
+    sizes = {file.name: file.stat().st_size for file in sorted(path.iterdir()) if file.is_file()}
+    steps = snapshots(path)
+    structure = summarize(files.config.model, path.resolve().name)
+    if as_json:
+        result = {**facts, "files": sizes, "snapshots": steps, "scores": files.scores, "structure": asdict(structure)}
+        typer.echo(json.dumps({**result, "verified_files": verified}, ensure_ascii=False))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if steps:
+        facts["snapshots"] = f"{len(steps)} of steps {steps[0]:,} to {steps[-1]:,}"
+    facts["files"] = "\n".join(f"{size:>13,}  {name}" for name, size in sizes.items())
+    if verified is not None:
+        facts["verified"] = f"all {verified} files have their recorded sizes and hashes"
+    table = Table.grid(padding=(0, 2))
+    for fact, value in facts.items():
+        table.add_row(f"[bold]{fact}[/]", Text(value))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(_tree(structure, files.config.model.shape))
 
 
 def _list_presets(as_json: bool) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.errors import UsageError, UserError, did_you_mean
+from seq2see.config import InferencePrecision
+from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -19,20 +20,27 @@ ModelPath = Annotated[
     Path | None, typer.Option("--model", help="Model directory; by default the bundled model.", metavar="DIRECTORY")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
-Int8 = Annotated[bool, typer.Option("--int8", help="Compute in int8: faster on a CPU, slightly less accurate.")]
+Precision = Annotated[
+    InferencePrecision,
+    typer.Option(help="Compute in float32, bf16 (needs a GPU or a CPU with bf16) or int8 (fastest on a CPU)."),
+]
 
 _COMMANDS = {"encoder-decoder": "translate", "decoder": "generate"}
 _KINDS = {"encoder-decoder": "a translator", "decoder": "a language model", "encoder": "an encoder"}
 
 
-def load_model(path: Path | None, shape: "Shape", device: str, int8: bool = False, remedy: str = "") -> "Model":
-    """Loads the model in a directory, or the bundled one; raises a UserError if it has another shape."""
+def load_model(path: Path | None, device: str, precision: InferencePrecision) -> "Model":
+    """Loads the model in a directory, or the bundled one."""
     import seq2see
-    from seq2see.train.parallel import best_device
 
-    device = device or best_device()
-    _check_device(device)
-    model = seq2see.load(path, device, precision="int8" if int8 else "float32")
+    return seq2see.load(path, device, precision=precision)
+
+
+def load_model_of_shape(
+    path: Path | None, shape: "Shape", device: str, precision: InferencePrecision, remedy: str = ""
+) -> "Model":
+    """Loads a model; raises a UserError if it has another shape."""
+    model = load_model(path, device, precision)
     actual = model.config.model.shape
     if actual != shape:
         name = path or "the bundled model"
@@ -43,18 +51,8 @@ def load_model(path: Path | None, shape: "Shape", device: str, int8: bool = Fals
     return model
 
 
-def _check_device(device: str) -> None:
-    import torch
-
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda", "mps"):
-        raise UsageError(f'--device cannot be "{device}": {did_you_mean(kind, ["cpu", "cuda", "mps"])}')
-    if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
-        raise UserError(f'PyTorch finds no "{kind}" device: omit --device')
-
-
-def prompt_loop(prompt: str, answer: Callable[[str], None], hint: str) -> None:
-    """Reads lines and answers each until Ctrl-D; the arrow keys recall earlier lines."""
+def prompt_loop(prompt: str, respond: Callable[[str], None], hint: str) -> None:
+    """Reads lines and responds to each until Ctrl-D; the arrow keys recall earlier lines."""
     with suppress(ImportError):  # where available, gives input() line editing and history
         import_module("readline")
     typer.echo(f"{hint} Press Ctrl-D to exit.", err=True)
@@ -62,7 +60,7 @@ def prompt_loop(prompt: str, answer: Callable[[str], None], hint: str) -> None:
         try:
             text = input(prompt)
             if text.strip():
-                answer(text.encode(errors="surrogateescape").decode(errors="replace"))
+                respond(text.encode(errors="surrogateescape").decode(errors="replace"))
         except KeyboardInterrupt:
             typer.echo()
         except EOFError:

@@ -27,7 +27,15 @@ def runs(
     logs = [RunLog.load(folder) for folder in folders]
     if as_json:
         rows = [
-            {"run": str(log.path), "steps": log.steps, "validations": log.validations, "scores": log.scores}
+            {
+                "run": str(log.path),
+                "state": _state(log),
+                "step": log.step,
+                "seconds": log.seconds,
+                "steps": log.steps,
+                "validations": log.validations,
+                "scores": log.scores,
+            }
             for log in logs
         ]
         typer.echo(json.dumps({"runs": rows, "differences": config_differences(logs)}))
@@ -51,10 +59,10 @@ def _print_table(logs: list["RunLog"]) -> None:
     for log in logs:
         last = log.steps[-1] if log.steps else {}
         best = min(log.validations, key=lambda row: row["loss"], default={})
-        scores = log.scores.get("validation") or _best_validation(log.validations)
-        name = f"{log.path}" + ("" if log.scores else " [yellow](not finished)[/]")
+        scores = (log.finished and log.scores.get("validation")) or _best_validation(log.validations)
+        name = f"{log.path}" + ("" if log.finished else f" [yellow]({_state(log)})[/]")
         table.add_row(
-            name, f"{last.get('step', 0):,}", f"{last.get('seconds', 0) / 60:.1f}", _format(_speed(log), ",.0f"),
+            name, f"{log.step:,}", f"{log.seconds / 60:.1f}", _format(_speed(log), ",.0f"),
             _format(last.get("loss"), ".3f"), _format(scores.get("loss", best.get("loss")), ".3f"),
             _format(scores.get("bleu"), ".1f"), _format(scores.get("chrf"), ".1f"),
             sparkline([row["loss"] for row in log.validations], 24),
@@ -67,12 +75,16 @@ def _print_table(logs: list["RunLog"]) -> None:
             console.print(f"  {name}: {', '.join(map(str, values))}")
 
 
+def _state(log: "RunLog") -> str:
+    return "running" if log.running else "finished" if log.finished else "not finished"
+
+
 def _best_validation(validations: list[dict[str, Any]]) -> dict[str, Any]:
-    return max(validations, key=lambda row: row.get("bleu", -row["loss"]), default={})
+    return max(validations, key=lambda row: -row["loss"] if row.get("bleu") is None else row["bleu"], default={})
 
 
 def _speed(log: "RunLog") -> float | None:
-    speeds = sorted(row["tokens_per_second"] for row in log.steps)
+    speeds = sorted(row["tokens_per_second"] for row in log.steps if row.get("tokens_per_second") is not None)
     return speeds[len(speeds) // 2] if speeds else None
 
 
@@ -85,6 +97,9 @@ def _draw(logs: list["RunLog"], out: Path) -> None:
 
     losses = {f"{log.path}": [(row["step"], row["loss"]) for row in log.steps] for log in logs}
     valid = {f"{log.path}": [(row["step"], row["loss"]) for row in log.validations] for log in logs}
-    bleu = {f"{log.path}": [(row["step"], row["bleu"]) for row in log.validations if "bleu" in row] for log in logs}
+    bleu = {
+        f"{log.path}": [(row["step"], row["bleu"]) for row in log.validations if row.get("bleu") is not None]
+        for log in logs
+    }
     draw_curves({"training loss": losses, "validation loss": valid, "validation BLEU": bleu}, out)
     typer.echo(f"wrote {out}", err=True)

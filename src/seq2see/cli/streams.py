@@ -1,6 +1,5 @@
 """Input and output of commands: arguments, files and pipes."""
 
-import errno
 import io
 import os
 import re
@@ -79,16 +78,9 @@ def open_output(out: Path | None) -> Iterator[BinaryIO]:
     """Opens standard output, or a file that appears only when it is complete."""
     from seq2see.files import atomic_write
 
-    try:
-        if out is None:
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
-            return
-        with atomic_write(out) as part, part.open("wb") as output:
-            yield output
-    except OSError as error:
-        if out is None:
-            if error.errno == errno.EPIPE:
-                raise  # the reader closed the pipe; the command ends silently
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
-        raise UserError(f"cannot write {out or 'standard output'}: {error.strerror}") from error
+    if out is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with atomic_write(out) as part, part.open("wb") as output:
+        yield output

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from seq2see.cli import corpus_options as c
+from seq2see.cli.model_options import Device
 from seq2see.config import Boundaries, Config, DataConfig
 from seq2see.errors import UsageError
 
@@ -61,7 +62,7 @@ def train(
     init: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Start from the weights and tokenizer of this model.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: the best available.")] = "",
+    device: Device = "",
 ) -> None:
     """Train a translation model from parallel text, or a language model from plain text.
 
@@ -105,7 +106,7 @@ def train(
 
 @contextmanager
 def _exit_on_interrupt() -> Iterator[None]:
-    """Exits immediately on Ctrl-C; a normal exit would wait for the writer and prefetch threads."""
+    """Exits immediately on a second signal; a normal exit would wait for the writer and prefetch threads."""
     try:
         yield
     except KeyboardInterrupt:

@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.model_options import Device, Int8, ModelPath, is_interactive, load_model, prompt_loop
+from seq2see.cli.model_options import Device, ModelPath, Precision, is_interactive, load_model_of_shape, prompt_loop
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import TextInput, open_output, resolve_inputs
 from seq2see.errors import UsageError, UserError
@@ -37,7 +37,7 @@ def translate(
     retranslate: Annotated[
         bool, typer.Option("--all", help="Also replace existing translations in a .po file.")
     ] = False,
-    int8: Int8 = False,
+    precision: Precision = "float32",
     device: Device = "",
 ) -> None:
     """Translate text line by line, or documents (.po .srt .vtt .md) with their formatting.
@@ -64,7 +64,8 @@ def translate(
     from seq2see.translate.warning_log import WarningLog
 
     warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
-    translator = Translator(load_model(model, "encoder-decoder", device, int8), warnings, max(beam, nbest))
+    loaded = load_model_of_shape(model, "encoder-decoder", device, precision)
+    translator = Translator(loaded, warnings, {"beam": max(beam, nbest), "nbest": nbest})
     if not (inputs or out) and is_interactive() and format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
         return
@@ -73,9 +74,7 @@ def translate(
         if documents:
             _translate_documents(documents, out, translator, retranslate, bars)
         else:
-            translate_chunk: TranslateChunk = translate_lines
-            if format == "jsonl":
-                translate_chunk = partial(translate_lines_as_json, nbest=nbest)
+            translate_chunk = translate_lines_as_json if format == "jsonl" else translate_lines
             _translate_lines(sources, out, translate_chunk, translator, bars)
     warnings.summarize()
 
@@ -103,7 +102,10 @@ def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -
 
 
 def _print_translation(text: str, translator: "Translator") -> None:
-    typer.echo(translator.translate([text], ["input"])[0])
+    from seq2see.translate.warning_log import WarningLog
+
+    warnings = WarningLog(translator.warnings.emit)  # a new one, which shows the first warnings of each input
+    typer.echo(replace(translator, warnings=warnings).translate([text], ["input"])[0])
 
 
 def _translate_lines(
@@ -128,7 +130,9 @@ def _translate_documents(
 ) -> None:
     from seq2see.translate.documents import translate_document
 
+    if out is not None and len(files) > 1:
+        out.mkdir(parents=True, exist_ok=True)
     for file in files:
         content = translate_document(file, translator, retranslate, bars)
-        with open_output(out / file.name if out is not None and (out.is_dir() or len(files) > 1) else out) as output:
+        with open_output(out / file.name if out is not None and out.is_dir() else out) as output:
             output.write(content)

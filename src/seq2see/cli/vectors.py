@@ -85,8 +85,8 @@ def fit(
     if not text:
         raise UsageError("missing --text FILE")
     from seq2see.course.vectors import Word2VecConfig, fit_one_hot, fit_tf_idf, fit_word2vec
+    from seq2see.precision import resolve_device
     from seq2see.text.corpus import plain_text
-    from seq2see.train.parallel import best_device
 
     documents = plain_text(text, boundaries)
     with _progress_bar() as (read_progress, progress):
@@ -94,10 +94,10 @@ def fit(
             config = Word2VecConfig(
                 objective, width, window, negatives, epochs, min_count or 5, sample, lr, seed, not keep_case
             )
-            vectors = fit_word2vec(documents, config, device or best_device(), read_progress, progress)
+            vectors = fit_word2vec(documents, config, resolve_device(device), read_progress, progress)
         else:
-            count = fit_one_hot if method == "one-hot" else fit_tf_idf
-            vectors = count(documents, min_count or 1, not keep_case, read_progress)
+            fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf
+            vectors = fit_vectors(documents, min_count or 1, not keep_case, read_progress)
     if vectors.method == "tf-idf" and vectors.width == 1:
         raise UserError(
             f"all {len(vectors):,} words are in 1 document, so every TF-IDF is ln(1 / 1) = 0: put blank lines between "

@@ -8,9 +8,9 @@ step. A mask says which slots a hypothesis attends to, its own and its ancestors
     hypothesis 0     ×   ×       ×       ×          A dog dog
     hypothesis 1     ×   ×           ×       ×      A man big
 
-When a beam reorders its hypotheses, only rows of the mask move, never keys or values. Slots that no hypothesis attends to
-any more (2, above) are compacted from time to time. A sentence that joins later starts at slot 0 of its own row; the slots
-between its prompt and the next write stay masked.
+When a beam reorders its hypotheses, only rows of the mask move, never keys or values. Every few steps the cache is
+compacted, which removes slots that no hypothesis attends to any more (2, above). A sentence that joins later starts at
+slot 0 of its own row; the slots between its prompt and the next write stay masked.
 
 A forward pass is either a prefill, in which whole prompts pass through the model, or a decoding step of one token per
 hypothesis. `KeyValueCache.prefill` and `.step` return the layer caches of that pass, which `Transformer.decode` takes.

@@ -1,5 +1,6 @@
 """Chat templates: how a conversation becomes the prompt of a language model."""
 
+import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from seq2see.errors import UserError, did_you_mean
+from seq2see.files import atomic_write
 from seq2see.text.tokenizer import Tokenizer
 
 Message = tuple[str, str]  # role and content
@@ -39,13 +41,20 @@ class ChatTemplate:
             return cls()
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         known = [field.name for field in fields(cls)]
         for name in table:
             if name not in known:
                 raise UserError(f'{path} has an unknown key "{name}": {did_you_mean(name, known)}')
         return cls(**{name: str(text) for name, text in table.items()})
+
+    def save(self, path: Path) -> None:
+        lines = [
+            f"{field.name} = {json.dumps(getattr(self, field.name), ensure_ascii=False)}\n" for field in fields(self)
+        ]
+        with atomic_write(path) as part:
+            part.write_text("".join(lines), encoding="utf-8")
 
     @property
     def stop(self) -> str:

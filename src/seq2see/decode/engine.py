@@ -1,7 +1,7 @@
 """The decoding engine: runs many requests through one model with continuous batching.
 
-Requests are sorted by length and admitted until a token budget is full. A finished sequence leaves the batch at once, the
-last row takes its place, and new sequences join at the end, so the batch stays full. Results come back in request order.
+Requests are sorted by length and admitted until a token budget is full. A finished sequence leaves the batch immediately,
+the last row takes its place, and new sequences join at the end, so the batch stays full. Results are in request order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,12 +37,13 @@ def decode_requests(
     profile = device_profile(model.embedding.weight.device)
     order = sorted(range(len(requests)), key=lambda i: -requests[i].total_tokens)
     while order:
-        longest = requests[order[0]].total_tokens
+        max_tokens = requests[order[0]].total_tokens
         # Requests less than half as long go into a later batch, which then has more rows.
-        similar = [i for i in order if requests[i].total_tokens * 2 > longest]
+        similar = [i for i in order if requests[i].total_tokens * 2 > max_tokens]
         order = order[len(similar) :]
         max_rows = max(1, profile.max_hypotheses // options.beam)
-        rows = max(1, min((token_budget or profile.token_budget) // (longest * options.beam), max_rows, len(similar)))
+        budget_rows = (token_budget or profile.token_budget) // (max_tokens * options.beam)
+        rows = max(1, min(budget_rows, max_rows, len(similar)))
         with open_session(model, [requests[i] for i in similar], options, special_tokens, rows) as session:
             for i, hypotheses in _run(session, similar, requests, rows, should_stop):
                 results[i] = hypotheses
@@ -99,7 +100,7 @@ def _truncate(hypothesis: Hypothesis, count: int) -> Hypothesis:
 
 
 def stream_tokens(model: Network, request: Request, options: Search, special_tokens: SpecialTokens) -> Iterator[int]:
-    """Yields the tokens of one request as they are chosen, under the interventions active at the call."""
+    """Yields the tokens of one request as they are generated, under the interventions active at the call."""
     if options.beam > 1:
         raise UsageError(
             f"a beam of {options.beam} cannot be streamed: its output is known only at the end; use beam = 1"

@@ -82,7 +82,7 @@ class FusedFeedForward(FeedForward):
 
 
 class FusedBlock(Block):
-    """A decoder block with a cache: a residual and its norm are one kernel, together with the next product for few rows."""
+    """A decoder block with a cache: a residual and its norm are one kernel, which for few rows includes the next product."""
 
     def forward(
         self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, rotation: Rotation | None,
@@ -119,19 +119,19 @@ class FusedBlock(Block):
         return add_and_norm(x, y, _norm_of(last))[0]
 
     def _project_in(
-        self, layer: nn.Linear, x: Tensor, y: Tensor | None, previous: AddAndNorm | None, own: AddAndNorm,
+        self, layer: nn.Linear, x: Tensor, y: Tensor | None, previous: AddAndNorm | None, current: AddAndNorm,
         activation: str = "",
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Returns the first product of a sub-layer and the residual x + y, normed by the sub-layer's own norm (norm first)
-        or by that of the previous sub-layer (as in the paper).
+        """Returns the first product of a sub-layer and the residual x + y, normalised by the sub-layer's own norm (pre-norm)
+        or by that of the previous sub-layer (post-norm).
         """
-        residual = own if own.norm_first else previous
+        residual = current if current.norm_first else previous
         return _product(x, layer, None if residual is None else _norm_of(residual), y, activation)
 
 
 class FusedTransformer(Transformer):
-    """Computes the logits of the last tokens separately if the vocabulary size is not a multiple of 8: a GPU takes several
-    times as long for a product of such a width.
+    """If the vocabulary size is not a multiple of 8, computes the logits of the last few tokens separately: a product of
+    unaligned width takes a GPU several times as long.
     """
 
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
@@ -149,7 +149,7 @@ class FusedTransformer(Transformer):
 
 
 def _norm_of(residual: AddAndNorm) -> Norm:
-    """Returns the kernel's description of a norm. The residual continues as the sum (norm first) or as the norm."""
+    """Returns the kernel's description of a norm. The residual continues as the sum (pre-norm) or as the norm (post-norm)."""
     assert isinstance(residual.norm, LayerNorm)
     return Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if residual.norm_first else "norm")
 

@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 # Programmatic dependent launch (Hopper and later): a kernel starts while the previous one still runs, loads its weights,
 # and only then waits.
-_CAPABILITIES = [torch.cuda.get_device_capability(number) for number in range(torch.cuda.device_count())]
+_CAPABILITIES = [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
 _HAS_PDL = torch.version.hip is None and min(_CAPABILITIES, default=(0, 0)) >= (9, 0)
 PDL: dict[str, Any] = {"use_pdl": True, "launch_pdl": True} if _HAS_PDL else {"use_pdl": False}
 
@@ -223,7 +223,7 @@ def _linear_kernel(
     has_bias: tl.constexpr, activation: tl.constexpr, row_block: tl.constexpr, width_block: tl.constexpr,
     output_block: tl.constexpr, use_pdl: tl.constexpr,
 ):  # fmt: skip
-    """One program per block of outputs. Each program norms the rows itself, which is faster than waiting for another."""
+    """One program per block of outputs. Each normalises the rows itself, which is faster than waiting for another."""
     row, column = tl.arange(0, row_block), tl.arange(0, width_block)
     output = tl.program_id(0) * output_block + tl.arange(0, output_block)
     in_width, in_outputs = column < width, output < outputs
@@ -245,8 +245,8 @@ def _linear_kernel(
         if has_norm_bias:
             normed += tl.load(norm_bias + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
         if tl.program_id(0) == 0:
-            kept = inputs if residual_is_sum else normed
-            tl.store(residual + row[:, None] * width + column[None, :], kept.to(dtype), mask=in_range)
+            continued = inputs if residual_is_sum else normed
+            tl.store(residual + row[:, None] * width + column[None, :], continued.to(dtype), mask=in_range)
         inputs = normed.to(dtype).to(tl.float32)
     acc = tl.sum(inputs[:, None, :] * weights.to(tl.float32)[None, :, :], 2)
     if has_bias:

@@ -45,6 +45,12 @@ def has_kernels(x: Tensor) -> bool:
     return x.is_cuda and x.dtype != torch.float64 and find_spec("triton") is not None
 
 
+def column_major_weights(model: Network) -> set[str]:
+    """Returns the names of the weights that are stored column by column on a CPU."""
+    matrices = {id(matrix) for matrix in _matrices(model)}
+    return {name for name, weight in model.named_parameters() if id(weight) in matrices}
+
+
 def _matrices(model: Network) -> list[Tensor]:
     """Returns all matrices that activations are multiplied with."""
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]

@@ -1,8 +1,7 @@
 """The cache of a recurrent decoder: one state per hypothesis, and the keys and values of the source.
 
-It serves `Recurrent` as `KeyValueCache` serves a Transformer, with the same methods, so a session drives both alike. A
-state does not grow with the output, so there are no slots to manage; when a beam reorders its hypotheses, states are
-copied.
+It has the interface of `KeyValueCache`, so a session does not distinguish the two. A state does not grow with the output,
+so there are no slots to manage; when a beam reorders its hypotheses, states are copied.
 
 Shapes: S sentences, k hypotheses of each, M source tokens.
 """

@@ -22,8 +22,8 @@ from seq2see.errors import UsageError
 EarlyStopping = bool | Literal["never"]
 PenaltyForm = Literal["length", "gnmt"]
 
-MIN_SCORE = -1e9
-CHUNK = 128
+MIN_SCORE = -1e9  # of a hypothesis that must not be selected; finite, so that sums stay finite
+CHUNK = 128  # of `fast_topk`
 MAX_KERNEL_BEAM = 32  # widest beam that one program of the GPU kernel handles
 
 
@@ -37,6 +37,11 @@ class Hypothesis:
     finished: bool  # ended with <end> or a stop string, not at the length limit
     alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()  # most likely tokens at each step, if requested
 
+    @property
+    def confidence(self) -> float:
+        """The mean log-probability per token."""
+        return sum(self.logprobs) / len(self.logprobs)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
@@ -44,10 +49,8 @@ class Search:
 
     beam: int = 1  # beam width; 1: greedy decoding or sampling
     nbest: int = 1  # number of hypotheses returned
-    length_penalty: float = 1.0  # α: a beam's score is the sum of its log-probabilities divided by length^α; 0: none
-    penalty: PenaltyForm = (
-        "length"  # divisor length^α as in Hugging Face (α = 1: the mean), or gnmt: ((5 + length) / 6)^α
-    )
+    length_penalty: float = 1.0  # α: a score is the sum of log-probabilities / length^α; 1: their mean; 0: their sum
+    penalty: PenaltyForm = "length"  # divisor length^α, as in Hugging Face; gnmt: ((5 + length) / 6)^α
     early_stopping: EarlyStopping = False  # when a beam with k finished hypotheses ends: see `BeamSearch`
     max_new_tokens: int = 0  # 0: 1.5 times the source length plus 10, or 200 without a source
     temperature: float = 0.0  # 0: greedy
@@ -219,7 +222,7 @@ class BeamSearch:
     as finished. A sentence with k finished hypotheses ends
 
         False    as soon as the best running hypothesis, at its current length, would not beat the worst finished one
-        True     at once
+        True     immediately
         "never"  only when it could not at any length: for α > 0, which favours long outputs, judged at the length limit
     """
 

@@ -1,8 +1,8 @@
 """A decoding session: one batch that sentences join and leave, and the decoding step.
 
 A prompt passes through the model as a whole and fills its row of the cache (prefill); from then on every step feeds one
-token per hypothesis. `DeviceProfile` says how steps run on a device: on a CPU shapes follow the need; on CUDA they are
-rounded up to a few, and the step of each shape is captured as a graph that the host only launches.
+token per hypothesis. `DeviceProfile` says how steps run on a device: on a CPU shapes are exact; on CUDA they are rounded up
+to a few sizes, and the step of each shape is captured as a CUDA graph.
 """
 
 from bisect import bisect
@@ -26,8 +26,8 @@ from seq2see.model.taps import NO_TAPS
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
-MAX_IDLE_SESSIONS = 4  # per model, kept with their graphs
-SPARE_SLOTS = 64  # slots beyond the need, so that the cache is not compacted at every step
+MAX_IDLE_SESSIONS = 4  # per model, cached with their CUDA graphs
+SPARE_SLOTS = 64  # more than needed, so that the cache is not compacted at every step
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Session:
         self.selector: TokenSelector = selector(search, size.rows, size.max_new_tokens, special_tokens.end, banned)
         self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
         self.requests: list[Request] = []  # of each row
-        self.start_steps = [0] * size.rows  # the step at which each row joined
+        self.join_steps = [0] * size.rows  # the step at which each row joined
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
 
     @property
@@ -152,7 +152,7 @@ class Session:
             steps = max(request.max_new_tokens for request in requests)
             uniforms = draw_uniforms([request.seed for request in requests], steps)
         self.selector.reset(rows, limits, uniforms)
-        self.start_steps[rows] = [self.cache.steps] * len(requests)
+        self.join_steps[rows] = [self.cache.steps] * len(requests)
         self.requests += requests
         # Samples of one prompt are consecutive: the prompt passes through the model once and its row is copied.
         first = [i for i, request in enumerate(requests) if i == 0 or request.inputs != requests[i - 1].inputs]
@@ -193,11 +193,11 @@ class Session:
 
     def run(self) -> None:
         """Runs steps until the next check for finished rows."""
-        left = min(
-            request.max_new_tokens - 1 - (self.cache.steps - start)
-            for request, start in zip(self.requests, self.start_steps, strict=False)
+        remaining = min(
+            request.max_new_tokens - 1 - (self.cache.steps - joined)
+            for request, joined in zip(self.requests, self.join_steps, strict=False)
         )
-        for _ in range(max(1, min(self.profile.check_interval, left))):
+        for _ in range(max(1, min(self.profile.check_interval, remaining))):
             self.step()
 
     def step(self) -> None:
@@ -246,17 +246,17 @@ class Session:
     def _slide_window(self, rows: Sequence[int]) -> None:
         """Restarts rows with a full context window from its newer half, as if that were the beginning."""
         assert self.search.beam == 1  # hypotheses of a beam share one prompt; build_requests limits their length
-        kept = max(self.context_window // 2, 2)
+        length = max(self.context_window // 2, 2)
         tokens = [[*self.requests[row].prompt, *self.selector.generated(row)] for row in rows]
         # The last token is the input of the next step.
-        self._prefill(rows, [self.requests[row] for row in rows], [ids[-kept:-1] for ids in tokens])
+        self._prefill(rows, [self.requests[row] for row in rows], [ids[-length:-1] for ids in tokens])
 
     def remove(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Removes finished rows; the last rows take their places. Returns the moves as (from, to)."""
-        left = len(self.requests) - len(rows)
+        remaining = len(self.requests) - len(rows)
         removed = set(rows)
-        origins = [row for row in range(left, len(self.requests)) if row not in removed]
-        free = [row for row in rows if row < left]
+        origins = [row for row in range(remaining, len(self.requests)) if row not in removed]
+        free = [row for row in rows if row < remaining]
         moves = list(zip(origins, free, strict=True))
         if moves:
             origin_index, row_index = (torch.tensor(side, device=self.tokens.device) for side in (origins, free))
@@ -264,10 +264,10 @@ class Session:
             self.selector.move_rows(origin_index, row_index)
             self.tokens[row_index] = self.tokens[origin_index]
             for origin, row in moves:
-                self.requests[row], self.start_steps[row] = self.requests[origin], self.start_steps[origin]
-        self.cache.clear_rows(left)
-        self.selector.done[left : len(self.requests)] = True
-        del self.requests[left:]
+                self.requests[row], self.join_steps[row] = self.requests[origin], self.join_steps[origin]
+        self.cache.clear_rows(remaining)
+        self.selector.done[remaining : len(self.requests)] = True
+        del self.requests[remaining:]
         self._set_active_rows()
         return moves
 
@@ -288,7 +288,7 @@ _IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session]] = WeakKeyDicti
 def open_session(
     model: Network, requests: Sequence[Request], search: Search, special_tokens: SpecialTokens, rows: int
 ) -> Iterator[Session]:
-    """Yields a session large enough for these requests; sessions with CUDA graphs are kept for later calls."""
+    """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
     profile = device_profile(model.embedding.weight.device)
     if isinstance(model, Recurrent):
         profile = replace(profile, cuda_graphs=False)

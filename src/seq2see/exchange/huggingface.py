@@ -1,6 +1,6 @@
 """Imports Hugging Face's Marian, GPT-2, BERT and Llama models.
 
-    model = from_huggingface("opus-mt-en-de/")        # a folder with config.json and safetensors
+    model = from_huggingface("opus-mt-en-de/")        # a directory with config.json and safetensors
     model = from_huggingface(hf_model)                # or a model object
 
 Each family has two functions: one converts the configuration and rejects every unsupported option by name, the other maps
@@ -41,7 +41,8 @@ def from_huggingface(source: nn.Module | Path | str) -> Transformer:
     family = FAMILIES[model_type]
     hf_tensors = HFTensors(weights, family.prefix)
     model_config = family.config(HFConfig(config))
-    tensors = dict(family.tensors(model_config, hf_tensors))
+    # Copies, because tensors mapped from a file are not aligned, and the last bit of some products depends on that.
+    tensors = {name: tensor.clone() for name, tensor in family.tensors(model_config, hf_tensors)}
     hf_tensors.require_all_used()
     try:
         return Transformer.from_weights(model_config, tensors).eval()
@@ -54,7 +55,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is not a model folder: cannot read its config.json ({error})") from error
+        raise UserError(f"{folder} is not a model directory: cannot read its config.json ({error})") from error
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(
@@ -129,7 +130,7 @@ class HFTensors:
         self.used.update(name for name in self.weights if name.endswith(suffixes))
 
     def linear(self, target: str, *sources: str, transpose: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Yields the weight, and the bias if there is one, of one of our linear maps, stacked from one or more of theirs."""
+        """Yields the weight, and the bias if there is one, of a linear map, stacked from one or more Hugging Face maps."""
         weights = [self[f"{name}.weight"] for name in sources]
         yield f"{target}.weight", torch.cat([w.mT for w in weights] if transpose else weights).contiguous()
         if f"{sources[0]}.bias" in self:
@@ -270,9 +271,8 @@ def _bert_config(hf: HFConfig) -> ModelConfig:
 
 
 def _bert_tensors(config: ModelConfig, hf: HFTensors) -> Iterator[tuple[str, Tensor]]:
-    hf.ignore(
-        "pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids"
-    )  # the pooler is not part of the model
+    # The pooler is not part of our model, and position ids are a buffer.
+    hf.ignore("pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids")
     yield "embedding.weight", hf["embeddings.word_embeddings.weight"]
     yield "encoder.positions.weight", hf["embeddings.position_embeddings.weight"]
     yield "encoder.segments.weight", hf["embeddings.token_type_embeddings.weight"]

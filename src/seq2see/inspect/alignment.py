@@ -107,8 +107,8 @@ def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSp
 def best_heads(model: Pipeline, gold: GoldPairs, max_heads: int = 8) -> tuple[LayerHeads, float]:
     """Returns the heads, of any layer, whose mean aligns gold pairs best, and their error rate.
 
-    Heads are ranked by their own error rates and the first n averaged, for the best n. Choose them on other pairs than those
-    that you report on.
+    Heads are ranked by their own error rates, and the first n are averaged, for the best n. Report results on other pairs
+    than those used here.
     """
 
     def error_rates(heads: Sequence[LayerHead | LayerHeads]) -> list[float]:
@@ -184,7 +184,7 @@ class _TokenizedPair:
 
 
 def _words_of_tokens(tokens: Sequence[TokenSpan], words: Sequence[Span]) -> list[list[int]]:
-    """Returns the words that each token overlaps: usually one, none for white space."""
+    """Returns the words that each token overlaps: usually one; none for whitespace."""
     overlaps: list[list[int]] = []
     first = 0
     for token in tokens:

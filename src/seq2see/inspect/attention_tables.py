@@ -48,7 +48,8 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     targets, keys = _target_axis(e), _decoder_input_axis(e) if kind == "masked" else _source_axis(e)
     rows, probabilities = keys, None
     if stack == "decoder":
-        labels = tuple(f"{seen} → {new}" for seen, new in zip((START, *targets.labels), targets.labels, strict=False))
+        inputs = (START, *targets.labels)
+        labels = tuple(f"{token} → {target}" for token, target in zip(inputs, targets.labels, strict=False))
         rows = replace(targets, labels=labels) if kind == "masked" else targets
         probabilities = tuple(float(e.target_logprobs[group].sum().exp()) for group in rows.groups)
     table = attention_weights(e, attention)  # [heads, queries, keys]

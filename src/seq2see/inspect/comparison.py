@@ -10,7 +10,7 @@ from seq2see.inspect.explain import Explanation
 
 @dataclass(frozen=True)
 class TokenChange:
-    """A token of the output before, aligned with one of the output after; None where only the other has a token."""
+    """A token of the original output and the aligned token of the new one; None where only the other has a token."""
 
     before: str | None
     after: str | None

@@ -12,8 +12,6 @@ analyses live in their own files and take an explanation.
 
 import unicodedata
 from collections.abc import Sequence
-from contextlib import nullcontext
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2see.assessment import Assessment
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import SpecialTokens
@@ -69,6 +68,11 @@ class Explanation:
         """ln P of each row's target token, [rows]."""
         return self.logprobs.gather(1, torch.tensor(self.target_ids)[:, None])[:, 0]
 
+    @cached_property
+    def assessment(self) -> Assessment:
+        """The words of the source that the model does not know, and its confidence in the output."""
+        return self.model.assess(self.source, float(self.target_logprobs[self.output_start :].mean()))
+
     def resolve_row(self, row: int) -> int:
         """Returns a row index, counting from the end if negative."""
         rows = len(self.decoder_input_tokens)
@@ -110,11 +114,7 @@ def explain(
     if not model.config.model.has_decoder:
         raise UserError("this model is an encoder and generates no output to explain: use seq2see.trace instead")
     search = replace(search or Search(), window="stop")  # one pass cannot cover an output longer than the window
-    if interventions:
-        model = replace(
-            model, network=copy(model.network)
-        )  # shares the weights; the interventions act on the copy only
-    with intervene(model.network, *interventions) if interventions else nullcontext():
+    with intervene(model.network, *interventions):
         if model.config.model.shape == "decoder":
             return _explain_language_model(model, text, target, tuple(interventions), search)
         return _explain_translation(model, text, target, tuple(interventions), search)
@@ -166,7 +166,9 @@ def _explain_language_model(
     inputs, targets = _shift(ids, tokenizer, hypothesis)
     window = model.config.model.max_positions
     if len(inputs) > window:
-        raise UserError(f"{len(inputs):,} tokens to explain, but the model's window is {window:,}: shorten the text")
+        raise UserError(
+            f"{len(inputs):,} tokens to explain, but the model's context window is {window:,}: shorten the text"
+        )
     with trace(model.network) as t:
         model.network(Packed.from_sequences([inputs], model.network.embedding.weight.device))
     labels = [span_label(span) for span in spans]
@@ -190,12 +192,12 @@ def _shift(ids: list[int], tokenizer: Tokenizer, hypothesis: Hypothesis | None) 
 @torch.no_grad()
 def rerun(e: Explanation, *interventions: Intervention) -> Explanation:
     """Runs the same tokens through the model again under these interventions, without decoding."""
-    model = replace(e.model, network=copy(e.model.network))
-    device = model.network.embedding.weight.device
+    network = e.model.network
+    device = network.embedding.weight.device
     inputs = [Packed.from_sequences([ids], device) for ids in (e.source_ids, e.decoder_input_ids) if ids]
-    with intervene(model.network, *interventions), trace(model.network) as t:
-        model.network(*inputs)
-    return replace(e, model=model, hypothesis=None, interventions=interventions, trace=t)
+    with intervene(network, *interventions), trace(network) as t:
+        network(*inputs)
+    return replace(e, hypothesis=None, interventions=interventions, trace=t)
 
 
 def beam_at_step(
@@ -211,7 +213,7 @@ def beam_at_step(
     search = replace(search, nbest=search.beam, max_new_tokens=step, window="stop")
     source_tokenizer, tokenizer = model.tokenizers
     special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-    network = copy(model.network)
+    network = model.network
     with intervene(network, *interventions):
         if model.config.model.shape == "decoder":
             return generate_tokens(network, [tokenizer.encode(text)], special_tokens, search)[0]
@@ -220,7 +222,7 @@ def beam_at_step(
 
 
 def span_label(span: TokenSpan) -> str:
-    """Returns a token as a table label: without its leading space, unless there is nothing else.
+    """Returns a token as a table label: without surrounding spaces, unless it is only spaces.
 
     A lone combining mark is put on a dotted circle.
     """

@@ -40,6 +40,7 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
         "format": FORMAT,
         "source": e.source,
         "output": e.output,
+        **e.assessment.to_dict(),
         "tokens": {
             "source_tokens": e.source_tokens, "decoder_input_tokens": e.decoder_input_tokens,
             "target_tokens": e.target_tokens, "source_ids": e.source_ids, "decoder_input_ids": e.decoder_input_ids,

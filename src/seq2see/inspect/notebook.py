@@ -1,5 +1,6 @@
-"""Notebook display of traces and explanations: plain HTML without scripts or external resources."""
+"""Notebook display of models, traces and explanations: plain HTML without scripts or external resources."""
 
+from collections.abc import Mapping
 from html import escape
 
 from seq2see.inspect.attention_flow import attention_names
@@ -22,6 +23,7 @@ def explanation_html(e: Explanation, top: int = 3) -> str:
     cross = [name for name in names if name.endswith(".cross")] or names
     parts = [
         f"<p>{escape(escape_control(e.source))} → <b>{escape(escape_control(e.output))}</b></p>",
+        *([f"<p>⚠ {escape(escape_control(e.assessment.note))}</p>"] if e.assessment.note else []),
         *([_table(attention_table(e, cross[-1]))] if cross else []),
         _folded("alternatives at each row", _alternatives(e, top)),
         *(_folded(name, _table(attention_table(e, name))) for name in names),
@@ -40,6 +42,15 @@ def trace_html(trace: Trace) -> str:
         rows.append(f'<tr><td class="word">{escape(name)}</td>{cells}<td class="word">{formula}</td></tr>')
     headings = "".join(f"<th>{heading}</th>" for heading in ("name", "shape", "mean", "std", "formula"))
     return f'{STYLE}<div class="seq2see"><table><tr>{headings}</tr>{"".join(rows)}</table></div>'
+
+
+def table_html(rows: Mapping[str, str]) -> str:
+    """Shows names and values in two columns."""
+    lines = (
+        f'<tr><th class="word">{escape(name)}</th><td class="word">{escape(value)}</td></tr>'
+        for name, value in rows.items()
+    )
+    return f'{STYLE}<div class="seq2see"><table>{"".join(lines)}</table></div>'
 
 
 def _table(table: AttentionTable) -> str:

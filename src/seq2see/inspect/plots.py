@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from seq2see.errors import UserError
+from seq2see.files import atomic_write
 
 if TYPE_CHECKING:
     from seq2see.inspect.alignment import Alignment
@@ -202,14 +203,22 @@ def draw_points(
 
 
 def save(figure: Any, path: Path) -> None:
-    """Writes a figure to a file and closes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes a figure of pyplot to a file, without margins, and closes it."""
     try:
-        figure.savefig(path, dpi=200, bbox_inches="tight", pad_inches=0.03)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot write {path}: {error}") from error
+        write_figure(figure, path, dpi=200, bbox_inches="tight")
     finally:
         pyplot().close(figure)
+
+
+def write_figure(figure: Any, path: Path, dpi: int, bbox_inches: str | None = None) -> None:
+    """Writes a figure in the format that the suffix names."""
+    try:
+        with atomic_write(path) as part:
+            figure.savefig(part, format=path.suffix[1:].lower(), dpi=dpi, bbox_inches=bbox_inches, pad_inches=0.03)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    except ValueError as error:  # an unknown format
+        raise UserError(f"cannot write {path}: {error}") from error
     warn_missing_glyphs(figure)
 
 

@@ -82,7 +82,7 @@ def draw_attention(table: "AttentionTable", width: int) -> RenderableType:
 
 
 def has_fixed_width(text: str) -> bool:
-    """Tells whether all terminals agree on the width of a text."""
+    """Returns whether all terminals agree on the width of a text."""
     return all(unicodedata.category(c) not in ("Mc", "Cf") and unicodedata.combining(c) != 9 for c in text)  # 9: virama
 
 
@@ -130,7 +130,7 @@ def _shade(value: float) -> str:
 
 
 def draw_heads(entropy: Tensor, ablation: Tensor, targets: Sequence[str], heads: slice = slice(None)) -> Table:
-    """Lists heads with their entropy and their ablation: the drop in ln P of the output, and of the token hit hardest."""
+    """Lists heads with their entropy and their ablation: the drop in ln P of the output, and the token with the largest."""
     rendered = _plain_table()
     for heading in ("head", "entropy", "ln P drop if ablated", "largest at"):
         rendered.add_column(heading, justify="left" if heading == "largest at" else "right", no_wrap=True)

@@ -46,12 +46,13 @@ class ContextualEmbeddings:
 
 
 @torch.no_grad()
-def contextual_embeddings(model: Pipeline, word: str, sentences: Sequence[str]) -> ContextualEmbeddings:
+def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[str]) -> ContextualEmbeddings:
     """Returns a word's vectors in each layer of the encoder, or of a decoder-only model.
 
     Occurrences are whole words, case-insensitive. For two senses of a word, the cosine falls from 1 in the embedding, which
     does not depend on the sentence, to lower values in the layers above.
     """
+    sentences = [sentences] if isinstance(sentences, str) else sentences
     stack = "encoder" if model.config.model.has_encoder else "decoder"
     tokenizer = model.tokenizers[0]
     spans = [tokenizer.token_spans(sentence) for sentence in sentences]

@@ -46,15 +46,13 @@ class Trace:
         self.layouts: dict[str, Layout] = {}  # of the encoder and of the decoder tokens
         self._names: list[str] = []  # everything available, in order of computation
         self._values: dict[str, Tensor] = {}
-        self._recent: tuple[str, dict[str, Tensor]] = (
-            "",
-            {},
-        )  # the last attention derived: several of its values are usually read
+        # The last attention that was derived: callers usually read several of its values.
+        self._last_attention: tuple[str, dict[str, Tensor]] = ("", {})
 
     def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
         if point.name.endswith(".tokens"):
             self._start_stack(point)
-        if matches(point.name, self.only) if self.only else True:
+        if not self.only or matches(point.name, self.only):
             if point.name not in self._names:
                 self._names.append(point.name)
             if self.only or point.modified or not quantity(point.name).derived:
@@ -68,7 +66,7 @@ class Trace:
             self.layouts, self._names, self._values = {}, [], {}
         assert point.rows is not None
         self.layouts[stack] = point.rows
-        self._recent = ("", {})
+        self._last_attention = ("", {})
 
     def names(self, pattern: str = "*") -> list[str]:
         """Returns the names of all available values, in order of computation."""
@@ -76,12 +74,12 @@ class Trace:
         return names if pattern == "*" else [name for name in names if matches(name, (pattern,))]
 
     def quantity(self, name: str) -> Quantity:
-        """Describes a name: its formula in words and its axes."""
+        """Describes a value by name: its formula and its axes."""
         found = quantity(name)
         if name.endswith(".post_activation") and self.activation == "swiglu":
             return replace(found, formula="silu(gate) · pre_activation")
         if name.endswith(".values") and name.replace(".values", ".energies") in self:  # additive attention
-            return replace(found, formula="x itself: what it gives when found")
+            return replace(found, formula="x: what a token contributes")
         return found
 
     def __contains__(self, name: str) -> bool:
@@ -101,9 +99,9 @@ class Trace:
     def _derive(self, name: str) -> Tensor:
         component, _, value = name.rpartition(".")
         if value in ATTENTION:
-            if self._recent[0] != component:
-                self._recent = (component, self._recompute_attention(component))
-            return self._recent[1][name]
+            if self._last_attention[0] != component:
+                self._last_attention = (component, self._recompute_attention(component))
+            return self._last_attention[1][name]
         if value == "post_activation":
             x = self._values[f"{component}.pre_activation"]
             if f"{component}.gate" in self._values:

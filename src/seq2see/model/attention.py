@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.layout import Layout
-from seq2see.model.packed_attention import SHORT, packed_attention
+from seq2see.model.packed_attention import MAX_SHORT_LENGTH, packed_attention
 from seq2see.model.taps import NO_TAPS, Taps
 
 
@@ -78,7 +78,7 @@ def attend(
     """Fast attention: kernels for packed sequences on CUDA in half precision, otherwise SDPA on padded tensors."""
     # The packed operation has a high launch cost on the host, which matters when decoding one sentence.
     uniform = queries.is_uniform and keys.is_uniform
-    prefer_padded = uniform and (not torch.is_grad_enabled() or queries.max_length > SHORT)
+    prefer_padded = uniform and (not torch.is_grad_enabled() or queries.max_length > MAX_SHORT_LENGTH)
     if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and not prefer_padded:
         return packed_attention(q, k, v, queries, keys, causal, dropout)
     return _attend_padded(q, k, v, queries, keys, causal, dropout)

@@ -172,7 +172,7 @@ class CrossAttention(Attention):
     ) -> Tensor:  # fmt: skip
         (q,) = self.queries(x)  # [T, H, d]
         q = taps("queries", q)
-        if memory is None or memory_layout is None:  # keys and values were cached at the first step
+        if memory is None or memory_layout is None:  # a decoding step: the prefill cached keys and values
             assert cache is not None
             return self.output_projection(cache.attend_cached(q, layout, taps), taps)
         k, v = self.keys_values(memory)  # [U, G, d] each
@@ -238,10 +238,12 @@ class Block(nn.Module):
         taps: Taps, caches: BlockCaches = (None, None),
     ) -> Tensor:  # fmt: skip
         self_cache, cross_cache = caches
-        own = taps.at(self.name, rows=layout, keys=layout)
-        x = self.attention_norm(x, lambda x: self.attention(x, layout, rotation, own, self_cache), own)
+        self_taps = taps.at(self.name, rows=layout, keys=layout)
+        x = self.attention_norm(x, lambda x: self.attention(x, layout, rotation, self_taps, self_cache), self_taps)
         if self.cross is not None and self.cross_norm is not None:
-            cross = taps.at("cross", rows=layout, keys=memory_layout)
-            x = self.cross_norm(x, lambda x: self.cross(x, layout, memory, memory_layout, cross, cross_cache), cross)
-        inner = taps.at("feed_forward")
-        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, inner), inner)
+            cross_taps = taps.at("cross", rows=layout, keys=memory_layout)
+            x = self.cross_norm(
+                x, lambda x: self.cross(x, layout, memory, memory_layout, cross_taps, cross_cache), cross_taps
+            )
+        feed_forward_taps = taps.at("feed_forward")
+        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, feed_forward_taps), feed_forward_taps)

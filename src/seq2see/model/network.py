@@ -7,7 +7,7 @@ Shapes: T tokens of the target in the batch, U of the source.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Self
 
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
+from seq2see.errors import UserError
 from seq2see.layout import Layout, Packed
-from seq2see.model.taps import NO_TAPS, Taps
+from seq2see.model.taps import NO_TAPS, Taps, with_attached
 
 
 class Network(nn.Module):
@@ -41,21 +42,36 @@ class Network(nn.Module):
     @classmethod
     def from_weights(cls, config: ModelConfig, weights: Mapping[str, Tensor]) -> Self:
         """Builds a model around these tensors, without copying them and without random initialisation."""
+        return cls.on_meta_device(config).with_weights(weights)
+
+    @classmethod
+    def weight_names(cls, config: ModelConfig) -> Set[str]:
+        """Returns the names of all weights of a model with this configuration."""
+        return cls.on_meta_device(config).state_dict().keys()
+
+    @classmethod
+    def on_meta_device(cls, config: ModelConfig) -> Self:
+        """Returns a model on the meta device, whose weights have shapes only."""
         with torch.device("meta"):
-            model = cls(config)  # type: ignore[call-arg]  # every subclass takes only a configuration
-        model.load_state_dict(dict(weights), assign=True)
-        model._reset_buffers()
+            return cls(config)  # type: ignore[call-arg]  # every subclass takes only a configuration
+
+    def with_weights(self, weights: Mapping[str, Tensor]) -> Self:
+        """Uses these tensors as weights, without copying them, and moves the model to their device."""
+        _require_shapes(weights, self.state_dict())
+        self.load_state_dict(dict(weights), assign=True)
+        self._reset_buffers()
         device = next(iter(weights.values())).device
-        return model.requires_grad_().to(device)
+        return self.requires_grad_().to(device)
 
     def _reset_buffers(self) -> None:
-        """Recomputes non-persistent buffers, which `from_weights` leaves on the meta device."""
+        """Recomputes non-persistent buffers, which `on_meta_device` leaves on the meta device."""
 
     def forward(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
         """Returns next-token logits, [T, vocab_size], or the vectors of an encoder-only model, [U, width].
 
         An encoder-decoder takes both sequences; other models take only `source`.
         """
+        taps = with_attached(self, taps)
         vectors = self.vectors(source, target, taps)
         return vectors if self.decoder is None else self.logits(vectors, (target or source).layout, taps)
 
@@ -70,8 +86,8 @@ class Network(nn.Module):
         return self.decode(target, self.encode(source, taps), source.layout, taps)
 
     def taps(self) -> Taps:
-        """Taps for callers that run encode, decode and logits themselves; `attach` overrides this method."""
-        return NO_TAPS
+        """Returns the attached taps, for callers that run encode, decode and logits themselves."""
+        return with_attached(self, NO_TAPS)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS) -> Tensor:
         """Encodes the source for the decoder."""
@@ -104,3 +120,18 @@ class Network(nn.Module):
     def embed(self, table: nn.Embedding, tokens: Packed, taps: Taps) -> Tensor:
         ids = taps("tokens", tokens.tokens)
         return table(ids) * (math.sqrt(self.config.width) if self.config.scale_embeddings else 1.0)
+
+
+def _require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    names = [*expected, *(name for name in weights if name not in expected)]
+    different = [name for name in names if _shape(weights, name) != _shape(expected, name)]
+    if different:
+        name = different[0]
+        raise UserError(
+            f"the weights do not fit the configuration: tensor {name} is {_shape(weights, name)} instead of "
+            f"{_shape(expected, name)}" + f" ({len(different):,} tensors differ)" * (len(different) > 1)
+        )
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    return " × ".join(f"{size:,}" for size in tensors[name].shape) or "a scalar" if name in tensors else "absent"

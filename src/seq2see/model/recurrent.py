@@ -171,9 +171,8 @@ class RecurrentDecoder(nn.Module):
         tokens = layout.pad(x)  # [S, L, width]
         h, c = state.unbind(1)
         steps, states = [], []
-        for t, token in enumerate(
-            tokens.unbind(1)
-        ):  # indexing tokens[:, t] would allocate a full-size gradient each time
+        # unbind, because the backward pass of tokens[:, t] allocates a full-size gradient at every step.
+        for t, token in enumerate(tokens.unbind(1)):
             cross = NO_TAPS
             if taps.active:
                 cross = taps.interventions_only().at("cross", _single_step(layout, t), attention_memory.layout)
@@ -239,7 +238,7 @@ def run_lstm(lstm: nn.Module, x: Tensor, layout: Layout, state: Tensor | None = 
     if layout.is_uniform:
         hidden, (h, c) = lstm(padded, initial)
     else:
-        # An empty sequence is read as a single zero vector, whose output is dropped.
+        # pack_padded_sequence rejects empty sequences: each is read as one zero vector, whose output is dropped.
         lengths = layout.lengths.long().clamp(min=1).cpu()
         packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
         hidden, (h, c) = lstm(packed, initial)

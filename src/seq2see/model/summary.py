@@ -25,12 +25,12 @@ def summarize(config: ModelConfig, name: str) -> ModuleSummary:
 
 
 def _summarize(name: str, module: nn.Module) -> ModuleSummary:
-    children = [ModuleSummary(own, p.numel(), tuple(p.shape)) for own, p in module.named_parameters(recurse=False)]
-    for own, child in module.named_children():
+    children = [ModuleSummary(key, p.numel(), tuple(p.shape)) for key, p in module.named_parameters(recurse=False)]
+    for key, child in module.named_children():
         if isinstance(child, nn.ModuleList) and len(child):  # the blocks of a stack are identical
-            block = _summarize(own.removesuffix("s"), child[0])
+            block = _summarize(key.removesuffix("s"), child[0])
             total = block.parameters * len(child)
             children.append(ModuleSummary(block.name, total, repeats=len(child), children=block.children))
         elif any(True for _ in child.parameters()):
-            children.append(_summarize(own, child))
+            children.append(_summarize(key, child))
     return ModuleSummary(name, sum(child.parameters for child in children), children=tuple(children))

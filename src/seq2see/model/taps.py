@@ -1,17 +1,18 @@
-"""Taps: hooks that observe and modify every intermediate value of a forward pass.
+"""Taps: named points in the forward pass where hooks observe or modify an intermediate value.
 
 Every named quantity passes through a tap as it is computed: `q = taps("queries", q)`. By default a tap does nothing and
-compiles to nothing. With listeners, each tap passes its value on under a full name such as `decoder.3.cross.queries`; a
-trace stores it, an intervention may replace it. Observing and intervening are thus one mechanism, and since taps are an
-argument of the forward pass, concurrent requests never share them.
+compiles to nothing. With hooks, each tap passes its value to them under a full name such as `decoder.3.cross.queries`: a
+trace stores it, an intervention may replace it. Observing and intervening are one mechanism. Taps are an argument of the
+forward pass and hooks are attached per thread, so concurrent calls never share them.
 """
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from seq2see.layout import Layout
@@ -88,16 +89,18 @@ class HookPoint:
         return self.keys if quantity(self.name).axes[0] == "key token" else self.rows
 
 
-class Listener(Protocol):
+class Hook(Protocol):
+    """Receives every value of a forward pass: a recorder (`Trace`) or an intervention."""
+
     @property
     def records(self) -> bool:
-        """Recorders run after interventions, so that they see the values the model used."""
+        """Whether it only records. Recorders run after interventions, so that they see the values the model used."""
 
     def on_value(self, point: HookPoint, value: Tensor) -> Tensor: ...
 
 
 class Taps:
-    """The default: no listeners; returns every value unchanged."""
+    """The default: no hooks; returns every value unchanged."""
 
     active = False
 
@@ -121,68 +124,67 @@ NO_TAPS = Taps()
 
 
 class ActiveTaps(Taps):
-    """Taps with listeners: each value is passed on under its full name."""
+    """Passes every value to the hooks, under its full name."""
 
     active = True
 
-    def __init__(
-        self, *listeners: Listener, prefix: str = "", rows: Layout | None = None, keys: Layout | None = None
-    ) -> None:
-        self.listeners = sorted(listeners, key=lambda listener: listener.records)
+    def __init__(self, *hooks: Hook, prefix: str = "", rows: Layout | None = None, keys: Layout | None = None) -> None:
+        self.hooks = sorted(hooks, key=lambda hook: hook.records)
         self.prefix, self.rows, self.keys = prefix, rows, keys
         self.modified = False
 
     def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None) -> "ActiveTaps":
         prefix = f"{self.prefix}.{name}" if self.prefix and name else self.prefix or name
-        return ActiveTaps(*self.listeners, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys)
+        return ActiveTaps(*self.hooks, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys)
 
     def interventions_only(self) -> "ActiveTaps":
-        return self._with([listener for listener in self.listeners if not listener.records])
+        return self._with([hook for hook in self.hooks if not hook.records])
 
     def recorders_only(self) -> "ActiveTaps":
-        taps = self._with([listener for listener in self.listeners if listener.records])
+        taps = self._with([hook for hook in self.hooks if hook.records])
         taps.modified = True  # possibly, so nothing may be derived
         return taps
 
-    def _with(self, listeners: list[Listener]) -> "ActiveTaps":
-        return ActiveTaps(*listeners, prefix=self.prefix, rows=self.rows, keys=self.keys)
+    def _with(self, hooks: list[Hook]) -> "ActiveTaps":
+        return ActiveTaps(*hooks, prefix=self.prefix, rows=self.rows, keys=self.keys)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full_name = f"{self.prefix}.{name}" if self.prefix else name
-        for listener in self.listeners:
-            result = listener.on_value(HookPoint(full_name, self.rows, self.keys, self.modified), value)
+        for hook in self.hooks:
+            result = hook.on_value(HookPoint(full_name, self.rows, self.keys, self.modified), value)
             self.modified |= result is not value
             value = result
         return value
 
 
+_ATTACHED: ContextVar[tuple[tuple[nn.Module, Hook], ...]] = ContextVar("attached hooks", default=())
+
+
 @contextmanager
-def attach(model: nn.Module, *listeners: Listener) -> Iterator[None]:
-    """Attaches listeners to every forward pass of the model inside the block, in this thread only.
+def attach(model: nn.Module, *hooks: Hook) -> Iterator[None]:
+    """Attaches hooks to every forward pass of the model inside the block, in this thread (or asyncio task) only.
 
-    This includes decoding, which calls `model.taps()`. Both methods are shadowed on the instance, so outside a block there
-    is nothing to check and nothing to compile. Blocks nest; leaving one, also by an exception, restores the previous state.
+    This includes decoding. The model itself is unchanged, so other threads may use it at the same time. Blocks can be
+    nested; leaving one, also by an exception, detaches its hooks. A model compiled with torch.compile does not call hooks.
     """
-    outer_forward, thread = model.forward, threading.get_ident()
-    outer_taps: Callable[[], Taps] = getattr(model, "taps", lambda: NO_TAPS)
-
-    def forward(*inputs: Any, taps: Taps = NO_TAPS) -> Any:
-        if threading.get_ident() != thread:
-            return outer_forward(*inputs, taps=taps)
-        inner = taps.listeners if isinstance(taps, ActiveTaps) else []
-        return outer_forward(*inputs, taps=ActiveTaps(*listeners, *inner))
-
-    def taps() -> Taps:
-        others = outer_taps()
-        if threading.get_ident() != thread:
-            return others
-        return ActiveTaps(*(others.listeners if isinstance(others, ActiveTaps) else []), *listeners)
-
-    own = model.__dict__
-    shadowed: dict[str, Any] = {name: own[name] for name in ("forward", "taps") if name in own}
-    own.update(forward=forward, taps=taps)
+    entries = tuple((model, hook) for hook in hooks)
+    _ATTACHED.set(_ATTACHED.get() + entries)
     try:
         yield
-    finally:
-        del own["forward"], own["taps"]
-        own.update(shadowed)
+    finally:  # not `reset`: a generator that holds the block open may be closed by another thread
+        _ATTACHED.set(tuple(entry for entry in _ATTACHED.get() if not any(entry is added for added in entries)))
+
+
+def attached_hooks(model: nn.Module) -> list[Hook]:
+    """Returns the hooks attached to the model in this thread, outermost block first."""
+    return [hook for owner, hook in _ATTACHED.get() if owner is model]
+
+
+def with_attached(model: nn.Module, taps: Taps) -> Taps:
+    """Returns the taps with the hooks attached to the model in this thread."""
+    if torch.compiler.is_compiling():  # a constant for the compiler, which cannot read a context variable
+        return taps
+    attached = attached_hooks(model)
+    if not attached:
+        return taps
+    return ActiveTaps(*attached, *(taps.hooks if isinstance(taps, ActiveTaps) else []))

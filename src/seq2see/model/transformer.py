@@ -6,6 +6,7 @@
 Shapes: T tokens of the target in the batch, U of the source.
 """
 
+import threading
 from collections.abc import Sequence
 
 import torch
@@ -19,6 +20,8 @@ from seq2see.model.layers import Block, BlockCaches, Dropout, build_norm
 from seq2see.model.network import Network
 from seq2see.model.positions import rotary_cos_sin, sinusoids
 from seq2see.model.taps import NO_TAPS, Taps
+
+_EXTEND_LOCK = threading.Lock()
 
 
 class Stack(nn.Module):
@@ -85,8 +88,8 @@ class Stack(nn.Module):
 
     def extend_positions(self, length: int) -> None:
         """Extends the table of sinusoids to `length`, ahead of incremental decoding."""
-        if self.sinusoids is not None and len(self.sinusoids) < length:
-            with torch.inference_mode(False):
+        with _EXTEND_LOCK, torch.inference_mode(False):  # another thread must not replace it with a shorter table
+            if self.sinusoids is not None and len(self.sinusoids) < length:
                 self.sinusoids = self._sinusoids(length).to(self.sinusoids.device)  # type: ignore[union-attr]
 
     def _sinusoids(self, length: int) -> Tensor | None:

@@ -192,7 +192,7 @@ def _add_model_routes(app: FastAPI, respond: Respond, respond_tensor: Respond) -
 def _add_generation_routes(app: FastAPI, respond: Respond, workers: WorkerPool, handlers: LazyHandlers) -> None:
     @app.post("/api/translate", response_model=responses.Translation, tags=["generation"])
     async def translate(body: requests.TranslateRequest) -> Response:
-        """Translates a text and returns the best hypotheses with the log-probability of every token."""
+        """Translates a text and returns the best hypotheses of each sentence with the log-probability of every token."""
         return await respond(lambda handlers, deadline: handlers.translate(body, deadline))
 
     @app.post("/api/generate", response_class=Response, responses=STREAM_RESPONSE, tags=["generation"])

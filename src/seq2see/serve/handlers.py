@@ -9,7 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from seq2see.api import Model
-from seq2see.decode.search import Search
+from seq2see.assessment import Assessment
+from seq2see.decode.search import Search, SearchOptions
 from seq2see.inspect.alignment import LayerHead, word_alignment
 from seq2see.inspect.attention_flow import Stack, attention_names, attention_rollout, head_ablation
 from seq2see.inspect.explain import Explanation, explain
@@ -27,6 +28,8 @@ from seq2see.serve.workers import ApiError, Deadline, Limits, suggest
 from seq2see.similarity import Measure
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.run_log import RunLog, downsample
+from seq2see.translate.translator import Translator, one_line
+from seq2see.translate.warning_log import WarningLog
 
 
 class Handlers:
@@ -69,13 +72,22 @@ class Handlers:
     def translate(self, body: requests.TranslateRequest, deadline: Deadline) -> responses.Translation:
         name, model = self._load(body, deadline)
         self._require_short(model.tokenizers[0], body.text, "text")
-        search = Search(beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty)
-        with self._interventions(body, model, body.text, search):
-            (found,) = model.hypotheses(
-                [body.text], beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty
+        search: SearchOptions = {"beam": body.beam, "nbest": body.nbest, "length_penalty": body.length_penalty}
+        notes: list[str] = []
+        with self._interventions(body, model, body.text, Search(**search)):
+            (found,) = Translator(model, WarningLog(notes.append), search).hypotheses([body.text], ["text"])
+        text, nbest_lists, assessments = found
+        sentences = [
+            responses.TranslatedSentence(
+                source=source, hypotheses=[serializers.hypothesis(model, one) for one in nbest], **assessment.to_dict()
             )
-        hypotheses = [serializers.hypothesis(model, hypothesis) for hypothesis in found]
-        return responses.Translation(model=name, step=body.step, hypotheses=hypotheses)
+            for source, nbest, assessment in zip(text.sentences, nbest_lists, assessments, strict=True)
+        ]
+        translation = text.join([one_line(sentence.hypotheses[0].text) for sentence in sentences])
+        return responses.Translation(
+            model=name, step=body.step, translation=translation, sentences=sentences, notes=notes,
+            **Assessment.of_text(assessments).to_dict(),
+        )  # fmt: skip
 
     def generate(self, body: requests.GenerateRequest, deadline: Deadline) -> Iterator[bytes]:
         """Yields lines of JSON: pieces of the text, then the whole text."""
@@ -90,7 +102,7 @@ class Handlers:
             for piece in pieces:
                 text += piece
                 yield _json_line(text=piece)
-        yield _json_line(done=True, text=text)
+        yield _json_line(done=True, text=text, unknown=model.unknown_words(body.prompt))
 
     # Traces
 

@@ -124,7 +124,7 @@ def _setting(lesson: Lesson, name: str, default: Any) -> responses.LessonSetting
 
 
 KIND_OF_MAPPING: Mapping[responses.SettingKind, responses.SettingKind] = {
-    "number": "values", "numbers": "table", "texts": "groups", "matrix": "matrices"
+    "number": "values", "numbers": "table", "texts": "groups", "matrix": "matrices",
 }  # fmt: skip
 KIND_OF_LIST: Mapping[responses.SettingKind, responses.SettingKind] = {
     "number": "numbers", "text": "texts", "numbers": "matrix", "texts": "rows"

@@ -4,7 +4,6 @@ Each request gets a copy of the module that shares the weights and nothing else,
 request never affect another. The copy checks the request's deadline before every decoding step.
 """
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,8 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from seq2see.api import Model, load
-from seq2see.config import Config
-from seq2see.directory import BUNDLED, load_tokenizers, snapshots
+from seq2see.directory import BUNDLED, load_files, snapshots
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.serve import serializers
@@ -84,13 +82,8 @@ class ModelRegistry:
         """Reads the model's directory without loading its weights."""
         directory = self._directories[name]
         with _model_errors():
-            config = Config.load(directory / "config.toml")
-            tokenizers = load_tokenizers(directory)
-        scores = directory / "scores.json"
-        return serializers.model_info(
-            name, config, tokenizers, json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else {},
-            snapshots(directory),
-        )  # fmt: skip
+            files = load_files(directory)
+        return serializers.model_info(name, files.config, files.tokenizers, files.scores, snapshots(directory))
 
 
 @contextmanager

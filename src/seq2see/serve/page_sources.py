@@ -2,8 +2,8 @@
 
     python -m seq2see.serve.page_sources
 
-Besides the OpenAPI document's schemas there are two that no endpoint returns as such: the data of the self-contained page,
-and `LessonResults`, the result of each lesson by its name, which the API declares as a plain object.
+Besides the schemas of the OpenAPI document there are two that no endpoint declares: the data of the self-contained page,
+and `LessonResults`, the result of each lesson by name, which the API declares as a plain object.
 """
 
 import json
@@ -20,7 +20,7 @@ from seq2see.serve.responses import EmbeddedData
 
 def schemas() -> dict[str, Any]:
     result: dict[str, Any] = {**create_app({"bundled": None}).openapi()["components"]["schemas"]}
-    # The prefix keeps the lessons' dataclasses apart from response models of the same name.
+    # The prefix distinguishes the lessons' dataclasses from response models of the same name.
     for model, prefix in ((EmbeddedData, ""), (_lesson_results(), "Lesson_")):
         template = f"#/components/schemas/{prefix}{{model}}"
         schema = model.model_json_schema(mode="serialization", ref_template=template)

@@ -113,10 +113,33 @@ class Hypothesis(ResponseModel):
     tokens: list[ScoredToken] = Field(description="Includes `<end>` if it was generated.")
 
 
-class Translation(ResponseModel):
+class Assessed(ResponseModel):
+    """How far an output can be trusted."""
+
+    unknown: list[str] | None = Field(
+        description="Words of the source that training never saw; null if the model has no list of words."
+    )
+    confidence: float | None = Field(
+        description="Mean log-probability per token; of a text, that of its least sure sentence. Null if it is −∞."
+    )
+    unsure: bool | None = Field(
+        description="Whether the confidence is below the model's threshold; null if the model has none."
+    )
+
+
+class TranslatedSentence(Assessed):
+    source: str
+    hypotheses: list[Hypothesis] = Field(description="Best first.")
+
+
+class Translation(Assessed):
+    """The text is translated sentence by sentence, as on the command line."""
+
     model: str
     step: int | None
-    hypotheses: list[Hypothesis] = Field(description="Best first.")
+    translation: str = Field(description="The best translations of the sentences, with the text between them.")
+    sentences: list[TranslatedSentence]
+    notes: list[str] = Field(description="For example, unknown words, or that a sentence was too long and was divided.")
 
 
 # Traces
@@ -146,7 +169,7 @@ class Span(ResponseModel):
     row: int = Field(description="The row that wrote its first token.")
 
 
-class Trace(ResponseModel):
+class Trace(Assessed):
     """The contents of a trace. Tensors are at `/api/traces/{id}/tensors/{name}`.
 
     Row t of the decoder reads `decoder_input_tokens[: t + 1]` and predicts `target_tokens[t]`.

@@ -65,6 +65,7 @@ def trace(id: str, model: str, step: int | None, e: Explanation, before: Explana
         changes=[responses.TokenChange.model_validate(change) for change in changes],
         teacher_forced_changes=[responses.TokenChange.model_validate(change) for change in teacher_forced],
         tensors=[_tensor_info(e, name) for name in e.trace.names()],
+        **e.assessment.to_dict(),
     )  # fmt: skip
 
 

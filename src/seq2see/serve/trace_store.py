@@ -16,9 +16,8 @@ from seq2see.serve.workers import ApiError, Limits
 class StoredTrace:
     info: Trace
     explanation: Explanation
-    lock: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # derived tensors are computed and cached one at a time
+    # Derived tensors are computed and cached one at a time.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def size(self) -> int:

@@ -47,7 +47,7 @@ class ApiError(HTTPException):
 
 
 def suggest(word: str, known: Iterable[str], listing: str) -> str:
-    """Returns a hint with the closest known word, or else with the endpoint that lists them, since there may be hundreds."""
+    """Returns a hint: the closest known word, or else the endpoint that lists them all, since there may be hundreds."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f'did you mean "{close[0]}"?' if close else f"see {listing} for the known names"
 
@@ -140,7 +140,7 @@ class WorkerPool:
                 for item in job.work(job.deadline):
                     job.deliver(item, None, False)
                 job.deliver(None, None, True)
-            except BaseException as error:  # fails this request only; the worker goes on
+            except BaseException as error:  # fails this request only; the worker continues
                 job.deliver(None, error, True)
             finally:
                 self._running.discard(job.deadline)

@@ -40,13 +40,13 @@ class Sequences:
 
     tokens: Int64Array  # [T]
     lengths: Int64Array  # [S]
-    max_length: int  # of this batch, or in static batches of all
-    longest: int = 0  # in static batches: the longest length of this one, rounded up
+    max_length: int  # of this batch, or of all batches if they are static
+    batch_max_length: int = 0  # in static batches: the maximum length of this one, rounded up
 
     def slice(self, first: int, end: int) -> "Sequences":
         bounds = np.concatenate([[0], np.cumsum(self.lengths)])
         tokens = self.tokens[bounds[first] : bounds[end]]
-        return Sequences(tokens, self.lengths[first:end], self.max_length, self.longest)
+        return Sequences(tokens, self.lengths[first:end], self.max_length, self.batch_max_length)
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,17 @@ class Batch:
         return int((self.targets != IGNORE_INDEX).sum())
 
     def halves(self) -> list["Batch"]:
-        """Splits the batch in two by sequences, for a device that runs out of memory; one sequence is not split."""
-        count = len(self.inputs.lengths)
+        """Splits the batch into two of about the same number of tokens, for a device that runs out of memory.
+
+        Padding, which is at the end, is dropped. A single sequence is not split.
+        """
+        sequence = np.repeat(np.arange(len(self.inputs.lengths)), self.inputs.lengths)  # [T] the sequence of each token
+        count = int(sequence[self.targets != IGNORE_INDEX].max(initial=-1)) + 1  # without padding sequences
         if count < 2:
             return [self]
-        middle = count // 2
+        sizes = self.inputs.lengths[:count] + (0 if self.source is None else self.source.lengths[:count])
+        ends = np.cumsum(sizes)
+        middle = int(np.abs(ends[:-1] - ends[-1] / 2).argmin()) + 1
         return [self._slice(0, middle), self._slice(middle, count)]
 
     def _slice(self, first: int, end: int) -> "Batch":
@@ -112,7 +118,7 @@ class TensorBatch:
 
 
 def _pack(sequences: Sequences, device: "torch.device") -> "Packed":
-    """Computes the same layout as `Layout.from_lengths`, but in numpy: this does not wake torch's threads."""
+    """Computes the same layout as `Layout.from_lengths`, but in numpy, which does not start torch's thread pool."""
     import torch
 
     from seq2see.layout import Layout, Packed
@@ -124,8 +130,9 @@ def _pack(sequences: Sequences, device: "torch.device") -> "Packed":
     mask = np.arange(max_length) < lengths[:, None]  # [S, max_length]
     arrays = (sequences.tokens, starts.astype(np.int32), positions, sequence * max_length + positions, mask)
     tokens, *tables = (_to_device(torch.from_numpy(array), device) for array in arrays)
-    longest = torch.tensor(sequences.longest) if sequences.longest else None
-    return Packed(tokens, Layout(tables[0], tables[1], tables[2], tables[3], max_length, longest=longest))
+    batch_max_length = torch.tensor(sequences.batch_max_length) if sequences.batch_max_length else None
+    layout = Layout(tables[0], tables[1], tables[2], tables[3], max_length, batch_max_length=batch_max_length)
+    return Packed(tokens, layout)
 
 
 def _to_device(tensor: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
@@ -156,7 +163,7 @@ class PairBatches(Batches):
     `tokens` is the maximum target budget; the source budget follows the ratio of the corpus. A pair with more than
     `max_length` tokens on either side, or more than a budget, is an error; with `too_long="drop"` it is left out and
     listed in `dropped`. With `static`, all batches have the same shape: the rest of each budget is filled with padding
-    sequences, and only `longest` tells one batch from another.
+    sequences, and batches differ only in `batch_max_length`.
     """
 
     def __init__(
@@ -178,22 +185,24 @@ class PairBatches(Batches):
         self.budget = balance_budget(*self.lengths, budget)
         if static:
             self.budget = limit_sentences(*self.lengths, self.budget)
-        # Room for padding sequences: enough that none exceeds max_length, each with at least one source token.
+        # Slots for padding sequences: enough that none exceeds max_length, each with at least one source token.
         spare = -(-self.budget.target // max_length)
         sequences = self.budget.sentences + max(spare, -(-(self.budget.source + spare) // max_length))
         self.shape = Shape(self.budget.source + spare, self.budget.target, sequences, max_length)
         self._plan = lru_cache(1)(self._make_plan)
+        # Two epochs, because the training loop needs the size of its epoch while the prefetch thread plans the next.
+        self._num_batches = lru_cache(2)(lambda epoch: len(self._plan(epoch)))
 
     def _make_plan(self, epoch: int) -> EpochPlan:
         return plan_epoch(*self.lengths, self.budget, self.seed, epoch)
 
     def num_batches(self, epoch: int) -> int:
-        return len(self._plan(epoch))
+        return self._num_batches(epoch)
 
     def fill_rate(self, epoch: int) -> float:
         """The fraction of positions in an epoch's static batches that hold real tokens."""
-        real = sum(int(side.sum(dtype=np.int64)) for side in self.lengths)
-        return real / (self.num_batches(epoch) * (self.shape.source + self.shape.target))
+        tokens = sum(int(side.sum(dtype=np.int64)) for side in self.lengths)
+        return tokens / (self.num_batches(epoch) * (self.shape.source + self.shape.target))
 
     def batch(self, epoch: int, number: int) -> Batch:
         plan = self._plan(epoch)
@@ -216,7 +225,7 @@ class TextBatches(Batches):
 
     Each document begins with `<start>` and ends with `<end>`, and every token is a target once per epoch. With
     `within_documents`, attention does not cross document boundaries: each document in a block is its own sequence. The
-    offset of the first block is drawn anew each epoch, so the first and last blocks are shorter.
+    offset of the first block is random in each epoch, so the first and last blocks are shorter.
     """
 
     def __init__(
@@ -243,11 +252,13 @@ class TextBatches(Batches):
         return int(random_uint64(1, self.seed, epoch, 0)[0] % np.uint64(self.context))
 
     def _make_order(self, epoch: int) -> Int64Array:
-        blocks = -(-(len(self.text.tokens) + self._phase(epoch)) // self.context)
-        return np.argsort(random_uint64(blocks, self.seed, epoch, 1), kind="stable")
+        return np.argsort(random_uint64(self._num_blocks(epoch), self.seed, epoch, 1), kind="stable")
+
+    def _num_blocks(self, epoch: int) -> int:
+        return -(-(len(self.text.tokens) + self._phase(epoch)) // self.context)
 
     def num_batches(self, epoch: int) -> int:
-        return -(-len(self._order(epoch)) // self.blocks)
+        return -(-self._num_blocks(epoch) // self.blocks)
 
     def batch(self, epoch: int, number: int) -> Batch:
         blocks = self._order(epoch)[number * self.blocks : (number + 1) * self.blocks]
@@ -255,14 +266,14 @@ class TextBatches(Batches):
         ends = np.minimum(begins + self.context, len(self.text.tokens))
         begins = np.maximum(begins, 0)
         sizes = ends - begins
-        places = concat_ranges(begins, sizes)  # [T] indices into the text
-        targets = self.text.tokens[places].astype(np.int64)
+        indices = concat_ranges(begins, sizes)  # [T] into the text
+        targets = self.text.tokens[indices].astype(np.int64)
 
         # Documents that begin in a block, as indices into the batch.
         low, high = np.searchsorted(self.text.offsets[:-1], begins), np.searchsorted(self.text.offsets[:-1], ends)
         shift = np.repeat(np.cumsum(sizes) - sizes - begins, high - low)
         starts = self.text.offsets[concat_ranges(low, high - low)] + shift
-        inputs = self.text.tokens[places - 1].astype(np.int64)
+        inputs = self.text.tokens[indices - 1].astype(np.int64)
         inputs[starts] = self.start
 
         if self.static and not self.within_documents:
@@ -326,8 +337,8 @@ def _append_padding(side: Sequences, tokens: int, count: int, shape: Shape, pad:
     if count:
         lengths[used : used + count] = tokens // count
         lengths[used : used + tokens % count] += 1
-    longest = _bucket(int(lengths.max()), shape.max_length)
-    return Sequences(np.append(side.tokens, np.full(tokens, pad)), lengths, shape.max_length, longest)
+    batch_max_length = _bucket(int(lengths.max()), shape.max_length)
+    return Sequences(np.append(side.tokens, np.full(tokens, pad)), lengths, shape.max_length, batch_max_length)
 
 
 def _bucket(length: int, max_length: int) -> int:

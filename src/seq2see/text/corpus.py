@@ -15,7 +15,8 @@ from typing import NamedTuple, get_args
 
 from seq2see.config import Boundaries, DataConfig
 from seq2see.errors import UserError, did_you_mean
-from seq2see.text.formats.lines import STRICT, ReadCallbacks, read_lines, require_regular_file
+from seq2see.files import require_regular_file
+from seq2see.text.formats.lines import STRICT, ReadCallbacks, read_lines
 from seq2see.text.formats.po import PoReader
 from seq2see.text.formats.tabular import (
     JsonlReader,

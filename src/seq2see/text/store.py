@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
-from seq2see.files import atomic_write
+from seq2see.files import atomic_write, file_lock
 from seq2see.text.bpe_dropout import BpeDropout
+from seq2see.text.check.statistics import ProgressFactory, no_progress
 from seq2see.text.tokenizer import RaggedTokens, Tokenizer, split_text
-
-if sys.platform != "win32":
-    import fcntl
 
 FORMAT_VERSION = 1
 
@@ -73,26 +70,26 @@ class TokenStore:
 
 def store_pairs(
     directory: Path | str, pairs: Iterable[tuple[str, str]], fingerprint: str, tokenizers: tuple[Tokenizer, Tokenizer],
-    bpe_dropout: BpeDropout | None = None, total: int | None = None,
+    bpe_dropout: BpeDropout | None = None, total: int | None = None, progress: ProgressFactory = no_progress,
 ) -> TokenStore:  # fmt: skip
     """Opens the tokens of a parallel corpus in `directory`, building them if needed.
 
     `fingerprint` is any string that changes with the corpus, such as a hash of its files; `pairs` is read only if the
     store has to be built. With `bpe_dropout`, the store holds the segmentation of one epoch, and the next epoch's
-    replaces it. `total` is the number of pairs, for the progress bar.
+    replaces it. `total` is the number of pairs, to show the progress.
     """
     rows = ((pair, True) for pair in pairs)
     spec = _StoreSpec(Path(directory), ("source", "target"), fingerprint, tokenizers, bpe_dropout)
-    return spec.open_or_build(rows, total)
+    return spec.open_or_build(rows, total, progress)
 
 
 def store_documents(
     directory: Path | str, chunks: Iterable[tuple[str, bool]], fingerprint: str, tokenizer: Tokenizer,
-    bpe_dropout: BpeDropout | None = None, total: int | None = None,
+    bpe_dropout: BpeDropout | None = None, total: int | None = None, progress: ProgressFactory = no_progress,
 ) -> TokenStore:  # fmt: skip
-    """Opens or builds the tokens of documents, given as (text, does the document end here?); see `store_pairs`."""
+    """Opens or builds the tokens of documents, given as chunks (text, ends_document); see `store_pairs`."""
     spec = _StoreSpec(Path(directory), ("text",), fingerprint, (tokenizer,), bpe_dropout)
-    return spec.open_or_build(_split_long_texts(chunks), total)
+    return spec.open_or_build(_split_long_texts(chunks), total, progress)
 
 
 _Row = tuple[tuple[str, ...], bool]  # one text per side, and whether the sentence ends with it
@@ -136,20 +133,23 @@ class _StoreSpec:
     def epoch(self) -> int | None:
         return self.bpe_dropout.epoch if self.bpe_dropout else None
 
-    def open_or_build(self, rows: Iterator[_Row], total: int | None) -> TokenStore:
+    def open_or_build(self, rows: Iterator[_Row], total: int | None, progress: ProgressFactory) -> TokenStore:
         with _convert_write_errors(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-        with _locked(self.directory):
+        with file_lock(self.directory):  # the directory itself: the lock leaves no file behind
             store = self.open()
             if store is not None:
                 return store
-            self.build(rows, total)
+            self.build(rows, progress("tokenizing", total))
             store = self.open()
         assert store is not None
         return store
 
     def open(self) -> TokenStore | None:
-        """Returns the store, or None if it is missing, damaged, or of another epoch."""
+        """Returns the store, or None if it is missing, damaged, or of another epoch and must be built.
+
+        A store that exists but cannot be read is an error: building over it would not help.
+        """
         try:
             manifest = json.loads((self.path / "store.json").read_text(encoding="utf-8"))
             if manifest["epoch"] != self.epoch:
@@ -157,10 +157,14 @@ class _StoreSpec:
             return TokenStore(
                 self.path, tuple(_map_side(self.path, _SideManifest(**side)) for side in manifest["sides"])
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
+        except OSError as error:
+            raise UserError(
+                f"cannot read the tokens in {self.path}: {error.strerror}; make them readable, or delete this directory"
+            ) from error
 
-    def build(self, rows: Iterator[_Row], total: int | None) -> None:
+    def build(self, rows: Iterator[_Row], advance: Callable[[int], None]) -> None:
         # We hold the lock, so an unfinished build was left behind by a process that died.
         for abandoned in self.directory.glob("*.building"):
             shutil.rmtree(abandoned, ignore_errors=True)
@@ -168,7 +172,7 @@ class _StoreSpec:
         try:
             with _convert_write_errors(self.directory):
                 building.mkdir()
-            sides = self._write(building, rows, total)
+            sides = self._write(building, rows, advance)
             with _convert_write_errors(self.directory):
                 manifest = {"epoch": self.epoch, "sides": [asdict(side) for side in sides]}
                 with atomic_write(building / "store.json") as temporary:
@@ -179,13 +183,12 @@ class _StoreSpec:
             shutil.rmtree(building, ignore_errors=True)
             raise
 
-    def _write(self, folder: Path, rows: Iterator[_Row], total: int | None) -> list[_SideManifest]:
+    def _write(self, folder: Path, rows: Iterator[_Row], advance: Callable[[int], None]) -> list[_SideManifest]:
         with contextlib.ExitStack() as stack:
             writers = [
                 stack.enter_context(_Writer.open(folder, name, tokenizer))
                 for name, tokenizer in zip(self.names, self.tokenizers, strict=True)
             ]
-            advance = stack.enter_context(_progress(total))
             for encoded, ends in _map_in_threads(self._encode, _chunks(rows)):
                 with _convert_write_errors(self.directory):
                     for writer, ragged in zip(writers, encoded, strict=True):
@@ -301,20 +304,6 @@ def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Locks the directory itself: the lock leaves no file behind and is released if the process dies."""
-    if sys.platform == "win32":  # no such lock on Windows: two concurrent builds would do the work twice
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
 def _convert_write_errors(directory: Path) -> Iterator[None]:
     try:
         yield
@@ -322,21 +311,3 @@ def _convert_write_errors(directory: Path) -> Iterator[None]:
         raise UserError(
             f"cannot write tokens to {directory}: {error.strerror}; free some space or choose another directory"
         ) from error
-
-
-@contextlib.contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], object]]:
-    """Shows a progress bar on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("tokenizing"), progress.BarColumn(), progress.TextColumn("{task.completed:,} sentences"),
-        progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
-    )  # fmt: skip
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda count: bar.advance(task, count)

@@ -10,6 +10,7 @@ is split at every vowel sign. Two more kinds serve for teaching: one token per c
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,19 +30,19 @@ from seq2see.text.token_spans import TokenSpan, character_spans, close_gaps, mak
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 
 # Letters, combining marks, and the joiner and non-joiner of Indic and Persian words.
-_WORD = "\\p{L}\\p{M}\u200c\u200d"
+LETTERS = "\\p{L}\\p{M}\u200c\u200d"
 _PRE_TOKENS = "|".join(
     (
-        f"['’](?:[sdmt]|ll|ve|re)(?![{_WORD}])",  # she's, we'll; but not the s of j'suis
-        f" ?[{_WORD}]+",
+        f"['’](?:[sdmt]|ll|ve|re)(?![{LETTERS}])",  # she's, we'll; but not the s of j'suis
+        f" ?[{LETTERS}]+",
         r" ?\p{N}{1,3}\p{M}*",
-        f" ?[^\\s\\p{{N}}{_WORD}][^\\s\\p{{L}}\\p{{N}}]*",  # symbols, with the marks and joiners that follow: ❤️, 👩‍👧
+        f" ?[^\\s\\p{{N}}{LETTERS}][^\\s\\p{{L}}\\p{{N}}]*",  # symbols, with the marks and joiners that follow: ❤️, 👩‍👧
         r"\s*[\r\n]+",
         r"\s+(?!\S)",  # all spaces but the last, which belongs to the next word
         r"\s+",
     )
 )
-_WORDS = f"[\\p{{N}}{_WORD}]+(?:['’-][\\p{{N}}{_WORD}]+)*|[^\\s\\p{{N}}{_WORD}][\\p{{M}}\u200c\u200d]*"
+_WORDS = f"[\\p{{N}}{LETTERS}]+(?:['’-][\\p{{N}}{LETTERS}]+)*|[^\\s\\p{{N}}{LETTERS}][\\p{{M}}\u200c\u200d]*"
 _ANY_CHARACTER = "[\\s\\S]"
 
 # The word tokenizer does not store whitespace; it decodes without a space before or after these.
@@ -133,6 +134,10 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """A hash that changes whenever any tokenization could change."""
         return hashlib.sha256(self._backend.to_str().encode()).hexdigest()
+
+    def normalized(self, text: str) -> str:
+        """Returns the text after the tokenizer's Unicode normalisation."""
+        return unicodedata.normalize("NFC", text) if self.normalize == "NFC" else text
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text, without `<start>` or `<end>`."""

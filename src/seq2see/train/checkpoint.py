@@ -63,6 +63,7 @@ class CheckpointManager:
         content = save(tensors, metadata={"seq2see": json.dumps(metadata)})
         path = self.folder / f"{kind}-{step:08d}-{_digest(content)}.safetensors"
         try:
+            self.folder.mkdir(exist_ok=True)
             with atomic_write(path) as part:
                 part.write_bytes(content)
         except OSError as error:

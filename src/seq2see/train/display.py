@@ -1,13 +1,17 @@
-"""Training output: a live progress bar in a terminal, plain lines otherwise, and always log.jsonl."""
+"""Training output: a live progress bar in a terminal, plain lines otherwise, and always log.jsonl.
+
+If the terminal or pipe is closed, its output is lost, but training continues.
+"""
 
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,11 +20,13 @@ from rich.table import Table
 from seq2see.errors import UserError
 from seq2see.files import atomic_write
 from seq2see.train.loop import StepReport
+from seq2see.train.run_log import LOG, parse_log
 from seq2see.train.validation import Scores
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+REFRESH_INTERVAL = 1.0  # seconds between updates of the progress bar
 PRINT_INTERVAL = 20.0  # seconds between progress lines when the output is not a terminal
 
 
@@ -29,13 +35,14 @@ class Display:
 
     def __init__(self, folder: Path, is_main: bool) -> None:
         self.folder, self.is_main = folder, is_main
-        self.console = Console(stderr=True, highlight=False, quiet=not is_main)
+        self.console = Console(file=cast(IO[str], _LossyStream(sys.stderr)), highlight=False, quiet=not is_main)
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=None), TimeElapsedColumn(), TextColumn("elapsed,"),
             TimeRemainingColumn(), TextColumn("left"), console=self.console, transient=True, disable=not self.live, expand=True,
         )  # fmt: skip
-        self._task = self._bar.add_task("", total=1.0)
-        self._last_printed = 0.0
+        self._task = self._bar.add_task("", total=None)
+        self._metrics = ""  # of the last report
+        self._next_refresh = 0.0
         self._events: SummaryWriter | None = None
 
     @property
@@ -56,18 +63,44 @@ class Display:
     def message(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)  # a wrapped path could not be copied
 
+    def _refresh(self, text: str, done: float, total: float | None, seconds_left: float | None) -> None:
+        """Updates the bar or prints a line."""
+        self._next_refresh = time.monotonic() + (REFRESH_INTERVAL if self.live else PRINT_INTERVAL)
+        if self.live:
+            self._bar.update(self._task, description=text, completed=done, total=total)
+        else:
+            share = f"  {done / total:.0%} done" if total else ""
+            left = "" if seconds_left is None else f", {_duration(seconds_left)} left"
+            self.message(f"{text}{share}{left}")
+
+    def task(self, name: str, total: int | None = None) -> Callable[[int], None]:
+        """Starts a part of the preparation; returns a function that advances its progress."""
+        start, done = time.monotonic(), 0
+        self._next_refresh = start + (0 if self.live else PRINT_INTERVAL)  # a line only if it takes long
+        self._bar.reset(self._task, description=name, total=total)
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            if time.monotonic() >= self._next_refresh:
+                left = (time.monotonic() - start) * (total - done) / done if total and done else None
+                self._refresh(name, done, total, left)
+
+        return advance
+
+    def progress(self, step: int, share: float, seconds: float) -> None:
+        """Shows how far the training is, with the metrics of the last report."""
+        if time.monotonic() >= self._next_refresh:
+            left = seconds * max(1 - share, 0) / share if share else None
+            self._refresh(f"step {step:,}{self._metrics}", min(share, 1.0), 1.0 if share else None, left)
+
     def step(self, report: StepReport, seconds: float) -> None:
         self._log({"kind": "step", **asdict(report), "seconds": round(seconds, 3)})
-        line = (
-            f"step {report.step:,}  epoch {report.epoch:.1f}  loss {report.loss:.3f}  lr {report.lr:.1e}  "
+        self._metrics = (
+            f"  epoch {report.epoch:.1f}  loss {report.loss:.3f}  lr {report.lr:.1e}  "
             f"{report.tokens_per_second:,.0f} tokens/s"
         )
-        line += "" if report.mfu is None else f"  {report.mfu:.0%} of peak FLOP/s"
-        if self.live:
-            self._bar.update(self._task, completed=min(report.progress, 1.0), description=line)
-        elif time.monotonic() - self._last_printed > PRINT_INTERVAL:
-            self._last_printed = time.monotonic()
-            self.message(f"{line}  {report.progress:.0%} done")
+        self._metrics += "" if report.mfu is None else f"  {report.mfu:.0%} of peak FLOP/s"
 
     def validation(self, step: int, scores: Scores, best: bool, pairs: Sequence[tuple[str, str]]) -> None:
         """Prints the scores and the current translations of three sentences."""
@@ -97,27 +130,51 @@ class Display:
 
     def _log(self, row: dict[str, Any]) -> None:
         if self.is_main:
-            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            with (self.folder / LOG).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         if self._events is not None:
             values = {name: row[name] for name in row.keys() - {"kind", "step"} if row[name] is not None}
             for name, value in values.items():
                 self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
 
-    def truncate_log(self, step: int) -> None:
-        """Removes log entries after the step that the run resumes from."""
-        path = self.folder / "log.jsonl"
+    def truncate_log(self, step: int, validated: Collection[int]) -> None:
+        """Removes entries later than the checkpoint that the run resumes from, and validations that are not in it."""
+        path = self.folder / LOG
         if self.is_main and path.is_file():
-            rows = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
+            log = parse_log(path)
+            if log.damaged:
+                self.message(f"[yellow]skipping {log.damaged:,} damaged lines of {path}[/]")
+            rows = [
+                row for row in log.rows
+                if (row["step"] in validated if row["kind"] == "validation" else row["step"] <= step)
+            ]  # fmt: skip
             with atomic_write(path) as part:
-                part.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+                part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")  # an incomplete line of a killed process
+class _LossyStream:
+    """A text stream that drops output it cannot write."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def _evenly_spaced(count: int, wanted: int) -> list[int]:

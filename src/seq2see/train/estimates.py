@@ -26,7 +26,7 @@ PEAK_FLOPS = {
     "B200": 2.25e15, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
     "RTX 4090": 165e12, "RTX 3090": 71e12,
 }  # fmt: skip
-RESERVED = 0.3  # share of the free memory: for fragmentation and temporary buffers of the backward pass
+RESERVED = 0.3  # fraction of the free memory for fragmentation and temporary buffers of the backward pass
 BYTES_PER_WEIGHT = 16  # float32 weight, gradient, and Adam's two moments
 LONG_SENTENCE = 64  # tokens
 
@@ -59,8 +59,8 @@ def training_flops(model: ModelConfig, batch: Batch) -> float:
         weights += model.decoder_layers * model.width * 2 * (t * heads + u * groups)
         visible += model.encoder_layers * np.sum(batch.source.lengths**2.0)
         visible += model.decoder_layers * np.sum(lengths * 1.0 * batch.source.lengths)
-    real = batch.num_targets / max(t, 1)  # static batches are padded
-    return float(3 * (2 * weights + 4 * heads * visible) * real)
+    unpadded = batch.num_targets / max(t, 1)  # static batches are padded
+    return float(3 * (2 * weights + 4 * heads * visible) * unpadded)
 
 
 def _recurrent_flops(model: ModelConfig, batch: Batch) -> float:

@@ -7,9 +7,11 @@ bf16 copies of the float32 weights that the optimizer updates: they are refreshe
 every pass. The plain version is `Trainer._try_backward` and `_update`.
 """
 
+import os
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +25,8 @@ from seq2see.train.loss import Losses
 
 
 class GraphStep:
+    """A captured training step: float32 master weights, a bf16 network, and one CUDA graph per batch shape."""
+
     def __init__(
         self, model: Transformer, optimizer: torch.optim.Optimizer, shape: Shape, dtype: torch.dtype,
         compute_losses: Callable[[Transformer, TensorBatch], Losses], max_grad_norm: float,
@@ -46,7 +50,7 @@ class GraphStep:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copies the float32 weights into those that compute, after they were changed from outside."""
+        """Copies the float32 master weights into the network; needed after the master weights were changed elsewhere."""
         torch._foreach_copy_(self.weights, [p.detach() for p in self.masters])
 
     def run(self, batches: Sequence["StaticBatch"], total: float, lr: float, seed: int) -> None:
@@ -58,15 +62,15 @@ class GraphStep:
             self.nll.zero_()
             for group in self.optimizer.param_groups:
                 group["lr"].fill_(lr)
-            for number, batch in enumerate(batches):
+            for i, batch in enumerate(batches):
                 self.inputs.copy_(batch.values, non_blocking=True)
-                key = (number > 0, *batch.longest)
-                self._launch(key, partial(self._micro_batch, batch.longest, accumulate=number > 0))
+                key = (i > 0, *batch.max_lengths)
+                self._launch(key, partial(self._micro_batch, batch.max_lengths, accumulate=i > 0))
             self._launch("update", self._update)
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def _launch(self, key: Hashable, function: Callable[[], None]) -> None:
-        """Runs a function as it is the first time, which compiles it, then captures it, then replays it."""
+        """Runs a function eagerly the first time, which compiles it; captures it the second time; then replays the graph."""
         if key not in self.graphs:
             self.graphs[key] = None
             function()
@@ -74,14 +78,14 @@ class GraphStep:
         graph = self.graphs[key]
         if graph is None:
             graph = torch.cuda.CUDAGraph()
-            # Other threads may use the device meanwhile: batches are pinned and checkpoints written.
+            # thread_local, because other threads use the device during the capture: they pin batches and copy checkpoints.
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
                 function()
             self.graphs[key] = graph
         graph.replay()
 
-    def _micro_batch(self, longest: tuple[int, int], accumulate: bool) -> None:
-        losses = self.compute_losses(self.network, self._unpack(longest))
+    def _micro_batch(self, max_lengths: tuple[int, int], accumulate: bool) -> None:
+        losses = self.compute_losses(self.network, self._unpack(max_lengths))
         (losses.objective / self.total).backward()
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.weights]
         if accumulate:
@@ -111,25 +115,24 @@ class GraphStep:
         source = [self.shape.source, self.shape.sequences] if self.shape.source else []
         return [*source, self.shape.target, self.shape.target, self.shape.sequences]
 
-    def _unpack(self, longest: tuple[int, int]) -> TensorBatch:
-        """The batch in the static buffer; its layouts are computed on the device."""
+    def _unpack(self, max_lengths: tuple[int, int]) -> TensorBatch:
+        """Returns the batch in the static buffer; its layouts are computed on the device."""
         *source, inputs, targets, lengths = self.inputs.split(self._sizes())
-        packed = self._pack(source[0], source[1], longest[0]) if source else None
-        return TensorBatch(
-            packed, self._pack(inputs, lengths, longest[1]), targets.long(), num_targets=0
-        )  # the caller counts
+        packed = self._pack(source[0], source[1], max_lengths[0]) if source else None
+        target = self._pack(inputs, lengths, max_lengths[1])
+        return TensorBatch(packed, target, targets.long(), num_targets=0)  # the caller counts the targets
 
-    def _pack(self, tokens: Tensor, lengths: Tensor, longest: int) -> Packed:
-        layout = Layout.static(lengths.long(), len(tokens), self.shape.max_length, torch.tensor(longest))
+    def _pack(self, tokens: Tensor, lengths: Tensor, max_length: int) -> Packed:
+        layout = Layout.static(lengths.long(), len(tokens), self.shape.max_length, torch.tensor(max_length))
         return Packed(tokens.long(), layout)
 
 
 class StaticBatch:
-    """A batch of static shape as one array in pinned memory, and the kernel sizes that it needs."""
+    """A batch of static shape as one array in pinned memory, and the maximum lengths, which determine the kernels."""
 
     def __init__(self, batch: Batch) -> None:
         sides = [batch.inputs] if batch.source is None else [batch.source, batch.inputs]
-        self.longest = (sides[0].longest, sides[-1].longest)
+        self.max_lengths = (sides[0].batch_max_length, sides[-1].batch_max_length)
         source = [] if batch.source is None else [batch.source.tokens, batch.source.lengths]
         values = np.concatenate([*source, batch.inputs.tokens, batch.targets, batch.inputs.lengths]).astype(np.int32)
         self.values = torch.from_numpy(values).pin_memory()
@@ -137,6 +140,9 @@ class StaticBatch:
 
 def compile_regions(network: Transformer) -> None:
     """Compiles the parts of a network one by one: blocks of the same shape share their code, so each is compiled once."""
+    # Persists between runs and reboots; PyTorch's default is the system's temporary directory.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2see" / "compiled"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     network.embed = torch.compile(network.embed, dynamic=False)  # type: ignore[method-assign]
     for module in network.modules():
         if isinstance(module, Block):

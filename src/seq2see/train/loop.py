@@ -58,7 +58,7 @@ class StepReport:
     grad_norm: float  # before clipping
     tokens_per_second: float
     mfu: float | None  # model FLOPs utilization: share of the device's peak, if that is known
-    progress: float  # share of the training that is done
+    progress: float  # fraction of the training that is done
 
 
 class Trainer:
@@ -93,13 +93,8 @@ class Trainer:
         self.graph_step: GraphStep | None = None
         if captured and transformer is not None:
             self.graph_step = GraphStep(
-                transformer,
-                self.optimizer,
-                batches(0).shape,
-                self.precision.dtype,
-                self._graph_losses,
-                train.max_grad_norm,
-            )
+                transformer, self.optimizer, batches(0).shape, self.precision.dtype, self._graph_losses, train.max_grad_norm
+            )  # fmt: skip
         self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema_decay else {}
         self._plans: Iterator[_StepPlan] | None = None
         # Accumulated on the device since the last report: nll, targets, gradient norm.
@@ -131,14 +126,14 @@ class Trainer:
             torch._foreach_lerp_(list(self.ema.values()), parameters, weight)
 
     def _graph_step(self, plan: "_StepPlan", lr: float) -> None:
-        """Makes a step by replaying CUDA graphs; out of memory, goes on with plain steps, which can split a batch."""
+        """Makes a step by replaying CUDA graphs; if out of memory, falls back to plain steps, which can split a batch."""
         assert self.graph_step is not None
         step = self.graph_step
         try:
             step.run(plan.static_batches, plan.num_targets, lr, self._seed())
         except torch.OutOfMemoryError:
             self.graph_step = None
-            del step
+            del step  # frees the memory of its graphs
             self.optimizer.zero_grad()
             self.optimizer.grad_scale = None  # type: ignore[attr-defined]
             torch.cuda.empty_cache()
@@ -193,8 +188,8 @@ class Trainer:
     def _try_backward(self, batches: Sequence[Batch], total: Tensor) -> Tensor:
         torch.manual_seed(self._seed())
         nll = torch.zeros((), device=self.world.device)
-        for number, batch in enumerate(batches):
-            with gradient_sync(self.module, enabled=number == len(batches) - 1):
+        for i, batch in enumerate(batches):
+            with gradient_sync(self.module, enabled=i == len(batches) - 1):
                 losses = self._compute_losses(batch.to(self.world.device))
                 # DDP and FSDP average gradients over the processes, so the world size cancels that division.
                 (losses.objective * (self.world.size / total)).backward()
@@ -272,14 +267,14 @@ class Trainer:
 
     @property
     def progress(self) -> float:
-        """Share of the training that is done, by the limit that is reached first."""
+        """Fraction of the training that is done, by the limit that will be reached first."""
         train, state = self.config.train, self.state
-        shares = [state.step / train.steps] if train.steps else []
+        fractions = [state.step / train.steps] if train.steps else []
         if train.epochs:
-            shares.append(self.epochs / train.epochs)
+            fractions.append(self.epochs / train.epochs)
         if train.minutes:
-            shares.append(state.seconds / 60 / train.minutes)
-        return max(shares, default=0.0)
+            fractions.append(state.seconds / 60 / train.minutes)
+        return max(fractions, default=0.0)
 
     def _prefetch_plans(self) -> Iterator["_StepPlan"]:
         """Yields the batches of each step; a thread builds the next step's while the device works."""
@@ -298,10 +293,10 @@ class Trainer:
         # FSDP exchanges shards in every pass, so all processes make the same number of passes: one without a batch gets
         # the empty batch that follows the last of the epoch.
         numbers = [number + world.rank for number in range(first, end, world.size)]
-        own = [batches.batch(epoch, number if number < end else count) for number in numbers]
-        static = [] if self.graph_step is None else [StaticBatch(batch) for batch in own]
-        num_targets = sum(batch.num_targets for batch in own)
-        return _StepPlan(own, num_targets, (epoch, end) if end < count else (epoch + 1, 0), static)
+        local = [batches.batch(epoch, number if number < end else count) for number in numbers]
+        static = [] if self.graph_step is None else [StaticBatch(batch) for batch in local]
+        num_targets = sum(batch.num_targets for batch in local)
+        return _StepPlan(local, num_targets, (epoch, end) if end < count else (epoch + 1, 0), static)
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the full weights, or their moving average if there is one; empty except in the main process."""
@@ -356,8 +351,8 @@ class Trainer:
     def metadata(self) -> dict[str, Any]:
         """Returns the part of a checkpoint that is not tensors, as JSON values."""
         self._count_pending()
-        step, moment = self._last_report
-        unreported = {"step": step, "seconds": time.perf_counter() - moment, "sums": self._sums.tolist()}
+        step, last_time = self._last_report
+        unreported = {"step": step, "seconds": time.perf_counter() - last_time, "sums": self._sums.tolist()}
         return {
             "state": asdict(self.state), "batches_in_epoch": self._batches_in_epoch(),
             "since_last_report": unreported, "threads": torch.get_num_threads(),

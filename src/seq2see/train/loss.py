@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from seq2see.model.network import Network
 from seq2see.text.batches import IGNORE_INDEX
 
-TILE = 64
+TILE = 64  # columns
 
 
 class Losses(NamedTuple):
@@ -54,12 +54,15 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, targets: Tensor, smoothing: float, vocab_size: int) -> tuple[Tensor, Tensor, Tensor]:
         is_target = targets != IGNORE_INDEX
-        log_p = logits[:, :vocab_size].log_softmax(-1, dtype=torch.float32)
+        columns = torch.arange(logits.shape[1], device=logits.device)
+        padded = vocab_size < logits.shape[1]
+        log_p = (logits.where(columns < vocab_size, -torch.inf) if padded else logits).log_softmax(-1, torch.float32)
         nll = -log_p.gather(-1, targets.clamp(min=0)[:, None])[:, 0].where(is_target, 0).sum()
         lse = logits[:, 0].float() - log_p[:, 0]  # [T]
         if not smoothing:
             return nll, nll.clone(), lse
-        uniform = -log_p.mean(-1).where(is_target, 0).sum()
+        mean = log_p.where(columns < vocab_size, 0).sum(-1) / vocab_size if padded else log_p.mean(-1)
+        uniform = -mean.where(is_target, 0).sum()
         return (1 - smoothing) * nll + smoothing * uniform, nll, lse
 
     @staticmethod

@@ -1,13 +1,13 @@
 """The model card: a summary of the model, its data, training and scores, written to README.md in its directory."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from seq2see.config import Config
 from seq2see.pipeline import with_article
 from seq2see.train.prepare_data import TrainingData
+from seq2see.train.run_log import LOG, parse_log
 from seq2see.train.validation import Scores
 
 
@@ -25,6 +25,7 @@ def model_card(config: Config, folder: Path, summary: dict[str, Any], data: Trai
         "## Scores",
         "",
         *_scores(scores),
+        *confidence_section(summary),
         "",
         "## Model",
         "",
@@ -58,6 +59,22 @@ def _scores(scores: Scores) -> list[str]:
     return rows
 
 
+def confidence_section(summary: dict[str, Any]) -> list[str]:
+    """Explains the confidence threshold and how well it predicts bad translations; empty for a language model."""
+    calibration = summary.get("confidence")
+    if calibration is None:
+        return []
+    return [
+        "",
+        "## Confidence",
+        "",
+        f"A translation with a mean log-probability per token below {calibration['threshold']:.3f} is marked as unsure. The "
+        f"threshold was fitted on the {calibration['sentences']:,} validation sentences: {calibration['unsure']:.1%} are "
+        f"unsure, {calibration['bad']:.1%} are bad (chrF++ below {calibration['bad_below']:.0f}), and the two agree for "
+        f"{calibration['accuracy']:.1%} of the sentences.",
+    ]
+
+
 def _data(config: Config, data: TrainingData) -> list[str]:
     rows = ["| file | bytes | BLAKE2b hash |", "|---|---|---|"]
     for name in ("src", "tgt", "pairs", "text", "valid_src", "valid_tgt", "valid_pairs", "valid_text"):
@@ -73,15 +90,11 @@ def _data(config: Config, data: TrainingData) -> list[str]:
 
 def _validation_table(folder: Path) -> list[str]:
     """Returns up to 12 validations as a table; the full curves are in log.jsonl."""
-    rows = []
-    for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if row["kind"] == "validation":
-            rows.append(row)
+    rows = [row for row in parse_log(folder / LOG).rows if row["kind"] == "validation"]
     rows = rows if len(rows) <= 12 else [rows[round(i * (len(rows) - 1) / 11)] for i in range(12)]
     if not rows:
         return []
-    columns = [name for name in ("step", "loss", "bleu", "chrf") if name in rows[0]]
+    columns = [name for name in ("step", "loss", "bleu", "chrf") if all(row.get(name) is not None for row in rows)]
     table = [f"| {' | '.join(_HEADINGS[name] for name in columns)} |", "|" + "---|" * len(columns)]
     return table + [f"| {' | '.join(format(row[name], _FORMATS[name]) for name in columns)} |" for row in rows]
 

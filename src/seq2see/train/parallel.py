@@ -26,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
+from seq2see.precision import resolve_device
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class World:
             distributed.barrier(self.cpu_group)
 
     def all_reduce_max(self, *values: float) -> list[float]:
-        """Returns the maximum of each value over the processes: clocks and signals differ, but all must act alike."""
+        """Returns the maximum of each value over the processes: clocks and signals differ, but all must decide alike."""
         if self.size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -80,12 +81,12 @@ def init_distributed(device: str = "") -> Iterator[World]:
     When one process fails, the others fail soon after because they wait for it. Only the first failure is reported; the
     others exit silently.
     """
-    device_type = device or best_device()
+    device_type = resolve_device(device)
     if "RANK" not in os.environ:
         yield World(torch.device(device_type))
         return
     if device_type == "cuda":
-        local_device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        local_device = torch.device(resolve_device(f"cuda:{os.environ['LOCAL_RANK']}"))
         torch.cuda.set_device(local_device)
         distributed.init_process_group("nccl", device_id=local_device)
     else:
@@ -110,12 +111,6 @@ def _is_first_failure() -> bool:
         return store.add(f"seq2see failed in attempt {attempt}", 1) == 1
     except RuntimeError:  # the base class of all torch.distributed errors
         return True
-
-
-def best_device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def parallelize(model: Network, world: World, fsdp: bool) -> nn.Module:

@@ -15,6 +15,7 @@ from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.text.batches import Batches, PairBatches, TextBatches
 from seq2see.text.bpe_dropout import BpeDropout
+from seq2see.text.check.statistics import ProgressFactory, no_progress
 from seq2see.text.corpus import ParallelCorpus, TextCorpus, plain_text, training_pairs, validation_pairs
 from seq2see.text.store import TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
@@ -23,6 +24,8 @@ from seq2see.text.tokenizer import Tokenizer
 HELD_OUT_PAIRS, HELD_OUT_SHARE = 1000, 0.02
 HELD_OUT_CHARACTERS, HELD_OUT_TEXT_SHARE = 1_000_000, 0.1
 MAX_TOKENIZER_LINES = 2_000_000  # a tokenizer does not improve beyond this
+
+_TOKENIZER_TASK = "training the tokenizer"
 
 Pair = tuple[str, str]
 
@@ -35,6 +38,7 @@ class TrainingData:
     batches: Callable[[int], Batches]  # by epoch
     valid_batches: Batches
     valid_pairs: list[Pair]  # as text; empty for a language model
+    source_texts: Callable[[], Iterator[str]]  # of the training set; for a language model, the text
     train_count: int  # sentence pairs or documents
     dropped: int  # pairs too long for the model or a batch
 
@@ -69,7 +73,7 @@ class PairSplit:
 
 class TextSplit:
     """Text split into training and validation: the given validation text, or else the end of the training text. Yields
-    chunks, each with a flag that tells whether its document ends there.
+    (text, ends_document) chunks.
     """
 
     def __init__(self, train: TextCorpus, valid: TextCorpus | None) -> None:
@@ -106,21 +110,25 @@ def _non_empty(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 
 def prepare_translation(
-    config: Config, folder: Path, tokenizers: tuple[Tokenizer, Tokenizer] | None, count: int, static: bool
-) -> TrainingData:
-    """Prepares sentence pairs, `count` in number. Trains tokenizers if none are given."""
+    config: Config, folder: Path, tokenizers: tuple[Tokenizer, Tokenizer] | None, count: int, static: bool,
+    progress: ProgressFactory = no_progress,
+) -> TrainingData:  # fmt: skip
+    """Prepares a corpus of `count` sentence pairs. Trains tokenizers if none are given."""
     split = PairSplit(training_pairs(config.data), validation_pairs(config.data), count)
     valid = split.valid()
     if not valid:
         raise UserError(
             f"{count:,} sentence pairs are too few to hold some out: add a validation set with --valid-src and --valid-tgt"
         )
-    tokenizers = tokenizers or _train_tokenizers(config, split)
+    tokenizers = tokenizers or _train_tokenizers(config, split, count, progress)
     max_length, train = config.model.max_positions, config.train
 
     @lru_cache(2)
     def batches(epoch: int) -> Batches:
-        store = store_pairs(folder, split.train(), split.fingerprint, tokenizers, _bpe_dropout(config, epoch), count)
+        # Later epochs are tokenized in the background, while the display shows the training.
+        shown = progress if epoch == 0 else no_progress
+        dropout = _bpe_dropout(config, epoch)
+        store = store_pairs(folder, split.train(), split.fingerprint, tokenizers, dropout, count, shown)
         return PairBatches(
             store, micro_batch_tokens(config), tokenizers[1], seed=train.seed, max_length=max_length, too_long="drop",
             static=static,
@@ -134,19 +142,20 @@ def prepare_translation(
     assert isinstance(first, PairBatches)
     return TrainingData(
         tokenizers, batches if config.text.bpe_dropout else lambda epoch: first, valid_batches, valid,
-        len(first.kept), len(first.dropped),
+        lambda: (source for source, _ in split.train()), len(first.kept), len(first.dropped),
     )  # fmt: skip
 
 
-def prepare_text(config: Config, folder: Path, tokenizer: Tokenizer | None, static: bool) -> TrainingData:
+def prepare_text(
+    config: Config, folder: Path, tokenizer: Tokenizer | None, static: bool, progress: ProgressFactory = no_progress
+) -> TrainingData:
     """Prepares plain text for a language model. Trains a tokenizer if none is given."""
     valid_corpus = open_documents(config.data, "valid_") if config.data.valid_text else None
     split = TextSplit(open_documents(config.data), valid_corpus)
     if tokenizer is None:
+        texts = _with_progress((text for text, _ in split.train()), progress(_TOKENIZER_TASK, None))
         vocab_size, kind = config.text.vocab_size, config.text.tokenizer
-        tokenizer = Tokenizer.train(
-            (text for text, _ in split.train()), kind, vocab_size, normalize=config.text.normalize
-        )
+        tokenizer = Tokenizer.train(texts, kind, vocab_size, normalize=config.text.normalize)
 
     def make_batches(store: TokenStore) -> TextBatches:
         return TextBatches(
@@ -155,29 +164,38 @@ def prepare_text(config: Config, folder: Path, tokenizer: Tokenizer | None, stat
         )  # fmt: skip
 
     def make_store(epoch: int) -> TokenStore:
-        return store_documents(folder, split.train(), split.fingerprint, tokenizer, _bpe_dropout(config, epoch))
+        dropout, shown = _bpe_dropout(config, epoch), progress if epoch == 0 else no_progress
+        return store_documents(folder, split.train(), split.fingerprint, tokenizer, dropout, progress=shown)
 
     first = make_batches(make_store(0))
     valid = make_batches(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer))
     by_epoch = lru_cache(2)(lambda epoch: make_batches(make_store(epoch)))
     return TrainingData(
         (tokenizer, tokenizer), by_epoch if config.text.bpe_dropout else lambda epoch: first, valid, [],
-        len(first.text), 0,
+        lambda: (text for text, _ in split.train()), len(first.text), 0,
     )  # fmt: skip
 
 
-def _train_tokenizers(config: Config, split: PairSplit) -> tuple[Tokenizer, Tokenizer]:
+def _train_tokenizers(
+    config: Config, split: PairSplit, count: int, progress: ProgressFactory
+) -> tuple[Tokenizer, Tokenizer]:
     text = config.text
 
-    def train(lines: Iterator[str]) -> Tokenizer:
-        return Tokenizer.train(
-            islice(lines, MAX_TOKENIZER_LINES), text.tokenizer, text.vocab_size, normalize=text.normalize
-        )
+    def train(lines: Iterator[str], total: int) -> Tokenizer:
+        advance = progress(_TOKENIZER_TASK, min(total, MAX_TOKENIZER_LINES))
+        lines = _with_progress(islice(lines, MAX_TOKENIZER_LINES), advance)
+        return Tokenizer.train(lines, text.tokenizer, text.vocab_size, normalize=text.normalize)
 
     if text.shared_vocab:
-        both = train(side for pair in split.train() for side in pair)
+        both = train((side for pair in split.train() for side in pair), 2 * count)
         return both, both
-    return train(pair[0] for pair in split.train()), train(pair[1] for pair in split.train())
+    return train((pair[0] for pair in split.train()), count), train((pair[1] for pair in split.train()), count)
+
+
+def _with_progress(texts: Iterator[str], advance: Callable[[int], None]) -> Iterator[str]:
+    for text in texts:
+        advance(1)
+        yield text
 
 
 def _bpe_dropout(config: Config, epoch: int) -> BpeDropout | None:

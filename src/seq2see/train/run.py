@@ -2,8 +2,8 @@
 
     check data → tokenizers → tokens on disk → steps, validations, checkpoints → average weights → scores → model card
 
-A run can be killed at any moment and resumed: config.toml and tokenizer.json hold what was decided at the start, the newest
-checkpoint everything that changes.
+A run can be killed at any moment and resumed: config.toml and tokenizer.json hold the choices made at the start, the newest
+checkpoint holds the state of the training.
 """
 
 import errno
@@ -17,18 +17,23 @@ import torch
 from seq2see.config import Config, DataConfig
 from seq2see.directory import load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.errors import UsageError, UserError
+from seq2see.manifest import remove_manifest
 from seq2see.model.registry import model_class
-from seq2see.pipeline import Pipeline, with_article
+from seq2see.pipeline import with_article
 from seq2see.presets import preset_config, preset_for_size
 from seq2see.text.check.pairs import CheckSettings, check_pairs
 from seq2see.text.check.report import summary
 from seq2see.text.corpus import is_translation, training_pairs, validation_pairs
+from seq2see.train.calibration import store_known_words
+from seq2see.train.checkpoint import CheckpointManager
 from seq2see.train.display import Display
 from seq2see.train.estimates import min_micro_batches
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, init_distributed
 from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
-from seq2see.train.runner import Runner
+from seq2see.train.run_lock import is_locked, lock_run
+from seq2see.train.runner import RunContext, Runner
+from seq2see.train.stop_signals import StopSignals
 
 
 def train(
@@ -40,14 +45,11 @@ def train(
     `config` is a complete configuration, for example that of another run, and replaces `preset`. `init` is a model directory
     whose weights and tokenizers the training starts from.
     """
-    out = Path(out)
-    with init_distributed(device) as world, _report_write_errors(out), Display(out, world.is_main) as display:
-        if world.is_main:
-            _create_directory(out)
+    with _run_context(Path(out), device, new=True) as context:
+        world, display = context.world, context.display
         chosen = world.broadcast(lambda: _choose_config(data, preset, settings, init, config, display))
         chosen = _choose_micro_batches(chosen, world, display)
-        initial = load_pipeline(init, "cpu") if init else None
-        _run(chosen, out, world, display, initial, resumed=False)
+        _run(chosen, context, resumed=False)
 
 
 def _choose_micro_batches(config: Config, world: World, display: Display) -> Config:
@@ -66,21 +68,47 @@ def _choose_micro_batches(config: Config, world: World, display: Display) -> Con
 
 def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> None:
     """Continues the run in `out` from its newest valid checkpoint."""
-    out = Path(out)
-    with init_distributed(device) as world, _report_write_errors(out), Display(out, world.is_main) as display:
-        config = world.broadcast(lambda: _override_config(out, settings, display))
+    with _run_context(Path(out), device, new=False) as context:
+        world, display = context.world, context.display
+        config = world.broadcast(lambda: _override_config(context.out, settings, display))
         if world.size > config.train.gradient_accumulation:
             display.message(
                 f"only {config.train.gradient_accumulation} of {world.size} processes have work, one per micro-batch of a "
                 f"step: use all with --set train.gradient_accumulation={world.size}"
             )
-        _run(config, out, world, display, None, resumed=True)
+        _run(config, context, resumed=True)
+
+
+@contextmanager
+def _run_context(out: Path, device: str, new: bool) -> Iterator[RunContext]:
+    """Acquires the process group, the run directory, the terminal and the signal handlers for the whole run."""
+    with init_distributed(device) as world, _report_write_errors(out), StopSignals(world.size) as signals:
+        if world.is_main:
+            _create_directory(out) if new else _require_run(out)
+        with lock_run(out, world.is_main) as lock, Display(out, world.is_main) as display:
+            try:
+                yield RunContext(out, world, display, lock, signals)
+            except KeyboardInterrupt:
+                if signals.repeated:
+                    raise
+                raise UserError(_stop_message(out, lock.step)) from None
 
 
 def _create_directory(out: Path) -> None:
-    if (out / "config.toml").exists():
+    if any((out / name).exists() for name in ("config.toml", "checkpoints")) and not is_locked(out):
         raise UserError(f"{out} already contains a run: continue it with --resume {out}, or choose another --out")
     out.mkdir(parents=True, exist_ok=True)  # fail before tokenizing, not an hour later
+
+
+def _require_run(out: Path) -> None:
+    if not (out / "config.toml").is_file() and not is_locked(out):
+        raise UserError(f"{out} is not a run directory: it has no config.toml")
+
+
+def _stop_message(out: Path, step: int) -> str:
+    if not (out / "config.toml").is_file():
+        return "stopped before the first step: repeat the command to start again; tokens already on disk are reused"
+    return f"stopped at step {step:,}; to continue: seq2see train --resume {out}"
 
 
 def _override_config(out: Path, settings: Sequence[str], display: Display) -> Config:
@@ -105,21 +133,26 @@ def _choose_config(
     data: DataConfig, preset: str, settings: Sequence[str], init: Path | str | None, config: Config | None,
     display: Display,
 ) -> Config:  # fmt: skip
-    """Returns the given configuration, or that of a preset: the named one, or else chosen by the size of the corpus."""
+    """Returns the given configuration, or that of the named preset, or of the preset for the size of the corpus."""
     if config is not None:
         given = {name: value for name, value in vars(data).items() if value != getattr(DataConfig(), name)}
-        return replace(config, data=replace(config.data, **given)).override(settings)
+        config = replace(config, data=replace(config.data, **given)).override(settings)
+        return _with_init(config, init) if init else config
     name = preset or _preset_by_size(data, display)
     chosen = preset_config(name)
     if init:
         other = Config.load(Path(init) / "config.toml")
-        chosen = replace(chosen, model=other.model, text=other.text)
+        chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
         raise UsageError(
             f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}'
         )
     return replace(chosen, data=data).override(settings)
+
+
+def _with_init(config: Config, init: Path | str) -> Config:
+    return replace(config, train=replace(config.train, init=str(init)))
 
 
 def _preset_by_size(data: DataConfig, display: Display) -> str:
@@ -136,22 +169,28 @@ def _preset_by_size(data: DataConfig, display: Display) -> str:
     return name
 
 
-def _run(config: Config, out: Path, world: World, display: Display, initial: Pipeline | None, resumed: bool) -> None:
+def _run(config: Config, context: RunContext, resumed: bool) -> None:
+    out, world, display = context.out, context.world, context.display
     count = world.broadcast(lambda: _check_data(config, display, quiet=resumed))
     # The main process tokenizes first; the others then find the tokens on disk.
     if not world.is_main:
         world.barrier()
+    has_checkpoint = resumed and bool(CheckpointManager(out / "checkpoints").list_files("step"))
+    initial = load_pipeline(config.train.init, "cpu") if config.train.init and not has_checkpoint else None
     tokenizers = load_tokenizers(out) if resumed or not world.is_main else initial.tokenizers if initial else None
     static = world.device.type == "cuda"
     if is_translation(config.data):
-        data = prepare_translation(config, out / "tokens", tokenizers, count, static)
+        data = prepare_translation(config, out / "tokens", tokenizers, count, static, display.task)
     else:
-        data = prepare_text(config, out / "tokens", tokenizers[1] if tokenizers else None, static)
+        data = prepare_text(config, out / "tokens", tokenizers[1] if tokenizers else None, static, display.task)
     config = with_vocab_sizes(config, data.tokenizers)
     if data.dropped:
         display.message(f"left out {data.dropped:,} sentence pairs that are too long for the model or for a batch")
     if world.is_main:
+        remove_manifest(out)  # of an earlier run; written again when this one ends
         save_tokenizers(out, data.tokenizers)
+        if not has_checkpoint:
+            store_known_words(out, data.source_texts(), data.tokenizers[0], initial)
         save_config(out, config)
         world.barrier()
 
@@ -160,7 +199,7 @@ def _run(config: Config, out: Path, world: World, display: Display, initial: Pip
     if initial is not None:
         model.load_state_dict(initial.network.state_dict())
     trainer = Trainer(config, model, data.batches, world)
-    runner = Runner(config, out, world, display, data, trainer)
+    runner = Runner(config, context, data, trainer)
     if resumed:
         runner.restore()
     runner.run()
@@ -171,7 +210,9 @@ def _check_data(config: Config, display: Display, quiet: bool) -> int:
     if not is_translation(config.data):
         return 0
     checked = check_pairs(
-        training_pairs(config.data), CheckSettings(max_length=config.model.max_positions), validation_pairs(config.data)
+        training_pairs(config.data),
+        CheckSettings(max_length=config.model.max_positions, progress=display.task),
+        validation_pairs(config.data),
     )
     if not checked.report.trainable:
         raise UserError(summary(checked.report).replace("\n", "; "))
@@ -186,7 +227,8 @@ def _report_write_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _WRITE_ERRORS:
+        outside = error.filename and out not in Path(error.filename).parents
+        if error.errno not in _WRITE_ERRORS or (error.errno == errno.ENOENT and outside):
             raise
         started = (out / "config.toml").is_file()
         remedy = f"free some space, then run: seq2see train --resume {out}" if started else "choose another --out"
@@ -195,5 +237,5 @@ def _report_write_errors(out: Path) -> Iterator[None]:
 
 _WRITE_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST,
-    errno.EIO,
+    errno.EIO, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTEMPTY,
 }  # fmt: skip

@@ -4,10 +4,14 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from seq2see.config import Config
 from seq2see.errors import UserError
+from seq2see.scores import load_scores
+from seq2see.train.run_lock import RunStatus, is_locked
+
+LOG = "log.jsonl"
 
 
 @dataclass(frozen=True)
@@ -19,27 +23,67 @@ class RunLog:
     steps: list[dict[str, Any]]
     validations: list[dict[str, Any]]
     scores: dict[str, Any]
+    step: int  # reached so far
+    seconds: float
+    running: bool
+
+    @property
+    def finished(self) -> bool:
+        """Whether its model has been written, and it has not been continued since."""
+        return bool(self.scores) and not self.running and self.step <= _training(self.scores)[0]
 
     @classmethod
     def load(cls, path: Path) -> "RunLog":
         if not (path / "config.toml").is_file():
             raise UserError(f"{path} is not a run directory: it has no config.toml")
-        log, scores = path / "log.jsonl", path / "scores.json"
-        rows = [_row(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
-        return cls(
-            path, Config.load(path / "config.toml"),
-            [row for row in rows if row.get("kind") == "step"],
-            [row for row in rows if row.get("kind") == "validation"],
-            json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else {},
-        )  # fmt: skip
+        rows, scores, status = parse_log(path / LOG).rows, load_scores(path), RunStatus.load(path)
+        steps = [row for row in rows if row["kind"] == "step"]
+        logged = (steps[-1]["step"], steps[-1].get("seconds") or 0.0) if steps else (0, 0.0)
+        # The log has every 20th step, run.lock the last of a running or killed process, scores.json that of a finished run.
+        step, seconds = max(logged, (status.step, status.seconds), _training(scores))
+        validations = [row for row in rows if row["kind"] == "validation"]
+        config = Config.load(path / "config.toml")
+        return cls(path, config, steps, validations, scores, step, seconds, is_locked(path))
+
+
+def _training(scores: dict[str, Any]) -> tuple[int, float]:
+    """Returns the steps and seconds in scores.json."""
+    training = scores.get("training")
+    if not isinstance(training, dict) or not all(_is_number(training.get(name)) for name in ("steps", "seconds")):
+        return 0, 0.0
+    return training["steps"], training["seconds"]
+
+
+class ParsedLog(NamedTuple):
+    rows: list[dict[str, Any]]  # each with a kind, a step and a loss
+    damaged: int  # number of unreadable lines
+
+
+def parse_log(path: Path) -> ParsedLog:
+    """Reads log.jsonl; skips damaged lines, since a model does not depend on its log."""
+    if not path.is_file():
+        return ParsedLog([], 0)
+    *lines, incomplete = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    rows = [_row(line) for line in lines]
+    if incomplete and (last := _row(incomplete)):  # an incomplete line: the process was killed, or is still writing
+        rows.append(last)
+    return ParsedLog([row for row in rows if row], rows.count({}))
 
 
 def _row(line: str) -> dict[str, Any]:
+    """Parses a line; returns an empty row if it is damaged."""
     try:
         row = json.loads(line)
-    except ValueError:
-        return {}  # an incomplete last line: the run was killed, or is writing it now
-    return row if isinstance(row, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
+        return {}
+    numbers = (value for name, value in row.items() if name != "kind")
+    return row if _is_number(row.get("loss")) and all(value is None or _is_number(value) for value in numbers) else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def downsample(rows: list[dict[str, Any]], max_rows: int = 1000) -> list[dict[str, Any]]:

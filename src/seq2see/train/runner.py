@@ -5,13 +5,11 @@ weights, scores them, and writes the model with its model card.
 import json
 import math
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -21,29 +19,47 @@ from seq2see.config import Config
 from seq2see.directory import save_weights, snapshot_file
 from seq2see.errors import UsageError, UserError
 from seq2see.files import atomic_write
+from seq2see.manifest import write_manifest
+from seq2see.metrics.translation import sentence_scores
+from seq2see.model.network import Network
 from seq2see.model.registry import model_class
+from seq2see.train.calibration import fit_threshold
 from seq2see.train.checkpoint import Checkpoint, CheckpointManager, LoadedCheckpoint, load_checkpoint
 from seq2see.train.display import Display
 from seq2see.train.loop import State, Trainer
 from seq2see.train.model_card import model_card
 from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TrainingData
+from seq2see.train.run_lock import RunLock
+from seq2see.train.stop_signals import StopSignals
 from seq2see.train.validation import Scores, validate
 
 REPORT_EVERY = 20  # steps between reports, which synchronise with the device
+MAX_VALIDATIONS = 16  # by default; more would take a noticeable share of a short run on a fast GPU
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The resources that a process holds for the whole run."""
+
+    out: Path
+    world: World
+    display: Display
+    lock: RunLock
+    signals: StopSignals
 
 
 class Runner:
     """Runs one training and writes its files."""
 
-    def __init__(
-        self, config: Config, out: Path, world: World, display: Display, data: TrainingData, trainer: Trainer
-    ) -> None:
-        self.config, self.out, self.world, self.display = config, out, world, display
-        self.data, self.trainer = data, trainer
-        self.checkpoints = CheckpointManager(out / "checkpoints")
+    def __init__(self, config: Config, context: RunContext, data: TrainingData, trainer: Trainer) -> None:
+        self.config, self.data, self.trainer = config, data, trainer
+        self.out, self.world, self.display = context.out, context.world, context.display
+        self.lock, self.signals = context.lock, context.signals
+        self.checkpoints = CheckpointManager(self.out / "checkpoints")
         self.start_time = time.perf_counter()
         self.last_saved = time.perf_counter()
+        self._evaluated: Network | None = None
 
     @property
     def state(self) -> State:
@@ -56,6 +72,7 @@ class Runner:
             self.display.message("no checkpoint found: starting from the beginning")
             return
         self.trainer.restore(loaded.tensors, loaded.metadata)
+        self.lock.update(self.state.step, self.state.seconds)
         threads = loaded.metadata["threads"]
         if threads != torch.get_num_threads():
             self.display.message(
@@ -78,8 +95,9 @@ class Runner:
         for checkpoint in unusable:
             self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged or from another run[/]")
         step = loaded.file.step if loaded else 0
+        scores = loaded.metadata["state"]["scores"] if loaded else []
         self.checkpoints.discard(unusable, after=step)
-        self.display.truncate_log(step)
+        self.display.truncate_log(step, validated={validated for validated, _ in scores})
         for part in self.out.rglob(".*.part"):
             part.unlink(missing_ok=True)
         return loaded
@@ -98,34 +116,63 @@ class Runner:
             self.display.open_tensorboard(self.state.step)
         validate_every = self.config.train.validate_every or self._default_validation_interval()
         self.start_time = time.perf_counter() - self.state.seconds
-        with _catch_interrupt(self.world) as interrupted:
-            while not self._is_done():
-                self.trainer.step()
-                state = self.state
-                state.seconds, stop, save = self.world.all_reduce_max(
-                    time.perf_counter() - self.start_time, interrupted(), self._checkpoint_is_due()
-                )
-                if self.config.train.snapshots and state.step & (state.step - 1) == 0:
-                    self._snapshot()
-                if state.step % REPORT_EVERY == 0 or state.step == 1:
-                    self.display.step(self.trainer.report(), state.seconds)
-                if state.step % validate_every == 0:
-                    self._validate()
+        with self.signals.deferred():
+            save = stop = False
+            while True:
+                if self._validation_is_due(validate_every):
+                    stop = self._validate()
                 elif save or stop:
                     self._save()
                 if stop:
                     self.checkpoints.wait()
                     self.world.barrier()  # torchrun terminates the others as soon as one exits
-                    raise UserError(f"stopped at step {state.step:,}; to continue: seq2see train --resume {self.out}")
-        if not self.state.scores or self.state.scores[-1][0] != self.state.step:
-            self._validate()
-        self.checkpoints.wait()
-        self._finish()
+                    raise KeyboardInterrupt
+                if self._is_done():
+                    break
+                save, stop = self._step()
+            self.checkpoints.wait()
+        with self.signals.immediate():
+            self._finish()
+
+    def _step(self) -> tuple[bool, bool]:
+        """Makes one step; returns whether to save, and whether a signal asked to stop."""
+        self.trainer.step()
+        state = self.state
+        state.seconds, save, stop = self.world.all_reduce_max(
+            time.perf_counter() - self.start_time, self._checkpoint_is_due(), self.signals.received
+        )
+        if self.config.train.snapshots and state.step & (state.step - 1) == 0:
+            self._snapshot()
+        if state.step % REPORT_EVERY == 0 or state.step == 1:
+            self.display.step(self.trainer.report(), state.seconds)
+        if self._average_is_due():
+            weights = self.trainer.weights()
+            if self.world.is_main:
+                self._keep_weights(weights)
+        self.display.progress(state.step, self.trainer.progress, state.seconds)
+        self.lock.update(state.step, state.seconds)
+        return bool(save), bool(stop)
+
+    def _validation_is_due(self, validate_every: int) -> bool:
+        """Depends on the state alone: a run that was stopped before a validation makes it when resumed."""
+        state = self.state
+        validated = bool(state.scores) and state.scores[-1][0] == state.step
+        return state.step > 0 and not validated and (state.step % validate_every == 0 or self.trainer.progress >= 1)
 
     def _default_validation_interval(self) -> int:
-        """About one epoch, in steps."""
+        """About one epoch, in steps, and at most MAX_VALIDATIONS times in a run of known length."""
+        return max(self._epoch_steps(), math.ceil(self.config.train.steps / MAX_VALIDATIONS))
+
+    def _epoch_steps(self) -> int:
         batches = self.data.batches(self.state.epoch).num_batches(self.state.epoch)
         return min(max(math.ceil(batches / self.config.train.gradient_accumulation), 100), 2000)
+
+    def _average_is_due(self) -> bool:
+        """Whether to keep these weights for the average of the last ones, which needs no validation."""
+        train, step = self.config.train, self.state.step
+        if train.average_selection != "last" or train.average_checkpoints == 1 or step % self._epoch_steps():
+            return False
+        return not train.steps or step > train.steps - train.average_checkpoints * self._epoch_steps()
 
     def _is_done(self) -> bool:
         train, state = self.config.train, self.state
@@ -154,50 +201,68 @@ class Runner:
     def _snapshot(self) -> None:
         tensors = self.trainer.weights()
         if self.world.is_main:
-            save_weights(snapshot_file(self.out, self.state.step), tensors, torch.bfloat16)
+            file = snapshot_file(self.out, self.state.step)
+            file.parent.mkdir(exist_ok=True)
+            save_weights(file, tensors, torch.bfloat16)
 
     def _score(self, weights: Mapping[str, Tensor], max_sentences: int) -> Scores:
-        network_class = model_class(self.config.model)
-        model = network_class.from_weights(self.config.model, dict(weights)).to(self.world.device).eval()
         data, precision = self.data, self.trainer.precision
-        return validate(model, data.valid_batches, data.valid_pairs, data.tokenizers, precision, max_sentences)
+        if self._evaluated is None:
+            copies = {name: weight.detach().to(self.world.device, copy=True) for name, weight in weights.items()}
+            network = model_class(self.config.model).from_weights(self.config.model, copies)
+            # On a GPU there is nothing to gain from float32: its products would be cast to bf16 anyway.
+            self._evaluated = (network.to(precision.dtype) if self.world.device.type == "cuda" else network).eval()
+        else:
+            # The same network every time, so that decoding can reuse its CUDA graphs.
+            self._evaluated.load_state_dict(dict(weights))
+        return validate(
+            self._evaluated, data.valid_batches, data.valid_pairs, data.tokenizers, precision, max_sentences
+        )
 
-    def _validate(self) -> None:
-        state, train = self.state, self.config.train
+    def _validate(self) -> bool:
+        """Scores the weights and saves; a signal interrupts the scoring. Returns whether there was one."""
         weights = self.trainer.weights()
         if self.world.is_main:
-            scores = self._score(weights, train.validation_sentences)
-            value = scores.value(train.metric)
-            best = value > state.best_score
-            state.scores.append((state.step, value))
-            self.display.validation(state.step, scores, best, self.data.valid_pairs)
-            if train.average_checkpoints > 1 or best:
-                self._keep_weights(weights)
-        state.scores = self.world.broadcast(lambda: state.scores)
+            scores = None
+            with suppress(KeyboardInterrupt), self.signals.immediate():
+                scores = self._score(weights, self.config.train.validation_sentences)
+            if scores is not None:
+                self._record(scores, weights)
+        self.state.scores = self.world.broadcast(lambda: self.state.scores)
         self._save()
+        return bool(self.world.all_reduce_max(self.signals.received)[0])
+
+    def _record(self, scores: Scores, weights: Mapping[str, Tensor]) -> None:
+        state, train = self.state, self.config.train
+        value = scores.value(train.metric)
+        best = value > state.best_score
+        state.scores.append((state.step, value))
+        self.display.validation(state.step, scores, best, self.data.valid_pairs)
+        if train.average_checkpoints > 1 or best:
+            self._keep_weights(weights)
 
     def _keep_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Saves weights for the final average; keeps only the best, or the last, `average_checkpoints` of them."""
         train, score_by_step = self.config.train, dict(self.state.scores)
 
         def rank(checkpoint: Checkpoint) -> float:
-            return score_by_step[checkpoint.step] if train.average_selection == "best" else checkpoint.step
+            best_first = train.average_selection == "best"
+            return score_by_step.get(checkpoint.step, -math.inf) if best_first else checkpoint.step
 
         self.checkpoints.save("weights", self.state.step, weights, {})
         self.checkpoints.wait()
-        known = [c for c in self.checkpoints.list_files("weights") if c.step in score_by_step]
-        for old in sorted(known, key=rank, reverse=True)[train.average_checkpoints :]:
+        for old in sorted(self.checkpoints.list_files("weights"), key=rank, reverse=True)[train.average_checkpoints :]:
             old.path.unlink(missing_ok=True)
 
     def _finish(self) -> None:
-        """Averages the kept weights and writes whichever of average and best is better on the whole validation set."""
+        """Averages the saved weights and writes the average or the best, whichever scores higher on the validation set."""
         last = self.trainer.weights()
         if not self.world.is_main:
             self.world.barrier()
             return
         score_by_step = dict(self.state.scores)
-        kept = self._load_kept_weights(score_by_step) or {self.state.step: last}
-        best = max(kept, key=lambda step: score_by_step[step])
+        kept = self._load_kept_weights() or {self.state.step: last}
+        best = max(kept, key=lambda step: score_by_step.get(step, -math.inf))
         candidates = {f"step {best:,}": kept[best]}
         if len(kept) > 1:
             name = f"the average of {len(kept)} checkpoints, steps {min(kept):,} to {max(kept):,}"
@@ -212,18 +277,17 @@ class Runner:
             part.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
         with atomic_write(self.out / "README.md") as part:
             part.write_text(model_card(self.config, self.out, summary, self.data, scores), encoding="utf-8")
+        write_manifest(self.out)
         metrics = "" if scores.bleu is None else f", BLEU {scores.bleu:.1f}, chrF++ {scores.chrf:.1f}"
         self.display.message(
             f"[bold]{self.out}[/] is ready (weights: {chosen}); validation loss {scores.loss:.3f}{metrics}"
         )
         self.world.barrier()
 
-    def _load_kept_weights(self, score_by_step: Mapping[int, float]) -> dict[int, dict[str, Tensor]]:
+    def _load_kept_weights(self) -> dict[int, dict[str, Tensor]]:
         """Loads the weights to average, by step; skips damaged files."""
         kept = {}
         for checkpoint in self.checkpoints.list_files("weights"):
-            if checkpoint.step not in score_by_step:
-                continue
             try:
                 kept[checkpoint.step] = load_checkpoint(checkpoint)[0]
             except UserError:
@@ -244,6 +308,9 @@ class Runner:
                 "bleu": round(scores.bleu, 2), "chrf": round(scores.chrf or 0, 2), "sentences": scores.sentences,
                 "signatures": list(scores.signatures),
             }  # fmt: skip
+        if scores.confidences:
+            chrf = sentence_scores(scores.translations, [[reference] for _, reference in self.data.valid_pairs])
+            summary["confidence"] = asdict(fit_threshold(scores.confidences, chrf))
         summary["training"] = {
             "steps": state.step, "epochs": round(self.trainer.epochs, 2), "target_tokens": state.target_tokens,
             "seconds": round(state.seconds, 1), "skipped_steps": state.skipped_steps, "processes": self.world.size,
@@ -256,26 +323,3 @@ class Runner:
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([tensor.double() for tensor in tensors]).mean(0).to(tensors[0].dtype)
-
-
-@contextmanager
-def _catch_interrupt(world: World) -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether Ctrl-C was pressed, so the run can save and stop; a second one aborts."""
-    first_time = 0.0
-    # Slurm signals every process and torchrun forwards the signal, so one Ctrl-C may arrive twice.
-    grace_seconds = 2.0 if world.size > 1 else 0.0
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal first_time
-        if first_time and time.monotonic() - first_time > grace_seconds:
-            raise KeyboardInterrupt
-        first_time = first_time or time.monotonic()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    previous = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: bool(first_time)
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -4,12 +4,12 @@ import math
 
 from seq2see.config import TrainConfig
 
-FLOOR = 0.1  # final rate of cosine and linear decay, as a share of the peak
-DECAY = 0.3  # final share of the training over which constant-linear decays
+MIN_LR_RATIO = 0.1  # final learning rate of the cosine and constant-linear schedules, relative to the peak
+DECAY_FRACTION = 0.3  # of the training, at its end, over which constant-linear decays
 
 
 def learning_rate(config: TrainConfig, width: int, step: int, progress: float) -> float:
-    """Returns the learning rate of a step, counted from 1. `progress` is the share of the training that is done; only
+    """Returns the learning rate of a step, counted from 1. `progress` is the fraction of the training that is done; only
     the cosine and constant-linear schedules use it.
     """
     if config.schedule == "paper":  # d^-0.5 · min(step^-0.5, step · warmup^-1.5)
@@ -18,8 +18,8 @@ def learning_rate(config: TrainConfig, width: int, step: int, progress: float) -
     if config.schedule == "inverse-sqrt":
         return config.lr * min(warmup, math.sqrt(config.warmup_steps / step))
     if config.schedule == "cosine":
-        return config.lr * warmup * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * min(progress, 1))) / 2)
+        return config.lr * warmup * (MIN_LR_RATIO + (1 - MIN_LR_RATIO) * (1 + math.cos(math.pi * min(progress, 1))) / 2)
     if config.schedule == "constant-linear":
-        decay = max(0.0, min(1.0, (1 - progress) / DECAY))
-        return config.lr * warmup * (FLOOR + (1 - FLOOR) * decay)
+        decay = max(0.0, min(1.0, (1 - progress) / DECAY_FRACTION))
+        return config.lr * warmup * (MIN_LR_RATIO + (1 - MIN_LR_RATIO) * decay)
     return config.lr * warmup

@@ -1,11 +1,12 @@
 """Scores on the validation set: the loss and, for translation models, BLEU and chrF of decoded translations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from seq2see.decode.engine import translate_tokens
+from seq2see.decode.search import Hypothesis
 from seq2see.decode.session import SpecialTokens
 from seq2see.metrics.translation import bleu_and_chrf, score
 from seq2see.model.network import Network
@@ -23,6 +24,7 @@ class Scores:
     sentences: int = 0
     signatures: tuple[str, ...] = ()
     translations: tuple[str, ...] = ()
+    confidences: tuple[float, ...] = ()  # mean log-probability per token of each translation
 
     def value(self, metric: str) -> float:
         """Returns the score by a metric of the configuration; higher is better."""
@@ -37,7 +39,7 @@ def validation_loss(model: Network, batches: Batches, precision: ComputePrecisio
     for batch in batches.iterate(epoch=0):
         on_device = batch.to(precision.device)
         with precision.autocast():
-            logits = model(*((on_device.inputs,) if on_device.source is None else (on_device.source, on_device.inputs)))
+            logits = model(*on_device.model_inputs)
         total += cross_entropy(logits, on_device.targets, smoothing=0.0).nll.double().cpu()
         count += on_device.num_targets
     return float(total) / max(count, 1)
@@ -53,12 +55,20 @@ def validate(
     selected = pairs[:max_sentences]
     if not selected:
         return Scores(loss)
-    source, target = tokenizers
-    sources = [[*source.encode(text), source.end][: model.config.max_positions] for text, _ in selected]
     with precision.autocast():
-        results = translate_tokens(model, sources, SpecialTokens.from_tokenizer(target))
-    texts = [target.decode(best.tokens) for best, *_ in results]
-    return score_translations(texts, [[reference] for _, reference in selected], loss)
+        found = translate_sources(model, [source for source, _ in selected], tokenizers)
+    texts = [tokenizers[1].decode(best.tokens) for best in found]
+    scores = score_translations(texts, [[reference] for _, reference in selected], loss)
+    return replace(scores, confidences=tuple(best.confidence for best in found))
+
+
+def translate_sources(
+    model: Network, sources: Sequence[str], tokenizers: tuple[Tokenizer, Tokenizer]
+) -> list[Hypothesis]:
+    """Returns the greedy translations; sources that exceed the model's maximum length are cut."""
+    source, target = tokenizers
+    ids = [[*source.encode(text), source.end][: model.config.max_positions] for text in sources]
+    return [best for best, *_ in translate_tokens(model, ids, SpecialTokens.from_tokenizer(target))]
 
 
 def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:

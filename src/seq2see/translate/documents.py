@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from seq2see.errors import UserError
 from seq2see.text.formats.lines import open_bytes, strip_bom
 from seq2see.translate import markdown, po, subtitles
 from seq2see.translate.parts import Part, TranslationUnit, rebuild
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from seq2see.text.check.statistics import ProgressFactory
 
 DOCUMENT_SUFFIXES: Final = (".po", ".pot", ".srt", ".vtt", ".md", ".markdown")
+MAX_DOCUMENT_BYTES = 1 << 26  # a document is translated in memory
 _BATCH_UNITS = 200  # translated together
 _INVALID_UTF8 = re.compile("[\udc80-\udcff]+")  # as `surrogateescape` decodes it
 
@@ -36,7 +38,9 @@ def read_parts(path: Path, text: str, retranslate: bool = False) -> list[Part]:
 def translate_document(path: Path, translator: Translator, retranslate: bool, progress: "ProgressFactory") -> bytes:
     """Translates a file. Every byte outside the translated text stays unchanged, even if it is not UTF-8."""
     with open_bytes(path) as file:
-        content = file.read()
+        content = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise UserError(f"{path} is longer than {MAX_DOCUMENT_BYTES:,} bytes: split it into several documents")
     strip_bom(path, content)
     parts = read_parts(path, content.decode(errors="surrogateescape"), retranslate)
     units = [part for part in parts if isinstance(part, TranslationUnit)]

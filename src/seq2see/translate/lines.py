@@ -7,10 +7,13 @@ file goes through in large batches. Only a line feed ends a line. Invalid UTF-8 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from seq2see.text.formats.lines import convert_read_errors, strip_bom
+from seq2see.assessment import Assessment
+from seq2see.errors import UserError
+from seq2see.text.formats.lines import LINE_TOO_LONG, MAX_LINE_BYTES, convert_read_errors, strip_bom
 from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog
 
@@ -43,6 +46,8 @@ def read_chunks(stream: Stream, name: str, warnings: WarningLog) -> Iterator[lis
             head, newline, tail = data.rpartition(b"\n")
             if not newline:
                 incomplete.append(data)
+                if sum(map(len, incomplete)) > MAX_LINE_BYTES:
+                    raise UserError(f"{name}, line {number + 1:,}: {LINE_TOO_LONG}")
                 continue
             lines = b"".join([*incomplete, head]).split(b"\n")
             incomplete = [tail] if tail else []
@@ -80,33 +85,30 @@ def translate_lines(lines: Sequence[Line], translator: Translator) -> str:
     return "".join(text + line.ending for text, line in zip(texts, lines, strict=True))
 
 
-def translate_lines_as_json(lines: Sequence[Line], translator: Translator, nbest: int) -> str:
+def translate_lines_as_json(lines: Sequence[Line], translator: Translator) -> str:
     """Returns one JSON object per line: its translation, and the n best of each sentence with scores and alignments."""
     from seq2see.inspect.alignment import align
 
-    model = translator.model
-    splits = [translator.split(line.text, line.location) for line in lines]
-    sentences = [sentence for split in splits for sentence in split.sentences]
-    nbest_lists = model.hypotheses(sentences, beam=translator.beam, nbest=nbest) if sentences else []
-    nbest_texts = [[one_line(model.tokenizers[1].decode(h.tokens)) for h in hypotheses] for hypotheses in nbest_lists]
-    pairs = [(sentence, text) for sentence, texts in zip(sentences, nbest_texts, strict=True) for text in texts]
-    alignments = iter(align(model, pairs) if pairs else [])
-    objects = iter(
-        {
-            "source": sentence,
-            "translations": [
-                {"translation": text, "score": hypothesis.score, "alignment": next(alignments)}
-                for text, hypothesis in zip(texts, hypotheses, strict=True)
-            ],
-        }
-        for sentence, texts, hypotheses in zip(sentences, nbest_texts, nbest_lists, strict=True)
+    found = translator.hypotheses([line.text for line in lines], [line.location for line in lines])
+    candidates = [
+        (sentence, one_line(translator.model.text(hypothesis)), hypothesis.score)
+        for split, nbest_lists, _ in found
+        for sentence, nbest in zip(split.sentences, nbest_lists, strict=True)
+        for hypothesis in nbest
+    ]
+    pairs = [(sentence, translation) for sentence, translation, _ in candidates]
+    links = align(translator.model, pairs) if pairs else []
+    rows = iter(
+        {"translation": translation, "score": score, "alignment": alignment}
+        for (_, translation, score), alignment in zip(candidates, links, strict=True)
     )
-    best = iter(texts[0] for texts in nbest_texts)
-    rows = []
-    for line, split in zip(lines, splits, strict=True):
-        translation = split.join([next(best) for _ in split.sentences])
-        parts = [next(objects) for _ in split.sentences]
-        rows.append(
-            json.dumps({"source": line.text, "translation": translation, "sentences": parts}, ensure_ascii=False)
-        )
-    return "".join(f"{row}\n" for row in rows)
+    objects = []
+    for line, (split, nbest_lists, assessments) in zip(lines, found, strict=True):
+        sentences: list[dict[str, Any]] = [
+            {"source": sentence, **assessment.to_dict(), "translations": list(islice(rows, len(nbest)))}
+            for sentence, assessment, nbest in zip(split.sentences, assessments, nbest_lists, strict=True)
+        ]
+        translation = split.join([sentence["translations"][0]["translation"] for sentence in sentences])
+        whole = Assessment.of_text(assessments).to_dict()
+        objects.append({"source": line.text, "translation": translation, **whole, "sentences": sentences})
+    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)

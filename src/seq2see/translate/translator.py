@@ -1,28 +1,42 @@
-"""Translates texts with a sentence model: splits them, divides sentences that are too long, translates in batches, rejoins."""
+"""Translates texts with a sentence model: splits them, divides sentences that are too long, translates in batches, rejoins.
+
+`Model.translate`, the command line and the server all translate through here.
+"""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from seq2see.assessment import Assessment
+from seq2see.decode.search import Hypothesis, SearchOptions
+from seq2see.pipeline import Pipeline
 from seq2see.translate.placeholders import changed_placeholders, placeholder_spans, strip_markup
 from seq2see.translate.segmentation import Span, SplitText, sentence_spans, split_long_sentence
 from seq2see.translate.warning_log import WarningLog
 
-if TYPE_CHECKING:
-    from seq2see.api import Model
-
 _MAX_TOKENS_PER_CHARACTER = 9  # bytes of a character in UTF-8, composed or decomposed; a token has at least one byte
+
+
+class TranslatedSentence(NamedTuple):
+    text: str
+    assessment: Assessment | None = None  # None if the model did not translate it
+
+
+class SearchedText(NamedTuple):
+    split: SplitText
+    nbest_lists: list[list[Hypothesis]]  # of each sentence, best first
+    assessments: list[Assessment]  # of each sentence's best translation
 
 
 @dataclass(frozen=True)
 class Translator:
     """Translates texts; what `placeholders` matches is kept unchanged."""
 
-    model: "Model"
+    model: Pipeline
     warnings: WarningLog
-    beam: int = 1
+    search: SearchOptions = field(default_factory=SearchOptions)
     placeholders: re.Pattern[str] | None = None
 
     def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
@@ -31,10 +45,28 @@ class Translator:
         sentences = [sentence for split in splits for sentence in split.sentences]
         if self.placeholders:
             repeated = [location for split, location in zip(splits, locations, strict=True) for _ in split.sentences]
-            translations = iter(self._translate_protected(sentences, repeated, self.placeholders))
+            translated = iter(self._translate_protected(sentences, repeated, self.placeholders))
         else:
-            translations = iter(self._translate_sentences(sentences))
-        return [split.join(list(islice(translations, len(split.sentences)))) for split in splits]
+            translated = iter(self._translate_sentences(sentences))
+        translations = []
+        for split, location in zip(splits, locations, strict=True):
+            parts = list(islice(translated, len(split.sentences)))
+            self._note((part.assessment for part in parts), location)
+            translations.append(split.join([part.text for part in parts]))
+        return translations
+
+    def hypotheses(self, texts: Sequence[str], locations: Sequence[str]) -> list[SearchedText]:
+        """Splits each text and returns the n best translations of its sentences."""
+        splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
+        sentences = [sentence for split in splits for sentence in split.sentences]
+        found = iter(self.model.hypotheses(sentences, **self.search) if sentences else [])
+        results = []
+        for split, location in zip(splits, locations, strict=True):
+            nbest_lists = list(islice(found, len(split.sentences)))
+            assessments = [self._assess(text, nbest[0]) for text, nbest in zip(split.sentences, nbest_lists, strict=True)]
+            self._note(assessments, location)
+            results.append(SearchedText(split, nbest_lists, assessments))
+        return results
 
     def split(self, text: str, location: str) -> SplitText:
         """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
@@ -62,31 +94,44 @@ class Translator:
     def _count_tokens(self, text: str) -> int:
         return len(self.model.tokenizers[0].encode(text))
 
-    def _translate_sentences(self, sentences: Sequence[str]) -> list[str]:
-        if not sentences:
-            return []
-        return [one_line(text) for text in self.model.translate(sentences, beam=self.beam)]
+    def _assess(self, sentence: str, hypothesis: Hypothesis) -> Assessment:
+        words = self.placeholders.sub(" ", sentence) if self.placeholders else sentence
+        return self.model.assess(words, hypothesis.confidence)
+
+    def _note(self, assessments: Iterable[Assessment | None], location: str) -> None:
+        """Warns about a text whose sentences have unknown words or unsure translations."""
+        if note := Assessment.of_text(filter(None, assessments)).note:
+            self.warnings.add("texts with unknown words or low confidence", location, note)
+
+    def _translate_sentences(self, sentences: Sequence[str]) -> list[TranslatedSentence]:
+        found = self.model.hypotheses(sentences, **self.search) if sentences else []
+        return [
+            TranslatedSentence(one_line(self.model.text(best)), self._assess(sentence, best))
+            for sentence, (best, *_) in zip(sentences, found, strict=True)
+        ]
 
     def _translate_protected(
         self, sentences: Sequence[str], locations: Sequence[str], pattern: re.Pattern[str]
-    ) -> list[str]:
+    ) -> list[TranslatedSentence]:
         """Translates sentences and keeps their placeholders.
 
-        If the model changed a placeholder, the text between the placeholders is translated separately; if the result still
-        has other placeholders than the sentence, the sentence is left untranslated.
+        If the model changed a placeholder, the text between the placeholders is translated separately; if the placeholders
+        of the result still differ from those of the sentence, the sentence is left untranslated.
         """
         translations = self._translate_if_text(sentences, pattern)
         retried = [
-            i for i, sentence in enumerate(sentences) if changed_placeholders(sentence, translations[i], pattern)
+            i for i, sentence in enumerate(sentences) if changed_placeholders(sentence, translations[i].text, pattern)
         ]
         splits = [SplitText.from_spans(sentences[i], _spans_between(sentences[i], pattern)) for i in retried]
         parts = iter(self._translate_if_text([part for split in splits for part in split.sentences], pattern))
         for i, split in zip(retried, splits, strict=True):
-            changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i], pattern)))
-            translations[i] = split.join(list(islice(parts, len(split.sentences))))
+            changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i].text, pattern)))
+            between = list(islice(parts, len(split.sentences)))
+            assessment = Assessment.of_text(part.assessment for part in between if part.assessment)
+            translations[i] = TranslatedSentence(split.join([part.text for part in between]), assessment)
             action = "translated the text around it"
-            if changed_placeholders(sentences[i], translations[i], pattern):
-                translations[i], action = sentences[i], "left untranslated"
+            if changed_placeholders(sentences[i], translations[i].text, pattern):
+                translations[i], action = TranslatedSentence(sentences[i]), "left untranslated"
             self.warnings.add(
                 "sentences had placeholders that the model changed",
                 locations[i],
@@ -94,13 +139,16 @@ class Translator:
             )
         return translations
 
-    def _translate_if_text(self, sentences: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
+    def _translate_if_text(self, sentences: Sequence[str], pattern: re.Pattern[str]) -> list[TranslatedSentence]:
         """Translates the sentences that contain a letter outside their placeholders; returns the others unchanged."""
         has_text = [any(map(str.isalpha, pattern.sub("", sentence))) for sentence in sentences]
         translated = iter(
             self._translate_sentences([sentence for sentence, text in zip(sentences, has_text, strict=True) if text])
         )
-        return [next(translated) if text else sentence for sentence, text in zip(sentences, has_text, strict=True)]
+        return [
+            next(translated) if text else TranslatedSentence(sentence)
+            for sentence, text in zip(sentences, has_text, strict=True)
+        ]
 
 
 def one_line(text: str) -> str:

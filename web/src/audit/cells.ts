@@ -1,4 +1,5 @@
-// A cell of a trace and its audit: references to cells, the operands of a formula, and the context from which a formula loads them.
+// A cell of a trace and its audit: references to cells, the operands of a formula, and the context from which a formula loads
+// them.
 import { tensor, weight, weightInfosOf, type ModelConfig, type ModelInfo, type Tensor, type Trace } from "../api";
 import { Dataflow } from "../dataflow";
 import type { Vector } from "../math";

@@ -1,5 +1,5 @@
-// The formulas of the Inspector for the recurrent models. The cell state c of an LSTM is not part of a trace. Unit i of c depends only
-// on unit i of the previous c, so it is recomputed here from the first token up to the requested one.
+// The formulas of the Inspector for the recurrent models. The cell state c of an LSTM is not part of a trace. Unit i of c
+// depends only on unit i of the previous c, so it is recomputed here from the first token up to the requested one.
 import { formatNumber } from "../format";
 import { dot, type Vector } from "../math";
 import type { Audit, CellContext, VectorOperand } from "./cells";
@@ -67,7 +67,7 @@ function lstmUnit(cell: CellContext, component: string, row: number, i: number):
     initial: async () => {
       if (isEncoder) return { h: zeros, c: 0 };
       if (hasAttention) return { h: await initialState(cell, layer), c: 0 };
-      const encoderLayer = `encoder.${layer}`; // its final state, after the first word, initializes the decoder layer
+      const encoderLayer = `encoder.${layer}`; // its final state, after the first word, initialises the decoder layer
       return { h: await cell.vector(`${encoderLayer}.states`, [0]), c: (await runLstm(cell, lstmUnit(cell, encoderLayer, 0, i))).c };
     },
   }; // prettier-ignore

@@ -1,7 +1,7 @@
 // Exports a matrix as CSV, SVG (cells as rectangles, text as text) or PNG, and a drawing of the page as SVG or PNG.
-import { colorFor, toCss, textColorOn, LIGHT } from "../color";
+import { colorFor, LIGHT, textColorOn, toCss } from "../color";
 import { formatCellValue } from "../format";
-import { isMasked, computeGeometry, maxMagnitude, valueAt, type Grid } from "./grid";
+import { computeGeometry, isMasked, maxMagnitude, valueAt, type Grid } from "./grid";
 import { FONT, paint } from "./paint";
 
 const quoteCsv = (text: string): string => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -29,7 +29,7 @@ function textMeasurer(): (text: string) => number {
   return (text) => ctx.measureText(text).width;
 }
 
-/** Pictures are for papers and slides: always in the light theme, and large enough for numbers unless the matrix is very wide. */
+/** Pictures are for papers and slides: in the light theme, and large enough for numbers unless the matrix is very wide. */
 const exportGeometry = (grid: Grid, measure: (text: string) => number) =>
   computeGeometry(grid, grid.cols <= 48 ? 160 + grid.cols * 48 : Math.max(1200, grid.cols * 4), 1, measure);
 

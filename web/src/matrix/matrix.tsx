@@ -1,12 +1,12 @@
-// The widget for all heat maps: colours, numbers if they fit, hatched masked cells. Cells are selected with the mouse or the arrow
-// keys, and a visually hidden grid carries the same numbers for screen readers. Only the visible part is painted, so a thousand
-// tokens scroll as smoothly as a dozen.
+// The widget for all heat maps: colours, numbers if they fit, hatched masked cells. Cells are selected with the mouse or the
+// arrow keys, and a visually hidden grid carries the same numbers for screen readers. Only the visible part is painted, so a
+// thousand tokens scroll as smoothly as a dozen.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorFor, toCss } from "../color";
-import { prefersReducedMotion, useFontLoaded, usePalette, useWidth } from "../hooks";
 import { formatFloat32, formatNumber } from "../format";
+import { prefersReducedMotion, useFontLoaded, usePalette, useWidth } from "../hooks";
 import { exportMatrix, type Format } from "./export";
-import { cellAt, isMasked, computeGeometry, maxMagnitude, valueAt, type Cell, type Grid, type Highlight } from "./grid";
+import { cellAt, computeGeometry, isMasked, maxMagnitude, valueAt, type Cell, type Grid, type Highlight } from "./grid";
 import { FONT, paint, pixels } from "./paint";
 
 interface MatrixProps {

@@ -1,8 +1,8 @@
-// Paints the visible part of a matrix on a canvas: cells, numbers if they fit, and labels that stay in place while the rest scrolls.
-// The same function paints the widget and exported pictures.
-import { colorFor, toCss, textColorOn, type Palette } from "../color";
+// Paints the visible part of a matrix on a canvas: cells, numbers if they fit, and labels that stay in place while the rest
+// scrolls. The same function paints the widget and exported pictures.
+import { colorFor, textColorOn, toCss, type Palette } from "../color";
 import { formatCellValue } from "../format";
-import { isMasked, maxMagnitude, type Cell, type Geometry, type Grid, type Highlight, valueAt } from "./grid";
+import { isMasked, maxMagnitude, valueAt, type Cell, type Geometry, type Grid, type Highlight } from "./grid";
 
 export const FONT = '"Noto Sans Devanagari Variable", "Noto Sans Devanagari", system-ui, sans-serif';
 

@@ -1,4 +1,5 @@
-// The stages of the recurrent models: LSTM layers, the transfer from encoder to decoder, and additive attention if the model has it.
+// The stages of the recurrent models: LSTM layers, the transfer from encoder to decoder, and additive attention if the model
+// has it.
 import type { ModelConfig } from "../api";
 import { layersOf } from "../architecture";
 import { code, embeddingStages, outputStages, stageFactory, type Stage } from "./shared";

@@ -1,5 +1,5 @@
-// A stage of Walk: the tensors it shows (operands first), a description, and the line of code that computes it; and the stages that
-// all kinds of model share: tokens and embeddings at the start, logits and the next token at the end.
+// A stage of Walk: the tensors it shows (operands first), a description, and the line of code that computes it; and the stages
+// that all kinds of model share: tokens and embeddings at the start, logits and the next token at the end.
 import type { ModelConfig } from "../api";
 import excerpts from "../generated/code.json";
 

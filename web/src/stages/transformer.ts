@@ -108,7 +108,7 @@ function normStage(component: string, group: string, dataflow: Dataflow): Stage 
     key: `${component}.output`, group, label: "norm", kind: "matrix",
     description: isRms
       ? "RMS norm: each token’s vector is divided by its root mean square and scaled by the learned γ."
-      : "Layer norm: each token’s vector is normalized to mean 0 and variance 1, then scaled by γ and shifted by β, which are learned. Other tokens and padding have no influence.",
+      : "Layer norm: each token’s vector is normalised to mean 0 and variance 1, then scaled by γ and shifted by β, which are learned. Other tokens and padding have no influence.",
     tensors: ["input", ...statistics, "output"].map((tensor) => `${component}.${tensor}`),
     code: code(isRms ? "rms_norm" : "layer_norm"),
   }; // prettier-ignore

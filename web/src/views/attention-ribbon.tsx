@@ -1,10 +1,10 @@
 // Attention weights as bands between two lines of tokens; the width of a band is the weight.
 import { useMemo, useRef, useState } from "preact/hooks";
 import type { Tensor } from "../api";
+import { formatPercent } from "../format";
 import { useFontLoaded, useWidth } from "../hooks";
 import { exportDrawing } from "../matrix/export";
 import { FONT } from "../matrix/paint";
-import { formatPercent } from "../format";
 
 interface AttentionRibbonProps {
   above: readonly string[];

@@ -1,6 +1,6 @@
 // The hypotheses of a beam search: a list with scores, and a tree that shows where they diverge.
 import type { Hypothesis, ScoredToken } from "../api";
-import { formatPercent, formatNumber } from "../format";
+import { formatNumber, formatPercent } from "../format";
 
 export interface Branch {
   token: ScoredToken;

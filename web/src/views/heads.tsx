@@ -1,16 +1,16 @@
-// Heads: thumbnails of every head of the model; encoder on the left, decoder on the right, cross-attention between. Hovering over a head
-// enlarges it, clicking selects it. Sorted by number, by entropy, or by contribution to the selected token.
+// Heads: thumbnails of every head of the model; encoder on the left, decoder on the right, cross-attention between. Hovering
+// over a head enlarges it, clicking selects it. Sorted by number, by entropy, or by contribution to the selected token.
 import { useMemo, useState } from "preact/hooks";
-import { source, Tensor, tensor, type Trace, type ModelInfo } from "../api";
+import { source, Tensor, tensor, type ModelInfo, type Trace } from "../api";
+import { ATTENTION_NAMES, attentionGrid, attentions, attentionTitle, findAttention, headTitle, matrixName, meanOverHeads, selectedHead, selectedRow, type Attention } from "../architecture";
+import { formatNumber } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { InspectorLayout } from "../inspector";
 import { Matrix, Thumbnail } from "../matrix/matrix";
-import { formatNumber } from "../format";
-import { TensorPanel } from "../tensor-panel";
 import { useSession } from "../session";
+import { TensorPanel } from "../tensor-panel";
+import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
-import { attentionGrid, findAttention, attentions, selectedHead, selectedRow, matrixName, ATTENTION_NAMES, attentionTitle, headTitle, meanOverHeads, type Attention } from "../architecture";
-import { SegmentedControl, ErrorMessage, Loading } from "../ui";
 import { NoAttentionView } from "./controls";
 import { SentenceBar } from "./sentence-bar";
 
@@ -70,7 +70,7 @@ interface LayerProps {
   attention: Attention;
   trace: Trace;
   selected: HeadRef;
-  onHover: (chosen: HeadRef) => void;
+  onHover: (ref: HeadRef) => void;
 }
 
 function Layer({ attention, trace, selected, onHover }: LayerProps) {

@@ -1,68 +1,74 @@
-// Intervene: reach into the model and watch the output change. What is done stands in the address, so a link repeats it.
-import { source, type Trace, type TokenChange, type ModelInfo } from "../api";
-import { latestValue, useAsync } from "../hooks";
+// Intervene: change values inside the model and compare the output before and after. The interventions are stored in the URL.
+import { source, type ModelInfo, type TokenChange, type Trace } from "../api";
+import { ATTENTION_NAMES, attentions, attentionTitle, stacks } from "../architecture";
 import { formatPercent } from "../format";
-import { body, read, told, written, type Intervention } from "../interventions";
+import { latestValue, useAsync } from "../hooks";
+import { describe, formatInterventions, parseInterventions, toRequest, type Intervention } from "../interventions";
 import { explainOptions, useSession } from "../session";
-import { navigate, useUrlState } from "../url-state";
-import { attentions, ATTENTION_NAMES, stacks, attentionTitle } from "../architecture";
 import { EmptyState, ErrorMessage, Icon, Loading } from "../ui";
-import { Line, HighlightedOutput, NoAttention } from "./controls";
-import { Add, MOST, put } from "./intervention-forms";
+import { navigate, useUrlState } from "../url-state";
+import { HighlightedOutput, NoAttention, TextField } from "./controls";
+import { AddIntervention, MAX_INTERVENTIONS, setInterventions } from "./intervention-forms";
 
 export function Intervene() {
   const { model, text, trace: last, busy, error } = useSession();
   const trace = text.trim() ? last : null;
   const state = useUrlState();
-  const reached = read(state.reach);
-  const question = explainOptions(state, model, text);
+  const interventions = parseInterventions(state.interventions);
+  const options = explainOptions(state, model, text);
   const after = useAsync(
-    trace && reached.length && source.live
+    trace && interventions.length && source.live
       ? async (signal) => {
-          const others = [...new Set(reached.flatMap((one) => (one.do === "swap" && one.text ? [one.text] : [])))];
-          const plain = { ...question, search: "greedy" };
-          const found = await Promise.all(others.map((other) => source.explain({ ...plain, text: other }, signal)));
-          const traces = new Map(others.map((other, i) => [other, found[i].id]));
-          const interventions = reached.map((one) => body(one, traces));
-          return { after: await source.explain({ ...question, interventions }, signal), of: trace.id };
+          const texts = [...new Set(interventions.flatMap((one) => (one.type === "patch" && one.text ? [one.text] : [])))];
+          const others = await Promise.all(texts.map((other) => source.explain({ ...options, search: "greedy", text: other }, signal)));
+          const traces = new Map(texts.map((other, i) => [other, others[i].id]));
+          const requests = interventions.map((one) => toRequest(one, traces));
+          return { after: await source.explain({ ...options, interventions: requests }, signal), before: trace.id };
         }
       : null,
-    [trace?.id, state.reach],
+    [trace?.id, state.interventions],
   );
-  if (!source.live) return <NeedsModel view="Intervene" why="A change inside the model means to run it once more" />;
-  if (model.kind === "encoder") return <EmptyState><p>An encoder writes nothing that could change: choose another model.</p></EmptyState>; // prettier-ignore
-  const found = latestValue(after);
-  const current = found && reached.length && trace && found.of === trace.id ? found : null;
+  if (!source.live) return <NeedsModel view="Intervene" reason="An intervention runs the model again" />;
+  if (model.kind === "encoder") return <EmptyState><p>An encoder generates no output: choose another model.</p></EmptyState>; // prettier-ignore
+  const latest = latestValue(after);
+  const current = latest && interventions.length && trace && latest.before === trace.id ? latest : null;
   return (
     <div class="stack">
       <section class="card stack">
-        <Line label={model.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => navigate({ text: value, row: -1 })} />
+        <TextField label={model.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => navigate({ text: value, row: -1 })} />
         {error ? <ErrorMessage error={error} /> : null}
-        {trace ? <BeforeAfter hint={model.config.model.heads > 1 ? "Switch off a head below, or choose another change." : "Choose a change below."} before={trace} after={current?.after ?? null} busy={busy || (reached.length > 0 && after.state === "loading")} /> : error ? null : text.trim() ? (
-          <Loading what="the first answer" />
+        {trace ? (
+          <BeforeAfter
+            hint={model.config.model.heads > 1 ? "Ablate a head below, or add another intervention." : "Add an intervention below."}
+            before={trace}
+            after={current?.after ?? null}
+            busy={busy || (interventions.length > 0 && after.state === "loading")}
+          />
+        ) : error ? null : text.trim() ? (
+          <Loading what="output" />
         ) : (
           <EmptyState>
-            <p>Write something above.</p>
+            <p>Enter a text above.</p>
           </EmptyState>
         )}
-        {after.state === "failed" && reached.length ? <ErrorMessage error={after.error} /> : null}
+        {after.state === "failed" && interventions.length ? <ErrorMessage error={after.error} /> : null}
       </section>
       {trace ? (
         <div class="columns">
           <div class="stack">
             <section class="card stack">
-              <Switchboard model={model} reached={reached} />
+              <HeadSwitches model={model} interventions={interventions} />
             </section>
             <section class="card">
-              <Shifts changes={current ? current.after.teacher_forced_changes.slice(trace.output_start) : null} any={reached.length > 0} />
+              <ProbabilityChanges changes={current ? current.after.teacher_forced_changes.slice(trace.output_start) : null} pending={interventions.length > 0} />
             </section>
           </div>
           <div class="stack">
             <section class="card form">
-              <Done model={model} reached={reached} trace={trace} />
+              <InterventionList model={model} interventions={interventions} trace={trace} />
             </section>
             <section class="card form">
-              <Add key={model.name} model={model} trace={trace} reached={reached} />
+              <AddIntervention key={model.name} model={model} trace={trace} interventions={interventions} />
             </section>
           </div>
         </div>
@@ -71,14 +77,14 @@ export function Intervene() {
   );
 }
 
-/** In a file that was written for one text. */
-export function NeedsModel({ view, why }: { view: string; why: string }) {
+/** Replaces a view in an exported file, which has no model. */
+export function NeedsModel({ view, reason }: { view: string; reason: string }) {
   return (
     <section class="card" data-needs-model>
       <h2>{view} needs the model</h2>
       <EmptyState>
         <p>
-          {why}, and this file holds only what one run computed. With the model behind it the same page does it all:
+          {reason}, but this file contains the results of a single run. To use this view, start the page with the model:
         </p>
         <p>
           <code>seq2see explore</code>
@@ -89,7 +95,7 @@ export function NeedsModel({ view, why }: { view: string; why: string }) {
 }
 
 interface BeforeAfterProps {
-  hint: string; // while there is nothing
+  hint: string; // shown while there are no interventions
   before: Trace;
   after: Trace | null;
   busy: boolean;
@@ -100,15 +106,15 @@ function BeforeAfter({ hint, before, after, busy }: BeforeAfterProps) {
   return (
     <dl class={`before-after${busy ? " busy" : ""}`}>
       <dt class="small muted">Before</dt>
-      <dd data-before={before.output}>{before.output || <span class="muted">nothing</span>}</dd>
+      <dd data-before={before.output}>{before.output || <span class="muted">(empty)</span>}</dd>
       <dt class="small muted">After</dt>
       <dd aria-live="polite" data-after={after?.output ?? ""}>
         {!after ? (
           <span class="muted">{busy ? "…" : hint}</span>
         ) : (
           <>
-            <HighlightedOutput trace={after} marked={changedRows(after.changes)} />{" "}
-            {same ? <span class="small muted">· it says the same</span> : null}
+            <HighlightedOutput trace={after} highlightedRows={changedRows(after.changes)} />{" "}
+            {same ? <span class="small muted">· unchanged</span> : null}
           </>
         )}
       </dd>
@@ -116,28 +122,28 @@ function BeforeAfter({ hint, before, after, busy }: BeforeAfterProps) {
   );
 }
 
-/** The rows of the output after that wrote something else than the row beside them before. */
+/** The rows of the output after the intervention whose token differs from before. */
 function changedRows(changes: readonly TokenChange[]): Set<number> {
   const after = changes.filter((change) => change.after !== null);
   return new Set(after.flatMap((change, row) => (change.after === change.before ? [] : [row])));
 }
 
-/** Every head of the model as a switch. */
-function Switchboard({ model, reached }: { model: ModelInfo; reached: Intervention[] }) {
+/** One toggle button per head of the model. */
+function HeadSwitches({ model, interventions }: { model: ModelInfo; interventions: Intervention[] }) {
   const { heads } = model.config.model;
   const all = attentions(model);
   const toggle = (attention: string, head: number): void => {
-    const others = reached.filter((one) => !(one.do === "off" && one.attention === attention && one.head === head));
-    put(others.length < reached.length ? others : [...reached, { do: "off", attention, head }]);
+    const others = interventions.filter((one) => !(one.type === "ablate" && one.attention === attention && one.head === head));
+    setInterventions(others.length < interventions.length ? others : [...interventions, { type: "ablate", attention, head }]);
   };
-  const isOff = (attention: string, head: number): boolean =>
-    reached.some((one) => one.do === "off" && one.attention === attention && one.head === head);
+  const isAblated = (attention: string, head: number): boolean =>
+    interventions.some((one) => one.type === "ablate" && one.attention === attention && one.head === head);
   return (
     <>
       <div>
-        <h2>{heads > 1 ? "Switch heads off" : "Switch attention off"}</h2>
+        <h2>{heads > 1 ? "Ablate heads" : "Ablate attention"}</h2>
         {all.length ? (
-          <p class="muted small">{heads > 1 ? "A head that is off adds nothing to the tokens’ vectors." : "An attention that is off finds nothing: zeros."}</p>
+          <p class="muted small">{heads > 1 ? "An ablated head contributes nothing to the residual stream." : "An ablated attention returns a zero context vector."}</p>
         ) : (
           <NoAttention model={model} />
         )}
@@ -151,13 +157,13 @@ function Switchboard({ model, reached }: { model: ModelInfo; reached: Interventi
                 <button
                   key={head}
                   class="switch"
-                  aria-pressed={isOff(attention.name, head)}
-                  aria-label={`head ${head} off`}
-                  title={`head ${head}: ${isOff(attention.name, head) ? "off" : "on"}`}
-                  disabled={reached.length >= MOST && !isOff(attention.name, head)}
+                  aria-pressed={isAblated(attention.name, head)}
+                  aria-label={heads > 1 ? `ablate head ${head}` : "ablate"}
+                  title={`${heads > 1 ? `head ${head}: ` : ""}${isAblated(attention.name, head) ? "ablated" : "active"}`}
+                  disabled={interventions.length >= MAX_INTERVENTIONS && !isAblated(attention.name, head)}
                   onClick={() => toggle(attention.name, head)}
                 >
-                  {heads > 1 ? head : isOff(attention.name, head) ? "off" : "on"}
+                  {heads > 1 ? head : isAblated(attention.name, head) ? "off" : "on"}
                 </button>
               ))}
             </span>
@@ -168,14 +174,14 @@ function Switchboard({ model, reached }: { model: ModelInfo; reached: Interventi
   );
 }
 
-/** How much each token of the output has won or lost, while the output is held fixed. */
-function Shifts({ changes, any }: { changes: TokenChange[] | null; any: boolean }) {
+/** The probability of each token of the original output before and after, with teacher forcing. */
+function ProbabilityChanges({ changes, pending }: { changes: TokenChange[] | null; pending: boolean }) {
   return (
     <>
       <div class="section-header">
         <div>
-          <h2>What changed</h2>
-          <p class="muted small">P of each token of the first output, before and now, that output held fixed.</p>
+          <h2>Token probabilities</h2>
+          <p class="muted small">Probability of each token of the original output, before and after the intervention (teacher forcing).</p>
         </div>
       </div>
       {changes ? (
@@ -184,22 +190,22 @@ function Shifts({ changes, any }: { changes: TokenChange[] | null; any: boolean 
             <tr>
               <th scope="col">token</th>
               <th scope="col">before</th>
-              <th scope="col">now</th>
-              <th scope="col">shift</th>
+              <th scope="col">after</th>
+              <th scope="col">change</th>
               <th aria-hidden="true" class="wide" />
             </tr>
           </thead>
           <tbody>
             {changes.map((change, i) => {
-              const [was, now] = [change.p_before ?? 0, change.p_same_token ?? 0];
+              const [before, after] = [change.p_before ?? 0, change.p_same_token ?? 0];
               return (
-                <tr key={i} data-shift={now - was}>
+                <tr key={i} data-change={after - before}>
                   <th scope="row">{change.before}</th>
-                  <td>{formatPercent(was)}</td>
-                  <td>{formatPercent(now)}</td>
-                  <td class={now - was <= -SMALL ? "negative" : ""}>{points(now - was)}</td>
+                  <td>{formatPercent(before)}</td>
+                  <td>{formatPercent(after)}</td>
+                  <td class={after - before <= -MIN_CHANGE ? "negative" : ""}>{formatPoints(after - before)}</td>
                   <td class="wide" aria-hidden="true">
-                    <Signed value={now - was} />
+                    <SignedBar value={after - before} />
                   </td>
                 </tr>
               );
@@ -207,17 +213,18 @@ function Shifts({ changes, any }: { changes: TokenChange[] | null; any: boolean 
           </tbody>
         </table>
       ) : (
-        <EmptyState>{any ? <Loading what="the model, reached into" /> : <p>Nothing yet: the model is as it was trained.</p>}</EmptyState>
+        <EmptyState>{pending ? <Loading what="changes" /> : <p>No interventions yet.</p>}</EmptyState>
       )}
     </>
   );
 }
 
-const SMALL = 0.0005; // nothing at one decimal of a formatPercent
-const points = (shift: number): string => (Math.abs(shift) < SMALL ? "0" : `${shift > 0 ? "+" : "−"}${(Math.abs(shift) * 100).toFixed(1)}`);
+const MIN_CHANGE = 0.0005; // rounds to 0.0 percentage points below
+const formatPoints = (change: number): string =>
+  Math.abs(change) < MIN_CHANGE ? "0" : `${change > 0 ? "+" : "−"}${(Math.abs(change) * 100).toFixed(1)}`;
 
-/** A bar from the middle, to the left for less. */
-export function Signed({ value, max = 1 }: { value: number; max?: number }) {
+/** A bar from the centre, to the left if negative. */
+function SignedBar({ value, max = 1 }: { value: number; max?: number }) {
   const size = Math.min(1, Math.abs(value) / max) * 50;
   return (
     <span class="signed-bar">
@@ -226,31 +233,31 @@ export function Signed({ value, max = 1 }: { value: number; max?: number }) {
   );
 }
 
-/** To begin with, of any model. */
+/** Example interventions for any model. */
 function suggestions(model: ModelInfo, trace: Trace): [string, Intervention[]][] {
   const all = attentions(model);
-  const heads = Array.from({ length: Math.min(MOST, model.config.model.heads) }, (_, head) => head);
+  const heads = Array.from({ length: Math.min(MAX_INTERVENTIONS, model.config.model.heads) }, (_, head) => head);
   const [stack] = stacks(model.config.model);
-  const words = stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens.slice(1);
-  const begin = stack === "encoder" ? 0 : 1; // <start> is no word
+  const tokens = stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens.slice(1);
+  const first = stack === "encoder" ? 0 : 1; // after <start>
   const name = `${stack}.embedded`;
-  const alone = all.length === 1;
+  const isOnly = all.length === 1;
   return [
     ...all.slice(-1).map((last): [string, Intervention[]] => [
-      `no ${ATTENTION_NAMES[last.kind]}${alone ? "" : " in the last layer"}`,
-      heads.map((head) => ({ do: "off", attention: last.name, head })),
+      `ablate ${ATTENTION_NAMES[last.kind]}${isOnly ? "" : " of the last layer"}`,
+      heads.map((head) => ({ type: "ablate", attention: last.name, head })),
     ]),
     ...all.slice(0, 1).map((first): [string, Intervention[]] => [
-      `${alone ? "it" : "the first layer"} looks at all words alike`,
-      [{ do: "even", attention: first.name, head: null, query: null }],
+      `uniform attention${isOnly ? "" : " in the first layer"}`,
+      [{ type: "uniform", attention: first.name, head: null, query: null }],
     ]),
-    ...(words.length > 2
+    ...(tokens.length > 2
       ? [
           [
-            `“${words[0].text}” and “${words[1].text}” change places`,
+            `swap the embeddings of “${tokens[0].text}” and “${tokens[1].text}”`,
             [
-              { do: "swap", name, at: begin, from: begin + 1, text: "" },
-              { do: "swap", name, at: begin + 1, from: begin, text: "" },
+              { type: "patch", name, position: first, sourcePosition: first + 1, text: "" },
+              { type: "patch", name, position: first + 1, sourcePosition: first, text: "" },
             ],
           ] as [string, Intervention[]],
         ]
@@ -258,23 +265,23 @@ function suggestions(model: ModelInfo, trace: Trace): [string, Intervention[]][]
   ];
 }
 
-function Done({ model, reached, trace }: { model: ModelInfo; reached: Intervention[]; trace: Trace }) {
+function InterventionList({ model, interventions, trace }: { model: ModelInfo; interventions: Intervention[]; trace: Trace }) {
   return (
     <>
       <div class="section-header tight">
-        <h2>In effect</h2>
-        {reached.length > 1 ? (
-          <button class="chip" onClick={() => put([])}>
+        <h2>Interventions</h2>
+        {interventions.length > 1 ? (
+          <button class="chip" onClick={() => setInterventions([])}>
             remove all
           </button>
         ) : null}
       </div>
-      {reached.length ? (
+      {interventions.length ? (
         <ul class="intervention-list" aria-label="interventions">
-          {reached.map((one, i) => (
-            <li key={written([one])}>
-              <span>{told(one, trace, model.config.model.heads)}</span>
-              <button class="icon-button" aria-label={`remove: ${told(one, trace, model.config.model.heads)}`} onClick={() => put(reached.filter((_, j) => j !== i))}>
+          {interventions.map((one, i) => (
+            <li key={formatInterventions([one])}>
+              <span>{describe(one, trace, model.config.model.heads)}</span>
+              <button class="icon-button" aria-label={`remove: ${describe(one, trace, model.config.model.heads)}`} onClick={() => setInterventions(interventions.filter((_, j) => j !== i))}>
                 <Icon name="cross" />
               </button>
             </li>
@@ -282,10 +289,10 @@ function Done({ model, reached, trace }: { model: ModelInfo; reached: Interventi
         </ul>
       ) : (
         <>
-          <p class="muted small">Nothing yet. What you change stays in the address: send it, and others see the same. For a start:</p>
+          <p class="muted small">None yet. Interventions are stored in the URL, so you can share them. Examples:</p>
           <div class="examples">
             {suggestions(model, trace).map(([label, all]) => (
-              <button key={label} class="chip" onClick={() => put(all)}>
+              <button key={label} class="chip" onClick={() => setInterventions(all)}>
                 {label}
               </button>
             ))}

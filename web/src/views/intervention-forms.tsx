@@ -1,98 +1,102 @@
-// How a change is made by hand: one form each for averaging, setting weights, swapping vectors and switching off a unit.
+// Forms to add an intervention: uniform weights, given weights, a patched vector, or a unit set to 0.
 import { useState } from "preact/hooks";
-import { source, tensor, type Trace, type ModelInfo } from "../api";
+import { source, tensor, type ModelInfo, type Trace } from "../api";
+import { architectureOf, attentions, findAttention, keyLabels, layersOf, loadAttention, stacks, type Attention } from "../architecture";
+import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
-import { formatPercent, formatNumber } from "../format";
-import { componentTitle, unitTensor, written, type Intervention } from "../interventions";
+import { componentTitle, formatInterventions, unitTensor, type Intervention } from "../interventions";
 import { explainOptions, useSession } from "../session";
+import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
-import { findAttention, attentions, loadAttention, keyLabels, layersOf, stacks, architectureOf, type Attention } from "../architecture";
-import { SegmentedControl, ErrorMessage, Loading } from "../ui";
-import { attentionOptions, HeadSelect, Line, SelectField, tokenOptions } from "./controls";
+import { attentionOptions, HeadSelect, SelectField, TextField, tokenOptions } from "./controls";
 
-export const put = (all: readonly Intervention[]): void => navigate({ reach: written(all) });
-export const MOST = 32; // the server takes no more at once
+export const setInterventions = (all: readonly Intervention[]): void => navigate({ interventions: formatInterventions(all) });
+export const MAX_INTERVENTIONS = 32; // the server's limit
 
-const KINDS = [
-  ["even", "Average"],
-  ["set", "Set"],
-  ["swap", "Swap"],
-  ["unit", "Unit off"],
+const TYPES = [
+  ["uniform", "Uniform"],
+  ["set", "Set weights"],
+  ["patch", "Patch"],
+  ["zero", "Zero unit"],
 ] as const;
 
 interface FormProps {
   model: ModelInfo;
   trace: Trace;
-  add: (one: Intervention) => void;
+  onAdd: (intervention: Intervention) => void;
 }
 
-export function Add({ model, trace, reached }: { model: ModelInfo; trace: Trace; reached: Intervention[] }) {
-  const kinds = attentions(model).length ? KINDS : KINDS.slice(2); // the first two are of weights
-  const [kind, setKind] = useState<(typeof KINDS)[number][0]>(kinds[0][0]);
-  const add = (one: Intervention): void => put([...reached.filter((other) => written([other]) !== written([one])), one]);
-  const Form = { even: Even, set: SetWeights, swap: Swap, unit: Unit }[kind];
+export function AddIntervention({ model, trace, interventions }: { model: ModelInfo; trace: Trace; interventions: Intervention[] }) {
+  const types = attentions(model).length ? TYPES : TYPES.slice(2); // the first two change attention weights
+  const [type, setType] = useState<(typeof TYPES)[number][0]>(types[0][0]);
+  const onAdd = (added: Intervention): void => {
+    const key = formatInterventions([added]);
+    setInterventions([...interventions.filter((other) => formatInterventions([other]) !== key), added]);
+  };
+  const Form = { uniform: UniformForm, set: SetWeightsForm, patch: PatchForm, zero: ZeroUnitForm }[type];
   return (
     <>
-      <h2>Change something else</h2>
-      <SegmentedControl label="kind of change" options={kinds} value={kind} onChange={setKind} />
-      {reached.length >= MOST ? <p class="small muted">{MOST} changes at once are the max: remove one first.</p> : <Form {...{ model, trace, add }} />}
+      <h2>Add an intervention</h2>
+      <SegmentedControl label="type of intervention" options={types} value={type} onChange={setType} />
+      {interventions.length >= MAX_INTERVENTIONS ? <p class="small muted">The maximum is {MAX_INTERVENTIONS} interventions: remove one first.</p> : <Form {...{ model, trace, onAdd }} />}
     </>
   );
 }
 
-const queries = (trace: Trace, { stack }: Attention): readonly { text: string }[] => (stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
+const queryTokens = (trace: Trace, { stack }: Attention): readonly { text: string }[] => (stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
 
 function useAttention(model: ModelInfo) {
   const state = useUrlState();
   const [name, setName] = useState(state.attention);
-  return [findAttention(model, name)!, setName] as const; // the forms of weights are for models that have some
+  return [findAttention(model, name)!, setName] as const; // only used for models with attention
 }
 
-function Even({ model, trace, add }: FormProps) {
+function UniformForm({ model, trace, onAdd }: FormProps) {
   const [attention, setName] = useAttention(model);
   const [head, setHead] = useState(-1);
   const [query, setQuery] = useState(-1);
   return (
     <>
-      <p class="small muted">Every key that may be looked at gets the same weight.</p>
+      <p class="small muted">Gives every unmasked key the same weight.</p>
       <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={setName} />
-      <HeadSelect model={model} all="all heads" value={head} onChange={setHead} />
-      <SelectField label="for the token" value={query} options={[[-1, "every one"], ...tokenOptions(queries(trace, attention))]} onChange={setQuery} />
-      <button class="primary-button" onClick={() => add({ do: "even", attention: attention.name, head: head < 0 ? null : head, query: query < 0 ? null : query })}>
-        Average
+      <HeadSelect model={model} allLabel="all heads" value={head} onChange={setHead} />
+      <SelectField label="query token" value={query} options={[[-1, "all tokens"], ...tokenOptions(queryTokens(trace, attention))]} onChange={setQuery} />
+      <button class="primary-button" onClick={() => onAdd({ type: "uniform", attention: attention.name, head: head < 0 ? null : head, query: query < 0 ? null : query })}>
+        Apply
       </button>
     </>
   );
 }
 
-function SetWeights({ model, trace, add }: FormProps) {
+function SetWeightsForm({ model, trace, onAdd }: FormProps) {
   const [attention, setName] = useAttention(model);
   const [head, setHead] = useState(0);
-  const rows = queries(trace, attention);
-  const [chosen, setQuery] = useState(0);
-  const query = Math.min(chosen, rows.length - 1);
+  const rows = queryTokens(trace, attention);
+  const [selected, setQuery] = useState(0);
+  const query = Math.min(selected, rows.length - 1);
   const keys = keyLabels(trace, attention).slice(0, attention.kind === "masked" ? query + 1 : undefined);
-  const of = `${trace.id} ${attention.name} ${head}`;
-  const own = useAsync(async () => ({ of, whole: await loadAttention(trace, attention, head, "weights") }), [of]);
-  const found = latestValue(own);
-  const [moved, setMoved] = useState<{ of: string; weights: number[] } | null>(null);
-  // Until a slider is moved they are the model's own; a whole formatPercent is as fine as the sliders are.
-  const begun = found?.of === of ? keys.map((_, i) => Math.round(found.whole.at(query).data[i] * 100) / 100) : null;
-  const weights = moved?.of === `${of} ${query}` ? moved.weights : begun;
-  const setWeights = (next: number[]): void => setMoved({ of: `${of} ${query}`, weights: next });
-  if (!weights) return own.state === "failed" ? <ErrorMessage error={own.error} /> : <Loading what="the weights" />;
+  const headKey = `${trace.id} ${attention.name} ${head}`;
+  const rowKey = `${headKey} ${query}`;
+  const loaded = useAsync(async () => ({ key: headKey, weights: await loadAttention(trace, attention, head, "weights") }), [headKey]);
+  const latest = latestValue(loaded);
+  const [edited, setEdited] = useState<{ key: string; weights: number[] } | null>(null);
+  // The model's own weights until a slider is moved, rounded to the step of the sliders.
+  const initial = latest?.key === headKey ? keys.map((_, i) => Math.round(latest.weights.at(query).data[i] * 100) / 100) : null;
+  const weights = edited?.key === rowKey ? edited.weights : initial;
+  const setWeights = (next: number[]): void => setEdited({ key: rowKey, weights: next });
+  if (!weights) return loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : <Loading what="attention weights" />;
   const sum = weights.reduce((a, b) => a + b, 0);
-  const only = (key: number): void => setWeights(keys.map((_, i) => (i === key ? 1 : 0)));
+  const setOneHot = (key: number): void => setWeights(keys.map((_, i) => (i === key ? 1 : 0)));
   return (
     <>
-      <p class="small muted">Where one token looks, in your own words. The sliders begin with the model’s weights.</p>
+      <p class="small muted">Sets the attention weights of one query. The sliders start at the model’s weights.</p>
       <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={setName} />
-      <HeadSelect model={model} all="all heads" value={head} onChange={setHead} />
-      <SelectField label="for the token" value={query} options={tokenOptions(rows)} onChange={setQuery} />
+      <HeadSelect model={model} allLabel="all heads" value={head} onChange={setHead} />
+      <SelectField label="query token" value={query} options={tokenOptions(rows)} onChange={setQuery} />
       <div class="weight-sliders">
         {keys.map((key, i) => (
           <div class="slider" key={i}>
-            <button class="name" title={`look at ${key} only`} onClick={() => only(i)}>
+            <button class="name" title={`put all weight on ${key}`} onClick={() => setOneHot(i)}>
               {key}
             </button>
             <input
@@ -109,71 +113,72 @@ function SetWeights({ model, trace, add }: FormProps) {
         ))}
       </div>
       <p class="small muted">
-        Together {formatPercent(sum)}
-        {Math.abs(sum - 1) > 0.02 ? "; a softmax would always give 100%." : "."}
+        Sum: {formatPercent(sum)}
+        {Math.abs(sum - 1) > 0.02 ? " (a softmax always gives 100%)" : ""}
       </p>
-      <button class="primary-button" onClick={() => add({ do: "set", attention: attention.name, head: head < 0 ? null : head, query, weights })}>
-        Set
+      <button class="primary-button" onClick={() => onAdd({ type: "set", attention: attention.name, head: head < 0 ? null : head, query, weights })}>
+        Apply
       </button>
     </>
   );
 }
 
-/** Where each token has one vector that the next part of the model reads. */
-function vectorPlaces(model: ModelInfo, { tensors }: Trace): [string, string][] {
+/** The tensors that can be patched: one vector per token, read by the next part of the model. */
+function patchableTensors(model: ModelInfo, { tensors }: Trace): [string, string][] {
   const config = model.config.model;
-  const ends = (layer: string): string => `${layer}.${architectureOf(model).layerOutput(config)}`;
-  const places = stacks(config).flatMap((stack) => [`${stack}.embedded`, ...layersOf(config, stack).map(ends), ...(stack === "encoder" ? ["encoder.vectors"] : [])]);
-  return places.filter((place) => tensors.some(({ name }) => name === place)).map((place) => [place, componentTitle(place)]);
+  const output = (layer: string): string => `${layer}.${architectureOf(model).layerOutput(config)}`;
+  const names = stacks(config).flatMap((stack) => [`${stack}.embedded`, ...layersOf(config, stack).map(output), ...(stack === "encoder" ? ["encoder.vectors"] : [])]);
+  return names.filter((name) => tensors.some((tensor) => tensor.name === name)).map((name) => [name, componentTitle(name)]);
 }
 
-function Swap({ model, trace, add }: FormProps) {
-  const places = vectorPlaces(model, trace);
-  const [name, setName] = useState(places[0][0]);
-  const [at, setAt] = useState(0);
-  const [from, setFrom] = useState(1);
-  const [other, setOther] = useState("");
-  const encoder = name.startsWith("encoder");
-  const tokens = encoder ? trace.source_tokens : trace.decoder_input_tokens;
+function PatchForm({ model, trace, onAdd }: FormProps) {
+  const tensors = patchableTensors(model, trace);
+  const [name, setName] = useState(tensors[0][0]);
+  const [selectedPosition, setPosition] = useState(0);
+  const [selectedSource, setSource] = useState(1);
+  const [otherText, setOtherText] = useState("");
+  const isEncoder = name.startsWith("encoder");
+  const tokens = isEncoder ? trace.source_tokens : trace.decoder_input_tokens;
   const { text } = useSession();
   const state = useUrlState();
   const loaded = useAsync(
-    other.trim() ? (signal) => source.explain({ ...explainOptions(state, model, other), search: "greedy" }, signal) : null,
-    [other, model.name],
+    otherText.trim() ? (signal) => source.explain({ ...explainOptions(state, model, otherText), search: "greedy" }, signal) : null,
+    [otherText, model.name],
   );
-  const theirs = other.trim() ? latestValue(loaded) : trace;
-  const options = theirs ? (encoder ? theirs.source_tokens : theirs.decoder_input_tokens) : [];
-  const [to, source_] = [Math.min(at, tokens.length - 1), Math.min(from, Math.max(0, options.length - 1))];
+  const sourceTrace = otherText.trim() ? latestValue(loaded) : trace;
+  const sourceTokens = sourceTrace ? (isEncoder ? sourceTrace.source_tokens : sourceTrace.decoder_input_tokens) : [];
+  const position = Math.min(selectedPosition, tokens.length - 1);
+  const sourcePosition = Math.min(selectedSource, Math.max(0, sourceTokens.length - 1));
   return (
     <>
-      <p class="small muted">One token goes on with the vector of another.</p>
-      <SelectField label="where" value={name} options={places} onChange={setName} />
-      <SelectField label="the vector of" value={to} options={tokenOptions(tokens)} onChange={setAt} />
-      <SelectField label="becomes that of" value={source_} options={tokenOptions(options)} onChange={setFrom} />
-      <Line label="out of another text, if you like" value={other} placeholder={text} onChange={setOther} />
-      {other.trim() && loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
-      <button class="primary-button" disabled={!options.length} onClick={() => add({ do: "swap", name, at: to, from: source_, text: other.trim() ? other : "" })}>
-        Swap
+      <p class="small muted">Replaces the vector of one token with that of another.</p>
+      <SelectField label="tensor" value={name} options={tensors} onChange={setName} />
+      <SelectField label="replace the vector of" value={position} options={tokenOptions(tokens)} onChange={setPosition} />
+      <SelectField label="with the vector of" value={sourcePosition} options={tokenOptions(sourceTokens)} onChange={setSource} />
+      <TextField label="from another text (optional)" value={otherText} placeholder={text} onChange={setOtherText} />
+      {otherText.trim() && loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
+      <button class="primary-button" disabled={!sourceTokens.length} onClick={() => onAdd({ type: "patch", name, position, sourcePosition, text: otherText.trim() ? otherText : "" })}>
+        Apply
       </button>
     </>
   );
 }
 
-const SHOWN = 8;
+const MAX_SUGGESTED_UNITS = 8;
 
-function Unit({ model, trace, add }: FormProps) {
+function ZeroUnitForm({ model, trace, onAdd }: FormProps) {
   const config = model.config.model;
-  const { name, max, told } = architectureOf(model).units;
-  const size = max(config);
+  const { name, count, description } = architectureOf(model).units;
+  const size = count(config);
   const options = stacks(config).flatMap((stack) => layersOf(config, stack).map((layer): [string, string] => [`${layer}.${name}`, componentTitle(`${layer}.${name}`)]));
-  const [place, setPlace] = useState(options[options.length - 1][0]);
+  const [component, setComponent] = useState(options[options.length - 1][0]);
   const [unit, setUnit] = useState(0);
-  const loaded = useAsync(() => tensor(trace.id, unitTensor(place)), [trace.id, place]);
-  const after = latestValue(loaded);
+  const loaded = useAsync(() => tensor(trace.id, unitTensor(component)), [trace.id, component]);
+  const activations = latestValue(loaded);
   return (
     <>
-      <p class="small muted">{told}</p>
-      <SelectField label="layer" value={place} options={options} onChange={setPlace} />
+      <p class="small muted">{description}</p>
+      <SelectField label="layer" value={component} options={options} onChange={setComponent} />
       <label class="select-field">
         <span class="small muted">unit, 0 to {size - 1}</span>
         <input
@@ -185,11 +190,11 @@ function Unit({ model, trace, add }: FormProps) {
         />
       </label>
       {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
-      {after ? (
+      {activations ? (
         <div>
-          <p class="small muted">The max active here, with their maxMagnitude value:</p>
+          <p class="small muted">Most active units in this text, with their largest value:</p>
           <div class="examples">
-            {busiest(after.data, after.shape[1]).map(([index, value]) => (
+            {mostActiveUnits(activations.data, activations.shape[1]).map(([index, value]) => (
               <button key={index} class="chip" aria-pressed={index === unit} onClick={() => setUnit(index)}>
                 {index} · {formatNumber(value)}
               </button>
@@ -197,19 +202,19 @@ function Unit({ model, trace, add }: FormProps) {
           </div>
         </div>
       ) : null}
-      <button class="primary-button" onClick={() => add({ do: "unit", place, unit })}>
-        Switch off
+      <button class="primary-button" onClick={() => onAdd({ type: "zero", component, unit })}>
+        Apply
       </button>
     </>
   );
 }
 
-/** The units with the maxMagnitude values over all tokens, [tokens, units] row by row. */
-function busiest(values: Float32Array, units: number): [number, number][] {
-  const max = Array.from({ length: units }, (_, unit): [number, number] => {
-    let found = 0;
-    for (let i = unit; i < values.length; i += units) if (Math.abs(values[i]) > Math.abs(found)) found = values[i];
-    return [unit, found];
+/** The units with the largest magnitude over all tokens, in row-major [tokens, units]. */
+function mostActiveUnits(values: Float32Array, units: number): [number, number][] {
+  const peaks = Array.from({ length: units }, (_, unit): [number, number] => {
+    let peak = 0;
+    for (let i = unit; i < values.length; i += units) if (Math.abs(values[i]) > Math.abs(peak)) peak = values[i];
+    return [unit, peak];
   });
-  return max.sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, SHOWN);
+  return peaks.sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, MAX_SUGGESTED_UNITS);
 }

@@ -1,18 +1,18 @@
-// Microscope: one head of one attention at each of its steps, and below it the computation of one row: its query, the keys with their
-// scores and weights, and the values. The row can be played key by key.
+// Microscope: one head of one attention at each of its steps, and below it the computation of one row: its query, the keys with
+// their scores and weights, and the values. The row can be played key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Trace } from "../api";
+import { architectureOf, attentions, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, type Attention } from "../architecture";
+import { parseCellRef } from "../audit/cells";
 import { colorFor, toCss } from "../color";
+import { formatNumber, formatPercent } from "../format";
 import { latestValue, prefersReducedMotion, useAsync, usePalette } from "../hooks";
 import { InspectorLayout } from "../inspector";
 import { useSpaceKey } from "../keyboard";
-import { formatPercent, formatNumber } from "../format";
-import { parseCellRef } from "../audit/cells";
-import { TensorPanel } from "../tensor-panel";
 import { useSession } from "../session";
+import { TensorPanel } from "../tensor-panel";
+import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
-import { findAttention, attentions, selectedHead, keyValueHeads, keyLabels, queryLabels, architectureOf, headTitle, type Attention } from "../architecture";
-import { SegmentedControl, ErrorMessage, Loading } from "../ui";
 import { NoAttentionView } from "./controls";
 import { SentenceBar } from "./sentence-bar";
 

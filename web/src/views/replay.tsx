@@ -1,156 +1,155 @@
-// Replay: the same sentence through the snapshots of the training, one after the other: what the model said then, where a head
-// looked, how high the loss was.
+// Replay: the same text through the training snapshots, one after the other: the output, the attention of a head and the loss.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { source, type Trace, type ModelInfo } from "../api";
+import { source, type ModelInfo, type Trace } from "../api";
+import { attentionGrid, findAttention, headTitle, loadAttention, matrixName, selectedHead, type Attention } from "../architecture";
+import { formatPercent } from "../format";
 import { latestValue, prefersReducedMotion, useAsync } from "../hooks";
 import { useSpaceKey } from "../keyboard";
-import { Matrix, Thumbnail } from "../matrix/matrix";
-import { formatPercent } from "../format";
 import { mean } from "../math";
+import { Matrix, Thumbnail } from "../matrix/matrix";
 import { explainOptions, useSession } from "../session";
-import { navigate, useUrlState } from "../url-state";
-import { attentionGrid, findAttention, loadAttention, selectedHead, matrixName, headTitle, type Attention } from "../architecture";
 import { EmptyState, ErrorMessage, Loading } from "../ui";
+import { navigate, useUrlState } from "../url-state";
 import { attentionOptions, HeadSelect, HighlightedOutput, NoAttention, SelectField } from "./controls";
-import { LossCurve } from "./loss-curve";
 import { NeedsModel } from "./intervene";
+import { LossCurve } from "./loss-curve";
 import { SentenceBar } from "./sentence-bar";
 
-const FINISHED = -1;
-const PACE = 1100; // ms a snapshot
+const FINAL = -1;
+const PLAY_INTERVAL = 1100; // ms per snapshot
 
-const stepName = (step: number): string => (step === FINISHED ? "finished" : `step ${step.toLocaleString("en")}`);
+const stepName = (step: number): string => (step === FINAL ? "final" : `step ${step.toLocaleString("en")}`);
 
 export function Replay() {
   const { model, trace, error } = useSession();
-  if (!source.live) return <NeedsModel view="Replay" why="The text goes through the model as it was at earlier steps of its training" />;
+  if (!source.live) return <NeedsModel view="Replay" reason="Replay runs the model as it was at earlier training steps" />;
   if (!model.snapshots.length)
     return (
       <section class="card">
         <EmptyState>
-          <p>“{model.name}” has no snapshots of its training.</p>
+          <p>“{model.name}” has no training snapshots.</p>
           <p class="small">
-            <code>seq2see train</code> keeps them unless <code>train.snapshots</code> is false.
+            <code>seq2see train</code> saves them unless <code>train.snapshots</code> is false.
           </p>
         </EmptyState>
       </section>
     );
   if (error && !trace) return <ErrorMessage error={error} />;
-  if (!trace) return <Loading what="the trace" />;
-  return <Film model={model} finished={trace} />;
+  if (!trace) return <Loading what="trace" />;
+  return <Player model={model} finalTrace={trace} />;
 }
 
-/** The sentence through every snapshot, from the first to the finished model; they come one by one. */
-function useFrames(model: ModelInfo, finished: Trace) {
+/** The traces of all snapshots and of the final model, loaded one by one. */
+function useFrames(model: ModelInfo, finalTrace: Trace) {
   const state = useUrlState();
   const { text } = useSession();
   const [frames, setFrames] = useState<ReadonlyMap<number, Trace>>(new Map());
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => {
     const abort = new AbortController();
-    setFrames(new Map([[FINISHED, finished]]));
+    setFrames(new Map([[FINAL, finalTrace]]));
     setError(null);
     void (async () => {
       const first = model.snapshots.includes(state.snapshot) ? [state.snapshot] : [];
       for (const step of new Set([...first, ...model.snapshots])) {
         const frame = await source.explain({ ...explainOptions(state, model, text), step }, abort.signal);
         if (abort.signal.aborted) return;
-        setFrames((before) => new Map(before).set(step, frame));
+        setFrames((previous) => new Map(previous).set(step, frame));
       }
-    })().catch((problem: Error) => abort.signal.aborted || setError(problem));
+    })().catch((reason: Error) => abort.signal.aborted || setError(reason));
     return () => abort.abort();
-  }, [finished.id]);
+  }, [finalTrace.id]);
   return { frames, error };
 }
 
-function Film({ model, finished }: { model: ModelInfo; finished: Trace }) {
+function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) {
   const state = useUrlState();
-  const { frames, error } = useFrames(model, finished);
-  const steps = [...model.snapshots, FINISHED];
-  const at = steps.includes(state.snapshot) ? steps.indexOf(state.snapshot) : steps.length - 1;
+  const { frames, error } = useFrames(model, finalTrace);
+  const steps = [...model.snapshots, FINAL];
+  const index = steps.includes(state.snapshot) ? steps.indexOf(state.snapshot) : steps.length - 1;
   const [playing, setPlaying] = useState(false);
-  const show = (index: number): void => navigate({ snapshot: steps[index] });
+  const show = (i: number): void => navigate({ snapshot: steps[i] });
   const attention = findAttention(model, state.attention);
   const head = selectedHead(model, state.head);
-  const frame = frames.get(steps[at]);
-  const still = prefersReducedMotion();
+  const frame = frames.get(steps[index]);
+  const reducedMotion = prefersReducedMotion();
 
   useEffect(() => {
     if (!playing) return;
-    if (at === steps.length - 1) return setPlaying(false);
-    if (!frames.has(steps[at + 1])) return; // it goes on when the next has come
-    const timer = setTimeout(() => show(at + 1), PACE);
+    if (index === steps.length - 1) return setPlaying(false);
+    if (!frames.has(steps[index + 1])) return; // continues once the next frame is loaded
+    const timer = setTimeout(() => show(index + 1), PLAY_INTERVAL);
     return () => clearTimeout(timer);
-  }, [playing, at, frames]);
-  const press = (): void => {
-    if (still) return show((at + 1) % steps.length); // motion only step by step, where none is wanted
-    if (!playing && at === steps.length - 1) show(0);
+  }, [playing, index, frames]);
+  const togglePlay = (): void => {
+    if (reducedMotion) return show((index + 1) % steps.length); // one step per click instead of playing
+    if (!playing && index === steps.length - 1) show(0);
     setPlaying(!playing);
   };
-  useSpaceKey(press);
+  useSpaceKey(togglePlay);
 
   return (
     <div class="stack">
       <SentenceBar />
       <section class="card stack">
         <div class="player">
-          <button class="primary-button" title="space" onClick={press}>
-            {still ? "Next" : playing ? "Pause" : "Play"}
+          <button class="primary-button" title="play or pause (space)" onClick={togglePlay}>
+            {reducedMotion ? "Next" : playing ? "Pause" : "Play"}
           </button>
           <input
             type="range"
-            aria-label="snapshot of the training"
+            aria-label="training snapshot"
             min={0}
             max={steps.length - 1}
             step={1}
-            value={at}
-            aria-valuetext={stepName(steps[at])}
+            value={index}
+            aria-valuetext={stepName(steps[index])}
             onInput={(event) => {
               setPlaying(false);
               show(Number(event.currentTarget.value));
             }}
           />
-          <output>{stepName(steps[at])}</output>
+          <output>{stepName(steps[index])}</output>
         </div>
-        <p class="output" aria-live="polite" data-snapshot={steps[at]} data-output={frame?.output ?? ""}>
-          {frame ? <Said frame={frame} finished={finished} /> : <span class="muted">…</span>}
+        <p class="output" aria-live="polite" data-snapshot={steps[index]} data-output={frame?.output ?? ""}>
+          {frame ? <SnapshotOutput trace={frame} finalTrace={finalTrace} /> : <span class="muted">…</span>}
         </p>
         {error ? <ErrorMessage error={error} /> : null}
       </section>
       <div class="two-columns">
         <section class="card">
-          <LossCurve model={model} snapshots={model.snapshots} chosen={steps[at]} onChoose={(step) => navigate({ snapshot: step })} />
+          <LossCurve model={model} snapshots={model.snapshots} selected={steps[index]} onSelect={(step) => navigate({ snapshot: step })} />
         </section>
         <section class="card stack">
           <div class="section-header tight">
             <div>
-              <h2>{model.config.model.heads > 1 ? "A head, learning" : "Attention, learning"}</h2>
+              <h2>{model.config.model.heads > 1 ? "One head during training" : "Attention during training"}</h2>
               {attention ? (
                 <p class="muted small">
-                  {headTitle(model, attention, head)}, {stepName(steps[at])}
+                  {headTitle(model, attention, head)}, {stepName(steps[index])}
                 </p>
               ) : null}
             </div>
             {attention ? (
               <div class="controls">
                 <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={(name) => navigate({ attention: name })} />
-                <HeadSelect model={model} all="mean" value={head} onChange={(next) => navigate({ head: next })} />
+                <HeadSelect model={model} allLabel="mean" value={head} onChange={(next) => navigate({ head: next })} />
               </div>
             ) : null}
           </div>
-          {!attention ? <NoAttention model={model} /> : frame ? <HeadThen frame={frame} attention={attention} head={head} /> : <Loading what="the snapshot" />}
+          {!attention ? <NoAttention model={model} /> : frame ? <SnapshotHead trace={frame} attention={attention} head={head} /> : <Loading what="snapshot" />}
         </section>
       </div>
       <section class="card">
         <div class="section-header">
           <div>
-            <h2>All of them</h2>
-            <p class="muted small">Tokens that the finished model writes at the same place are plain. P: of each token, the geometric mean.</p>
+            <h2>All snapshots</h2>
+            <p class="muted small">Tokens that differ from the final model’s are highlighted. Right: geometric mean of the token probabilities.</p>
           </div>
         </div>
         <ol class="snapshot-list">
           {steps.map((step, i) => (
-            <Row key={step} step={step} frame={frames.get(step)} finished={finished} attention={attention} head={head} on={i === at} onChoose={() => show(i)} />
+            <SnapshotRow key={step} step={step} trace={frames.get(step)} finalTrace={finalTrace} attention={attention} head={head} isSelected={i === index} onSelect={() => show(i)} />
           ))}
         </ol>
       </section>
@@ -158,53 +157,53 @@ function Film({ model, finished }: { model: ModelInfo; finished: Trace }) {
   );
 }
 
-/** What the model said then; set apart is what the finished one does not write at the same place. */
-function Said({ frame, finished }: { frame: Trace; finished: Trace }) {
-  const other = frame.target_tokens.flatMap((token, row) => (token.id === finished.target_tokens[row]?.id ? [] : [row]));
-  return <HighlightedOutput trace={frame} marked={new Set(other)} />;
+/** The output of a snapshot; tokens that differ from the final model's are highlighted. */
+function SnapshotOutput({ trace, finalTrace }: { trace: Trace; finalTrace: Trace }) {
+  const differing = trace.target_tokens.flatMap((token, row) => (token.id === finalTrace.target_tokens[row]?.id ? [] : [row]));
+  return <HighlightedOutput trace={trace} highlightedRows={new Set(differing)} />;
 }
 
-function useWeights(frame: Trace | undefined, attention: Attention | null, head: number) {
+function useAttentionGrid(trace: Trace | undefined, attention: Attention | null, head: number) {
   const { model } = useSession();
   const loaded = useAsync(
-    frame && attention ? async () => ({ of: frame.id, name: attention.name, values: await loadAttention(frame, attention, head, "weights") }) : null,
-    [frame?.id, attention?.name, head],
+    trace && attention ? async () => ({ trace: trace.id, name: attention.name, values: await loadAttention(trace, attention, head, "weights") }) : null,
+    [trace?.id, attention?.name, head],
   );
-  const found = latestValue(loaded);
-  const fits = frame && found && found.of === frame.id && found.name === attention?.name;
+  const latest = latestValue(loaded);
+  const isCurrent = trace && latest && latest.trace === trace.id && latest.name === attention?.name;
   const grid = useMemo(
-    () => (fits && attention ? attentionGrid(frame, attention, "weights", found.values, matrixName(model, attention, "weights", head)) : null),
-    [fits, found],
+    () => (isCurrent && attention ? attentionGrid(trace, attention, "weights", latest.values, matrixName(model, attention, "weights", head)) : null),
+    [isCurrent, latest],
   );
   return { grid, error: loaded.state === "failed" ? loaded.error : null };
 }
 
-function HeadThen({ frame, attention, head }: { frame: Trace; attention: Attention; head: number }) {
-  const { grid, error } = useWeights(frame, attention, head);
+function SnapshotHead({ trace, attention, head }: { trace: Trace; attention: Attention; head: number }) {
+  const { grid, error } = useAttentionGrid(trace, attention, head);
   if (error) return <ErrorMessage error={error} />;
-  return grid ? <Matrix grid={grid} maxHeight={440} /> : <Loading what="the weights" />;
+  return grid ? <Matrix grid={grid} maxHeight={440} /> : <Loading what="attention weights" />;
 }
 
-interface RowProps {
+interface SnapshotRowProps {
   step: number;
-  frame: Trace | undefined;
-  finished: Trace;
+  trace: Trace | undefined;
+  finalTrace: Trace;
   attention: Attention | null;
   head: number;
-  on: boolean;
-  onChoose: () => void;
+  isSelected: boolean;
+  onSelect: () => void;
 }
 
-function Row({ step, frame, finished, attention, head, on, onChoose }: RowProps) {
-  const { grid } = useWeights(frame, attention, head);
-  const sure = frame && frame.target_tokens.length > frame.output_start ? Math.exp(mean(frame.target_tokens.slice(frame.output_start).map(({ logprob }) => logprob ?? 0))) : null;
+function SnapshotRow({ step, trace, finalTrace, attention, head, isSelected, onSelect }: SnapshotRowProps) {
+  const { grid } = useAttentionGrid(trace, attention, head);
+  const logprobs = trace ? trace.target_tokens.slice(trace.output_start).map(({ logprob }) => logprob ?? 0) : [];
   return (
     <li>
-      <button aria-pressed={on} onClick={onChoose} data-step={step}>
+      <button aria-pressed={isSelected} onClick={onSelect} data-step={step}>
         <span class="small muted">{stepName(step)}</span>
         <span class={attention ? "small-thumbnail" : "small-thumbnail empty"}>{grid ? <Thumbnail grid={grid} /> : null}</span>
-        <span class="snapshot-output">{frame ? <Said frame={frame} finished={finished} /> : <span class="muted">…</span>}</span>
-        <span class="small muted right">{sure === null ? "" : formatPercent(sure)}</span>
+        <span class="snapshot-output">{trace ? <SnapshotOutput trace={trace} finalTrace={finalTrace} /> : <span class="muted">…</span>}</span>
+        <span class="small muted right">{logprobs.length ? formatPercent(Math.exp(mean(logprobs))) : ""}</span>
       </button>
     </li>
   );

@@ -1,9 +1,9 @@
 // The bar above most views: the editable input text, and the output tokens, of which one is selected.
 import { useEffect, useRef } from "preact/hooks";
 import { source } from "../api";
+import { selectedRow } from "../architecture";
 import { useSession } from "../session";
 import { navigate, useUrlState } from "../url-state";
-import { selectedRow } from "../architecture";
 
 export function SentenceBar() {
   const { text, trace, busy } = useSession();

@@ -1,17 +1,17 @@
-// Translate, or Generate for a language model: the output follows the typing. Below it are the attention weights, and beside them the
-// probabilities of the next token, on which the sliders act without another request.
+// Translate, or Generate for a language model: the output follows the typing. Below it are the attention weights, and beside
+// them the probabilities of the next token, on which the sliders act without another request.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { source, tensor, vocabularyOf, type Explanation, type Trace } from "../api";
+import { attentions, findAttention, headTitle, loadAttention, selectedHead, selectedRow, type Attention } from "../architecture";
+import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
-import { formatPercent, formatNumber } from "../format";
-import { seededUniform, samplingDistribution, sampleIndex, topIndices } from "../math";
+import { sampleIndex, samplingDistribution, seededUniform, topIndices } from "../math";
 import { examplesFor, useSession } from "../session";
+import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider } from "../ui";
 import { navigate, useUrlState } from "../url-state";
-import { findAttention, attentions, loadAttention, selectedHead, selectedRow, headTitle, type Attention } from "../architecture";
-import { SegmentedControl, EmptyState, ErrorMessage, Slider, Loading } from "../ui";
+import { AttentionRibbon } from "./attention-ribbon";
 import { Beam } from "./beam";
 import { NoAttention } from "./controls";
-import { AttentionRibbon } from "./attention-ribbon";
 
 export function Translate() {
   const { model, text, trace, streamedText, busy, error } = useSession();

@@ -1,16 +1,16 @@
-// Walk: the whole computation, one stage at a time, each with its matrices, a description and the line of code that computes it. The
-// space bar advances; clicking a cell opens the Inspector.
+// Walk: the whole computation, one stage at a time, each with its matrices, a description and the line of code that computes
+// it. The space bar advances; clicking a cell opens the Inspector.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { stagesFor, groupTitle } from "../stages/stages";
+import { selectedRow } from "../architecture";
 import { prefersReducedMotion } from "../hooks";
 import { InspectorLayout } from "../inspector";
 import { useSpaceKey } from "../keyboard";
-import { TensorPanel } from "../tensor-panel";
 import { useSession } from "../session";
 import type { Stage } from "../stages/shared";
-import { navigate, useUrlState } from "../url-state";
-import { selectedRow } from "../architecture";
+import { groupTitle, stagesFor } from "../stages/stages";
+import { TensorPanel } from "../tensor-panel";
 import { ErrorMessage, Loading } from "../ui";
+import { navigate, useUrlState } from "../url-state";
 import { SentenceBar } from "./sentence-bar";
 import { NextToken } from "./translate";
 
@@ -25,7 +25,7 @@ export function Walk() {
   useSpaceKey((backwards) => goTo(current + (backwards ? -1 : 1)));
 
   if (error && !trace) return <ErrorMessage error={error} />;
-  if (!trace) return <Loading what="the trace" />;
+  if (!trace) return <Loading what="trace" />;
   const row = selectedRow(trace, state.row);
   return (
     <div class="stack">

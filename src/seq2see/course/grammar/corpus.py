@@ -203,6 +203,7 @@ def write_corpus(corpus: Corpus, folder: Path) -> None:
         if path.exists() and path.read_bytes() != content:
             raise UserError(f"{path} already exists with different content: remove it, or choose another directory")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             with atomic_write(folder / name) as temporary:
                 temporary.write_bytes(content)

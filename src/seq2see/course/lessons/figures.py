@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2see.errors import UserError
-from seq2see.inspect.plots import pyplot, warn_missing_glyphs
+from seq2see.inspect.plots import pyplot, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,11 +45,7 @@ def reference_line(axes: "Axes", height: float, name: str) -> None:
 
 
 def save_figure(figure: "Figure", path: Path | str) -> None:
-    try:
-        figure.savefig(path, dpi=130)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-    warn_missing_glyphs(figure)
+    write_figure(figure, Path(path), dpi=130)
 
 
 def heatmap(

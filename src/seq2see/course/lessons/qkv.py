@@ -102,7 +102,7 @@ def _notes_error(model: Model, sentence: str) -> float:
 
 
 def _translate_idiom(model: Model, text: str) -> Idiom:
-    *word_by_word, translation = model.translate([*explain_sentence(model, text).source_tokens[:-1], text])
+    *word_by_word, translation = model.translate_sentences([*explain_sentence(model, text).source_tokens[:-1], text])
     return Idiom(text, tuple(word_by_word), translation)
 
 

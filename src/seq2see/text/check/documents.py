@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.errors import UserError
+from seq2see.text.check.findings import issue_example
 from seq2see.text.check.pairs import DEFAULTS, CheckSettings
 from seq2see.text.check.report import TITLES, Example, Finding, FindingKind, Report
 from seq2see.text.check.scripts import count_letters
@@ -24,7 +25,7 @@ TEXT_REMOVAL_REASONS: tuple[FindingKind, ...] = ("test", "valid", "duplicate")
 
 _MIN_WORDS = 20  # of a document that counts as a duplicate
 _BATCH_CHARACTERS = 1 << 20  # counted at a time
-_EXAMPLE_CHARACTERS = 300  # of a document that an example keeps
+_EXAMPLE_CHARACTERS = 300  # of a document shown as an example
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,8 @@ def _findings(
     settings: CheckSettings,
 ) -> Iterator[Finding]:
     invalid = train.issues.counts["encoding"]
-    issues = train.issues.first.get("encoding", [])
-    places = tuple(Example(str(issue.path), issue.line, note=issue.reason.partition(":")[0]) for issue in issues)
-    yield Finding("encoding", TITLES["encoding"], invalid, train.counts.sentences + invalid, places)
+    invalid_examples = tuple(map(issue_example, train.issues.first.get("encoding", ())))
+    yield Finding("encoding", TITLES["encoding"], invalid, train.counts.sentences + invalid, invalid_examples)
     shown = {kind: np.flatnonzero(mask)[: settings.examples] for kind, mask in masks.items()}
     texts = _read_texts(corpus, sorted({int(index) for indices in shown.values() for index in indices}))
 

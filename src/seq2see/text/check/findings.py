@@ -32,7 +32,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Assessment:
+class PairProblems:
     """The pairs that have each kind of problem, the pairs with text on both sides, and their length ratios."""
 
     masks: Mapping[FindingKind, NDArray[np.bool_]]
@@ -57,7 +57,7 @@ class FindingsBuilder:
 
     pairs: ParallelCorpus
     train: stats.CorpusStats
-    assessment: Assessment
+    problems: PairProblems
     held_out: Mapping[FindingKind, HeldOut]
     max_examples: int
     limit: str  # the maximum length with its unit
@@ -115,11 +115,11 @@ class FindingsBuilder:
         for kind in ("encoding", "malformed"):
             if kind == "malformed" and parallel == len(self.pairs.readers):
                 continue  # a line of plain text cannot be malformed
-            examples = tuple(map(_issue_example, issues.first.get(kind, ())))
+            examples = tuple(map(issue_example, issues.first.get(kind, ())))
             yield Finding(kind, TITLES[kind], issues.counts[kind], total, examples)
 
     def _masked(self) -> Iterator[_RawFinding]:
-        for kind, mask in self.assessment.masks.items():
+        for kind, mask in self.problems.masks.items():
             if kind in self.held_out:
                 continue
             rows = np.flatnonzero(mask)
@@ -129,8 +129,8 @@ class FindingsBuilder:
 
     def _first_distinct(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the first few rows that differ from each other."""
-        some = rows[: 1000 * self.max_examples]
-        distinct = some[np.unique(self.train.rows["pair_hash"][some], return_index=True)[1]]
+        candidates = rows[: 1000 * self.max_examples]
+        distinct = candidates[np.unique(self.train.rows["pair_hash"][candidates], return_index=True)[1]]
         return np.sort(distinct)[: self.max_examples]
 
     def _note(self, kind: FindingKind, row: int) -> str:
@@ -139,7 +139,7 @@ class FindingsBuilder:
         if kind == "one-sided":
             return f"{'target' if self.train.rows['source_length'][row] else 'source'} empty"
         if kind == "length-ratio":
-            ratio = float(self.assessment.ratios[row])
+            ratio = float(self.problems.ratios[row])
             return f"target {np.exp(abs(ratio)):.1f} times {'longer' if ratio > 0 else 'shorter'} than expected"
         if kind == "duplicate":
             equal = np.flatnonzero(self.train.rows["pair_hash"] == self.train.rows["pair_hash"][row])
@@ -159,7 +159,7 @@ class FindingsBuilder:
     def _multiple_translations(self) -> _RawFinding:
         """Finds sources with different targets: good to know, but often correct."""
         rows = self.train.rows
-        distinct = np.flatnonzero(~stats.is_repeated(rows["pair_hash"]) & self.assessment.usable)
+        distinct = np.flatnonzero(~stats.is_repeated(rows["pair_hash"]) & self.problems.usable)
         sources = rows["source_hash"][distinct]
         values, counts = np.unique(sources, return_counts=True)
         repeated = values[counts > 1]
@@ -175,9 +175,9 @@ class FindingsBuilder:
         """Finds validation and test sentences in the training set."""
         for kind, held in self.held_out.items():
             held_rows, train_rows = held.collected.rows, self.train.rows
-            leaked = np.isin(held_rows["source_hash"], train_rows["source_hash"][self.assessment.usable])
+            leaked = np.isin(held_rows["source_hash"], train_rows["source_hash"][self.problems.usable])
             identical = np.isin(held_rows["pair_hash"], train_rows["pair_hash"]) & leaked
-            rows = np.flatnonzero(self.assessment.masks[kind])
+            rows = np.flatnonzero(self.problems.masks[kind])
             examples = {int(row): self._held_out_note(int(row), held) for row in self._first_distinct(rows)}
             suffix = f", {int(identical.sum()):,} with the same translation" if identical.any() else ""
             yield _RawFinding(kind, int(leaked.sum()), len(held_rows), examples, TITLES[kind] + suffix)
@@ -219,7 +219,7 @@ def _length_signatures(lengths: NDArray[np.uint16]) -> Signatures:
     return Signatures(np.log(lengths.astype(np.float32) + 10), np.zeros(len(lengths), np.uint8))
 
 
-def _issue_example(issue: ReadIssue) -> Example:
+def issue_example(issue: ReadIssue) -> Example:
     return Example(str(issue.path), issue.line, note=issue.reason.partition(":")[0])
 
 

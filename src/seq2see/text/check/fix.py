@@ -119,8 +119,9 @@ def _output_paths(out: Path, names: Sequence[str], inputs: Sequence[Path]) -> tu
 
 @contextmanager
 def _all_or_nothing(out: Path) -> Iterator[ExitStack]:
-    """Files entered into this stack all appear at the end; after an error, none does."""
+    """Yields a stack; the files entered into it appear together at the end, or not at all after an error."""
     try:
+        out.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             yield stack
     except OSError as error:

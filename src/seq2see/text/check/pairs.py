@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seq2see.errors import UserError
 from seq2see.text.check import statistics as stats
-from seq2see.text.check.findings import Assessment, FindingsBuilder, HeldOut
+from seq2see.text.check.findings import FindingsBuilder, HeldOut, PairProblems
 from seq2see.text.check.report import FindingKind, Report
 from seq2see.text.corpus import ParallelCorpus, format_paths
 
@@ -28,7 +28,7 @@ _MAX_FACTOR = 3.0  # a side may be at most this many times longer or shorter tha
 _MAX_SIGMAS = 6.0  # or, in a corpus of free translations, this many standard deviations
 _LENGTH_OFFSET = 10  # characters added to both lengths, so that "Yes" and its translation may differ
 _COMMON = 0.2  # a property of a fifth of the pairs is normal for the corpus, not a problem
-_MIN_PAIRS = 20  # with fewer pairs, nothing counts as usual
+_MIN_PAIRS = 20  # with fewer pairs, there is no norm to deviate from
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ def check_pairs(
     train = stats.collect_stats(pairs, settings.max_length, settings.encoder, settings.examples, on_progress)
     if not len(train) and not train.issues.counts:
         raise UserError(f"{format_paths(pairs.files)}: no sentence pairs")
-    assessment = assess(train, held_out)
+    problems = find_problems(train, held_out)
     reasons = np.zeros(len(train), np.uint8)
     for number, kind in reversed(list(enumerate(REMOVAL_REASONS, 1))):
-        if kind in assessment.masks:
-            reasons[assessment.masks[kind]] = number
+        if kind in problems.masks:
+            reasons[problems.masks[kind]] = number
     limit = f"{settings.max_length:,} {'words' if settings.encoder is None else 'tokens'}"
-    builder = FindingsBuilder(pairs, train, assessment, held_out, settings.examples, limit)
+    builder = FindingsBuilder(pairs, train, problems, held_out, settings.examples, limit)
     sides = (train.source.summary(), train.target.summary())
     kept = int(np.count_nonzero(reasons == 0))
     report = Report("pairs", len(train), kept, sides, builder.build(settings.progress))
@@ -87,7 +87,7 @@ def _held_out(pairs: ParallelCorpus) -> HeldOut:
     return HeldOut(pairs, collected)
 
 
-def assess(train: stats.CorpusStats, held_out: Mapping[FindingKind, HeldOut]) -> Assessment:
+def find_problems(train: stats.CorpusStats, held_out: Mapping[FindingKind, HeldOut]) -> PairProblems:
     """Determines which pairs have which problem."""
     rows, flags = train.rows, train.rows["flags"]
     usable = flags & (stats.EMPTY | stats.ONE_SIDED) == 0
@@ -105,7 +105,7 @@ def assess(train: stats.CorpusStats, held_out: Mapping[FindingKind, HeldOut]) ->
     }
     for kind, held in held_out.items():
         masks[kind] = np.isin(rows["source_hash"], held.collected.rows["source_hash"]) & usable
-    return Assessment(masks, usable, ratios)
+    return PairProblems(masks, usable, ratios)
 
 
 def _wrong_script(train: stats.CorpusStats) -> Mask:

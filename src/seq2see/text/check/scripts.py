@@ -20,7 +20,7 @@ SCRIPTS = (
 )  # fmt: skip
 _MERGED = {"CJK": "Han or kana", "HIRAGANA": "Han or kana", "KATAKANA": "Han or kana", "BOPOMOFO": "Han or kana"}
 _VARIANT_PREFIXES = {"FULLWIDTH", "HALFWIDTH", "MODIFIER", "SUPERSCRIPT", "SUBSCRIPT"}
-_TABLE_SIZE = 0x323B0  # past the last assigned ideograph; there are no letters beyond
+_TABLE_SIZE = 0x323B0  # past the last assigned ideograph, which is also the last letter
 
 
 @cache

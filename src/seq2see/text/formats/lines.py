@@ -8,15 +8,16 @@ reported through `ReadCallbacks`, which by default raise a `UserError`; the data
 import gzip
 import io
 import lzma
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from seq2see.errors import UserError
+from seq2see.files import require_regular_file
 
 IssueKind = Literal["encoding", "malformed", "line-count"]
 
@@ -25,6 +26,8 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _ZSTD, _UTF16 = b"\x28\xb5\x2f\xfd", (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 _BUFFER_SIZE = 1 << 18
+MAX_LINE_BYTES = 1 << 24  # bounds the memory that reading takes
+LINE_TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes: break it into shorter lines, for example with fold -s"
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,6 @@ class _ProgressFile(io.FileIO):
         return count
 
 
-def require_regular_file(path: Path) -> Path:
-    """Returns the path if it is a file that can be read more than once."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if stat.S_ISDIR(mode):
-        raise UserError(f"{path} is a directory, not a file")
-    if not stat.S_ISREG(mode):
-        raise UserError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
-    return path
-
-
 def open_bytes(path: Path, callbacks: ReadCallbacks = STRICT) -> BinaryIO:
     """Opens a file for reading its decompressed bytes."""
     try:
@@ -133,17 +121,25 @@ def convert_read_errors(path: Path, line: Callable[[], int]) -> Iterator[None]:
         raise UserError(f"cannot read {path} past line {line():,}: {error.strerror}") from error
 
 
-def read_byte_lines(path: Path, callbacks: ReadCallbacks = STRICT) -> Iterator[bytes]:
-    """Yields the lines of a file as bytes, without the byte-order mark and the line endings."""
+def _read_byte_lines(path: Path, callbacks: ReadCallbacks) -> Iterator[bytes | None]:
+    """Yields the lines of a file as bytes, without the byte-order mark and the line endings; None for one too long."""
     number = 0
     with open_bytes(path, callbacks) as file, convert_read_errors(path, lambda: number):
-        for number, line in enumerate(file, 1):
+        read_line = partial(file.readline, MAX_LINE_BYTES)
+        for number, line in enumerate(iter(read_line, b""), 1):
             if number == 1:
                 line = strip_bom(path, line)
             if line.endswith(b"\r\n"):
                 yield line[:-2]
+            elif line.endswith(b"\n"):
+                yield line[:-1]
+            elif len(line) < MAX_LINE_BYTES:  # the last line
+                yield line
             else:
-                yield line[:-1] if line.endswith(b"\n") else line
+                callbacks.on_issue(ReadIssue("malformed", path, number, LINE_TOO_LONG))
+                while (rest := read_line()) and not rest.endswith(b"\n"):
+                    pass
+                yield None
     if number == 0:
         raise UserError(f"{path} is empty")
 
@@ -156,10 +152,10 @@ def strip_bom(path: Path, line: bytes) -> bytes:
 
 
 def read_lines(path: Path, callbacks: ReadCallbacks = STRICT) -> Iterator[str | None]:
-    """Yields the lines of a file as text; None for a line that is not UTF-8, after calling `on_issue`."""
-    for number, line in enumerate(read_byte_lines(path, callbacks), 1):
+    """Yields the lines of a file as text; None for a line too long or not UTF-8, after calling `on_issue`."""
+    for number, line in enumerate(_read_byte_lines(path, callbacks), 1):
         try:
-            yield line.decode()
+            yield None if line is None else line.decode()
         except UnicodeDecodeError as error:
             callbacks.on_issue(_encoding_issue(path, number, error))
             yield None

@@ -10,10 +10,11 @@ from pathlib import Path
 from xml.parsers import expat
 
 from seq2see.errors import UserError
-from seq2see.text.formats.lines import ReadCallbacks, convert_read_errors, open_bytes
+from seq2see.text.formats.lines import MAX_LINE_BYTES, ReadCallbacks, convert_read_errors, open_bytes
 from seq2see.text.formats.tabular import PairReader, SentencePair, side_names
 
 _BLOCK_SIZE = 1 << 16
+_TOO_LONG = f"an element longer than {MAX_LINE_BYTES:,} bytes: is the file damaged?"
 # Inline elements that contain formatting codes of the translated document, not text.
 _CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}
 
@@ -66,8 +67,10 @@ class _TmxParser:
     _unit_line: int = 0
     _language: str = ""
     _text: list[str] | None = None
+    _text_size: int = 0
     _code_depth: int = 0
     _depth: int = 0
+    _size: int = 0  # bytes fed
 
     def __post_init__(self) -> None:
         parser = expat.ParserCreate()
@@ -90,6 +93,11 @@ class _TmxParser:
             problem = expat.ErrorString(error.code)
             position = f"{self.reader.path}, line {error.lineno:,}, column {error.offset + 1:,}"
             raise UserError(f"{position}: not well-formed XML ({problem})") from error
+        except (LookupError, ValueError) as error:  # what Python's codecs say about the declared encoding
+            raise UserError(f"{self.reader.path}: {error}; convert it to UTF-8 and declare that") from error
+        self._size += len(block)
+        if self._size - self._parser.CurrentByteIndex > MAX_LINE_BYTES:  # a tag or a comment that does not end
+            raise UserError(f"{self.reader.path}, line {self.line:,}: {_TOO_LONG}")
 
     def _entity(self, name: str, *_: object) -> None:
         message = "only the five predefined XML entities are allowed, for safety: write the characters themselves"
@@ -106,13 +114,16 @@ class _TmxParser:
             self._language = attributes.get("xml:lang") or attributes.get("lang") or ""
             self.languages.add(self._language)
         elif tag == "seg":
-            self._text, self._code_depth = [], 0
+            self._text, self._text_size, self._code_depth = [], 0, 0
         elif tag in _CODE_TAGS:
             self._code_depth += 1
 
     def _characters(self, text: str) -> None:
         if self._text is not None and not self._code_depth:
             self._text.append(text)
+            self._text_size += len(text)
+            if self._text_size > MAX_LINE_BYTES:
+                raise UserError(f"{self.reader.path}, line {self.line:,}: {_TOO_LONG}")
 
     def _end(self, tag: str) -> None:
         self._depth -= 1

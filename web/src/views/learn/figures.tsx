@@ -1,5 +1,4 @@
-// The picture of a lesson, where the notes have one that lives from numbers: drawn of the result that the server computed, by the
-// page's own matrix and charts, with a way into the view where the model's own numbers are.
+// The figures of the lessons, drawn from the server's results with the page's matrix and charts, with links to the other views.
 import type { ComponentChildren } from "preact";
 import type { LessonResults } from "../../api";
 import type { Grid } from "../../matrix/grid";
@@ -9,9 +8,10 @@ import { navigate } from "../../url-state";
 import { Arrows, Bars, Chart, type Line, type Tone } from "./charts";
 
 type Numbers = readonly (readonly number[])[];
-type Draw<Result> = (result: Result, reads: (layer: number) => string) => ComponentChildren; // `reads`: the attention that reads a sentence
+/** `selfAttention` names the self-attention of a layer. */
+type Render<Result> = (result: Result, selfAttention: (layer: number) => string) => ComponentChildren;
 
-interface HeatProps {
+interface HeatMapProps {
   name: string;
   rows: readonly string[];
   cols: readonly string[];
@@ -23,8 +23,8 @@ interface HeatProps {
   maxCellWidth?: number;
 }
 
-function Heat({ name, rows, cols, numbers, scale = "sequential", max, causal, axes = ["query", "key"], maxCellWidth = 56 }: HeatProps) {
-  const data = numbers.flatMap((row) => row.map((value) => value ?? -Infinity)); // what is masked has no number
+function HeatMap({ name, rows, cols, numbers, scale = "sequential", max, causal, axes = ["query", "key"], maxCellWidth = 56 }: HeatMapProps) {
+  const data = numbers.flatMap((row) => row.map((value) => value ?? -Infinity)); // masked cells are null
   const grid: Grid = {
     name, rows: numbers.length, cols: numbers[0]?.length ?? 0, data, rowLabels: rows, colLabels: cols, rowAxis: axes[0], colAxis: axes[1], scale,
     ...(max ? { max } : {}), ...(causal ? { causal } : {}),
@@ -32,10 +32,10 @@ function Heat({ name, rows, cols, numbers, scale = "sequential", max, causal, ax
   return <Matrix grid={grid} maxHeight={440} maxCellWidth={maxCellWidth} />;
 }
 
-function Into({ view, text, children, ...more }: { view: string; text?: string; attention?: string; head?: number; children: ComponentChildren }) {
+function ViewLink({ view, text, children, ...state }: { view: string; text?: string; attention?: string; head?: number; children: ComponentChildren }) {
   return (
     <div class="full-width">
-      <button class="chip" onClick={() => navigate({ view, ...(text ? { text } : {}), ...more, row: -1, cell: "" })}>
+      <button class="chip" onClick={() => navigate({ view, ...(text ? { text } : {}), ...state, row: -1, cell: "" })}>
         {children} →
       </button>
     </div>
@@ -45,35 +45,35 @@ function Into({ view, text, children, ...more }: { view: string; text?: string; 
 type Curve = LessonResults["leak"]["masked"]["curve"];
 type Spread = LessonResults["scaling"]["random"][number];
 
-const paired = (xs: readonly number[], ys: readonly number[]): [number, number][] => xs.map((x, i) => [x, ys[i]]);
-const two = (first: [string, [number, number][]], second: [string, [number, number][]]): Line[] => [
-  { name: first[0], tone: "with", points: first[1] },
-  { name: second[0], tone: "without", points: second[1] },
+const zip = (xs: readonly number[], ys: readonly number[]): [number, number][] => xs.map((x, i) => [x, ys[i]]);
+const twoLines = (first: [string, [number, number][]], second: [string, [number, number][]]): Line[] => [
+  { name: first[0], tone: "primary", points: first[1] },
+  { name: second[0], tone: "secondary", points: second[1] },
 ];
-const TONES: readonly Tone[] = ["with", "without", "third", "soft"];
+const TONES: readonly Tone[] = ["primary", "secondary", "tertiary", "muted"];
 
-const PICTURES: { [Lesson in keyof LessonResults]?: Draw<LessonResults[Lesson]> } = {
+const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]> } = {
   words: ({ mixtures }) => (
     <Bars
-      title="Where “apple” lies, by Word2Vec: its mean cosine to the fruits and to the phones"
+      title="Word2Vec: mean cosine similarity of “apple” to the fruits and to the phones"
       max={1}
       groups={mixtures.map((m) => ({
-        name: `${m.fruit_sentences} sentences of fruit, ${m.phone_sentences} of phones`,
+        name: `${m.fruit_sentences} sentences about fruit, ${m.phone_sentences} about phones`,
         bars: [
           { name: "to the fruits", value: m.to_fruit },
-          { name: "to the phones", value: m.to_phones, tone: "without" },
+          { name: "to the phones", value: m.to_phones, tone: "secondary" },
         ],
       }))}
     />
   ),
-  similarity: ({ static: looked, contextual, sentence }) => (
+  similarity: ({ static: fixed, contextual, sentence }) => (
     <>
-      {([["looked up", looked], ["in context", contextual]] as const).map(([name, alike]) => (
-        <Heat key={name} name={`cosines, ${name}`} rows={alike.words} cols={alike.words} numbers={alike.cosine} scale="diverging" max={1} axes={["token", "token"]} />
+      {([["static", fixed], ["contextual", contextual]] as const).map(([name, similarity]) => (
+        <HeatMap key={name} name={`cosine similarity, ${name}`} rows={similarity.words} cols={similarity.words} numbers={similarity.cosine} scale="diverging" max={1} axes={["token", "token"]} />
       ))}
-      <Into view="walk" text={sentence}>
-        this sentence in Walk
-      </Into>
+      <ViewLink view="walk" text={sentence}>
+        show this sentence in Walk
+      </ViewLink>
     </>
   ),
   context: ({ sentences, names }) =>
@@ -82,24 +82,24 @@ const PICTURES: { [Lesson in keyof LessonResults]?: Draw<LessonResults[Lesson]> 
         key={n}
         title={each.words.join(" ")}
         axes={names}
-        arrows={each.words.map((word, i) => ({ word, from: each.vectors[i], to: each.softmax_output[i], plain: each.normalized_output[i] }))}
+        arrows={each.words.map((word, i) => ({ word, from: each.vectors[i], softmax: each.softmax_output[i], normalized: each.normalized_output[i] }))}
       />
     )),
   lookup: ({ keys, values, temperatures, weights }) => (
     <Bars
-      title="Who is answered with, by temperature"
+      title="Attention weights by temperature"
       max={1}
       groups={temperatures.map((t, n) => ({ name: `T = ${t}`, bars: keys.map((key, i) => ({ name: `${key} ${values[i]}`, value: weights[n][i] })) }))}
     />
   ),
   qkv: ({ words, steps }) => (
     <>
-      <Heat name="scores / √d" rows={words} cols={words} numbers={steps.scaled} scale="diverging" />
-      <Heat name="weights: softmax of each row" rows={words} cols={words} numbers={steps.weights} max={1} />
+      <HeatMap name="scores / √d" rows={words} cols={words} numbers={steps.scaled} scale="diverging" />
+      <HeatMap name="weights (softmax of each row)" rows={words} cols={words} numbers={steps.weights} max={1} />
     </>
   ),
   scaling: ({ random, real }) => {
-    const of = (list: Spread[], what: keyof Spread): [number, number][] => list.map((s) => [s.dimensions, s[what]]);
+    const points = (list: Spread[], field: keyof Spread): [number, number][] => list.map((s) => [s.dimensions, s[field]]);
     return (
       <>
         <Chart
@@ -108,18 +108,18 @@ const PICTURES: { [Lesson in keyof LessonResults]?: Draw<LessonResults[Lesson]> 
           y="variance"
           log={{ x: true, y: true }}
           lines={[
-            { name: "q · k, random", tone: "without", points: of(random, "variance") },
-            { name: "q · k / √d, random", tone: "with", points: of(random, "scaled") },
-            { name: "q · k, the model’s", tone: "without", thin: true, points: of(real, "variance") },
-            { name: "q · k / √d, the model’s", tone: "with", thin: true, points: of(real, "scaled") },
+            { name: "q · k, random", tone: "secondary", points: points(random, "variance") },
+            { name: "q · k / √d, random", tone: "primary", points: points(random, "scaled") },
+            { name: "q · k, model", tone: "secondary", thin: true, points: points(real, "variance") },
+            { name: "q · k / √d, model", tone: "primary", thin: true, points: points(real, "scaled") },
           ]}
         />
         <Chart
-          title="Weight of the maxMagnitude of ten keys, after softmax"
+          title="Largest softmax weight among ten keys"
           x="dimensions d"
           y="weight"
           log={{ x: true }}
-          lines={two(["of q · k / √d", of(random, "largest_scaled")], ["of q · k", of(random, "largest")])}
+          lines={twoLines(["q · k / √d", points(random, "largest_scaled")], ["q · k", points(random, "largest")])}
         />
       </>
     );
@@ -127,132 +127,133 @@ const PICTURES: { [Lesson in keyof LessonResults]?: Draw<LessonResults[Lesson]> 
   saturation: ({ scaled, unscaled }) => (
     <>
       <Chart
-        title="Entropy of the weights (1: looks everywhere)"
+        title="Entropy of the attention weights (1: uniform)"
         x="step"
-        y="share of the argmax"
-        lines={two(
-          ["divided by √d", scaled.probes.map((p) => [p.step, p.entropy])],
-          ["not divided", unscaled.probes.map((p) => [p.step, p.entropy])],
+        y="fraction of the maximum"
+        lines={twoLines(
+          ["scaled by 1/√d", scaled.probes.map((p) => [p.step, p.entropy])],
+          ["unscaled", unscaled.probes.map((p) => [p.step, p.entropy])],
         )}
       />
-      <Losses named={[["divided by √d", scaled.curve], ["not divided", unscaled.curve]]} />
+      <LossChart curves={[["scaled by 1/√d", scaled.curve], ["unscaled", unscaled.curve]]} />
     </>
   ),
-  heads: ({ answers }, reads) =>
+  heads: ({ answers }, selfAttention) =>
     answers.map((a) => (
       <div class="stack tight-stack" key={a.sentence}>
-        <Heat name={`layer ${a.layer}, head ${a.head}, chosen for “${a.query}”`} rows={a.words} cols={a.words} numbers={a.weights} max={1} />
-        <Into view="heads" text={a.sentence} attention={reads(a.layer)} head={a.head}>
-          every head of this sentence
-        </Into>
+        <HeatMap name={`layer ${a.layer}, head ${a.head}, selected for “${a.query}”`} rows={a.words} cols={a.words} numbers={a.weights} max={1} />
+        <ViewLink view="heads" text={a.sentence} attention={selfAttention(a.layer)} head={a.head}>
+          show all heads for this sentence
+        </ViewLink>
       </div>
     )),
   positions: ({ map, bits }) => (
     <>
       <div class="wide">
-        <Heat name="sines and cosines of the position" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" max={1} axes={["position", "number"]} />
+        <HeatMap name="sinusoidal position encoding" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" max={1} axes={["position", "dimension"]} />
       </div>
-      <Heat name="counting in binary" rows={bits.map((_, i) => String(i))} cols={["8", "4", "2", "1"]} numbers={bits} max={1} axes={["number", "bit"]} maxCellWidth={30} />
+      <HeatMap name="binary counting" rows={bits.map((_, i) => String(i))} cols={["8", "4", "2", "1"]} numbers={bits} max={1} axes={["number", "bit"]} maxCellWidth={30} />
     </>
   ),
   order: ({ with_positions, without_positions, floor }) => (
-    <Losses named={[["with positions", with_positions.curve], ["without", without_positions.curve]]} level={{ at: floor, name: "cost of a coin toss" }} />
+    <LossChart curves={[["with positions", with_positions.curve], ["without positions", without_positions.curve]]} reference={{ value: floor, name: "loss of a coin toss" }} />
   ),
   norms: ({ padded, batch, layer, names }) => (
     <>
-      {([["batch norm: down the columns", batch], ["layer norm: along the rows", layer]] as const).map(([name, numbers]) => (
-        <Heat key={name} name={name} rows={numbers.map((_, i) => `S${i + 1}`)} cols={names} numbers={numbers} scale="diverging" axes={["sample", "feature"]} />
+      {([["batch norm (over columns)", batch], ["layer norm (over rows)", layer]] as const).map(([name, numbers]) => (
+        <HeatMap key={name} name={name} rows={numbers.map((_, i) => `S${i + 1}`)} cols={names} numbers={numbers} scale="diverging" axes={["sample", "feature"]} />
       ))}
       <Chart
-        title="How far rows of zeros move the real ones"
+        title="Effect of zero padding on the real rows"
         x="rows of zeros"
-        y="in parts of their length"
-        lines={two(["layer norm", padded.map((p) => [p.rows, p.layer_change])], ["batch norm", padded.map((p) => [p.rows, p.batch_change])])}
+        y="relative change"
+        lines={twoLines(["layer norm", padded.map((p) => [p.rows, p.layer_change])], ["batch norm", padded.map((p) => [p.rows, p.batch_change])])}
       />
     </>
   ),
   encoder: ({ values, words, change, attention_change, feed_forward_change, sentence }) => (
     <>
-      <Heat name="who has moved, and where" rows={values.map((name) => name.replace(/^(en|de)coder\.(0\.)?(self\.|masked\.)?|\.output$/g, ""))} cols={words} numbers={change} axes={["place", "token"]} />
-      <Heat name="one vector changed inside" rows={["attention", "feed-forward"]} cols={words} numbers={[attention_change, feed_forward_change]} axes={["sub-layer", "token"]} />
-      <Into view="walk" text={sentence}>
-        this sentence in Walk
-      </Into>
+      <HeatMap name="change of each token, by component" rows={values.map((name) => name.replace(/^(en|de)coder\.(0\.)?(self\.|masked\.)?|\.output$/g, ""))} cols={words} numbers={change} axes={["component", "token"]} />
+      <HeatMap name="change after perturbing one vector" rows={["attention", "feed-forward"]} cols={words} numbers={[attention_change, feed_forward_change]} axes={["sub-layer", "token"]} />
+      <ViewLink view="walk" text={sentence}>
+        show this sentence in Walk
+      </ViewLink>
     </>
   ),
   mask: ({ words, weights, unmasked_weights, sentence, layer, head }) => (
     <>
-      <Heat name="weights with the mask" rows={words} cols={words} numbers={weights} max={1} causal />
-      <Heat name="the same scores without it" rows={words} cols={words} numbers={unmasked_weights} max={1} />
-      <Into view="microscope" text={sentence} attention={`decoder.${layer}.masked`} head={head}>
-        under the microscope
-      </Into>
+      <HeatMap name="weights with mask" rows={words} cols={words} numbers={weights} max={1} causal />
+      <HeatMap name="weights without mask" rows={words} cols={words} numbers={unmasked_weights} max={1} />
+      <ViewLink view="microscope" text={sentence} attention={`decoder.${layer}.masked`} head={head}>
+        open in Microscope
+      </ViewLink>
     </>
   ),
   leak: ({ masked, unmasked, floor }) => (
-    <Losses named={[["with the mask", masked.curve], ["without", unmasked.curve]]} level={{ at: floor, name: "cost of guessing which translation" }} />
+    <LossChart curves={[["with mask", masked.curve], ["without mask", unmasked.curve]]} reference={{ value: floor, name: "loss of guessing the translation" }} />
   ),
   decoder: ({ generated, forced }) => (
     <>
       <Bars
-        title="How likely each token was"
+        title="Probability of each token"
         max={1}
         groups={[generated, forced].map((pass) => ({
           name: `${pass.sentence} → ${pass.output}`,
           bars: pass.positions.map((p) => ({ name: `${p.input} → ${p.target}`, value: p.probability })),
         }))}
       />
-      <Into view="walk" text={generated.sentence}>
-        this sentence in Walk
-      </Into>
+      <ViewLink view="walk" text={generated.sentence}>
+        show this sentence in Walk
+      </ViewLink>
     </>
   ),
   cross: ({ sentences }) => (
-    // its tables are the picture: every weight, shaded
-    <Into view="translate" text={sentences[0].source.join(" ")}>
-      the first as a ribbon, in Translate
-    </Into>
+    // the shaded tables of the lesson are its figure
+    <ViewLink view="translate" text={sentences[0].source.join(" ")}>
+      show the first sentence in Translate
+    </ViewLink>
   ),
   next: ({ logits, temperatures, probabilities, source }) => (
     <>
       <Bars
-        title="softmax(x / T): the larger T, the flatter"
+        title="softmax(x / T): a larger T flattens the distribution"
         max={1}
         groups={temperatures.map((t, n) => ({ name: `T = ${t}`, bars: logits.map((x, i) => ({ name: String(x).replace("-", "−"), value: probabilities[n][i] })) }))}
       />
-      <Into view="translate" text={source}>
-        the model’s own logits in Translate
-      </Into>
+      <ViewLink view="translate" text={source}>
+        show the model’s logits in Translate
+      </ViewLink>
     </>
   ),
   directions: ({ projections }) => (
-    <Bars title="How plural: along the mean of the pairs" groups={[{ name: "", bars: [...projections].sort((a, b) => b[1] - a[1]).map(([name, value]) => ({ name, value })) }]} />
+    <Bars title="Projection onto the plural direction" groups={[{ name: "", bars: [...projections].sort((a, b) => b[1] - a[1]).map(([name, value]) => ({ name, value })) }]} />
   ),
   senses: ({ words }) =>
     words.map((each) => (
       <Chart
         key={each.word}
-        title={`“${each.word}”: cosines between its sentences`}
+        title={`“${each.word}”: cosine similarity between its sentences`}
         x=""
         y="cosine"
         isTight
-        decorations={each.layers.map((place) => ({ embedded: "looked up", input: "+ pos", vectors: "end" })[place.split(".")[1]] ?? `block ${place.split(".")[1]}`)}
+        categories={each.layers.map((name) => ({ embedded: "static", input: "+ pos", vectors: "final" })[name.split(".")[1]] ?? `block ${name.split(".")[1]}`)}
         lines={[
           ...each.sentences.slice(1, 4).map((_, i): Line => ({ name: `1 · ${i + 2}`, tone: TONES[i + 1], thin: true, points: each.cosines.map((table, p) => [p, table[0][i + 1]]) })),
-          { name: "mean of all pairs", tone: "with", points: each.means.map((mean, p) => [p, mean]) },
+          { name: "mean of all pairs", tone: "primary", points: each.means.map((mean, p) => [p, mean]) },
         ]}
       />
     )),
 };
 
-function Losses({ named, level }: { named: [[string, Curve], [string, Curve]]; level?: { at: number; name: string } }) {
-  const lines = two([named[0][0], paired(named[0][1].steps, named[0][1].test)], [named[1][0], paired(named[1][1].steps, named[1][1].test)]);
-  return <Chart title="Loss on unseen sentences" x="step" y="−ln p a token" log={{ y: true }} lines={lines} level={level} />;
+function LossChart({ curves, reference }: { curves: [[string, Curve], [string, Curve]]; reference?: { value: number; name: string } }) {
+  const [[name1, curve1], [name2, curve2]] = curves;
+  const lines = twoLines([name1, zip(curve1.steps, curve1.test)], [name2, zip(curve2.steps, curve2.test)]);
+  return <Chart title="Loss on unseen sentences" x="step" y="−ln p per token" log={{ y: true }} lines={lines} reference={reference} />;
 }
 
 export function LessonFigure({ lesson, result }: { lesson: string; result: Record<string, unknown> }) {
   const { shape } = useSession().model.config.model;
-  const reads = (layer: number): string => (shape === "decoder" ? `decoder.${layer}.masked` : `encoder.${layer}.self`);
-  const draw = PICTURES[lesson as keyof LessonResults] as Draw<typeof result> | undefined;
-  return draw ? <div class="lesson-figures">{draw(result, reads)}</div> : null;
+  const selfAttention = (layer: number): string => (shape === "decoder" ? `decoder.${layer}.masked` : `encoder.${layer}.self`);
+  const render = FIGURES[lesson as keyof LessonResults] as Render<typeof result> | undefined;
+  return render ? <div class="lesson-figures">{render(result, selfAttention)}</div> : null;
 }

@@ -1,18 +1,18 @@
-// A lesson told: what is claimed, sentences and tables, where the notes slip, what to look at. Figures are rounded as the server
-// shows them; weights are shaded by their size.
-import { colorFor, toCss, textColorOn } from "../../color";
-import { usePalette } from "../../hooks";
+// The text of a lesson: paragraphs and tables, the errata of the notes, the takeaway. Numbers are rounded by the server;
+// weights are shaded by value.
 import type { LessonText, Table } from "../../api";
-import { linked } from "./lessons";
+import { colorFor, textColorOn, toCss } from "../../color";
+import { usePalette } from "../../hooks";
 import { hrefFor } from "../../url-state";
+import { splitLinks } from "./lessons";
 
 export function Prose({ text, names, lead }: { text: string; names: readonly string[]; lead?: string }) {
   return (
     <p class="prose">
       {lead ? <b>{lead} </b> : null}
-      {linked(text, names).map((part, i) =>
+      {splitLinks(text, names).map((part, i) =>
         i % 2 ? (
-          <a key={i} class="lesson-link" href={hrefFor({ lesson: part, given: "" })}>
+          <a key={i} class="lesson-link" href={hrefFor({ lesson: part, settings: "" })}>
             {part}
           </a>
         ) : (
@@ -23,36 +23,36 @@ export function Prose({ text, names, lead }: { text: string; names: readonly str
   );
 }
 
-export function LessonTextView({ story, names }: { story: LessonText; names: readonly string[] }) {
+export function LessonTextView({ text, names }: { text: LessonText; names: readonly string[] }) {
   return (
     <div class="lesson-text">
-      {story.body.map((part, i) => (typeof part === "string" ? <Prose key={i} text={part} names={names} /> : <Shown key={i} table={part} />))}
-      {story.errata.length ? (
-        <aside class="errata" aria-label="where the notes slip">
-          <h3>The notes slip</h3>
+      {text.body.map((part, i) => (typeof part === "string" ? <Prose key={i} text={part} names={names} /> : <LessonTable key={i} table={part} />))}
+      {text.errata.length ? (
+        <aside class="errata" aria-label="errata in the notes">
+          <h3>Errata in the notes</h3>
           <ul>
-            {story.errata.map((slip) => (
-              <li key={slip}>
-                <Prose text={slip} names={names} />
+            {text.errata.map((erratum) => (
+              <li key={erratum}>
+                <Prose text={erratum} names={names} />
               </li>
             ))}
           </ul>
         </aside>
       ) : null}
       <div class="takeaway">
-        <Prose lead="What to look at:" text={story.takeaway} names={names} />
+        <Prose lead="Takeaway:" text={text.takeaway} names={names} />
       </div>
     </div>
   );
 }
 
-/** As in a terminal: words to the left, figures to the right. */
-const isWordy = (table: Table, column: number): boolean =>
+/** Text columns are aligned to the left, numbers to the right. */
+const isTextColumn = (table: Table, column: number): boolean =>
   table.rows.some((row) => typeof row[column] === "string" && /^\s*["“]?\p{L}/u.test(row[column] as string));
 
-function Shown({ table }: { table: Table }) {
+function LessonTable({ table }: { table: Table }) {
   const palette = usePalette();
-  const wordy = table.columns.map((_, column) => isWordy(table, column));
+  const isText = table.columns.map((_, column) => isTextColumn(table, column));
   const colors = (value: string | number | null): { background: string; color: string } | undefined => {
     if (!table.shaded || typeof value !== "number") return undefined;
     const color = colorFor(value, 1, palette);
@@ -66,7 +66,7 @@ function Shown({ table }: { table: Table }) {
           <thead>
             <tr>
               {table.columns.map((column, j) => (
-                <th key={j} class={wordy[j] ? "" : "right"} scope="col">
+                <th key={j} class={isText[j] ? "" : "right"} scope="col">
                   {column}
                 </th>
               ))}
@@ -77,12 +77,12 @@ function Shown({ table }: { table: Table }) {
           {table.formatted.map((row, i) => (
             <tr key={i} class={table.bold_rows.includes(i) ? "bold" : ""}>
               {row.map((text, j) =>
-                j === 0 && wordy[0] ? (
+                j === 0 && isText[0] ? (
                   <th key={j} scope="row">
                     {text}
                   </th>
                 ) : (
-                  <td key={j} class={wordy[j] ? "" : "right"} style={colors(table.rows[i][j])}>
+                  <td key={j} class={isText[j] ? "" : "right"} style={colors(table.rows[i][j])}>
                     {text}
                   </td>
                 ),

@@ -1,0 +1,85 @@
+"""Calibrates when a model reports that it is unsure: the known words, from the training text, and a confidence threshold.
+
+The threshold is fitted on the validation set, where each translation has a confidence and a reference: it maximises the
+number of sentences on which "unsure" (low confidence) and "bad" (low chrF++) agree. Training stores both; `calibrate` adds
+them to an older model directory.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seq2see.directory import WORDS, load_pipeline
+from seq2see.files import atomic_write
+from seq2see.manifest import remove_manifest, write_manifest
+from seq2see.metrics.translation import sentence_scores
+from seq2see.pipeline import Pipeline
+from seq2see.text.corpus import training_pairs, validation_pairs
+from seq2see.text.known_words import collect_words, save_words
+from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.prepare_data import PairSplit
+from seq2see.train.validation import translate_sources
+
+BAD_CHRF = 40.0  # a translation with a lower chrF++ is bad: it has little in common with the reference
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The confidence threshold, and how well it separates the validation set; stored in scores.json."""
+
+    threshold: float
+    accuracy: float  # share of sentences that are unsure and bad, or sure and not bad
+    unsure: float  # share of sentences below the threshold
+    bad: float  # share of sentences with a chrF++ below `bad_below`
+    bad_below: float
+    sentences: int
+
+
+def fit_threshold(confidences: Sequence[float], chrf: Sequence[float]) -> Calibration:
+    """Returns the threshold with the highest accuracy; in a tie the highest threshold, which warns more often."""
+    order = np.argsort(confidences)
+    ranked, bad = np.asarray(confidences)[order], np.asarray(chrf)[order] < BAD_CHRF
+    candidates = np.append(ranked, 0.0)  # at 0, the highest possible log-probability, everything is unsure
+    unsure = np.searchsorted(ranked, candidates)
+    bad_below = np.append(0, np.cumsum(bad))[unsure]
+    good_above = (~bad).sum() - (unsure - bad_below)
+    correct = bad_below + good_above
+    best = int(np.flatnonzero(correct == correct.max())[-1])
+    count = len(ranked)
+    return Calibration(
+        threshold=float(candidates[best]), accuracy=round(float(correct[best]) / count, 4),
+        unsure=round(float(unsure[best]) / count, 4), bad=round(float(bad.mean()), 4), bad_below=BAD_CHRF, sentences=count,
+    )  # fmt: skip
+
+
+def store_known_words(
+    folder: Path, texts: Iterable[str], tokenizer: Tokenizer, initial: Pipeline | None = None
+) -> None:
+    """Writes the words of the training text, together with those of the initial model, if it has a list."""
+    (folder / WORDS).unlink(missing_ok=True)
+    if tokenizer.kind == "word" or (initial and initial.known_words is None):
+        return
+    words = collect_words(texts, tokenizer)
+    save_words(folder / WORDS, words | initial.known_words if initial and initial.known_words else words)
+
+
+def calibrate(folder: Path) -> Calibration:
+    """Adds the known words and the threshold to the directory of a translator, from the data files in its config.toml."""
+    model = load_pipeline(folder)
+    count = sum(1 for _ in training_pairs(model.config.data))
+    split = PairSplit(training_pairs(model.config.data), validation_pairs(model.config.data), count)
+    valid = split.valid()
+    found = translate_sources(model.network, [source for source, _ in valid], model.tokenizers)
+    chrf = sentence_scores([model.text(best) for best in found], [[reference] for _, reference in valid])
+    calibration = fit_threshold([best.confidence for best in found], chrf)
+    scores: dict[str, Any] = {**model.scores, "confidence": asdict(calibration)}
+    remove_manifest(folder)
+    store_known_words(folder, (source for source, _ in split.train()), model.tokenizers[0])
+    with atomic_write(folder / "scores.json") as part:
+        part.write_text(json.dumps(scores, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_manifest(folder)
+    return calibration

@@ -1,0 +1,117 @@
+"""The Python API: what a notebook sees, and that Python, the command line and the server translate alike."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import seq2see
+from seq2see.api import Model
+from seq2see.cli import app
+from seq2see.config import ModelConfig
+from seq2see.errors import Notice, UserError
+from seq2see.inspect.token_similarity import contextual_embeddings
+from seq2see.serve.app import create_app
+from tests.models import tiny_model
+from tests.test_serve import serving
+
+PARAGRAPH = "How are you? I like tea.  The boy drinks tea.\n\n\tWhere is the girl?\n"
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return seq2see.load()
+
+
+def test_a_text_gives_a_string_and_a_list_gives_a_list(model: Model) -> None:
+    one = model.translate("How are you?")
+    assert one == "आप कैसे हैं?"
+    assert model.translate(["How are you?"]) == [one]
+    assert model.translate(("How are you?", "")) == [one, ""]
+    assert model.translate([]) == []
+    with pytest.raises(TypeError, match=r"write \[sentence\]"):
+        model.hypotheses("How are you?")
+    words = contextual_embeddings(model, "tea", "I like tea.")
+    assert words.sentences == ("I like tea.",)
+
+
+def test_paragraphs_are_translated_alike_everywhere(model: Model, tmp_path: Path) -> None:
+    sentences = ["How are you?", "I like tea.", "The boy drinks tea.", "Where is the girl?"]
+    one, two, three, four = model.translate_sentences(sentences)
+    expected = f"{one} {two}  {three}\n\n\t{four}\n"
+    assert model.translate(PARAGRAPH) == expected
+    assert "".join(model.stream(PARAGRAPH)) == expected
+    (tmp_path / "in.txt").write_text(PARAGRAPH)
+    result = CliRunner().invoke(app, ["translate", str(tmp_path / "in.txt"), "--device", "cpu"])
+    assert result.stdout == expected
+    with serving(create_app({"bundled": None})) as client:
+        response = client.post("/api/translate", json={"text": PARAGRAPH}).json()
+    assert response["translation"] == expected
+    assert [sentence["source"] for sentence in response["sentences"]] == sentences
+
+
+def test_a_divided_sentence_causes_a_warning_in_python() -> None:
+    model = tiny_model(["a long sentence of many words"], ModelConfig(width=16, heads=2, max_positions=12))
+    with pytest.warns(Notice, match=r"text 2: [\d,]+ tokens exceed the model's maximum of 11: translated in"):
+        assert len(model.translate(["a", "many words, " * 20], max_new_tokens=2)) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.translate("a", max_new_tokens=2)
+
+
+def test_a_language_model_does_not_translate() -> None:
+    model = tiny_model(["once upon a time"], ModelConfig(shape="decoder", width=16, heads=2))
+    for text in ("once", ""):
+        with pytest.raises(UserError, match="only an encoder-decoder translates"):
+            model.translate(text)
+
+
+def test_the_package_lists_its_public_names() -> None:
+    listed = "import seq2see, sys; print(' '.join(dir(seq2see))); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)
+    assert {"load", "Model", "trace", "intervene", "__version__"} <= set(result.stdout.split())
+    for name in seq2see.__all__:
+        assert getattr(seq2see, name) is not None
+
+
+def test_a_model_describes_itself_in_a_few_lines(model: Model) -> None:
+    text = repr(model)
+    assert len(text.splitlines()) <= 8 and max(map(len, text.splitlines())) <= 120
+    html = model._repr_html_()
+    for fact in ("Transformer, encoder-decoder", "1,334,400 parameters", "1,901 word tokens", "BLEU 97.5"):
+        assert fact in text and fact in html
+    assert "recurrent (2014)" in repr(
+        tiny_model(["a"], ModelConfig(kind="rnn", heads=1, width=16, encoder_layers=1, decoder_layers=1))
+    )
+
+
+COMMANDS = {
+    "translate": ["translate", "How are you?"],
+    "explain": ["explain", "How are you?"],
+    "evaluate": ["evaluate", "--src", "{folder}/a", "--ref", "{folder}/b", "--json"],
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "bf16"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_every_precision(command: str, precision: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("How are you?\n")
+    (tmp_path / "b").write_text("आप कैसे हैं?\n")
+    arguments = [argument.format(folder=tmp_path) for argument in COMMANDS[command]]
+    result = CliRunner().invoke(app, [*arguments, "--precision", precision, "--device", "cpu"])
+    if isinstance(result.exception, UserError):
+        assert precision == "bf16" and "does not support bf16" in str(result.exception)
+    else:
+        assert result.exit_code == 0 and "आप कैसे हैं?" in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_checks_its_device_alike(command: str) -> None:
+    arguments = [argument.format(folder="/nowhere") for argument in COMMANDS[command]]
+    if command == "evaluate":
+        arguments = ["evaluate", "--text", __file__]
+    result = CliRunner().invoke(app, [*arguments, "--device", "gpu"])
+    assert "--device" in str(result.exception) and "cpu, cuda, mps" in str(result.exception)
