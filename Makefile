@@ -1,9 +1,9 @@
-# Every target works from a clean clone: the first one to run makes .venv, once.
+# Every target works from a clean clone: the first one to run creates .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Pictures of Hindi want a font for Devanagari, and the page's tests a browser. Who is not root on a Debian installs them by
-# hand, if at all: without them those pictures have boxes and those tests are skipped.
+# Figures in Hindi need a Devanagari font, and the page's tests a browser. Without root on Debian, install them by hand;
+# otherwise those figures show boxes and those tests are skipped.
 FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
@@ -52,7 +52,7 @@ format: setup
 parity: setup
 	$(BIN)/python -m tests.parity
 
-# Slow, and wants a quiet machine. DATA is a folder with multi30k/, en-hi/ and lm/ in it; the README tells what each needs.
+# Slow; run it on an idle machine. DATA is a directory with multi30k/, en-hi/, lm/ and words/.
 bench: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from seq2see.directory import BUNDLED
 from seq2see.serve import PAGE_DIRECTORY
@@ -19,6 +19,8 @@ CHROMIUM_OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+expect.set_options(timeout=30_000)  # like the other waits: only a mistake takes so long, not a slow machine
 
 
 def checked_page(browser: Browser, reduced_motion: bool = False) -> Iterator[Page]:

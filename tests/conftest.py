@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 # Some virtual machines report Intel AMX but reject its instructions, which kills the process in bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 torch.set_num_threads(1)  # the models of the tests are too small for a second thread to help
+hypothesis.settings.register_profile("any machine", deadline=None)  # by default 200 ms per example
+hypothesis.settings.load_profile("any machine")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported: our kernels then run on the CPU
 

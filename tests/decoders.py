@@ -34,6 +34,11 @@ def random_model(config: ModelConfig = PAPER, end_bias: float = 2.0, seed: int =
     return built
 
 
+def exact_model(config: ModelConfig = PAPER, end_bias: float = 2.0) -> Transformer:
+    """Returns a random model in float64: rounding, which depends on shapes and the processor, is too small to swap tokens."""
+    return random_model(config, end_bias).double()
+
+
 def random_sentences(count: int, seed: int = 0) -> list[list[int]]:
     random = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, 15, (count,), generator=random).tolist()

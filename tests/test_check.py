@@ -25,6 +25,7 @@ from seq2see.text.check.pairs import CheckSettings, check_pairs
 from seq2see.text.check.report import Finding, FindingKind, Report, summary, to_json
 from seq2see.text.check.scripts import SCRIPTS, count_letters
 from seq2see.text.corpus import ParallelCorpus, jsonl, parallel_files, plain_text, po, tsv
+from seq2see.text.formats.lines import MAX_LINE_BYTES
 from seq2see.text.tokenizer import Tokenizer
 
 app = typer.Typer()
@@ -218,6 +219,47 @@ def test_malformed_rows_are_counted(tmp_path: Path) -> None:
     report = check_pairs(tsv([write(tmp_path / "a.tsv", rows)])).report
     assert (finding(report, "malformed").count, finding(report, "malformed").examples[0].line) == (1, 6)
     assert "line-count" not in {f.kind for f in report.findings}
+    assert not report.trainable
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "expected"),
+    [
+        (False, (1, 3), "column 1 of a.tsv has no letters: --columns 3,5"),
+        (False, (2, 3), "column 2 of a.tsv has only 1 different value in 60 rows: --columns 3,5"),
+        (True, ("en", "score"), "column score of a.tsv has no letters: --columns en,hi"),
+        (True, (1, 2), "column 1 of a.tsv has no letters: --columns 3,5"),
+        (True, ("en", "hi"), None),
+        (False, (3, 5), None),
+    ],
+)
+def test_a_column_of_tags_or_ids_read_as_text_is_named_with_the_right_columns(
+    tmp_path: Path, header: bool, columns: tuple[int | str, int | str], expected: str | None
+) -> None:
+    rows = [f"{i}\tnews\tthe cat number {i} sleeps\t0.9\tबिल्ली नंबर {i} सोती है" for i in range(60)]
+    file = write(tmp_path / "a.tsv", ["id\ttopic\ten\tscore\thi"] * header + rows)
+    report = check_pairs(tsv([file], *columns)).report
+    assert (finding(report, "column").title if finding(report, "column").count else None) == expected
+    assert report.trainable  # a warning only: the values may be meant
+
+
+def test_repeated_sentences_and_short_files_are_not_taken_for_tags(tmp_path: Path) -> None:
+    repeated = [f"every source has many translations here\tnumber {i} of them" for i in range(60)]
+    for rows in (repeated, ["1\tone", "2\ttwo"]):
+        assert not finding(check_pairs(tsv([write(tmp_path / "a.tsv", rows)])).report, "column").count
+
+
+def test_an_overlong_line_is_reported_and_left_out(tmp_path: Path) -> None:
+    source, target = sentences(50)
+    source[9] += " word" * (MAX_LINE_BYTES // 5)
+    pairs = two_files(tmp_path, source, target)
+    checked = check_pairs(pairs)
+    assert finding(checked.report, "malformed").examples[0].note == f"longer than {MAX_LINE_BYTES:,} bytes"
+    assert finding(checked.report, "malformed").examples[0].line == 10
+    write_clean_pairs(pairs, checked, tmp_path / "clean")
+    assert (tmp_path / "clean" / "a.hi").read_text().splitlines() == target[:9] + target[10:]
+    report = check_documents(plain_text([tmp_path / "a.en"])).report
+    assert finding(report, "malformed").count == 1
     assert not report.trainable
 
 

@@ -30,8 +30,17 @@ from seq2see.inspect.interventions import (
 )
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
-from tests.decoders import END, LANGUAGE_MODEL, SPECIAL_TOKENS, START, TRANSLATORS, random_model, random_sentences
-from tests.parity import gpt2, llama, marian, padded
+from tests.decoders import (
+    END,
+    LANGUAGE_MODEL,
+    SPECIAL_TOKENS,
+    START,
+    TRANSLATORS,
+    exact_model,
+    random_model,
+    random_sentences,
+)
+from tests.parity import gpt2, llama, llama_precision, marian, padded
 
 STATIC_PROFILE = DeviceProfile(
     static_shapes=True, cuda_graphs=False, max_hypotheses=64, token_budget=8192, check_interval=8
@@ -47,7 +56,7 @@ def reference_logprobs(m: Transformer, source: Sequence[int], tokens: Sequence[i
         if m.encoder is None
         else (Packed.from_sequences([source]), Packed.from_sequences([tokens]))
     )
-    return m(*inputs).log_softmax(-1)
+    return m(*inputs).log_softmax(-1, torch.float32)
 
 
 def reference_greedy(m: Transformer, source: Sequence[int], limit: int, prompt: Sequence[int] = (START,)) -> list[int]:
@@ -77,7 +86,7 @@ def differs_beyond_ties(m: Transformer, source: Sequence[int], one: Hypothesis, 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_cached_equals_reference_logprobs(name: str) -> None:
-    m = random_model(TRANSLATORS[name])
+    m = exact_model(TRANSLATORS[name])
     sources = random_sentences(12)
     found = translate_tokens(m, sources, SPECIAL_TOKENS)
     expected = [reference_greedy(m, source, default_limit(source)) for source in sources]
@@ -96,17 +105,19 @@ def test_batched_translation_equals_single(name: str, beam: int) -> None:
     alone = [translate_tokens(m, [source], SPECIAL_TOKENS, options)[0] for source in sources]
     for budget in (10_000, 400):  # all at once; a few rows that are reused many times
         together = translate_tokens(m, sources, SPECIAL_TOKENS, options, token_budget=budget)
-        changed = sum(ones[0].tokens != others[0].tokens for ones, others in zip(alone, together, strict=True))
-        assert changed <= 1  # of 40: even ties rarely change
+        changed = 0
         for source, ones, others in zip(sources, alone, together, strict=True):
-            assert not differs_beyond_ties(m, source, ones[0], others[0])
-            for one, other in zip(ones, others, strict=True):
-                assert one.score == pytest.approx(other.score, abs=1e-4)
+            if [one.tokens for one in ones] != [other.tokens for other in others]:
+                changed += 1
+                assert beam > 1 or not differs_beyond_ties(m, source, ones[0], others[0])
+            else:
+                assert [one.score for one in ones] == pytest.approx([other.score for other in others], abs=1e-4)
+        assert changed <= 1  # of 40, because of a tie
 
 
 def test_cache_is_compacted_when_its_slots_run_out() -> None:
     """One long output among many short ones uses up the slots."""
-    m = random_model(end_bias=4.0)
+    m = exact_model(end_bias=4.0)
     sources = random_sentences(60, seed=3)
     found = translate_tokens(m, sources, SPECIAL_TOKENS, Search(max_new_tokens=12), token_budget=100)
     assert [list(best.tokens) for best, *_ in found] == [reference_greedy(m, source, 12) for source in sources]
@@ -116,8 +127,8 @@ def test_cache_is_compacted_when_its_slots_run_out() -> None:
 def test_static_shapes_do_not_change_the_output(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unused rows, rounded windows and a check every eighth step, as on CUDA but without graphs."""
     # An unused row that advanced beyond the position table would raise an error.
-    m, sources = random_model(replace(TRANSLATORS["learned, norm first"], max_positions=33)), random_sentences(40)
-    lm, prompts = random_model(LANGUAGE_MODEL), [[5, 6], [7], [8, 9, 10]]
+    m, sources = exact_model(replace(TRANSLATORS["learned, norm first"], max_positions=33)), random_sentences(40)
+    lm, prompts = exact_model(LANGUAGE_MODEL), [[5, 6], [7], [8, 9, 10]]
     options = Search(beam=beam, nbest=beam)
     expected = (
         translate_tokens(m, sources, SPECIAL_TOKENS, options),
@@ -133,7 +144,7 @@ def test_static_shapes_do_not_change_the_output(beam: int, monkeypatch: pytest.M
 
 
 def test_beam_of_1_equals_greedy_and_scores_the_mean_logprob() -> None:
-    m, sources = random_model(), random_sentences(10)
+    m, sources = exact_model(), random_sentences(10)
     for (best, *more), source in zip(
         translate_tokens(m, sources, SPECIAL_TOKENS, Search(beam=1)), sources, strict=True
     ):
@@ -143,7 +154,7 @@ def test_beam_of_1_equals_greedy_and_scores_the_mean_logprob() -> None:
 
 @pytest.mark.parametrize(("alpha", "form"), [(0.0, "length"), (1.0, "length"), (0.6, "gnmt"), (2.0, "length")])
 def test_n_best_are_sorted_distinct_and_scored_like_a_forward_pass(alpha: float, form: Any) -> None:
-    m, sources = random_model(), random_sentences(10)
+    m, sources = exact_model(), random_sentences(10)
     options = Search(beam=4, nbest=4, length_penalty=alpha, penalty=form)
     for source, found in zip(sources, translate_tokens(m, sources, SPECIAL_TOKENS, options), strict=True):
         assert len(found) == 4
@@ -158,7 +169,7 @@ def test_n_best_are_sorted_distinct_and_scored_like_a_forward_pass(alpha: float,
 
 
 def test_wider_beam_finds_more_likely_sentences() -> None:
-    m, sources = random_model(), random_sentences(30)
+    m, sources = exact_model(), random_sentences(30)
     means = []
     for beam in (1, 2, 8):
         options = Search(beam=beam, length_penalty=0.0, early_stopping="never")
@@ -167,7 +178,7 @@ def test_wider_beam_finds_more_likely_sentences() -> None:
 
 
 def test_forced_prefix_is_continued() -> None:
-    m, sources = random_model(), random_sentences(8)
+    m, sources = exact_model(), random_sentences(8)
     prefixes = [[10 + i] * (i % 4) for i in range(8)]
     for beam in (1, 3):
         found = translate_tokens(m, sources, SPECIAL_TOKENS, Search(beam=beam), prefixes)
@@ -182,7 +193,7 @@ def test_forced_prefix_is_continued() -> None:
 
 
 def test_banned_tokens_are_never_generated() -> None:
-    m, sources = random_model(), random_sentences(20)
+    m, sources = exact_model(), random_sentences(20)
     frequent = {token for best, *_ in translate_tokens(m, sources, SPECIAL_TOKENS) for token in best.tokens[:1]}
     special_tokens = SpecialTokens(START, END, tuple(frequent))
     for beam in (1, 4):
@@ -193,11 +204,11 @@ def test_banned_tokens_are_never_generated() -> None:
 def test_error_if_all_tokens_are_banned() -> None:
     special_tokens = replace(SPECIAL_TOKENS, banned=tuple(range(60)))
     with pytest.raises(UserError, match="every token has probability 0"):
-        translate_tokens(random_model(), random_sentences(2), special_tokens, Search(beam=3))
+        translate_tokens(exact_model(), random_sentences(2), special_tokens, Search(beam=3))
 
 
 def test_alternatives_are_the_most_likely_tokens_of_each_step() -> None:
-    m, sources = random_model(), random_sentences(5)
+    m, sources = exact_model(), random_sentences(5)
     for source, (best, *_) in zip(
         sources, translate_tokens(m, sources, SPECIAL_TOKENS, Search(alternatives=3)), strict=True
     ):
@@ -243,7 +254,7 @@ def test_beam_continues_while_it_may_beat_its_worst_finished_hypothesis() -> Non
 
 def test_unused_rows_do_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of four rows are in use for hundreds of steps; the fourth must not leave the position table."""
-    m = random_model(replace(TRANSLATORS["learned, norm first"], max_positions=33))
+    m = exact_model(replace(TRANSLATORS["learned, norm first"], max_positions=33))
     sources = [[7, 8, 9, END]] * 40
     (expected, *_) = translate_tokens(m, sources[:1], SPECIAL_TOKENS, Search(max_new_tokens=30))
     profile = replace(STATIC_PROFILE, max_hypotheses=3, token_budget=10**6)
@@ -273,7 +284,7 @@ def hf_marian() -> Any:
         optimizer.zero_grad()
     with torch.no_grad():
         theirs.final_logits_bias.normal_().mul_(0.1)
-    return theirs.eval()
+    return theirs.double().eval()  # in float64, no two hypotheses are close enough to be swapped by rounding
 
 
 def hf_generate(theirs: Any, sources: list[list[int]], new: int, **options: Any) -> list[list[int]]:
@@ -320,12 +331,12 @@ def test_greedy_continuation_equals_hugging_face(build: Any) -> None:
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)
-    ours = from_huggingface(theirs)
+    ours = from_huggingface(theirs.double())  # no two tokens are close enough to be swapped by rounding
     prompts = [[5, 9, 2], [7, 3, 8, 1, 4, 6], [11]]
     special_tokens = SpecialTokens(-1, 100)
     requests = [Request(i, (), prompt, 20) for i, prompt in enumerate(prompts)]
     for prompt, (best, *_) in zip(prompts, decode_requests(ours, requests, Search(), special_tokens), strict=True):
-        with torch.no_grad():
+        with torch.no_grad(), llama_precision(torch.float64):
             out = theirs.generate(
                 torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=100, pad_token_id=100,
                 bos_token_id=None,
@@ -359,13 +370,13 @@ def test_filtered_logits_equal_hugging_face(options: Search, processors: list[An
 
 
 def test_temperature_near_0_is_greedy() -> None:
-    m, sources = random_model(), random_sentences(10)
+    m, sources = exact_model(), random_sentences(10)
     cold, greedy = (translate_tokens(m, sources, SPECIAL_TOKENS, Search(temperature=t)) for t in (1e-4, 0.0))
     assert [best.tokens for best, *_ in cold] == [best.tokens for best, *_ in greedy]
 
 
 def test_sample_frequencies_match_probabilities() -> None:
-    m = random_model(LANGUAGE_MODEL)
+    m = exact_model(LANGUAGE_MODEL)
     count = 4000
     options = Search(temperature=1.3, samples=count, max_new_tokens=1, seed=1)
     (found,) = generate_tokens(m, [[5, 6, 7]], SPECIAL_TOKENS, options, token_budget=200_000)
@@ -381,7 +392,7 @@ def test_sample_frequencies_match_probabilities() -> None:
 
 
 def test_batched_sample_equals_single() -> None:
-    m, sources = random_model(), random_sentences(30)
+    m, sources = exact_model(), random_sentences(30)
     options = Search(temperature=1.0, top_p=0.95, seed=7)
     together = translate_tokens(m, sources, SPECIAL_TOKENS, options, token_budget=500)
     for i, (best, *_) in enumerate(together):
@@ -392,7 +403,7 @@ def test_batched_sample_equals_single() -> None:
 
 
 def test_samples_of_one_prompt_have_different_seeds() -> None:
-    m = random_model(LANGUAGE_MODEL)
+    m = exact_model(LANGUAGE_MODEL)
     options = Search(temperature=1.0, samples=6, max_new_tokens=8, seed=3)
     (found,) = generate_tokens(m, [[5, 6]], SPECIAL_TOKENS, options)
     assert len(found) == 6 and len({h.tokens for h in found}) > 3
@@ -404,7 +415,7 @@ def test_samples_of_one_prompt_have_different_seeds() -> None:
 
 
 def test_context_window_slides_by_half() -> None:
-    m = random_model(LANGUAGE_MODEL, end_bias=-50.0)
+    m = exact_model(LANGUAGE_MODEL, end_bias=-50.0)
     context = [START, 5, 6, 7]
     expected: list[int] = []
     for _ in range(60):
@@ -421,7 +432,7 @@ def test_context_window_slides_by_half() -> None:
 
 
 def test_prompt_longer_than_the_window_is_truncated_or_an_error() -> None:
-    m = random_model(LANGUAGE_MODEL)
+    m = exact_model(LANGUAGE_MODEL)
     prompt = [5 + i % 50 for i in range(40)]
     found = generate_tokens(m, [prompt], SPECIAL_TOKENS, Search(max_new_tokens=3))[0][0]
     assert list(found.tokens) == reference_greedy(m, (), 3, prompt[-12:])
@@ -450,7 +461,7 @@ def test_prompt_longer_than_the_window_is_truncated_or_an_error() -> None:
 def test_decoding_under_an_intervention_equals_a_forward_pass_under_it(
     interventions: list[Intervention], beam: int
 ) -> None:
-    m = random_model(end_bias=0.0)
+    m = exact_model(end_bias=0.0)
     sources = random_sentences(6)
     if interventions[0].pattern == "decoder.0.cross.weights":
         sources = [[*source[:3], *[7] * (20 - len(source[:3]))] for source in sources]
@@ -470,7 +481,7 @@ def test_decoding_under_an_intervention_equals_a_forward_pass_under_it(
 
 
 def test_intervention_on_one_sentence_affects_only_that_sentence() -> None:
-    m, sources = random_model(), random_sentences(20)
+    m, sources = exact_model(), random_sentences(20)
     plain = translate_tokens(m, sources, SPECIAL_TOKENS)
     with intervene(m, scale("decoder.1.cross.heads", -3.0)):
         expected = reference_greedy(m, sources[11], default_limit(sources[11]))
@@ -482,14 +493,14 @@ def test_intervention_on_one_sentence_affects_only_that_sentence() -> None:
 
 
 def test_language_model_decodes_under_an_intervention() -> None:
-    m = random_model(LANGUAGE_MODEL)
+    m = exact_model(LANGUAGE_MODEL)
     with intervene(m, ablate_head("decoder.1.masked", head=0)):
         found = generate_tokens(m, [[5, 6, 7]], SPECIAL_TOKENS, Search(max_new_tokens=12))[0][0]
         assert list(found.tokens) == reference_greedy(m, (), 12, [START, 5, 6, 7])
 
 
 def test_intervention_does_not_affect_other_threads() -> None:
-    m, sources = random_model(), random_sentences(8)
+    m, sources = exact_model(), random_sentences(8)
     plain = translate_tokens(m, sources, SPECIAL_TOKENS)
     elsewhere: list[Any] = []
     with intervene(m, scale("decoder.1.cross.heads", -3.0)):

@@ -103,5 +103,5 @@ def test_broken_folders_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"h\.2\."):
         from_huggingface(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
-    with pytest.raises(UserError, match="do not match config"):
+    with pytest.raises(UserError, match="do not fit the configuration"):
         from_huggingface(tmp_path)

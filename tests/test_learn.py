@@ -5,7 +5,6 @@ import math
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -21,9 +20,11 @@ from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
 from seq2see.serve.app import create_app
 from seq2see.serve.lessons import BOUNDS, OPTIONAL, text_response
+from seq2see.train.loop import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import save, tiny_model
 from tests.test_serve import LANGUAGE_MODEL, TEXTS, error, post, serving
+from tests.waiting import HANG, wait_until
 
 Page = Any
 SMALL = {
@@ -192,7 +193,6 @@ def test_invalid_settings_are_rejected(client: httpx.Client, lesson: str, settin
     body = json.dumps({"settings": settings}).encode()  # with NaN and Infinity, which httpx does not write
     response = client.post(f"/api/lessons/{lesson}", content=body, headers={"content-type": "application/json"})
     assert message in error(response, 422)["message"]
-    assert response.elapsed.total_seconds() < 20  # milliseconds on an idle machine; nothing is computed
 
 
 def test_an_error_names_its_location(client: httpx.Client) -> None:
@@ -214,20 +214,27 @@ def test_lessons_with_other_models_succeed_or_return_an_error(client: httpx.Clie
     assert 200 in statuses.values(), statuses
 
 
-def test_a_training_stops_when_the_client_disconnects_and_only_one_runs(app: FastAPI, client: httpx.Client) -> None:
-    lock = app.state.handlers().lesson_runner._training
+def test_a_training_stops_when_the_client_disconnects_and_only_one_runs(
+    app: FastAPI, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, steps, original = app.state.handlers().lesson_runner._training, [], Trainer.step
+
+    def count_steps(trainer: Trainer) -> None:
+        steps.append(trainer)
+        original(trainer)
+
+    monkeypatch.setattr(Trainer, "step", count_steps)
     body = b'{"settings": {"steps": 200}}'
     lines = ["POST /api/lessons/saturation HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
     head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""])
     with socket.create_connection(("127.0.0.1", client.base_url.port or 80)) as connection:
         connection.sendall(head.encode() + body)
-        while not lock.locked():  # until it has started
-            time.sleep(0.01)
+        wait_until(lock.locked)  # until it has started
         busy = client.post("/api/lessons/cross", json={"settings": {"steps": 10}})
         assert "another lesson" in error(busy, 503)["message"]
-    started = time.monotonic()
-    with lock:
-        assert time.monotonic() - started < 30  # 200 steps would take much longer
+    assert lock.acquire(timeout=HANG)
+    lock.release()
+    assert len(steps) < 200  # it trains several models for so many steps
 
 
 def test_a_training_can_be_stopped_at_any_step() -> None:

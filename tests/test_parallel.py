@@ -18,6 +18,7 @@ from seq2see.errors import UserError
 from seq2see.train import run, runner
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, write_phrases
+from tests.waiting import HANG
 
 # No dropout, because each process draws its own masks. Two processes cannot share three micro-batches evenly.
 SETTINGS = [
@@ -87,7 +88,7 @@ def start(program: str, *arguments: str | Path) -> subprocess.Popen[str]:
 def wait_for_stderr(process: subprocess.Popen[str]) -> str:
     """Waits for the process to exit and returns its stderr."""
     try:
-        return process.communicate(timeout=100)[1]
+        return process.communicate(timeout=HANG)[1]
     except subprocess.TimeoutExpired:
         for pid in (*workers(process), process.pid):
             os.kill(pid, signal.SIGKILL)

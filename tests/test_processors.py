@@ -60,7 +60,9 @@ def test_int8_layers_are_exact_on_older_processors() -> None:
                     torch.testing.assert_close(y, torch.full((rows, out), float(sign * columns)))
     """
     running = [
-        subprocess.Popen([sys.executable, "-c", script], env=ONE_THREAD | {"ONEDNN_MAX_CPU_ISA": isa}, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", script], env=ONE_THREAD | {"ONEDNN_MAX_CPU_ISA": isa}, stderr=subprocess.PIPE
+        )
         for isa in OLDER_PROCESSORS
     ]
     for isa, process in zip(OLDER_PROCESSORS, running, strict=True):

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,14 @@ from torch import Tensor
 
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
-from seq2see.train import prepare_data, run, runner
+from seq2see.text.tokenizer import Tokenizer
+from seq2see.train import run, validation
 from seq2see.train.checkpoint import Checkpoint, CheckpointManager, load_checkpoint
 from seq2see.train.loop import Trainer
 from seq2see.train.run_log import RunLog
 from seq2see.train.stop_signals import SIGNALS, StopSignals
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
+from tests.waiting import HANG, wait_until
 
 # Everything random or stateful: dropout, R-Drop, BPE-dropout, moving average, checkpoint average.
 STATEFUL = [
@@ -150,13 +152,6 @@ for line in sys.stdin:
         with suppress(ProcessLookupError):
             os.kill(self._running, signal.SIGKILL)
         self._process.communicate()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
 
 
 def last_step(out: Path) -> int:
@@ -346,7 +341,8 @@ def test_run_stopped_by_a_signal_resumes_to_the_same_result(
 def test_run_stopped_while_it_validates_or_finishes_resumes_to_the_same_result(
     corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = runner.validate, []
+    original = validation.validate
+    calls: list[int] = []
 
     def validate(*arguments: Any) -> Any:
         calls.append(len(calls))
@@ -355,7 +351,7 @@ def test_run_stopped_while_it_validates_or_finishes_resumes_to_the_same_result(
             os.kill(os.getpid(), signal.SIGTERM)
         return original(*arguments)
 
-    monkeypatch.setattr(runner, "validate", validate)
+    monkeypatch.setattr("seq2see.train.runner.validate", validate)
     out = tmp_path / "run"
     with pytest.raises(UserError, match=f"stopped at step 20; to continue: seq2see train --resume {out}"):
         run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
@@ -372,7 +368,7 @@ def test_run_stopped_while_it_prepares_its_data_starts_again(
 ) -> None:
     out, settings = tmp_path / "run", [*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"]
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_data.Tokenizer, "train", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(Tokenizer, "train", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(UserError, match="stopped before the first step: repeat the command to start again"):
             run.train(corpus, out, settings=settings)
     run.train(corpus, out, settings=settings)
@@ -396,7 +392,7 @@ def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
 ) -> None:
     config, out = tmp_path / "config.toml", tmp_path / "run"
     config.write_text(Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000"]).to_toml())
-    command = [*SEQ2SEE, "train", "--config", config, "--out", out]
+    command = [*SEQ2SEE, "train", "--config", str(config), "--out", str(out)]
     first = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=SINGLE_THREAD_ENV)
     try:
         wait_until((out / "log.jsonl").exists)
@@ -458,11 +454,16 @@ def test_fine_tuning_killed_before_its_first_checkpoint_still_starts_from_the_gi
     assert tensors_equal(load_weights(tmp_path / "again"), expected)
 
 
-SLOW_DISK = """
+ENDLESS_WRITE = """
 import time
+from pathlib import Path
 from seq2see.cli import main
 from seq2see.train.checkpoint import CheckpointManager
-CheckpointManager._write = lambda *_: time.sleep(60)
+def write(*_):
+    Path("writing").touch()
+    while True:
+        time.sleep(1)
+CheckpointManager._write = write
 main()
 """
 
@@ -471,17 +472,16 @@ def test_second_ctrl_c_exits_immediately_even_while_a_checkpoint_is_written(corp
     (tmp_path / "config.toml").write_text(
         Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000"]).to_toml()
     )
-    (tmp_path / "slow.py").write_text(SLOW_DISK)
+    (tmp_path / "slow.py").write_text(ENDLESS_WRITE)
     arguments = ["train", "--config", "config.toml", "--out", "run", "--set", "train.validate_every=100000"]
     process = subprocess.Popen(
         [sys.executable, "slow.py", *arguments], stderr=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV, cwd=tmp_path
     )
     wait_until((tmp_path / "run" / "log.jsonl").exists)
     process.send_signal(signal.SIGINT)
-    time.sleep(1)
-    assert process.poll() is None
+    wait_until((tmp_path / "writing").exists)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "interrupted; the last checkpoint is intact" in stderr
     assert "Traceback" not in stderr

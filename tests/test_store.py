@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from seq2see.text import store as module
 from seq2see.text.bpe_dropout import BpeDropout
 from seq2see.text.store import TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
+from tests.waiting import HANG, wait_until
 
 PAIRS = [(f"the cat number {i} sleeps", f"बिल्ली {i * i} सोती है।") for i in range(300)]
 
@@ -180,13 +180,11 @@ def building(folder: Path) -> bool:
 
 def test_killed_build_is_restarted_by_the_next_process(tokenizer: Tokenizer, tmp_path: Path) -> None:
     killed = start_builder(tokenizer, tmp_path, pause=0.01)
-    deadline = time.monotonic() + 30
-    while not building(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: building(tmp_path))
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert building(tmp_path), "the build was not killed half-way"
-    output, _ = start_builder(tokenizer, tmp_path, pause=0).communicate(timeout=60)
+    output, _ = start_builder(tokenizer, tmp_path, pause=0).communicate(timeout=HANG)
     assert output.startswith("reading\n3000 ")
     (made,) = (tmp_path / "tokens").iterdir()
     assert made.suffix == ""
@@ -194,7 +192,7 @@ def test_killed_build_is_restarted_by_the_next_process(tokenizer: Tokenizer, tmp
 
 def test_concurrent_processes_build_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
     builders = [start_builder(tokenizer, tmp_path, pause=0.0005) for _ in range(3)]
-    outputs = [builder.communicate(timeout=60)[0] for builder in builders]
+    outputs = [builder.communicate(timeout=HANG)[0] for builder in builders]
     assert sum("reading" in output for output in outputs) == 1
     assert len({output.splitlines()[-1] for output in outputs}) == 1
     assert len(list((tmp_path / "tokens").iterdir())) == 1

@@ -22,6 +22,7 @@ from seq2see.api import load
 from seq2see.cli import app
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
 from seq2see.errors import Notice, UsageError, UserError
+from seq2see.manifest import verify_files
 from seq2see.text.batches import IGNORE_INDEX
 from seq2see.train import run
 from seq2see.train.checkpoint import CheckpointManager
@@ -33,6 +34,7 @@ from seq2see.train.run_lock import RunStatus
 from seq2see.train.run_log import RunLog, sparkline
 from seq2see.train.schedule import learning_rate
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
+from tests.waiting import HANG
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,7 @@ def test_one_command_trains_and_scores_a_model(corpus: DataConfig, tmp_path: Pat
     for name in ("config.toml", "tokenizer.json", "model.safetensors", "scores.json", "README.md", "log.jsonl"):
         assert (out / name).is_file()
     assert not list(out.rglob("*.part"))
+    assert verify_files(out) >= 4
     scores = json.loads((out / "scores.json").read_text())
     assert scores["validation"]["bleu"] > 60
     assert scores["validation"]["signatures"][0].startswith("nrefs:1|case:mixed")
@@ -196,7 +199,7 @@ def test_ctrl_c_saves_a_checkpoint_and_prints_how_to_resume(corpus: DataConfig, 
     while not (out / "log.jsonl").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 1
     assert f"to continue: seq2see train --resume {out}" in stderr
     assert "Traceback" not in stderr
@@ -216,13 +219,17 @@ def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataC
     )  # fmt: skip
     os.close(terminal)
     shown = ""
-    # On a CPU there is a report every 20 steps, but the line changes every second.
-    while not re.search(r"step \d*[1-9] .* tokens/s .* elapsed, \d+:\d+:\d+ left", shown):
+    # There is a report every 20 steps, but the line changes every second.
+    while not re.search(r"step \d*[1-9] .* tokens/s .* elapsed, \d+:\d+:\d+ left", _without_colours(shown)):
         assert process.poll() is None, shown
-        shown += os.read(controller, 1 << 16).decode(errors="replace")
+        shown = shown[-10_000:] + os.read(controller, 1 << 16).decode(errors="replace")
     os.close(controller)
-    process.wait(timeout=60)
+    process.wait(timeout=HANG)
     assert CheckpointManager(out / "checkpoints").list_files("step")[0].step == RunStatus.load(out).step > 0
+
+
+def _without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def test_runs_shows_the_true_steps_and_minutes_and_survives_damaged_files(
@@ -249,7 +256,7 @@ def test_device_that_does_not_exist_is_a_one_line_error(
     device: str, code: int, corpus: DataConfig, tmp_path: Path
 ) -> None:
     command = ["train", "--src", *corpus.src, "--tgt", *corpus.tgt, "--out", str(tmp_path / "run"), "--device", device]
-    with pytest.raises(UserError, match=f'device.* "({device}|{device[:-2]})') as error:
+    with pytest.raises(UserError, match=f'"{device.partition(":")[0]}') as error:
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert error.value.exit_code == code and "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()

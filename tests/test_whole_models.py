@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seq2see.api import Model, load
-from seq2see.config import Config, ModelConfig
+from seq2see.config import Config, InferencePrecision, ModelConfig
 from seq2see.decode.chat import ChatTemplate
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
@@ -23,7 +23,16 @@ from seq2see.layout import Packed
 from seq2see.precision import bf16_supported
 from seq2see.text.token_spans import grapheme_boundaries
 from seq2see.text.tokenizer import Tokenizer
-from tests.decoders import LANGUAGE_MODEL, PAPER, SPECIAL_TOKENS, START, TRANSLATORS, random_model, random_sentences
+from tests.decoders import (
+    LANGUAGE_MODEL,
+    PAPER,
+    SPECIAL_TOKENS,
+    START,
+    TRANSLATORS,
+    exact_model,
+    random_model,
+    random_sentences,
+)
 
 
 def save_model(folder: Path, config: ModelConfig, texts: Sequence[str], roles: Sequence[str] = ()) -> Path:
@@ -166,8 +175,8 @@ def test_optimized_model_equals_the_original(name: str, dtype: torch.dtype) -> N
         optimized = optimize_for_decoding(m)
         after = optimized(sources, targets)
     assert (optimized is m) == (dtype == torch.float32)  # in bf16, a copy with blocked weights
-    tolerance = 1e-5 if dtype == torch.float32 else 0.05
-    torch.testing.assert_close(after, before, rtol=tolerance, atol=tolerance)
+    error = (after - before).float().square().mean().sqrt() / before.float().std()
+    assert error < (1e-5 if dtype == torch.float32 else 0.03)  # the error of bf16 itself is 0.01
     assert all(torch.equal(weight, weights[name]) for name, weight in m.state_dict().items())
 
 
@@ -183,7 +192,7 @@ def test_loaded_matrices_are_column_major(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_int8_logits_are_close_and_independent_of_the_batch(name: str) -> None:
-    m = random_model(TRANSLATORS[name])
+    m = exact_model(TRANSLATORS[name])  # in float32, rounding can move an activation to the next int8 value
     quantized = quantize_int8(m)
     sources, targets = random_sentences(8), [[START, *sentence[:-1]] for sentence in random_sentences(8, seed=1)]
     target = Packed.from_sequences(targets)
@@ -191,20 +200,19 @@ def test_int8_logits_are_close_and_independent_of_the_batch(name: str) -> None:
         exact, rounded = m(Packed.from_sequences(sources), target), quantized(Packed.from_sequences(sources), target)
         for i in range(8):
             alone = quantized(Packed.from_sequences(sources[i : i + 1]), Packed.from_sequences(targets[i : i + 1]))
-            torch.testing.assert_close(alone, rounded[target.layout.slice(i)], rtol=0, atol=2e-5)
+            torch.testing.assert_close(alone, rounded[target.layout.slice(i)], rtol=0, atol=1e-9)
+        assert torch.equal(m(Packed.from_sequences(sources), target), exact)  # the original is unchanged
     error = (rounded - exact).square().mean().sqrt() / exact.std()
     assert 0 < error < 0.06
-    assert torch.equal(m(Packed.from_sequences(sources), target), exact)  # the original is unchanged
 
 
 def test_int8_batched_translation_equals_single() -> None:
-    quantized = quantize_int8(random_model())
+    quantized = quantize_int8(exact_model())  # in float32, rounding can move an activation to the next int8 value
     sources = random_sentences(20)
     together = translate_tokens(quantized, sources, SPECIAL_TOKENS, Search(beam=2))
     for source, (best, *_) in zip(sources, together, strict=True):
         (alone, *_), *_ = translate_tokens(quantized, [source], SPECIAL_TOKENS, Search(beam=2))
-        # Float rounding, which depends on the batch, can move an activation to the next int8 value.
-        assert alone.score == pytest.approx(best.score, abs=0.03)
+        assert alone.tokens == best.tokens and alone.score == pytest.approx(best.score, abs=1e-5)
     with intervene(quantized, ablate_head("decoder.1.cross", head=2)):
         assert translate_tokens(quantized, sources, SPECIAL_TOKENS, Search(beam=2)) != together
 
@@ -212,8 +220,12 @@ def test_int8_batched_translation_equals_single() -> None:
 def test_load_in_each_precision(tmp_path: Path) -> None:
     save_model(tmp_path, PAPER, [HINDI])
     before = (tmp_path / "model.safetensors").read_bytes()
-    exact, eight, half = (load(tmp_path, precision=p) for p in ("float32", "int8", "bf16"))
-    scores = [m.hypotheses([HINDI], max_new_tokens=5)[0][0].logprobs[0] for m in (exact, eight, half)]
-    assert len(set(scores)) == 3
-    assert scores == pytest.approx([scores[0]] * 3, abs=0.3)
+    precisions: list[InferencePrecision] = ["float32", "int8", "bf16"]
+    if not bf16_supported():
+        with pytest.raises(UserError, match="this CPU does not support bf16"):
+            load(tmp_path, precision=precisions.pop())
+    models = [load(tmp_path, precision=precision) for precision in precisions]
+    scores = [model.hypotheses([HINDI], max_new_tokens=5)[0][0].logprobs[0] for model in models]
+    assert len(set(scores)) == len(models)
+    assert scores == pytest.approx([scores[0]] * len(models), abs=0.3)
     assert (tmp_path / "model.safetensors").read_bytes() == before

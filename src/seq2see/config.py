@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from seq2see.errors import UsageError, UserError, did_you_mean
+from seq2see.files import require_regular_file
 
 T = TypeVar("T")
 
@@ -302,7 +303,7 @@ class Config:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = require_regular_file(Path(path)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         try:
@@ -361,14 +362,16 @@ def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, prefix:
 
 
 def _check_type(expected: Any, value: Any, key: str) -> Any:
+    if type(value) is int and expected is float and abs(value) < 1 << 1023:  # a float can hold it
+        return float(value)
+    if type(value) is int and abs(value) >= 1 << 63:
+        raise UserError(f"{key} has {value.bit_length():,} bits: an integer must fit in 64")
     if get_origin(expected) is Literal:
         if value not in get_args(expected):
             raise UserError(
                 f"{key} = {_to_toml(value)} is not a valid choice: {did_you_mean(str(value), get_args(expected))}"
             )
         return value
-    if expected is float and type(value) is int and abs(value) < 1 << 1023:  # a float can hold it
-        return float(value)
     if get_origin(expected) is tuple:
         values = value if isinstance(value, list) else [value]  # a single file needs no brackets
         return tuple(_check_type(get_args(expected)[0], item, key) for item in values)

@@ -138,8 +138,8 @@ def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Ne
         return optimize_for_decoding(network)
     if not network.embedding.weight.is_cuda and not bf16_supported():
         raise UserError(
-            'this CPU does not support bf16: use precision "int8", which is faster; if the CPU reports AMX but fails to run '
-            "it, set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in the environment"
+            'this CPU does not support bf16: use precision "float32" or "int8"; if the CPU reports AMX but fails to run it, '
+            "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in the environment"
         )
     return optimize_for_decoding(network.to(torch.bfloat16))
 

@@ -15,7 +15,7 @@ MIN_BF16_WIDTH = 512  # from this width on, bf16 is faster than float32 on CPUs 
 
 
 def resolve_device(device: str) -> str:
-    """Returns the device, or the best available one if it is empty; a UserError if PyTorch cannot use it."""
+    """Returns the device, or the best available one if it is empty; raises a UserError if PyTorch cannot use it."""
     if not device:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = device.partition(":")

@@ -49,6 +49,15 @@ PRESETS: dict[str, Preset] = {
         ),
         vocab_size=8000,
     ),
+    "quick": Preset(
+        "For a few minutes on a CPU: two pre-norm layers and a small vocabulary learn the most from a few thousand small "
+        "steps.",
+        ModelConfig(
+            width=128, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=256, norm_first=True, dropout=0.1
+        ),
+        TrainConfig(batch_tokens=512, lr=3e-3, warmup_steps=400, steps=4000, average_checkpoints=5, patience=10),
+        vocab_size=2000,
+    ),
     "small": Preset(
         "For about 50,000 to a million pairs, and for CPUs: wide enough to translate well, small enough to train in about "
         "an hour.",
@@ -93,6 +102,18 @@ PRESETS: dict[str, Preset] = {
         ),
         vocab_size=4000,
     ),
+    "quick-gpt": Preset(
+        "A language model for a few minutes on a CPU: nanoGPT's settings for laptops, four layers of width 128.",
+        ModelConfig(
+            shape="decoder", width=128, heads=4, decoder_layers=4, feed_forward=512, activation="gelu", norm_first=True,
+            positions="learned", max_positions=128, scale_embeddings=False, bias="nowhere", dropout=0.0,
+        ),
+        TrainConfig(
+            batch_tokens=1024, lr=2e-3, schedule="cosine", warmup_steps=100, beta2=0.99, epsilon=1e-8, weight_decay=0.1,
+            steps=2000, label_smoothing=0.0, average_checkpoints=1, metric="loss", validate_every=250,
+        ),
+        vocab_size=1000,
+    ),
     "small-gpt": Preset(
         "A language model for more than 20 MB of text: eight layers, width 512, half a page of context.",
         ModelConfig(
@@ -124,6 +145,12 @@ PRESETS: dict[str, Preset] = {
             rotary_base=100000.0, max_positions=8192, scale_embeddings=False, bias="nowhere", dropout=0.0,
         ),
     ),
+}  # fmt: skip
+
+
+# What to train instead if there is too little time.
+SMALLER_PRESETS = {
+    "paper-base": "small", "small": "tiny", "tiny": "quick", "small-gpt": "baby-gpt", "baby-gpt": "quick-gpt",
 }  # fmt: skip
 
 

@@ -41,12 +41,15 @@ def check(
     test_pairs: c.TestPairs = None,
     test_text: c.TestText = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Also count tokens, with a tokenizer.json or that of a model directory.")
+        Path | None,
+        typer.Option(
+            help="Also count tokens, with a tokenizer.json or that of a model directory.", metavar="FILE|DIRECTORY"
+        ),
     ] = None,
     max_length: Annotated[
         int, typer.Option(help="Maximum sentence length in tokens (without a tokenizer: in words).", min=1)
     ] = ModelConfig().max_positions,
-    examples: Annotated[int, typer.Option(help="Number of examples per kind of problem.", min=0)] = 3,
+    examples: Annotated[int, typer.Option(help="Number of examples per kind of problem.", min=0, max=1000)] = 3,
     fix: Annotated[
         Path | None, typer.Option(help="Write a cleaned copy to this directory.", metavar="DIRECTORY")
     ] = None,

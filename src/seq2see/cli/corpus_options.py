@@ -45,11 +45,11 @@ Text = Annotated[
 ]
 ValidSrc = Annotated[Files, _files("--valid-src", "Validation sentences.")]
 ValidTgt = Annotated[Files, _files("--valid-tgt", "Their translations.")]
-ValidPairs = Annotated[Files, _files("--valid-pairs", "Instead: a file of pairs.")]
+ValidPairs = Annotated[Files, _files("--valid-pairs", "Validation pairs, instead of --valid-src and --valid-tgt.")]
 ValidText = Annotated[Files, _files("--valid-text", "Validation text.")]
 TestSrc = Annotated[Files, _files("--test-src", "Test sentences.")]
 TestTgt = Annotated[Files, _files("--test-tgt", "Their translations.")]
-TestPairs = Annotated[Files, _files("--test-pairs", "Instead: a file of pairs.")]
+TestPairs = Annotated[Files, _files("--test-pairs", "Test pairs, instead of --test-src and --test-tgt.")]
 TestText = Annotated[Files, _files("--test-text", "Test text.")]
 
 

@@ -91,9 +91,14 @@ def evaluate(
     ] = 0,
     beam: Annotated[int, typer.Option(help="Beam size.", min=1, rich_help_panel=_SCORING)] = 1,
     tokenize: Annotated[
-        str, typer.Option(help="BLEU's tokenizer; the default also splits off the danda.", rich_help_panel=_SCORING)
+        str,
+        typer.Option(
+            help="sacreBLEU's tokenizer for BLEU, such as 13a; intl also splits off the danda (।).",
+            metavar="NAME",
+            rich_help_panel=_SCORING,
+        ),
     ] = "intl",
-    worst: Annotated[int, typer.Option(help="Number of worst sentences to show.", min=0, rich_help_panel=_SCORING)] = 5,
+    worst: Annotated[int, typer.Option(help="Number of worst translations to show.", min=0, rich_help_panel=_SCORING)] = 5,
     precision: Precision = "float32",
     device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,

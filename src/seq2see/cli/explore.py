@@ -11,10 +11,10 @@ import typer
 def explore(
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="DIR", help="Model directory; may be repeated. Default: the bundled model."),
+        typer.Option("--model", metavar="DIRECTORY", help="Model directory; repeatable. By default the bundled model."),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Port to listen on, or the next free one; 0: any free port.", min=0, max=65535)
+        int, typer.Option(help="First port to try; the next free one is used. 0: any free port.", min=0, max=65535)
     ] = 8000,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:

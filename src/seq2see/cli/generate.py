@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli.model_options import Device, ModelPath, Precision, is_interactive, load_model_of_shape, prompt_loop
-from seq2see.errors import UsageError
+from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.decode.search import SearchOptions
 
+MAX_PROMPT_BYTES = 1 << 24
 _SAMPLING = "Sampling"
 
 
@@ -130,7 +131,9 @@ class _Generator:
 def _read_prompt() -> str:
     if sys.stdin is None or sys.stdin.isatty():
         return ""
-    content = sys.stdin.buffer.read()
+    content = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+    if len(content) > MAX_PROMPT_BYTES:
+        raise UserError(f"the prompt is longer than {MAX_PROMPT_BYTES:,} bytes: shorten it")
     text = content.decode(errors="replace").removeprefix("\ufeff")
     if "\ufffd" in text and "\ufffd".encode() not in content:
         typer.echo("seq2see: the prompt contains bytes that are not UTF-8; they are replaced by U+FFFD", err=True)

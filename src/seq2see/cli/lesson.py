@@ -26,7 +26,7 @@ def lesson(
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Replace an example of the notes by a text or JSON value.", metavar="NAME=VALUE"),
+        typer.Option("--set", help="Change a setting of the lesson; the value is text or JSON.", metavar="NAME=VALUE"),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", metavar="", help="Print the text and all numbers as JSON.")

@@ -49,14 +49,16 @@ def fit(
         Boundaries, typer.Option(help="Where a document ends.", rich_help_panel="Text")
     ] = "blank-line",
     min_count: Annotated[
-        int | None, typer.Option(help="Drop rarer words; by default 5 for word2vec, 1 for the others.", min=1)
+        int | None, typer.Option(help="Drop rarer words; by default below 5 for word2vec, 1 for the others.", min=1)
     ] = None,
     keep_case: Annotated[bool, typer.Option("--keep-case", metavar="", help="Distinguish Apple from apple.")] = False,
     objective: Annotated[
         Literal["skip-gram", "cbow"],
-        typer.Option(help="Predict from each context word, or from their mean.", rich_help_panel=_PANEL),
+        typer.Option(
+            help="Predict a word from each context word, or (cbow) from their mean.", rich_help_panel=_PANEL
+        ),
     ] = "skip-gram",
-    width: Annotated[int, typer.Option(help="Dimensions of a vector.", min=1, rich_help_panel=_PANEL)] = 100,
+    width: Annotated[int, typer.Option(help="Dimension of the vectors.", min=1, rich_help_panel=_PANEL)] = 100,
     window: Annotated[int, typer.Option(help="Maximum distance of context words.", min=1, rich_help_panel=_PANEL)] = 5,
     negatives: Annotated[int, typer.Option(help="Negative samples per pair.", min=1, rich_help_panel=_PANEL)] = 5,
     epochs: Annotated[int, typer.Option(help="Passes over the text.", min=1, rich_help_panel=_PANEL)] = 5,
@@ -69,7 +71,8 @@ def fit(
     ] = 0.025,
     seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=_PANEL)] = 1,
     device: Annotated[
-        str, typer.Option(help="cpu, cuda or mps; by default the fastest available.", rich_help_panel=_PANEL)
+        str,
+        typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE", rich_help_panel=_PANEL),
     ] = "",
 ) -> None:
     """Fit word vectors on text, one per word regardless of context.

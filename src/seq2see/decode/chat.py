@@ -32,7 +32,8 @@ class ChatTemplate:
             format = getattr(self, role)
             count = format.count("{text}")
             if count != 1:
-                raise UserError(f'chat template: {role} = "{format}" contains {{text}} {count} times instead of once')
+                shown = json.dumps(format, ensure_ascii=False)[:100]
+                raise UserError(f"chat template: {role} = {shown} contains {{text}} {count} times instead of once")
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -47,7 +48,10 @@ class ChatTemplate:
         for name in table:
             if name not in known:
                 raise UserError(f'{path} has an unknown key "{name}": {did_you_mean(name, known)}')
-        return cls(**{name: str(text) for name, text in table.items()})
+        try:
+            return cls(**{name: str(text) for name, text in table.items()})
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
     def save(self, path: Path) -> None:
         lines = [

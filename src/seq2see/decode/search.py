@@ -22,6 +22,7 @@ from seq2see.errors import UsageError
 EarlyStopping = bool | Literal["never"]
 PenaltyForm = Literal["length", "gnmt"]
 
+MAXIMA = {"max_new_tokens": 1_000_000, "samples": 10_000}  # tensors of these sizes are allocated in advance
 MIN_SCORE = -1e9  # of a hypothesis that must not be selected; finite, so that sums stay finite
 CHUNK = 128  # of `fast_topk`
 MAX_KERNEL_BEAM = 32  # widest beam that one program of the GPU kernel handles
@@ -67,6 +68,8 @@ class Search:
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("max_new_tokens", "top_k", "alternatives", "temperature"):
             self._require(getattr(self, name) >= 0, name, "must not be negative")
+        for name, limit in MAXIMA.items():
+            self._require(getattr(self, name) <= limit, name, f"must be at most {limit:,}")
         self._require(0 < self.top_p <= 1, "top_p", "must be greater than 0 and at most 1")
         self._require(0 <= self.min_p <= 1, "min_p", "must be between 0 and 1")
         self._require(self.nbest <= self.beam, "nbest", f"exceeds beam = {self.beam}: use a beam at least as wide")

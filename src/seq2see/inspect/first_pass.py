@@ -1,6 +1,6 @@
 """One forward pass through an untrained model, step by step.
 
-It shows every operation, and that the initialization is sound: values of about unit size in every layer.
+It shows every operation, and that the initialisation is sound: values of about unit size in every layer.
 """
 
 import math

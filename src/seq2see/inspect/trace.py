@@ -19,12 +19,12 @@ from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError, did_you_mean
-from seq2see.files import atomic_write
+from seq2see.files import atomic_write, require_regular_file
 from seq2see.layout import Layout
 from seq2see.model.attention import attention_reference
 from seq2see.model.layers import ACTIVATIONS
@@ -79,7 +79,7 @@ class Trace:
         if name.endswith(".post_activation") and self.activation == "swiglu":
             return replace(found, formula="silu(gate) · pre_activation")
         if name.endswith(".values") and name.replace(".values", ".energies") in self:  # additive attention
-            return replace(found, formula="x: what a token contributes")
+            return replace(found, formula="x itself: what a token contributes")
         return found
 
     def __contains__(self, name: str) -> bool:
@@ -166,12 +166,12 @@ class Trace:
         # Queries, keys and values are views of one stacked tensor; safetensors needs each in its own memory.
         tensors = {name: self._values[name].clone(memory_format=torch.contiguous_format) for name in first.values()}
         with atomic_write(path) as temporary:
-            save_file(tensors, temporary, metadata=metadata)
+            temporary.write_bytes(save(tensors, metadata=metadata))  # save_file hides a full disk behind its own error
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(require_regular_file(Path(path)), framework="pt") as file:
                 metadata: dict[str, Any] = file.metadata() or {}
                 if metadata.get("format") != FORMAT:
                     raise UserError(f"{path} is not a trace: its format is {metadata.get('format')}, not {FORMAT}")

@@ -21,6 +21,8 @@ from seq2see.model.taps import NO_TAPS, Taps, with_attached
 
 
 class Network(nn.Module):
+    """Embeddings, encoder, decoder and output projection. Encoder or decoder may be absent."""
+
     encoder: nn.Module | None
     decoder: nn.Module | None
 

@@ -79,8 +79,8 @@ class HookPoint:
     """Where a value was computed: its name in the model and its place in the batch."""
 
     name: str
-    rows: Layout | None  # the tokens of the rows
-    keys: Layout | None  # the tokens of the keys, in attention
+    rows: Layout | None  # of the rows; in attention, of the queries
+    keys: Layout | None  # of the keys, in attention
     modified: bool  # whether an intervention has changed a value in this part of the model
 
     @property

@@ -149,7 +149,7 @@ class TensorInfo(ResponseModel):
     name: str = Field(examples=["decoder.1.cross.weights"])
     shape: list[int] = Field(examples=[[8, 6, 5]])
     axes: list[str] = Field(examples=[["head", "query", "key"]])
-    formula: str = Field(examples=["softmax over the keys: rows add to 1"])
+    formula: str = Field(examples=["softmax over the keys: each row sums to 1"])
 
 
 class TokenChange(ResponseModel):

@@ -48,6 +48,8 @@ def collect_words(texts: Iterable[str], tokenizer: Tokenizer) -> KnownWords:
 def unknown_words(text: str, tokenizer: Tokenizer, known: KnownWords | None) -> tuple[str, ...] | None:
     """Returns the unknown words, each once, in order of occurrence; None if the model has no list of known words."""
     if tokenizer.kind == "word":  # its vocabulary is the list
+        if tokenizer.unknown not in tokenizer.encode(text):
+            return ()
         unknown = [
             text[token.start : token.end] for token in tokenizer.token_spans(text) if token.id == tokenizer.unknown
         ]

@@ -23,7 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from seq2see.config import Normalization, TokenizerKind
 from seq2see.errors import UserError, did_you_mean
-from seq2see.files import atomic_write
+from seq2see.files import atomic_write, require_regular_file
 from seq2see.text.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
 from seq2see.text.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans
 
@@ -110,7 +110,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = require_regular_file(Path(path)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         try:

@@ -1,12 +1,15 @@
-"""Estimates of the cost of a training step: its FLOPs, to report utilization, and its memory, to choose micro-batches.
+"""Estimates of the cost of a training step: its FLOPs, to report utilization; its memory, to choose micro-batches; and its
+time, to choose settings for the length of the training.
 
 Shapes: T target tokens and U source tokens in a batch.
 """
 
 import os
+import time
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -18,6 +21,7 @@ from seq2see.errors import UserError
 from seq2see.layout import Packed
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
+from seq2see.precision import compute_precision
 from seq2see.text.batches import Batch
 from seq2see.train.loss import cross_entropy
 
@@ -28,7 +32,8 @@ PEAK_FLOPS = {
 }  # fmt: skip
 RESERVED = 0.3  # fraction of the free memory for fragmentation and temporary buffers of the backward pass
 BYTES_PER_WEIGHT = 16  # float32 weight, gradient, and Adam's two moments
-LONG_SENTENCE = 64  # tokens
+TYPICAL_SENTENCE, LONG_SENTENCE = 24, 64  # tokens
+MEASURED_TOKENS, MEASURED_SECONDS = 1024, 1.5
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -82,8 +87,7 @@ def _recurrent_flops(model: ModelConfig, batch: Batch) -> float:
 def min_micro_batches(config: Config, device: torch.device, free: int = 0) -> int:
     """Returns the smallest number of micro-batches per step, of 1, 2, 4, …, such that each fits in the free memory."""
     available = (1 - RESERVED) * (free or free_memory(device))
-    vocab_size = config.text.vocab_size or config.model.vocab_size
-    model = replace(config.model, vocab_size=vocab_size, source_vocab_size=0, tie_embeddings="all")
+    model = _with_max_vocabulary(config)
     with torch.device("meta" if model.kind == "transformer" else "cpu"):  # recurrent layers need real lengths
         network = model_class(model)(model).train()
     fixed = BYTES_PER_WEIGHT * sum(p.numel() for p in network.parameters())
@@ -100,6 +104,41 @@ def min_micro_batches(config: Config, device: torch.device, free: int = 0) -> in
                 "smaller model, a smaller model.max_positions, or more processes with --set train.fsdp=true"
             )
     raise AssertionError
+
+
+def _with_max_vocabulary(config: Config) -> ModelConfig:
+    """Returns the model before its tokenizer is known."""
+    vocab_size = config.text.vocab_size or config.model.vocab_size
+    return replace(config.model, vocab_size=vocab_size, source_vocab_size=0, tie_embeddings="all")
+
+
+def seconds_per_token(config: Config, device: torch.device) -> float:
+    """Measures the time of a training step on random text, per target token. Takes a few seconds."""
+    model = _with_max_vocabulary(config)
+    length = model.max_positions if model.shape == "decoder" else TYPICAL_SENTENCE
+    sequences = torch.randint(model.vocab_size, (max(1, MEASURED_TOKENS // length), length)).tolist()
+    text = Packed.from_sequences(sequences).to(device)
+    network = model_class(model)(model).to(device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    precision = compute_precision(config, device)
+
+    def step() -> float:
+        start = time.perf_counter()
+        with precision.autocast():
+            logits = network(*((text, text) if model.shape == "encoder-decoder" else (text,)))
+            losses = cross_entropy(logits, text.tokens, smoothing=0.1)
+        (losses.objective / len(text.tokens)).backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        float(losses.nll)  # waits for the device
+        return time.perf_counter() - start
+
+    step()  # allocates memory
+    times = [step()]
+    while len(times) < 3 or sum(times) < MEASURED_SECONDS and len(times) < 20:
+        times.append(step())
+    return median(times) / len(text.tokens) * (2 if config.train.r_drop else 1)
 
 
 def _bytes_per_token(model: Network) -> float:

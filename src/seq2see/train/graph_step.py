@@ -33,9 +33,9 @@ class GraphStep:
     ) -> None:  # fmt: skip
         self.shape, self.optimizer, self.max_grad_norm = shape, optimizer, max_grad_norm
         self.device = model.embedding.weight.device
-        self.masters: list[Tensor] = list(model.parameters())
-        self.gradients = [torch.zeros_like(p) for p in self.masters]
-        for p, gradient in zip(self.masters, self.gradients, strict=True):
+        self.master_weights: list[Tensor] = list(model.parameters())
+        self.gradients = [torch.zeros_like(p) for p in self.master_weights]
+        for p, gradient in zip(self.master_weights, self.gradients, strict=True):
             p.grad = gradient
         self.network = deepcopy(model).to(dtype).train()
         self.weights: list[Tensor] = list(self.network.parameters())
@@ -51,7 +51,7 @@ class GraphStep:
     @torch.no_grad()
     def refresh(self) -> None:
         """Copies the float32 master weights into the network; needed after the master weights were changed elsewhere."""
-        torch._foreach_copy_(self.weights, [p.detach() for p in self.masters])
+        torch._foreach_copy_(self.weights, [p.detach() for p in self.master_weights])
 
     def run(self, batches: Sequence["StaticBatch"], total: float, lr: float, seed: int) -> None:
         """Makes one step; `nll`, `grad_norm` and `is_nan` then hold its results."""

@@ -74,8 +74,8 @@ class Trainer:
         transformer = (
             model if isinstance(model, Transformer) and train.compile and world.device.type == "cuda" else None
         )
-        captured = transformer is not None and world.size == 1 and self.precision.dtype is torch.bfloat16
-        if transformer is not None and not captured:
+        use_graphs = transformer is not None and world.size == 1 and self.precision.dtype is torch.bfloat16
+        if transformer is not None and not use_graphs:
             compile_regions(transformer)
         self.module = parallelize(model, world, train.fsdp)
         # Weight decay applies to matrices only, not to biases and norms.
@@ -85,13 +85,13 @@ class Trainer:
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(
-            groups, lr=torch.zeros((), device=world.device) if captured else 0.0, betas=(train.beta1, train.beta2),
-            eps=train.epsilon, fused=True, capturable=captured,
+            groups, lr=torch.zeros((), device=world.device) if use_graphs else 0.0, betas=(train.beta1, train.beta2),
+            eps=train.epsilon, fused=True, capturable=use_graphs,
         )  # fmt: skip
         self._cross_entropy = torch.compile(cross_entropy, dynamic=False) if transformer is not None else cross_entropy
         self._output_loss = torch.compile(output_loss, dynamic=False)
         self.graph_step: GraphStep | None = None
-        if captured and transformer is not None:
+        if use_graphs and transformer is not None:
             self.graph_step = GraphStep(
                 transformer, self.optimizer, batches(0).shape, self.precision.dtype, self._graph_losses, train.max_grad_norm
             )  # fmt: skip

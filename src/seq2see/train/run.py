@@ -31,9 +31,12 @@ from seq2see.train.estimates import min_micro_batches
 from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, init_distributed
 from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
+from seq2see.train.run_length import fit_to_length, setting_keys, shorter_preset, time_limit
 from seq2see.train.run_lock import is_locked, lock_run
 from seq2see.train.runner import RunContext, Runner
 from seq2see.train.stop_signals import StopSignals
+
+CHARACTERS_PER_TOKEN = 4  # a rough mean
 
 
 def train(
@@ -47,7 +50,7 @@ def train(
     """
     with _run_context(Path(out), device, new=True) as context:
         world, display = context.world, context.display
-        chosen = world.broadcast(lambda: _choose_config(data, preset, settings, init, config, display))
+        chosen = world.broadcast(lambda: _choose_config(data, preset, settings, init, config, context))
         chosen = _choose_micro_batches(chosen, world, display)
         _run(chosen, context, resumed=False)
 
@@ -131,14 +134,14 @@ def _override_config(out: Path, settings: Sequence[str], display: Display) -> Co
 
 def _choose_config(
     data: DataConfig, preset: str, settings: Sequence[str], init: Path | str | None, config: Config | None,
-    display: Display,
+    context: RunContext,
 ) -> Config:  # fmt: skip
-    """Returns the given configuration, or that of the named preset, or of the preset for the size of the corpus."""
+    """Returns the given configuration, or that of the named preset, or of the preset for the corpus and the time."""
     if config is not None:
         given = {name: value for name, value in vars(data).items() if value != getattr(DataConfig(), name)}
         config = replace(config, data=replace(config.data, **given)).override(settings)
         return _with_init(config, init) if init else config
-    name = preset or _preset_by_size(data, display)
+    name = preset or _choose_preset(data, settings, context, fixed=bool(init))
     chosen = preset_config(name)
     if init:
         other = Config.load(Path(init) / "config.toml")
@@ -148,25 +151,39 @@ def _choose_config(
         raise UsageError(
             f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}'
         )
-    return replace(chosen, data=data).override(settings)
+    chosen = replace(chosen, data=data).override(settings)
+    return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)
 
 
 def _with_init(config: Config, init: Path | str) -> Config:
     return replace(config, train=replace(config.train, init=str(init)))
 
 
-def _preset_by_size(data: DataConfig, display: Display) -> str:
+def _choose_preset(data: DataConfig, settings: Sequence[str], context: RunContext, fixed: bool) -> str:
+    """Returns the preset for the size of the corpus, or a smaller one if the time is short, unless the model is fixed."""
     if is_translation(data):
         count = sum(1 for _ in training_pairs(data))
-        name = preset_for_size(pairs=count)
-        display.message(f"preset [bold]{name}[/], chosen for {count:,} sentence pairs (override with --preset)")
+        name, reason = preset_for_size(pairs=count), f"{count:,} sentence pairs"
     elif data.text:
         size = open_documents(data).size
-        name = preset_for_size(text_bytes=size)
-        display.message(f"preset [bold]{name}[/], chosen for {size / 1e6:,.1f} MB of text (override with --preset)")
+        name, reason = preset_for_size(text_bytes=size), f"{size / 1e6:,.1f} MB of text"
     else:
         raise UsageError("missing training data: use --src FILE and --tgt FILE, --pairs FILE, or --text FILE")
+    minutes = time_limit(preset_config(name).override(settings), setting_keys(settings), context.world)
+    if minutes and not fixed:
+        name = shorter_preset(name, minutes, context.world)
+        reason += f" and {minutes:g} minutes on this machine"
+    context.display.message(f"preset [bold]{name}[/], chosen for {reason} (override with --preset)")
     return name
+
+
+def _corpus_tokens(config: Config) -> float:
+    """Estimates the number of target tokens in the corpus, if its length is given in epochs."""
+    if not config.train.epochs:
+        return 0.0
+    if is_translation(config.data):
+        return sum(len(target) for _, target in training_pairs(config.data)) / CHARACTERS_PER_TOKEN
+    return open_documents(config.data).size / CHARACTERS_PER_TOKEN
 
 
 def _run(config: Config, context: RunContext, resumed: bool) -> None:

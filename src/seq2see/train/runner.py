@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.directory import save_weights, snapshot_file
+from seq2see.directory import save_config, save_weights, snapshot_file
 from seq2see.errors import UsageError, UserError
 from seq2see.files import atomic_write
 from seq2see.manifest import write_manifest
@@ -32,7 +32,7 @@ from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TrainingData
 from seq2see.train.run_lock import RunLock
 from seq2see.train.stop_signals import StopSignals
-from seq2see.train.validation import Scores, validate
+from seq2see.train.validation import Scores, shortcoming, validate
 
 REPORT_EVERY = 20  # steps between reports, which synchronise with the device
 MAX_VALIDATIONS = 16  # by default; more would take a noticeable share of a short run on a fast GPU
@@ -59,7 +59,7 @@ class Runner:
         self.checkpoints = CheckpointManager(self.out / "checkpoints")
         self.start_time = time.perf_counter()
         self.last_saved = time.perf_counter()
-        self._evaluated: Network | None = None
+        self._scoring_network: Network | None = None
 
     @property
     def state(self) -> State:
@@ -91,7 +91,7 @@ class Runner:
 
     def _load_latest(self) -> LoadedCheckpoint | None:
         """Loads the newest valid checkpoint, and removes later files, log entries and incomplete files."""
-        loaded, unusable = self.checkpoints.load_latest(self._is_own)
+        loaded, unusable = self.checkpoints.load_latest(self._belongs_to_run)
         for checkpoint in unusable:
             self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged or from another run[/]")
         step = loaded.file.step if loaded else 0
@@ -102,7 +102,7 @@ class Runner:
             part.unlink(missing_ok=True)
         return loaded
 
-    def _is_own(self, loaded: LoadedCheckpoint) -> bool:
+    def _belongs_to_run(self, loaded: LoadedCheckpoint) -> bool:
         """Whether a checkpoint has this run's shapes and tokenizers."""
         own_tokenizers = loaded.metadata.get("tokenizers") == self._tokenizer_fingerprints()
         return own_tokenizers and self.trainer.is_compatible(loaded.tensors)
@@ -148,7 +148,7 @@ class Runner:
         if self._average_is_due():
             weights = self.trainer.weights()
             if self.world.is_main:
-                self._keep_weights(weights)
+                self._save_for_average(weights)
         self.display.progress(state.step, self.trainer.progress, state.seconds)
         self.lock.update(state.step, state.seconds)
         return bool(save), bool(stop)
@@ -168,7 +168,7 @@ class Runner:
         return min(max(math.ceil(batches / self.config.train.gradient_accumulation), 100), 2000)
 
     def _average_is_due(self) -> bool:
-        """Whether to keep these weights for the average of the last ones, which needs no validation."""
+        """Whether to save these weights for the average of the last ones, which needs no validation."""
         train, step = self.config.train, self.state.step
         if train.average_selection != "last" or train.average_checkpoints == 1 or step % self._epoch_steps():
             return False
@@ -207,20 +207,22 @@ class Runner:
 
     def _score(self, weights: Mapping[str, Tensor], max_sentences: int) -> Scores:
         data, precision = self.data, self.trainer.precision
-        if self._evaluated is None:
+        if self._scoring_network is None:
             copies = {name: weight.detach().to(self.world.device, copy=True) for name, weight in weights.items()}
             network = model_class(self.config.model).from_weights(self.config.model, copies)
-            # On a GPU there is nothing to gain from float32: its products would be cast to bf16 anyway.
-            self._evaluated = (network.to(precision.dtype) if self.world.device.type == "cuda" else network).eval()
+            # On a GPU float32 would gain nothing: its products would be cast to bf16 anyway.
+            self._scoring_network = (
+                network.to(precision.dtype) if self.world.device.type == "cuda" else network
+            ).eval()
         else:
             # The same network every time, so that decoding can reuse its CUDA graphs.
-            self._evaluated.load_state_dict(dict(weights))
+            self._scoring_network.load_state_dict(dict(weights))
         return validate(
-            self._evaluated, data.valid_batches, data.valid_pairs, data.tokenizers, precision, max_sentences
+            self._scoring_network, data.valid_batches, data.valid_pairs, data.tokenizers, precision, max_sentences
         )
 
     def _validate(self) -> bool:
-        """Scores the weights and saves; a signal interrupts the scoring. Returns whether there was one."""
+        """Scores the weights and saves a checkpoint. A signal interrupts the scoring; returns whether one was received."""
         weights = self.trainer.weights()
         if self.world.is_main:
             scores = None
@@ -239,9 +241,9 @@ class Runner:
         state.scores.append((state.step, value))
         self.display.validation(state.step, scores, best, self.data.valid_pairs)
         if train.average_checkpoints > 1 or best:
-            self._keep_weights(weights)
+            self._save_for_average(weights)
 
-    def _keep_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def _save_for_average(self, weights: Mapping[str, Tensor]) -> None:
         """Saves weights for the final average; keeps only the best, or the last, `average_checkpoints` of them."""
         train, score_by_step = self.config.train, dict(self.state.scores)
 
@@ -261,12 +263,12 @@ class Runner:
             self.world.barrier()
             return
         score_by_step = dict(self.state.scores)
-        kept = self._load_kept_weights() or {self.state.step: last}
-        best = max(kept, key=lambda step: score_by_step.get(step, -math.inf))
-        candidates = {f"step {best:,}": kept[best]}
-        if len(kept) > 1:
-            name = f"the average of {len(kept)} checkpoints, steps {min(kept):,} to {max(kept):,}"
-            candidates[name] = {key: _mean([w[key] for w in kept.values()]) for key in next(iter(kept.values()))}
+        saved = self._load_saved_weights() or {self.state.step: last}
+        best = max(saved, key=lambda step: score_by_step.get(step, -math.inf))
+        candidates = {f"step {best:,}": saved[best]}
+        if len(saved) > 1:
+            name = f"the average of {len(saved)} checkpoints, steps {min(saved):,} to {max(saved):,}"
+            candidates[name] = {key: _mean([w[key] for w in saved.values()]) for key in next(iter(saved.values()))}
         all_sentences = max(len(self.data.valid_pairs), 1)
         scores_by_name = {name: self._score(weights, all_sentences) for name, weights in candidates.items()}
         chosen = max(scores_by_name, key=lambda name: scores_by_name[name].value(self.config.train.metric))
@@ -277,22 +279,39 @@ class Runner:
             part.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
         with atomic_write(self.out / "README.md") as part:
             part.write_text(model_card(self.config, self.out, summary, self.data, scores), encoding="utf-8")
+        self._record_length()
         write_manifest(self.out)
-        metrics = "" if scores.bleu is None else f", BLEU {scores.bleu:.1f}, chrF++ {scores.chrf:.1f}"
-        self.display.message(
-            f"[bold]{self.out}[/] is ready (weights: {chosen}); validation loss {scores.loss:.3f}{metrics}"
-        )
+        self.display.message(self._conclusion(chosen, scores))
         self.world.barrier()
 
-    def _load_kept_weights(self) -> dict[int, dict[str, Tensor]]:
+    def _record_length(self) -> None:
+        """If the clock ended the run, writes the steps that it made to config.toml, so that --config repeats it."""
+        train, step = self.config.train, self.state.step
+        if train.minutes and self.state.seconds >= train.minutes * 60:
+            save_config(self.out, replace(self.config, train=replace(train, steps=step, epochs=0.0, minutes=0.0)))
+
+    def _conclusion(self, chosen: str, scores: Scores) -> str:
+        metrics = f"validation loss {scores.loss:.3f}"
+        metrics += "" if scores.bleu is None else f", BLEU {scores.bleu:.1f}, chrF++ {scores.chrf:.1f}"
+        problem = shortcoming(scores, self.data.valid_pairs, self.data.valid_batches)
+        if not problem:
+            return f"[bold]{self.out}[/] is ready (weights: {chosen}); {metrics}"
+        minutes = max(5, math.ceil(self.state.seconds / 60 * 5))
+        return (
+            f"[bold]{self.out}[/] is [yellow]not usable yet[/] (weights: {chosen}); {metrics}: {problem}. Train longer: "
+            f"seq2see train --resume {self.out} --minutes {minutes}; or on more data than {self.data.train_count:,} "
+            f"{'sentence pairs' if self.data.valid_pairs else 'documents'}"
+        )
+
+    def _load_saved_weights(self) -> dict[int, dict[str, Tensor]]:
         """Loads the weights to average, by step; skips damaged files."""
-        kept = {}
+        saved = {}
         for checkpoint in self.checkpoints.list_files("weights"):
             try:
-                kept[checkpoint.step] = load_checkpoint(checkpoint)[0]
+                saved[checkpoint.step] = load_checkpoint(checkpoint)[0]
             except UserError:
                 self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged[/]")
-        return kept
+        return saved
 
     def _summary(self, chosen: str, scores: Scores) -> dict[str, Any]:
         """Returns the content of scores.json."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from seq2see.decode.engine import translate_tokens
@@ -11,7 +12,7 @@ from seq2see.decode.session import SpecialTokens
 from seq2see.metrics.translation import bleu_and_chrf, score
 from seq2see.model.network import Network
 from seq2see.precision import ComputePrecision
-from seq2see.text.batches import Batches
+from seq2see.text.batches import IGNORE_INDEX, Batches
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.loss import cross_entropy
 
@@ -29,6 +30,34 @@ class Scores:
     def value(self, metric: str) -> float:
         """Returns the score by a metric of the configuration; higher is better."""
         return -self.loss if metric == "loss" or self.bleu is None else float(getattr(self, metric))
+
+
+# Below both, a translation rarely gives even the gist. Where words are not separated, BLEU and word n-grams mean nothing.
+MIN_BLEU, MIN_CHRF, MIN_CHRF_WITHOUT_SPACES = 10.0, 30.0, 15.0
+LONG_WORD = 12  # mean characters per word; in no language with spaces are words that long
+MAX_LOSS_RATIO = 0.8  # of a language model to that of token frequencies
+
+
+def shortcoming(scores: Scores, pairs: Sequence[tuple[str, str]], batches: Batches) -> str:
+    """Returns why a model is not usable yet; empty if it is."""
+    if scores.bleu is None or scores.chrf is None:
+        entropy = unigram_entropy(batches)
+        if scores.loss < MAX_LOSS_RATIO * entropy:
+            return ""
+        return f"its loss is {scores.loss:.2f}, where the frequency of each token alone gives {entropy:.2f}"
+    references = [reference for _, reference in pairs]
+    spaces = sum(map(len, references)) < LONG_WORD * sum(len(reference.split()) for reference in references)
+    min_chrf = MIN_CHRF if spaces else MIN_CHRF_WITHOUT_SPACES
+    if scores.bleu >= MIN_BLEU or scores.chrf >= min_chrf:
+        return ""
+    return f"useful translations have BLEU above {MIN_BLEU:.0f} or chrF++ above {min_chrf:.0f}"
+
+
+def unigram_entropy(batches: Batches) -> float:
+    """Returns −ln p per target token of a model that knows only how often each token occurs in these batches."""
+    tokens = np.concatenate([batch.targets[batch.targets != IGNORE_INDEX] for batch in batches.iterate(epoch=0)])
+    _, counts = np.unique(tokens, return_counts=True)
+    return float(-(counts / counts.sum() * np.log(counts / counts.sum())).sum())
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seq2see.errors import UserError
-from seq2see.text.formats.lines import open_bytes, strip_bom
+from seq2see.text.formats.lines import convert_read_errors, open_bytes, strip_bom
 from seq2see.translate import markdown, po, subtitles
 from seq2see.translate.parts import Part, TranslationUnit, rebuild
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
@@ -37,7 +37,7 @@ def read_parts(path: Path, text: str, retranslate: bool = False) -> list[Part]:
 
 def translate_document(path: Path, translator: Translator, retranslate: bool, progress: "ProgressFactory") -> bytes:
     """Translates a file. Every byte outside the translated text stays unchanged, even if it is not UTF-8."""
-    with open_bytes(path) as file:
+    with open_bytes(path) as file, convert_read_errors(path, lambda: 0):
         content = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(content) > MAX_DOCUMENT_BYTES:
         raise UserError(f"{path} is longer than {MAX_DOCUMENT_BYTES:,} bytes: split it into several documents")

@@ -63,7 +63,9 @@ class Translator:
         results = []
         for split, location in zip(splits, locations, strict=True):
             nbest_lists = list(islice(found, len(split.sentences)))
-            assessments = [self._assess(text, nbest[0]) for text, nbest in zip(split.sentences, nbest_lists, strict=True)]
+            assessments = [
+                self._assess(text, nbest[0]) for text, nbest in zip(split.sentences, nbest_lists, strict=True)
+            ]
             self._note(assessments, location)
             results.append(SearchedText(split, nbest_lists, assessments))
         return results

@@ -22,6 +22,7 @@ export function Translate() {
       <section class="card stack">
         <TextEntry text={text} label={isLanguageModel ? "Prompt" : "Text to translate"} />
         <Output trace={text.trim() ? trace : null} streamedText={streamedText} busy={busy} />
+        {trace && text.trim() && !busy ? <Caution trace={trace} /> : null}
         {error ? <ErrorMessage error={error} /> : null}
         <div class="controls" hidden={!source.live}>
           <SearchControls />
@@ -82,6 +83,19 @@ function Output({ trace, streamedText, busy }: { trace: Trace | null; streamedTe
   return (
     <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={trace?.output ?? ""}>
       {busy && streamedText ? streamedText : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
+    </p>
+  );
+}
+
+/** Names the words that the model does not know, and says if it is unsure of the output. */
+function Caution({ trace }: { trace: Trace }) {
+  const unknown = trace.unknown ?? [];
+  if (!unknown.length && !trace.unsure) return null;
+  return (
+    <p class="caution small" role="status" data-unknown={unknown.join(" ")} data-unsure={String(trace.unsure)}>
+      <span aria-hidden="true">⚠ </span>
+      {unknown.length ? <>The model never saw <b>{unknown.join(", ")}</b> in training. </> : null}
+      {trace.unsure ? <>Low confidence: {formatNumber(trace.confidence ?? -Infinity, 2)} per token. The output may be wrong.</> : null}
     </p>
   );
 }

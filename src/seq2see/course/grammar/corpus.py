@@ -25,7 +25,7 @@ from seq2see.text.word_spans import PUNCTUATION, split_words
 
 # Words of an English and of a Hindi sentence in training, validation and test, including punctuation.
 MAX_WORDS = (10, 11)
-MIN_PAIRS = 1000
+MIN_PAIRS, MAX_PAIRS = 1000, 1_000_000
 # How often a word must occur in 30,000 training pairs to be used in the other sets.
 MIN_OCCURRENCES = 20
 HELD_OUT_SHARE = 0.08  # of the facts, for validation and for test each
@@ -54,6 +54,8 @@ def generate_corpus(pairs: int = 30000, seed: int = 1) -> Corpus:
     """Generates the corpus with that many training pairs. The same seed gives the same corpus on any machine."""
     if pairs < MIN_PAIRS:
         raise UserError(f"{pairs} pairs are too few for every word to occur in training: use at least {MIN_PAIRS}")
+    if pairs > MAX_PAIRS:
+        raise UserError(f"{pairs:,} pairs do not fit in memory: use at most {MAX_PAIRS:,}")
     fixed = list(_fixed_pairs())
     fixed_facts = {fact for pair in fixed for fact in pair.facts}
 

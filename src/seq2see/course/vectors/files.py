@@ -5,6 +5,7 @@ files, which lack the first line, are read as well. Text files may be compressed
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.files import atomic_write
+from seq2see.files import atomic_write, require_regular_file
 from seq2see.text.formats.lines import read_lines
 from seq2see.text.formats.tabular import strip_compression_suffix
 
@@ -56,24 +57,34 @@ def load(path: Path) -> LoadedVectors:
         path = path.with_name(path.name + ".safetensors")
     if Path(strip_compression_suffix(path)).suffix in TEXT_SUFFIXES:
         return _load_text(path)
+    if not path.exists():
+        raise UserError(f'{path}: file not found; create it with "seq2see vectors fit"')
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(require_regular_file(path), framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise UserError(f"{path} does not contain word vectors: its format is {metadata.get('format')}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-    except FileNotFoundError:
-        raise UserError(f'{path}: file not found; create it with "seq2see vectors fit"') from None
     except (OSError, SafetensorError) as error:
         raise UserError(
             f"cannot read the vectors {path}: {error}; files in word2vec's text format must end in .txt or .vec"
         ) from error
+    try:
+        return _from_tensors(tensors, metadata)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise UserError(f"{path} is damaged ({' '.join(str(error).split())}): fit the vectors again") from error
+
+
+def _from_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> LoadedVectors:
     words = tuple(tensors["words"].numpy().tobytes().decode().split("\n"))
     if "matrix" in tensors:
         matrix = tensors["matrix"]
     else:
         matrix = _sparse(tensors["places"], tensors["values"], json.loads(metadata["shape"]))
-    return words, matrix, metadata["method"], json.loads(metadata["lower"]), tensors.get("counts")
+    counts = tensors.get("counts")
+    if matrix.dim() != 2 or len(matrix) != len(words) or (counts is not None and counts.shape != (len(words),)):
+        raise ValueError(f"{len(words):,} words, but a matrix of shape {tuple(matrix.shape)}")
+    return words, matrix, metadata["method"], json.loads(metadata["lower"]), counts
 
 
 def _sparse(indices: Tensor, values: Tensor, shape: list[int]) -> Tensor:

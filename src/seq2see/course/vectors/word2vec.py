@@ -36,6 +36,9 @@ MAX_SUMMED_OCCURRENCES = 8.0
 MIN_LR = 1e-4
 
 
+MAXIMA = {"width": 10_000, "window": 1_000, "negatives": 1_000, "seed": (1 << 63) - 1}
+
+
 @dataclass(frozen=True)
 class Word2VecConfig:
     """The settings, with the defaults of the original implementation."""
@@ -59,6 +62,9 @@ class Word2VecConfig:
         for name in ("width", "window", "negatives", "epochs", "min_count", "lr"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name} {getattr(self, name)} must be greater than 0")
+        for name, limit in MAXIMA.items():
+            if abs(getattr(self, name)) > limit:
+                raise UserError(f"{name} {getattr(self, name)} must be at most {limit:,}")
         if self.sample < 0:
             raise UserError(f"sample {self.sample} must not be negative; 0 disables subsampling")
 

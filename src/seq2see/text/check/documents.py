@@ -149,9 +149,12 @@ def _findings(
     held_out: Mapping[FindingKind, _TextStats],
     settings: CheckSettings,
 ) -> Iterator[Finding]:
-    invalid = train.issues.counts["encoding"]
-    invalid_examples = tuple(map(issue_example, train.issues.first.get("encoding", ())))
-    yield Finding("encoding", TITLES["encoding"], invalid, train.counts.sentences + invalid, invalid_examples)
+    issues = train.issues
+    for kind in ("encoding", "malformed"):
+        if kind == "encoding" or issues.counts[kind]:  # a line of plain text is malformed only if it is too long
+            invalid = tuple(map(issue_example, issues.first.get(kind, ())))
+            total = train.counts.sentences + sum(issues.counts.values())
+            yield Finding(kind, TITLES[kind], issues.counts[kind], total, invalid)
     shown = {kind: np.flatnonzero(mask)[: settings.examples] for kind, mask in masks.items()}
     texts = _read_texts(corpus, sorted({int(index) for indices in shown.values() for index in indices}))
 

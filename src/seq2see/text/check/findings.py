@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from seq2see.errors import UserError
 from seq2see.text.check import statistics as stats
+from seq2see.text.check.columns import find_tag_columns
 from seq2see.text.check.drift import Signatures, first_drift
 from seq2see.text.check.report import TITLES, Example, Finding, FindingKind
 from seq2see.text.check.scripts import SCRIPTS
 from seq2see.text.corpus import ParallelCorpus, format_paths
 from seq2see.text.formats.lines import LENIENT, ReadCallbacks, ReadIssue, ignore_issue, read_lines
-from seq2see.text.formats.tabular import LineCountMismatch, ParallelFilesReader, SentencePair
+from seq2see.text.formats.tabular import LineCountMismatch, ParallelFilesReader, SentencePair, TsvReader
 
 _BLOCK_SIZE = 1 << 20  # pairs searched for a misalignment at a time
 
@@ -113,10 +114,12 @@ class FindingsBuilder:
             examples = tuple(map(_mismatch_example, mismatches[: self.max_examples]))
             yield Finding("line-count", title, len(mismatches), parallel, examples)
         for kind in ("encoding", "malformed"):
-            if kind == "malformed" and parallel == len(self.pairs.readers):
-                continue  # a line of plain text cannot be malformed
+            if kind == "malformed" and parallel == len(self.pairs.readers) and not issues.counts[kind]:
+                continue  # a line of plain text is malformed only if it is too long
             examples = tuple(map(issue_example, issues.first.get(kind, ())))
             yield Finding(kind, TITLES[kind], issues.counts[kind], total, examples)
+        if tables := [reader for reader in self.pairs.readers if isinstance(reader, TsvReader)]:
+            yield find_tag_columns(tables)
 
     def _masked(self) -> Iterator[_RawFinding]:
         for kind, mask in self.problems.masks.items():

@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 FindingKind = Literal[
-    "line-count", "encoding", "malformed", "misaligned", "empty", "one-sided", "script", "untranslated", "length-ratio",
-    "too-long", "duplicate", "multiple-translations", "valid", "test",
+    "line-count", "encoding", "malformed", "column", "misaligned", "empty", "one-sided", "script", "untranslated",
+    "length-ratio", "too-long", "duplicate", "multiple-translations", "valid", "test",
 ]  # fmt: skip
 Level = Literal["error", "warning", "note"]
 
 # An error prevents training, a warning costs quality, a note is for information only.
 LEVELS: Mapping[FindingKind, Level] = {
-    "line-count": "error", "encoding": "error", "malformed": "error", "misaligned": "warning", "empty": "warning",
-    "one-sided": "warning", "script": "warning", "untranslated": "warning", "length-ratio": "warning",
-    "too-long": "warning", "duplicate": "warning", "multiple-translations": "note", "valid": "warning",
-    "test": "warning",
+    "line-count": "error", "encoding": "error", "malformed": "error", "column": "warning", "misaligned": "warning",
+    "empty": "warning", "one-sided": "warning", "script": "warning", "untranslated": "warning",
+    "length-ratio": "warning", "too-long": "warning", "duplicate": "warning", "multiple-translations": "note",
+    "valid": "warning", "test": "warning",
 }  # fmt: skip
 
 TITLES: Mapping[FindingKind, str] = {
     "line-count": "different numbers of lines",
     "encoding": "lines that are not UTF-8",
     "malformed": "malformed rows",
+    "column": "columns that are not text",
     "misaligned": "misaligned files",
     "empty": "both sides empty",
     "one-sided": "one side empty",
@@ -144,7 +145,7 @@ def _amount(finding: Finding) -> str:
 
 def percent(finding: Finding) -> str:
     """Formats the share as ` (4.2%)`; empty for findings about whole files."""
-    if finding.total <= 1 or finding.kind in ("line-count", "misaligned"):
+    if finding.total <= 1 or finding.kind in ("line-count", "column", "misaligned"):
         return ""
     return f" ({finding.share:.1%})" if finding.share >= 0.0005 else " (< 0.1%)"
 

@@ -130,10 +130,8 @@ class TsvReader(PairReader):
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         rows = enumerate(read_lines(self.path, callbacks), 1)
-        header: list[str] = []
-        if isinstance(self.source_column, str) or isinstance(self.target_column, str):
-            header = (next(rows)[1] or "").split("\t")
-        source, target = self._index(self.source_column, header), self._index(self.target_column, header)
+        header = (next(rows)[1] or "").split("\t") if self.has_header else []
+        source, target = self.index(self.source_column, header), self.index(self.target_column, header)
         required = max(source, target)
         for number, line in rows:
             if line is None:
@@ -146,7 +144,11 @@ class TsvReader(PairReader):
                 reason = f"found {columns}, but column {required + 1} is needed"
                 callbacks.on_issue(ReadIssue("malformed", self.path, number, reason))
 
-    def _index(self, column: int | str, header: Sequence[str]) -> int:
+    @property
+    def has_header(self) -> bool:
+        return isinstance(self.source_column, str) or isinstance(self.target_column, str)
+
+    def index(self, column: int | str, header: Sequence[str]) -> int:
         if isinstance(column, int):
             if column < 1:
                 raise UserError(f"column {column} of {self.path}: columns are numbered from 1")
