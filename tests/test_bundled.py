@@ -47,6 +47,20 @@ def test_it_translates_unseen_combinations(model: Model, corpus: Corpus) -> None
     assert f"{published}%" in (BUNDLED / "README.md").read_text(encoding="utf-8")
 
 
+def test_it_is_sure_of_the_words_it_knows_and_not_of_others(model: Model, corpus: Corpus) -> None:
+    unseen = [
+        "The president met the minister in Paris.",
+        "My name is Tim.",
+        "HOW ARE YOU?",
+        "It rained all week in London.",
+    ]
+    noted = []
+    for sources in ([pair.source for pair in corpus.test[:200]], unseen):
+        found = zip(sources, model.hypotheses(sources), strict=True)
+        noted.append(sum(bool(model.assess(source, best.confidence).note) for source, (best, *_) in found))
+    assert noted[0] <= 4 and noted[1] == len(unseen)
+
+
 def test_later_snapshots_assign_more_probability_to_the_translation(model: Model) -> None:
     from seq2see.layout import Packed
 

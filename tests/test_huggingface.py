@@ -1,6 +1,7 @@
 """With the same weights, outputs and all attention weights equal those of Hugging Face."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,61 @@ def test_segments_of_bert_agree() -> None:
 def test_unsupported_options_are_rejected_by_name(build: Any, field: str) -> None:
     with pytest.raises(UserError, match=field):
         from_huggingface(build())
+
+
+# Keys in the config.json of published models, beyond those that the configuration classes write today.
+PUBLISHED = {
+    "marian": {
+        "_num_labels": 3, "add_bias_logits": False, "add_final_layer_norm": False, "bad_words_ids": [[58100]],
+        "classif_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 512, "normalize_before": False,
+        "normalize_embedding": False, "num_beams": 6, "num_hidden_layers": 6, "static_position_embeddings": True,
+    },
+    "gpt2": {"n_ctx": 1024, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}},
+    "bert": {
+        "directionality": "bidi", "gradient_checkpointing": False, "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token_transform",
+        "position_embedding_type": "absolute",
+    },
+    "llama": {
+        "is_llama_config": True, "rope_interleaved": False, "rope_scaling": None, "torch_dtype": "bfloat16",
+        "quantization_config": None,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("build", [marian(), gpt2(), bert(), llama()], ids=PUBLISHED)
+def test_every_key_of_a_configuration_is_known_or_rejected_with_its_value(build: Any, tmp_path: Path) -> None:
+    build().save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | PUBLISHED[config["model_type"]]))
+    from_huggingface(tmp_path)
+    for key, value in {"attention_multiplier": 0.5, "sliding_window": 4096, "quantization_config": {"bits": 4}}.items():
+        file.write_text(json.dumps(config | {key: value}))
+        with pytest.raises(UserError, match=re.escape(f"config.json: {key} = {value} is not supported")):
+            from_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"type": "linear", "factor": 2.0}, "rope_scaling.type = 'linear' is not supported"),
+        ({"rope_type": "dynamic", "factor": 2.0}, "rope_scaling.rope_type = 'dynamic' is not supported"),
+        ({"type": "default", "beta_fast": 32}, "rope_scaling.beta_fast = 32 is not supported"),
+    ],
+)
+def test_scaled_rotary_positions_of_older_configurations_are_rejected(
+    scaling: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    llama()().save_pretrained(tmp_path)  # type: ignore[operator]
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    base = config.pop("rope_parameters")["rope_theta"]
+    file.write_text(json.dumps(config | {"rope_theta": base, "rope_scaling": scaling}))
+    with pytest.raises(UserError, match=re.escape(message)):
+        from_huggingface(tmp_path)
+    file.write_text(json.dumps(config | {"rope_theta": base, "rope_scaling": {"type": "default"}}))
+    assert from_huggingface(tmp_path).config.rotary_base == base
 
 
 def test_an_unused_tensor_is_rejected() -> None:

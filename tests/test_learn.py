@@ -16,10 +16,11 @@ from fastapi import FastAPI
 from seq2see.config import ModelConfig
 from seq2see.course.lessons import LESSONS, context
 from seq2see.course.lessons.render import to_json
+from seq2see.course.lessons.settings import BOUNDS, OPTIONAL
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
 from seq2see.serve.app import create_app
-from seq2see.serve.lessons import BOUNDS, OPTIONAL, text_response
+from seq2see.serve.lessons import text_response
 from seq2see.train.loop import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import save, tiny_model

@@ -78,6 +78,16 @@ def test_output_is_updated_while_typing(page: Page, address: str) -> None:
     assert median < 5000  # under 150 ms on an idle machine
 
 
+def test_unknown_words_and_low_confidence_are_marked(page: Page, address: str) -> None:
+    open_view(page, address)
+    caution = page.get_by_role("status").filter(has_text="never saw")
+    expect(caution).to_have_count(0)
+    page.get_by_label("Text to translate").fill("The weather is nice today")
+    expect(caution).to_contain_text("The model never saw weather, nice in training. Low confidence: −")
+    page.get_by_label("Text to translate").fill("How are you?")
+    expect(caution).to_have_count(0)
+
+
 def test_page_is_small_and_paints_quickly(page: Page, address: str) -> None:
     sizes = {
         file.name: len(gzip.compress(file.read_bytes())) for file in PAGE_DIRECTORY.iterdir() if file.suffix != ".woff2"

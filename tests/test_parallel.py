@@ -118,7 +118,7 @@ def double(
     stderr = finish(
         start(str(folder / "program.py"), "--config", folder / "config.toml", "--out", folder / "run", *settings)
     )
-    assert stderr.count("is ready") == 1, "only the main process prints"
+    assert stderr.count("(weights: ") == 1, "only the main process prints"
     return request.param, folder / "run"
 
 

@@ -258,7 +258,7 @@ def test_a_stream_equals_the_librarys(client: httpx.Client, directories: dict[st
         assert response.headers["content-type"] == "application/x-ndjson"
         *pieces, last = map(json.loads, response.iter_lines())
     assert [piece["text"] for piece in pieces] == list(seq2see.load(directories[name]).stream("the cat", **options))
-    assert last == {"done": True, "text": "".join(piece["text"] for piece in pieces)}
+    assert last == {"done": True, "text": "".join(piece["text"] for piece in pieces), "unknown": None}
 
 
 def test_analyses_equal_the_librarys(client: httpx.Client, model: Model, trace: dict[str, Any]) -> None:

@@ -305,7 +305,7 @@ def test_json_has_each_sentence_with_its_translations(monkeypatch: pytest.Monkey
     assert tea["translations"] == [
         {"translation": "TEA?", "score": score, "alignment": [[0, 1]]} for score in (0.0, -1.0)
     ]
-    assert blank == {"source": "", "translation": "", "sentences": []}
+    assert (blank["source"], blank["translation"], blank["sentences"]) == ("", "", [])
 
 
 def test_json_from_a_real_model_has_scores_and_alignments(models: Path) -> None:

@@ -107,6 +107,10 @@ class ModelConfig:
             )
         divides = self.heads % self.actual_key_value_heads == 0
         self._require(divides, "key_value_heads", f"must divide model.heads = {self.heads}")
+        self._check_positions()
+        self._check_vocabularies()
+
+    def _check_positions(self) -> None:
         if self.kind == "transformer" and self.positions in ("sinusoidal", "sinusoidal-halves"):
             self._require(self.width % 2 == 0, "width", f"must be even for {self.positions} positions")
             self._require(
@@ -119,6 +123,8 @@ class ModelConfig:
                 self.actual_head_width % 2 == 0, "head_width" if self.head_width else "width",
                 f"gives head width {self.actual_head_width}, which must be even for rotary positions",
             )  # fmt: skip
+
+    def _check_vocabularies(self) -> None:
         separate_source = self.source_vocab_size not in (0, self.vocab_size)
         self._require(
             not (separate_source and self.tie_embeddings == "all"), "source_vocab_size",

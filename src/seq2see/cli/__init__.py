@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
+from typer.core import TyperArgument
 
 from seq2see import __version__
 from seq2see.cli.check import check
@@ -68,14 +69,16 @@ def _options(
     pass
 
 
-def _hide_flag_types(command: Any, parent: Any = None) -> None:
-    """Gives all flags an empty metavar; Typer would show them as `--json <bool>` in the help."""
+def _hide_types(command: Any, parent: Any = None) -> None:
+    """Hides the Python types that Typer would show in the help: `--json <bool>`, `WORD <list[str]>`."""
     context = command.context_class(command, parent=parent, **command.context_settings)
-    for option in command.get_params(context):
-        if getattr(option, "is_flag", False):
-            option.metavar = ""
+    for parameter in command.get_params(context):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        if isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = lambda **_: None  # type: ignore[method-assign]
     for subcommand in getattr(command, "commands", {}).values():
-        _hide_flag_types(subcommand, context)
+        _hide_types(subcommand, context)
 
 
 def _print_warning(
@@ -92,7 +95,7 @@ def main() -> None:
     warnings.showwarning = _print_warning
     sys.stdout = sys.stdout or open(os.devnull, "w")  # None if the caller closed it
     command = typer.main.get_command(app)
-    _hide_flag_types(command)
+    _hide_types(command)
     try:
         try:
             command()

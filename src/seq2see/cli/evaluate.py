@@ -98,7 +98,9 @@ def evaluate(
             rich_help_panel=_SCORING,
         ),
     ] = "intl",
-    worst: Annotated[int, typer.Option(help="Number of worst translations to show.", min=0, rich_help_panel=_SCORING)] = 5,
+    worst: Annotated[
+        int, typer.Option(help="Number of worst translations to show.", min=0, rich_help_panel=_SCORING)
+    ] = 5,
     precision: Precision = "float32",
     device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -171,7 +173,8 @@ def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") 
         return read_pairs(options)
     if not ref:
         raise UsageError(
-            "missing test set: --src FILE and --ref FILE, or --pairs FILE; for a language model --text FILE"
+            "missing test set: use --src FILE and --ref FILE, or --pairs FILE; with --hyp, --ref FILE; for a language model, "
+            "--text FILE"
         )
     return read_test_set(src, ref)
 

@@ -36,7 +36,7 @@ def print_translation(evaluation: Evaluation, name: str, test: str, baseline: st
     )
     console.print(_frequencies(evaluation))
     if evaluation.alignment:
-        console.print("\n[bold]Word alignment by cross-attention[/], on the gold pairs")
+        console.print("\n[bold]Word alignment by cross-attention[/], in %: mean over heads, then AER per head")
         console.print(_alignment(evaluation.alignment))
     if evaluation.worst:
         console.print("\n[bold]Worst translations by chrF++[/]")
@@ -97,14 +97,17 @@ def _frequencies(evaluation: Evaluation) -> Table:
 def _alignment(rows: Sequence[HeadScores]) -> Table:
     """Builds one row per layer: all scores of the mean over its heads, and the AER of each head."""
     heads = max((row.layer_head.head or 0 for row in rows), default=0) + 1
-    table = _table("layer", "AER", "precision", "recall", *(f"head {head}" for head in range(heads)))
+    table = _table("layer", "AER", "precision", "recall", *(f"h{head}" for head in range(heads)))
     best = min(row.scores.aer for row in rows)
     for mean in (row for row in rows if row.layer_head.head is None):
         layer = mean.layer_head.layer
         head_aers = [row.scores.aer for row in rows if row.layer_head.layer == layer and row is not mean]
-        cells = [f"[bold green]{aer:.1%}[/]" if aer == best else f"{aer:.1%}" for aer in (mean.scores.aer, *head_aers)]
-        label = f"{layer}, mean of heads" if heads > 1 else f"{layer}"
-        table.add_row(label, cells[0], f"{mean.scores.precision:.1%}", f"{mean.scores.recall:.1%}", *cells[1:])
+        cells = [
+            f"[bold green]{100 * aer:.1f}[/]" if aer == best else f"{100 * aer:.1f}"
+            for aer in (mean.scores.aer, *head_aers)
+        ]
+        precision, recall = f"{100 * mean.scores.precision:.1f}", f"{100 * mean.scores.recall:.1f}"
+        table.add_row(f"{layer}", cells[0], precision, recall, *cells[1:])
     return table
 
 

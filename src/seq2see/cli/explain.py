@@ -31,18 +31,18 @@ def explain(
     model: ModelPath = None,
     kind: Annotated[
         Kind | None, typer.Option(
-            help="Kind of attention; default: cross, or masked for a language model.", rich_help_panel=_ANALYSIS
+            help="Kind of attention; by default cross, or masked for a language model.", rich_help_panel=_ANALYSIS
         )
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(help="Layer, from 0; default: the last.", rich_help_panel=_ANALYSIS)
+        int | None, typer.Option(help="Layer, from 0; by default the last.", rich_help_panel=_ANALYSIS)
     ] = None,
     head: Annotated[
-        int | None, typer.Option(help="Head, from 0; default: the mean over all heads.", rich_help_panel=_ANALYSIS)
+        int | None, typer.Option(help="Head, from 0; by default the mean over heads.", rich_help_panel=_ANALYSIS)
     ] = None,
     step: Annotated[
         int | None, typer.Option(
-            help="Also analyze this output token, from 1: alternatives, logit lens and logit attribution.",
+            help="Also analyse this output token, from 1: alternatives, logit lens and logit attribution.",
             rich_help_panel=_ANALYSIS,
         )
     ] = None,
@@ -53,11 +53,13 @@ def explain(
         )
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Explain this output instead of the model's own.", rich_help_panel=_DECODING)
+        str | None, typer.Option(
+            help="Explain this output instead of the model's own.", metavar="TEXT", rich_help_panel=_DECODING
+        )
     ] = None,
     beam: Annotated[int, typer.Option(help="Beam size.", min=1, rich_help_panel=_DECODING)] = 1,
     max_new_tokens: Annotated[
-        int, typer.Option(help="Maximum number of new tokens; 0: no limit, or 20 for a language model.", min=0,
+        int, typer.Option(help="Maximum number of new tokens; 0: 1.5 × source length + 10, or 20 without a source.", min=0,
                           rich_help_panel=_DECODING)
     ] = 0,
     precision: Precision = "float32",
@@ -66,7 +68,7 @@ def explain(
     out: Annotated[
         Path | None, typer.Option(
             help="Write a file; the suffix sets the format: .html (interactive page), .png or .svg (plot, needs "
-            "seq2see\\[plot]), .json, .safetensors (trace)."
+            "seq2see\\[plot]), .json, .safetensors (trace).", metavar="FILE",
         )
     ] = None,
 ) -> None:  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,26 +68,38 @@ def lesson(
 
 
 def _parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, settings: list[str]) -> dict[str, Any]:
+    from seq2see.course.lessons.settings import validate
+
     known = chosen.defaults()
     for option, value in (("model", model), ("seed", seed)):
         if value is not None and option not in known:
             raise UsageError(f'the lesson "{chosen.name}" uses no {option}: omit --{option} {value}')
-    if seed is not None and seed < 0:
-        raise UsageError(f"--seed {seed} must not be negative")
-    arguments: dict[str, Any] = {} if seed is None else {"seed": seed}
+    arguments: dict[str, Any] = {} if seed is None else {"seed": validate(chosen.name, "seed", seed, known["seed"])}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name in ("model", "seed"):
             raise UsageError(f"--set {setting}: expected NAME=VALUE, with NAME one of {', '.join(known)}")
-        try:
-            arguments[name] = json.loads(text)
-        except ValueError:
-            arguments[name] = text
+        if name not in known:
+            raise UsageError(f'the lesson "{chosen.name}" has no parameter "{name}": {did_you_mean(name, known)}')
+        # A parameter without a default is a path.
+        arguments[name] = text if known[name] is None else _parse_value(chosen.name, name, text, known[name])
     if model is not None:
         from seq2see.api import load
 
         arguments["model"] = load(model)
     return arguments
+
+
+def _parse_value(lesson: str, name: str, text: str, default: Any) -> Any:
+    """Parses JSON, except where the setting is a text; a single text may stand for a list of texts."""
+    from seq2see.course.lessons.settings import validate
+
+    value: Any = text
+    with suppress(ValueError, RecursionError):
+        parsed = json.loads(text)
+        value = text if isinstance(default, str) and not isinstance(parsed, str) else parsed
+    is_list = isinstance(default, (list, tuple))
+    return validate(lesson, name, [value] if is_list and isinstance(value, str) else value, default)
 
 
 def _print(chosen: "Lesson", result: Any, console: "Console", seconds: float) -> None:

@@ -145,8 +145,8 @@ def _list_presets(as_json: bool) -> None:
         counts = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
         layers = "+".join(map(str, counts))
         console.print(
-            f"[bold]{name}[/]  [cyan]{model.shape}, {layers} layers, width {model.width}, {model.heads} heads, "
-            f"{model.vocab_size:,} tokens[/]"
+            f"[bold]{name}[/]  [cyan]{model.shape}, {layers} layers, width {model.width}, "
+            f"{model.heads} head{'s' * (model.heads > 1)}, {model.vocab_size:,} tokens[/]"
         )
         console.print(Padding(p.reason, (0, 0, 0, 4)))
 

@@ -34,7 +34,7 @@ def train(
     valid_text: c.ValidText = None,
     preset: Annotated[
         str,
-        typer.Option(metavar="NAME", help='Preset (see "seq2see model"); default: chosen by the size of the corpus.'),
+        typer.Option(metavar="NAME", help='Preset (see "seq2see model"); by default chosen by corpus size.'),
     ] = "",
     steps: Annotated[
         int | None, typer.Option(help="Maximum number of training steps.", rich_help_panel=_LENGTH)

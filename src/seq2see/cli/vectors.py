@@ -54,9 +54,7 @@ def fit(
     keep_case: Annotated[bool, typer.Option("--keep-case", metavar="", help="Distinguish Apple from apple.")] = False,
     objective: Annotated[
         Literal["skip-gram", "cbow"],
-        typer.Option(
-            help="Predict a word from each context word, or (cbow) from their mean.", rich_help_panel=_PANEL
-        ),
+        typer.Option(help="Predict a word from each context word, or (cbow) from their mean.", rich_help_panel=_PANEL),
     ] = "skip-gram",
     width: Annotated[int, typer.Option(help="Dimension of the vectors.", min=1, rich_help_panel=_PANEL)] = 100,
     window: Annotated[int, typer.Option(help="Maximum distance of context words.", min=1, rich_help_panel=_PANEL)] = 5,
@@ -113,7 +111,7 @@ def fit(
 
 @vectors_app.command("nearest")
 def nearest(
-    word: Annotated[str, typer.Argument(metavar="WORD")],
+    word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look up.")],
     file: VectorFile = DEFAULT,
     count: Count = 10,
     as_json: AsJson = False,
@@ -134,7 +132,7 @@ def nearest(
 @vectors_app.command("similarity")
 def similarity(
     words: Annotated[
-        list[str], typer.Argument(metavar="WORD...", help='Words, or a document in quotes: "apple and an orange".')
+        list[str], typer.Argument(metavar="WORD", help='Words, or a document in quotes: "apple and an orange".')
     ],
     file: VectorFile = DEFAULT,
     measure: Annotated[MeasureOption, typer.Option(help="Dot product, cosine, or dot product / √d.")] = "all",
@@ -173,10 +171,10 @@ def similarity(
 @vectors_app.command("analogy")
 def analogy(
     words: Annotated[
-        list[str], typer.Argument(metavar="A B C", help="Three words: king man woman stands for king − man + woman.")
+        list[str], typer.Argument(metavar="WORD", help="Three words A B C: king man woman means king − man + woman.")
     ],
     file: VectorFile = DEFAULT,
-    answer: Annotated[str, typer.Option(help="Expected answer, to show its rank.")] = "",
+    answer: Annotated[str, typer.Option(help="Expected answer, to show its rank.", metavar="WORD")] = "",
     count: Count = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -208,9 +206,9 @@ def analogy(
 def direction(
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIRST:SECOND...", help="Pairs that define the direction: cats:cat dogs:dog."),
+        typer.Argument(metavar="FIRST:SECOND", help="Pairs that define the direction: cats:cat dogs:dog."),
     ] = None,
-    words: Annotated[str, typer.Option(help='Words to project on it: "houses house many".')] = "",
+    words: Annotated[str, typer.Option(help='Words to project: "houses house many".', metavar="WORDS")] = "",
     pair_file: PairFile = None,
     file: VectorFile = DEFAULT,
     count: Annotated[
@@ -218,7 +216,7 @@ def direction(
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Project words on the mean of cats − cat, dogs − dog … to see how plural they are.
+    """Project words on a direction, the mean of pairs such as cats − cat and dogs − dog.
 
     Example: seq2see vectors direction cats:cat dogs:dog hands:hand --words "houses house three"
     """
@@ -250,12 +248,16 @@ def direction(
 @vectors_app.command("plot")
 def plot(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD...", help="Words; cat:cats draws an arrow from cat to cats.")
+        list[str] | None, typer.Argument(metavar="WORD", help="Words; cat:cats draws an arrow from cat to cats.")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Output file, .png or .svg.")] = Path("vectors.png"),
     file: VectorFile = DEFAULT,
-    x_axis: Annotated[str, typer.Option(help='Pairs that define the x axis: "cats:cat dogs:dog".')] = "",
-    y_axis: Annotated[str, typer.Option(help='Pairs that define the y axis: "king:queen man:woman".')] = "",
+    x_axis: Annotated[
+        str, typer.Option(help='Pairs that define the x axis: "cats:cat dogs:dog".', metavar="PAIRS")
+    ] = "",
+    y_axis: Annotated[
+        str, typer.Option(help='Pairs that define the y axis: "king:queen man:woman".', metavar="PAIRS")
+    ] = "",
     pair_file: PairFile = None,
     top: Annotated[int, typer.Option(help="Without words: number of most frequent words.", min=2)] = 100,
 ) -> None:
@@ -291,7 +293,7 @@ def convert(
         Path, typer.Argument(metavar="TARGET", help="Output file: .safetensors, or .txt or .vec for text.")
     ],
 ) -> None:
-    """Convert between file formats.
+    """Convert vectors between .safetensors and word2vec's text format.
 
     Example: seq2see vectors convert glove.txt.gz glove.safetensors
     """

@@ -4,11 +4,12 @@
     model = from_huggingface(hf_model)                # or a model object
 
 Each family has two functions: one converts the configuration and rejects every unsupported option by name, the other maps
-the tensors. Every tensor must be used; a tensor left over is an error. transformers itself is not needed.
+the tensors. A key of the configuration that is neither used nor known to be harmless is an error, and so is a tensor left
+over. transformers itself is not needed.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from seq2see.config import Activation, Bias, ModelConfig, TieEmbeddings
 from seq2see.errors import UserError
+from seq2see.files import require_regular_file
 from seq2see.model.positions import sinusoids
 from seq2see.model.transformer import Transformer
 
@@ -39,8 +41,9 @@ def from_huggingface(source: nn.Module | Path | str) -> Transformer:
     if model_type not in FAMILIES:
         raise UserError(f'model_type = "{model_type}" is not supported; supported: {", ".join(FAMILIES)}')
     family = FAMILIES[model_type]
-    hf_tensors = HFTensors(weights, family.prefix)
-    model_config = family.config(HFConfig(config))
+    hf_config, hf_tensors = HFConfig(config), HFTensors(weights, family.prefix)
+    model_config = family.config(hf_config)
+    hf_config.require_all_known(HARMLESS | family.harmless)
     # Copies, because tensors mapped from a file are not aligned, and the last bit of some products depends on that.
     tensors = {name: tensor.clone() for name, tensor in family.tensors(model_config, hf_tensors)}
     hf_tensors.require_all_used()
@@ -49,9 +52,11 @@ def from_huggingface(source: nn.Module | Path | str) -> Transformer:
 
 def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = json.loads(require_regular_file(folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{folder} is not a model directory: cannot read its config.json ({error})") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{folder} is not a model directory: its config.json does not contain an object")
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(
@@ -60,24 +65,27 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     weights: dict[str, Tensor] = {}
     for file in files:
         try:
-            weights |= load_file(file)
+            weights |= load_file(require_regular_file(file))
         except (OSError, SafetensorError) as error:
             raise UserError(f"cannot read {file}: {error}; is the download complete?") from error
     return config, weights
 
 
 class HFConfig:
-    """A Hugging Face configuration, with checks for unsupported values."""
+    """A Hugging Face configuration, or a section of one; tracks which keys were used and checks their values."""
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.fields = fields
+    def __init__(self, fields: Mapping[str, Any], section: str = "") -> None:
+        self.fields, self.section = fields, section
+        self.used: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.fields:
-            raise UserError(f"config.json has no {name}")
+            raise UserError(f"config.json has no {self.section}{name}")
+        self.used.add(name)
         return self.fields[name]
 
     def get(self, name: str, default: Any) -> Any:
+        self.used.add(name)
         value = self.fields.get(name)
         return default if value is None else value
 
@@ -85,7 +93,17 @@ class HFConfig:
         """Rejects any other value; a missing field is taken as supported."""
         value = self.get(name, supported)
         if value != supported:
-            raise UserError(f"config.json: {name} = {value!r} is not supported, only {supported!r}")
+            raise UserError(f"config.json: {self.section}{name} = {value!r} is not supported, only {supported!r}")
+
+    def require_all_known(self, harmless: Collection[str] = ()) -> None:
+        """Rejects keys that were not used, except harmless and empty ones, and Hugging Face's private ones."""
+        for name in self.fields.keys() - self.used - set(harmless):
+            value = self.fields[name]
+            if value is not None and value != {} and value != [] and not name.startswith("_"):
+                raise UserError(
+                    f"config.json: {self.section}{name} = {str(value)[:80]} is not supported; if it does not change what the "
+                    "model computes, delete it from config.json"
+                )
 
     def require_equal(self, first: str, second: str) -> Any:
         if self[first] != self[second]:
@@ -144,6 +162,8 @@ def _marian_config(hf: HFConfig) -> ModelConfig:
     hf.require("static_position_embeddings", True)
     hf.require("normalize_before", False)
     hf.require("normalize_embedding", False)
+    hf.require("add_bias_logits", False)
+    hf.require("add_final_layer_norm", False)
     shared, tied = hf.get("share_encoder_decoder_embeddings", True), hf.get("tie_word_embeddings", True)
     tie: TieEmbeddings = ("all" if shared else "target") if tied else "none"
     return ModelConfig(
@@ -245,6 +265,7 @@ def _gpt2_tensors(config: ModelConfig, hf: HFTensors) -> Iterator[tuple[str, Ten
 
 def _bert_config(hf: HFConfig) -> ModelConfig:
     hf.require("position_embedding_type", "absolute")
+    hf.require("directionality", "bidi")
     hf.require("is_decoder", False)
     hf.require("add_cross_attention", False)
     return ModelConfig(
@@ -287,9 +308,14 @@ def _bert_tensors(config: ModelConfig, hf: HFTensors) -> Iterator[tuple[str, Ten
 def _llama_config(hf: HFConfig) -> ModelConfig:
     hf.require("hidden_act", "silu")
     hf.require("pretraining_tp", 1)
-    rotary = HFConfig(hf.get("rope_parameters", None) or hf.get("rope_scaling", {}))
+    hf.require("rope_interleaved", False)
+    section = "rope_parameters" if hf.fields.get("rope_parameters") else "rope_scaling"  # the older name
+    rotary = HFConfig(hf.get(section, {}), f"{section}.")
     rotary.require("rope_type", "default")
+    rotary.require("type", "default")  # its older name
     rotary.require("partial_rotary_factor", 1.0)
+    rotary_base = float(rotary.get("rope_theta", hf.get("rope_theta", 10000.0)))
+    rotary.require_all_known()
     biases: dict[tuple[bool, bool], Bias] = {
         (True, True): "everywhere", (True, False): "attention", (False, True): "feed-forward", (False, False): "nowhere",
     }  # fmt: skip
@@ -307,7 +333,7 @@ def _llama_config(hf: HFConfig) -> ModelConfig:
         norm_first=True,
         norm_epsilon=hf["rms_norm_eps"],
         positions="rotary",
-        rotary_base=float(rotary.get("rope_theta", hf.get("rope_theta", 10000.0))),
+        rotary_base=rotary_base,
         max_positions=hf["max_position_embeddings"],
         scale_embeddings=False,
         tie_embeddings="all" if hf.get("tie_word_embeddings", False) else "none",
@@ -342,11 +368,38 @@ class Family:
     prefix: str
     config: Callable[[HFConfig], ModelConfig]
     tensors: Callable[[ModelConfig, HFTensors], Iterator[tuple[str, Tensor]]]
+    harmless: frozenset[str]  # keys that do not change what the model computes, besides those in HARMLESS
 
 
 FAMILIES = {
-    "marian": Family("model.", _marian_config, _marian_tensors),
-    "gpt2": Family("transformer.", _gpt2_config, _gpt2_tensors),
-    "bert": Family("bert.", _bert_config, _bert_tensors),
-    "llama": Family("model.", _llama_config, _llama_tensors),
-}
+    "marian": Family("model.", _marian_config, _marian_tensors, frozenset({
+        "num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
+    })),
+    "gpt2": Family("transformer.", _gpt2_config, _gpt2_tensors, frozenset({
+        "n_ctx", "embd_pdrop", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+        "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    })),
+    "bert": Family("bert.", _bert_config, _bert_tensors, frozenset({
+        "tie_word_embeddings", "classifier_dropout", "pooler_fc_size", "pooler_num_attention_heads",
+        "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+    })),
+    "llama": Family("model.", _llama_config, _llama_tensors, frozenset({"is_llama_config", "transformers.js_config"})),
+}  # fmt: skip
+
+# Keys of any family about bookkeeping, special tokens, labels, initialisation, decoding, or how (not what) to compute.
+HARMLESS = frozenset({
+    "architectures", "auto_map", "dtype", "finetuning_task", "model_type", "tokenizer_class", "torch_dtype",
+    "transformers_version", "use_bfloat16",
+    "bos_token_id", "cls_token_id", "decoder_start_token_id", "eos_token_id", "mask_token_id", "pad_token_id",
+    "sep_token_id", "unk_token_id",
+    "id2label", "label2id", "num_labels", "prefix", "problem_type", "task_specific_params",
+    "init_std", "initializer_factor", "initializer_range",
+    "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
+    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id",
+    "length_penalty", "max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
+    "num_return_sequences", "output_scores", "remove_invalid_values", "repetition_penalty", "return_dict_in_generate",
+    "suppress_tokens", "temperature", "top_k", "top_p", "typical_p",
+    "add_cross_attention", "chunk_size_feed_forward", "gradient_checkpointing", "is_decoder", "is_encoder_decoder",
+    "output_attentions", "output_hidden_states", "return_dict", "tf_legacy_loss", "tie_encoder_decoder", "torchscript",
+    "use_cache",
+})  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from seq2see.config import Config
+from seq2see.course.lessons.settings import SettingKind
 
 
 class ResponseModel(BaseModel):
@@ -263,10 +264,6 @@ class ContextualEmbeddings(ResponseModel):
 
 
 # Lessons
-
-SettingKind = Literal[
-    "text", "texts", "rows", "number", "numbers", "matrix", "values", "table", "matrices", "groups", "questions",
-]  # fmt: skip
 
 
 class LessonSetting(ResponseModel):

@@ -149,7 +149,8 @@ def _choose_config(
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
         raise UsageError(
-            f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}'
+            f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: '
+            "choose another preset, or omit --preset"
         )
     chosen = replace(chosen, data=data).override(settings)
     return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)

@@ -72,7 +72,7 @@ def fit_to_length(
     batch_tokens, steps = train.batch_tokens, train.steps or math.inf
     if tokens < math.inf and "train.batch_tokens" not in given:
         batch_tokens = _batch_tokens(config, tokens)
-    steps = min(steps, max(1, tokens // batch_tokens))
+    steps = min(steps, max(1.0, tokens / batch_tokens))
     if steps >= full_steps and batch_tokens == train.batch_tokens:
         return config
     config = _adapt(config, full_steps, batch_tokens, steps, given)

@@ -53,7 +53,7 @@ class Corpus:
 def generate_corpus(pairs: int = 30000, seed: int = 1) -> Corpus:
     """Generates the corpus with that many training pairs. The same seed gives the same corpus on any machine."""
     if pairs < MIN_PAIRS:
-        raise UserError(f"{pairs} pairs are too few for every word to occur in training: use at least {MIN_PAIRS}")
+        raise UserError(f"{pairs} pairs are too few for every word to occur in training: use at least {MIN_PAIRS:,}")
     if pairs > MAX_PAIRS:
         raise UserError(f"{pairs:,} pairs do not fit in memory: use at most {MAX_PAIRS:,}")
     fixed = list(_fixed_pairs())
