@@ -33,8 +33,32 @@ from seq2see.directory import BUNDLED
 TIME_LIMIT = 60  # seconds per case: far above what any of them takes, so that only a hang exceeds it
 SKIPPED = {"explore"}  # runs until it is stopped
 
-WORDS = ["cpu", "cuda", "int8", "bf16", "float32", "jsonl", "text", "json", "cosine", "dot", "word2vec", "one-hot", "bpe", "file",
-         "tiny", "small", "gpt2", "encoder", "decoder.1.cross", "decoder.0.masked:1", "en,hi", "1,2", "tea", "mean"]  # fmt: skip
+WORDS = [
+    "cpu",
+    "cuda",
+    "int8",
+    "bf16",
+    "float32",
+    "jsonl",
+    "text",
+    "json",
+    "cosine",
+    "dot",
+    "word2vec",
+    "one-hot",
+    "bpe",
+    "file",
+    "tiny",
+    "small",
+    "gpt2",
+    "encoder",
+    "decoder.1.cross",
+    "decoder.0.masked:1",
+    "en,hi",
+    "1,2",
+    "tea",
+    "mean",
+]
 STRINGS = [
     "",
     " ",
@@ -42,7 +66,7 @@ STRINGS = [
     "-",
     "--",
     "💥",
-    "\x00"[:0] + "\u202e",
+    "\u202e",
     "a" * 300,
     "How are you?",
     "आप कैसे हैं?",
@@ -66,8 +90,20 @@ NUMBERS = [
     "inf",
     "1e-320",
 ]
-SETTINGS = ["train.lr=1", "model.width=7", "model.heads=0", "model.kind=rnn", "a.b=c", "train.steps=1", "=", "model.width=1e9",
-            "text.vocab_size=99999999999999999999", "model.encoder_layers=1000000", "train.seed=-1", "model.dropout=nan"]  # fmt: skip
+SETTINGS = [
+    "train.lr=1",
+    "model.width=7",
+    "model.heads=0",
+    "model.kind=rnn",
+    "a.b=c",
+    "train.steps=1",
+    "=",
+    "model.width=1e9",
+    "text.vocab_size=99999999999999999999",
+    "model.encoder_layers=1000000",
+    "train.seed=-1",
+    "model.dropout=nan",
+]
 
 
 @dataclass
@@ -79,14 +115,30 @@ class Case:
 def files(folder: Path, draw: random.Random) -> list[str]:
     """Paths to odd files, among them some that do not exist."""
     samples = {
-        "empty": b"", "text.en": b"How are you?\nThank you\nI am good\n", "text.hi": "आप कैसे हैं?\nधन्यवाद\nमैं अच्छा हूँ\n".encode(),
-        "binary": draw.randbytes(2000), "latin1.txt": "é è\n".encode("latin-1"), "crlf.txt": b"a b\r\nc d\r\n", "bom.txt": b"\xef\xbb\xbfa\nb\n",
-        "long.txt": b"word " * 20_000, "nul.txt": b"a\x00b\nc\n", "pairs.tsv": "1\tHow are you?\tआप कैसे हैं?\n".encode(), "one.tsv": b"only one column\n",
-        "lines.jsonl": b'{"en": "Hello", "hi": 5}\n[1]\n{"en": 1e999}\n', "deep.jsonl": b"[" * 5000 + b"\n", "memory.tmx": b"<tmx><body><tu>",
-        "bad.tmx": b'<?xml version="1.0" encoding="utf-77"?><tmx/>', "messages.po": b'msgid "a"\nmsgstr "b\n', "text.gz": b"\x1f\x8bnot gzip",
-        "text.xz": b"\xfd7zXZ\x00broken", "vectors.safetensors": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", "config.toml": b"[model]\nwidth = 'x'\n",
-        "big.toml": b"[model]\nwidth = 99999999999999999999999999\n", "video.srt": b"1\n00:00:01 --> x\nHi\n", "page.md": b"# T\n\n| a |\n|-|\n| b |\n",
-    }  # fmt: skip
+        "empty": b"",
+        "text.en": b"How are you?\nThank you\nI am good\n",
+        "text.hi": "आप कैसे हैं?\nधन्यवाद\nमैं अच्छा हूँ\n".encode(),
+        "binary": draw.randbytes(2000),
+        "latin1.txt": "é è\n".encode("latin-1"),
+        "crlf.txt": b"a b\r\nc d\r\n",
+        "bom.txt": b"\xef\xbb\xbfa\nb\n",
+        "long.txt": b"word " * 20_000,
+        "nul.txt": b"a\x00b\nc\n",
+        "pairs.tsv": "1\tHow are you?\tआप कैसे हैं?\n".encode(),
+        "one.tsv": b"only one column\n",
+        "lines.jsonl": b'{"en": "Hello", "hi": 5}\n[1]\n{"en": 1e999}\n',
+        "deep.jsonl": b"[" * 5000 + b"\n",
+        "memory.tmx": b"<tmx><body><tu>",
+        "bad.tmx": b'<?xml version="1.0" encoding="utf-77"?><tmx/>',
+        "messages.po": b'msgid "a"\nmsgstr "b\n',
+        "text.gz": b"\x1f\x8bnot gzip",
+        "text.xz": b"\xfd7zXZ\x00broken",
+        "vectors.safetensors": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ",
+        "config.toml": b"[model]\nwidth = 'x'\n",
+        "big.toml": b"[model]\nwidth = 99999999999999999999999999\n",
+        "video.srt": b"1\n00:00:01 --> x\nHi\n",
+        "page.md": b"# T\n\n| a |\n|-|\n| b |\n",
+    }
     for name, content in samples.items():
         (folder / name).write_bytes(content)
     (folder / "folder").mkdir(exist_ok=True)
@@ -127,11 +179,17 @@ def value(parameter: Any, paths: list[str], draw: random.Random, folder: Path) -
 
 
 MODEL_COMMANDS: list[list[str]] = [
-    ["translate", "--model", "DIR", "How are you?"], ["translate", "--model", "DIR", "--beam", "3", "--format", "jsonl", "I like tea"],
-    ["translate", "--model", "DIR", "--precision", "int8", "Thank you"], ["explain", "--model", "DIR", "How are you?"],
-    ["explain", "--model", "DIR", "--json", "I am good"], ["generate", "--model", "DIR", "--prompt", "Once"], ["model", "DIR"],
-    ["model", "DIR", "--verify"], ["runs", "DIR"], ["runs", "--json", "DIR"],
-]  # fmt: skip
+    ["translate", "--model", "DIR", "How are you?"],
+    ["translate", "--model", "DIR", "--beam", "3", "--format", "jsonl", "I like tea"],
+    ["translate", "--model", "DIR", "--precision", "int8", "Thank you"],
+    ["explain", "--model", "DIR", "How are you?"],
+    ["explain", "--model", "DIR", "--json", "I am good"],
+    ["generate", "--model", "DIR", "--prompt", "Once"],
+    ["model", "DIR"],
+    ["model", "DIR", "--verify"],
+    ["runs", "DIR"],
+    ["runs", "--json", "DIR"],
+]
 
 
 def directory_case(folder: Path, draw: random.Random) -> Case:
@@ -173,6 +231,14 @@ def change_values(path: Path, draw: random.Random) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def delete(path: Path, draw: random.Random) -> None:
+    path.unlink(missing_ok=True)
+
+
+def append(path: Path, draw: random.Random) -> None:
+    path.write_bytes(path.read_bytes() * draw.randrange(2) + draw.randbytes(draw.randrange(2) * 20))
+
+
 def swap(path: Path, draw: random.Random) -> None:
     other = draw.choice([p for p in path.parent.iterdir() if p.is_file()] or [path])
     content = path.read_bytes()
@@ -196,19 +262,32 @@ def replace_by_other(path: Path, draw: random.Random) -> None:
 
 
 DAMAGES: list[Callable[[Path, random.Random], None]] = [
-    truncate, flip_bytes, change_values, change_values, change_values, swap, replace_by_other,
-    lambda path, draw: path.unlink(missing_ok=True),
-    lambda path, draw: path.write_bytes(b""),
-    lambda path, draw: path.write_bytes(path.read_bytes() + draw.randbytes(20)),
-]  # fmt: skip
+    truncate,
+    flip_bytes,
+    change_values,
+    change_values,
+    change_values,
+    swap,
+    replace_by_other,
+    delete,
+    append,
+]
 
 INPUT_COMMANDS: list[list[str]] = [
-    ["data", "check", "--src", "FILE", "--tgt", "FILE"], ["data", "check", "--pairs", "FILE"], ["data", "check", "--text", "FILE"],
-    ["translate", "FILE", "--out", "OUT"], ["translate", "--format", "jsonl", "--in", "FILE"], ["evaluate", "--src", "FILE", "--ref", "FILE"],
-    ["vectors", "fit", "--text", "FILE", "--out", "OUT", "--method", "one-hot"], ["vectors", "nearest", "--vectors", "FILE", "tea"],
-    ["train", "--src", "FILE", "--tgt", "FILE", "--out", "OUT", "--steps", "1"], ["train", "--config", "FILE", "--out", "OUT"],
-    ["train", "--resume", "FILE"], ["train", "--text", "FILE", "--out", "OUT", "--steps", "1", "--set", "model.width=16"], ["runs", "FILE"],
-]  # fmt: skip
+    ["data", "check", "--src", "FILE", "--tgt", "FILE"],
+    ["data", "check", "--pairs", "FILE"],
+    ["data", "check", "--text", "FILE"],
+    ["translate", "FILE", "--out", "OUT"],
+    ["translate", "--format", "jsonl", "--in", "FILE"],
+    ["evaluate", "--src", "FILE", "--ref", "FILE"],
+    ["vectors", "fit", "--text", "FILE", "--out", "OUT", "--method", "one-hot"],
+    ["vectors", "nearest", "--vectors", "FILE", "tea"],
+    ["train", "--src", "FILE", "--tgt", "FILE", "--out", "OUT", "--steps", "1"],
+    ["train", "--config", "FILE", "--out", "OUT"],
+    ["train", "--resume", "FILE"],
+    ["train", "--text", "FILE", "--out", "OUT", "--steps", "1", "--set", "model.width=16"],
+    ["runs", "FILE"],
+]
 
 
 def input_case(folder: Path, draw: random.Random) -> Case:
@@ -233,7 +312,7 @@ COMMANDS = commands(typer.main.get_command(app))
 
 
 def run(case: Case, folder: Path) -> tuple[int, str]:
-    """Runs the command in a forked process; returns its exit code, or −1 for a hang, and its standard error."""
+    """Runs the command in a forked process; returns its exit code, or −1 for a hang, and what it said."""
     (folder / "stdin").write_bytes(case.stdin)
     child = os.fork()
     if not child:
@@ -265,7 +344,9 @@ def run(case: Case, folder: Path) -> tuple[int, str]:
     while time.monotonic() < deadline:
         finished, status = os.waitpid(child, os.WNOHANG)
         if finished:
-            return os.waitstatus_to_exitcode(status), (folder / "stderr").read_text(encoding="utf-8", errors="replace")
+            # A report, such as that of the data check, goes to standard output.
+            said = [(folder / name).read_text(encoding="utf-8", errors="replace") for name in ("stderr", "stdout")]
+            return os.waitstatus_to_exitcode(status), said[0] or said[1]
         time.sleep(0.002)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -57,10 +57,11 @@ for line in sys.stdin:
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log.open("wb")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", self.PROGRAM], text=True, env=SINGLE_THREAD_ENV, **pipes
-        )  # type: ignore[call-overload]
+        with log.open("wb") as stderr:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", self.PROGRAM], text=True, env=SINGLE_THREAD_ENV, **pipes
+            )  # type: ignore[call-overload]
         self._running = 0
 
     def start(self, *arguments: str | Path) -> None:

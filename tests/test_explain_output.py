@@ -56,7 +56,7 @@ def test_attention_table_has_the_weights_and_readable_labels(model: Model) -> No
     e = model.explain(SOURCE, target=TARGET)
     table = attention_table(e, "decoder.1.cross", 1)
     assert table.rows == e.target_tokens and table.columns == e.source_tokens
-    assert torch.equal(table.weights, attention_weights(e, "decoder.1.cross")[1])
+    torch.testing.assert_close(table.weights, attention_weights(e, "decoder.1.cross")[1])
     assert table.probabilities == pytest.approx(e.target_logprobs.exp().tolist())
     assert torch.allclose(
         head_tables(e, "decoder.1.cross")[-1].weights, attention_weights(e, "decoder.1.cross").mean(0)

@@ -20,7 +20,7 @@ def test_outputs_and_attention_weights_agree(case: Case) -> None:
     exact = case.compare(torch.float64)
     assert exact.outputs < 1e-9
     assert exact.weights < 1e-9
-    assert case.compare(torch.float32).relative < 1e-5
+    assert case.compare(torch.float32).relative < 1e-4  # the rounding of 8 layers, which depends on the processor
 
 
 @pytest.mark.parametrize("build", [marian(), gpt2(), bert(), llama()], ids=["marian", "gpt2", "bert", "llama"])

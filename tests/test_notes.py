@@ -176,7 +176,7 @@ def test_layer_norm_works_on_rows_and_padding_does_not_affect_it() -> None:
         normalized = torch.tensor(table)
         expected = (x - x.mean(axis, keepdim=True)) / (x.var(axis, correction=0, keepdim=True) + 1e-5).sqrt()
         assert torch.allclose(normalized, expected, atol=1e-5)
-    assert all(padded.layer_change == 0 for padded in found.padded)
+    assert all(padded.layer_change < 1e-6 for padded in found.padded)
     changes = [padded.batch_change for padded in found.padded]
     assert changes[0] == 0 and changes == sorted(changes) and changes[-1] > 1
     batch = found.model_batch

@@ -39,7 +39,9 @@ def test_products_of_int8_values_are_exact(rows: int, columns: int) -> None:
     def matrix(height: int, low: int) -> Tensor:
         return torch.randint(low, 128, (height, columns), dtype=torch.int8, generator=random)
 
-    matrices = [Float32Matrix, Int8Matrix] if int8_products_are_exact() else [Float32Matrix]
+    matrices: list[type[Int8Matrix | Float32Matrix]] = [Float32Matrix]
+    if int8_products_are_exact():
+        matrices.append(Int8Matrix)
     for low in (-127, 127):  # random values, and only the largest
         x, weight = matrix(rows, low), matrix(24, low)
         exact = x.long() @ weight.long().T

@@ -83,7 +83,8 @@ class Model(Pipeline):
         return {**model_facts(self.config, self.tokenizers, self.scores), "device": device}
 
     def _translator(self, search: SearchOptions) -> Translator:
-        return Translator(self, WarningLog(lambda text: warnings.warn(text, Notice, stacklevel=2)), search)
+        # Unlike `warn`, it also warns when the same text is translated again.
+        return Translator(self, WarningLog(lambda text: warnings.warn_explicit(text, Notice, "seq2see", 1)), search)
 
 
 def _alternate(gaps: Sequence[str], streams: Sequence[Iterable[str]]) -> Iterator[str]:

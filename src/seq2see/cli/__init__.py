@@ -93,7 +93,7 @@ def _print_warning(
 
 def main() -> None:
     warnings.showwarning = _print_warning
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # None if the caller closed it
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None if the caller closed it)
     command = typer.main.get_command(app)
     _hide_types(command)
     try:

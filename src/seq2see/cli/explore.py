@@ -11,7 +11,9 @@ import typer
 def explore(
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="DIRECTORY", help="Model directory; repeatable. By default the bundled model."),
+        typer.Option(
+            "--model", metavar="DIRECTORY", help="Model directory; can be repeated. By default the bundled model."
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(help="First port to try; the next free one is used. 0: any free port.", min=0, max=65535)

@@ -5,11 +5,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import Device, ModelPath, Precision, is_interactive, load_model_of_shape, prompt_loop
+from seq2see.cli.model_options import Device, Precision, is_interactive, load_model_of_shape, prompt_loop
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ _SAMPLING = "Sampling"
 
 
 def generate(
-    model: ModelPath = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Directory of a language model.", metavar="DIRECTORY")
+    ] = None,
     prompt: Annotated[
         str | None,
         typer.Option(help="Text to continue; by default standard input, or interactive in a terminal.", metavar="TEXT"),
@@ -29,7 +32,7 @@ def generate(
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.", min=1)] = 200,
     samples: Annotated[int, typer.Option(help="Number of continuations.", min=1)] = 1,
     stop: Annotated[
-        list[str] | None, typer.Option(help="Stop before this text; can be given several times.", metavar="TEXT")
+        list[str] | None, typer.Option(help="Stop before this text; can be repeated.", metavar="TEXT")
     ] = None,
     temperature: Annotated[
         float, typer.Option(help="Sampling temperature; 0 for greedy decoding.", min=0, rich_help_panel=_SAMPLING)
@@ -46,7 +49,7 @@ def generate(
     min_p: Annotated[
         float,
         typer.Option(
-            help="Sample among tokens with this fraction of the highest probability.",
+            help="Sample among tokens with at least this fraction of the highest probability.",
             min=0,
             max=1,
             rich_help_panel=_SAMPLING,

@@ -136,7 +136,7 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
 
     step()  # allocates memory
     times = [step()]
-    while len(times) < 3 or sum(times) < MEASURED_SECONDS and len(times) < 20:
+    while len(times) < 3 or (sum(times) < MEASURED_SECONDS and len(times) < 20):
         times.append(step())
     return median(times) / len(text.tokens) * (2 if config.train.r_drop else 1)
 

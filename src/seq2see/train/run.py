@@ -90,7 +90,8 @@ def _run_context(out: Path, device: str, new: bool) -> Iterator[RunContext]:
             _create_directory(out) if new else _require_run(out)
         with lock_run(out, world.is_main) as lock, Display(out, world.is_main) as display:
             try:
-                yield RunContext(out, world, display, lock, signals)
+                with signals.immediate():
+                    yield RunContext(out, world, display, lock, signals)
             except KeyboardInterrupt:
                 if signals.repeated:
                     raise

@@ -1,6 +1,6 @@
 """Fits the settings of a preset to the length of a training.
 
-A preset is made for a certain number of steps, most of them for a GPU; in a few minutes on a CPU it would not leave its warm-up.
+Most presets are made for many steps on a GPU; a few minutes on a CPU would not get past their warm-up.
 So the speed is measured first, and a short training gets a smaller preset, smaller batches (and with them more steps) and a
 shorter warm-up. Settings that the user gave are never changed. What was chosen goes to config.toml, which repeats the run.
 """

@@ -22,6 +22,7 @@ class StopSignals:
         self._grace_seconds = 2.0 if processes > 1 else 0.0
         self._first_time = 0.0
         self._repeated = False
+        self._interrupted = False
         self._deferred = False
         self._previous: dict[int, Any] = {}
 
@@ -51,6 +52,7 @@ class StopSignals:
         self._first_time = self._first_time or now
         self._repeated |= now - self._first_time > self._grace_seconds
         if self._repeated or (first and not self._deferred):
+            self._interrupted = True
             raise KeyboardInterrupt
 
     @contextmanager
@@ -70,5 +72,9 @@ class StopSignals:
             if self.received:
                 raise KeyboardInterrupt
             yield
+        except Exception:
+            if self._interrupted:  # Python turns an interrupted import into a RuntimeError
+                raise KeyboardInterrupt from None
+            raise
         finally:
             self._deferred = previous

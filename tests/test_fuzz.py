@@ -1,0 +1,12 @@
+"""A few cases of the fuzzer; `python tests/fuzz.py` runs thousands."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_odd_options_files_and_directories_never_give_a_traceback() -> None:
+    # In a process of its own: it forks, which threads of other tests would not survive.
+    command = [sys.executable, str(Path(__file__).parent / "fuzz.py"), "--cases", "45", "--seed", "7"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
