@@ -120,7 +120,8 @@ def kill_repeatedly(
     """Kills and resumes one run until it ends or `trials` kills are counted in `kills`; then lets it end."""
     while True:
         resumable = (out / "config.toml").exists()
-        server.start(*(["--resume", out] if resumable else ["--config", config, "--out", out]))
+        arguments: list[str | Path] = ["--resume", out] if resumable else ["--config", config, "--out", out]
+        server.start(*arguments)
         if kills.total() >= trials:
             assert server.wait() == 0, server.log.read_text()
             return

@@ -522,7 +522,7 @@ def test_same_english_has_the_same_translations() -> None:
 
 
 def test_too_few_pairs_are_rejected() -> None:
-    with pytest.raises(UserError, match="at least 1000"):
+    with pytest.raises(UserError, match="at least 1,000"):
         generate_corpus(10)
 
 

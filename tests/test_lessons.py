@@ -147,7 +147,7 @@ def test_lessons_are_listed_in_order_without_importing_torch() -> None:
 def test_an_unknown_lesson_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(UsageError, match='did you mean "order"'):
         lesson("ordr")
-    with pytest.raises(UsageError, match="must not be negative"):
+    with pytest.raises(UsageError, match="-1 is not between 0 and"):
         lesson("order", seed=-1)
 
 

@@ -232,7 +232,10 @@ def audit_all(page: Page, address: str, explanation: Explanation) -> float:
 
 
 def audit_cell(page: Page, address: str, name: str, index: tuple[int, ...], expected: float) -> float:
-    """Inspects a cell; returns the relative difference between the browser and the model."""
+    """Inspects a cell; returns the relative difference between the browser and the model.
+
+    The server's number is `expected` bit for bit: it computes in this process, with the same shapes and number of threads.
+    """
     key = f"{name}:{','.join(map(str, index))}"
     page.evaluate("hash => { location.hash = hash }", f"#/walk?{address}&cell={key}")
     audit = page.locator(f"[data-audit='{key}']")

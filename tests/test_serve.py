@@ -140,6 +140,7 @@ def fetch_tensor(client: httpx.Client, path: str) -> NDArray[np.float32]:
 
 
 def equal(found: NDArray[np.float32], expected: Tensor) -> bool:
+    """Bit for bit: the server computes in this process, with the same shapes and number of threads."""
     return np.array_equal(found, expected.detach().float().numpy())
 
 

@@ -36,24 +36,24 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
     not the link. A pipe or a character device, such as /dev/null, cannot be replaced and is yielded itself.
     """
     path = Path(path)
-    if _is_stream(path):
-        yield path
-        return
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    is_stream = _is_stream(path)
+    target = path if is_stream else Path(os.path.realpath(path))
+    part = target if is_stream else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        _sync_folder(target.parent)
+        yield part
+        if not is_stream:
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.replace(target)
+            _sync_folder(target.parent)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # a failed write does not name its file
+        if error.filename in (None, str(part)):  # a failed write does not name its file
             error.filename = str(path)
         raise
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if not is_stream:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def _is_stream(path: Path) -> bool:

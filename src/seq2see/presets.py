@@ -83,15 +83,15 @@ PRESETS: dict[str, Preset] = {
         vocab_size=12000,
     ),
     "paper-base": Preset(
-        "The base model of Attention Is All You Need, table 3: 65 million parameters with a shared vocabulary of 37,000.",
+        "The base model of Attention Is All You Need, table 3: 63 million parameters with a shared vocabulary of 37,000.",
         ModelConfig(vocab_size=37000),
     ),
     "paper-big": Preset(
-        "The big model of the same table: 213 million parameters, dropout 0.3 as for English-German.",
+        "The big model of the same table: 214 million parameters, dropout 0.3 as for English-German.",
         ModelConfig(vocab_size=37000, width=1024, heads=16, feed_forward=4096, dropout=0.3),
     ),
     "baby-gpt": Preset(
-        "A language model for up to about 20 MB of text: nanoGPT's character-level model, which learns Shakespeare in minutes.",
+        "A language model for up to about 20 MB of text: the size of nanoGPT's Shakespeare model, learned in minutes.",
         ModelConfig(
             shape="decoder", width=384, heads=6, decoder_layers=6, feed_forward=1536, activation="gelu", norm_first=True,
             positions="learned", max_positions=256, scale_embeddings=False, bias="nowhere", dropout=0.2, attention_dropout=0.2,

@@ -9,7 +9,7 @@ import typer
 
 from seq2see.config import Config
 from seq2see.errors import UsageError, UserError, did_you_mean
-from seq2see.presets import PRESETS, preset
+from seq2see.presets import PRESETS, preset_config
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -62,7 +62,7 @@ def describe(
     if is_directory:
         config = Config.load(_directory(name) / "config.toml")
     else:
-        config = Config(model=preset(name)).override(settings or [])
+        config = preset_config(name).override(settings or [])
     if as_toml:
         typer.echo(config.to_toml(), nl=False)
         return

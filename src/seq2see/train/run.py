@@ -51,6 +51,7 @@ def train(
     with _run_context(Path(out), device, new=True) as context:
         world, display = context.world, context.display
         chosen = world.broadcast(lambda: _choose_config(data, preset, settings, init, config, context))
+        _check_config(chosen)
         chosen = _choose_micro_batches(chosen, world, display)
         _run(chosen, context, resumed=False)
 
@@ -74,12 +75,22 @@ def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> N
     with _run_context(Path(out), device, new=False) as context:
         world, display = context.world, context.display
         config = world.broadcast(lambda: _override_config(context.out, settings, display))
+        _check_config(config)
         if world.size > config.train.gradient_accumulation:
             display.message(
                 f"only {config.train.gradient_accumulation} of {world.size} processes have work, one per micro-batch of a "
                 f"step: use all with --set train.gradient_accumulation={world.size}"
             )
         _run(config, context, resumed=True)
+
+
+def _check_config(config: Config) -> None:
+    """Refuses what cannot be trained, before anything is written."""
+    data, train = config.data, config.train
+    if data.text and is_translation(data):
+        raise UsageError("use either --text, or --src and --tgt or --pairs: one run trains one kind of model")
+    if not (train.steps or train.epochs or train.minutes or train.patience):
+        raise UsageError("no stopping condition: set --steps, --epochs, --minutes, or --set train.patience=10")
 
 
 @contextmanager

@@ -88,7 +88,9 @@ def _limit_minutes(config: Config, tokens: float, minutes: float, display: Displ
     train = config.train
     needed = minutes * train.steps * train.batch_tokens / tokens
     duration = f"{needed:,.0f} minutes" if needed < 120 else f"{needed / 60:,.1f} hours"
-    message = f"{train.steps:,} steps of {train.batch_tokens:,} target tokens would take about {duration} on this machine"
+    message = (
+        f"{train.steps:,} steps of {train.batch_tokens:,} target tokens would take about {duration} on this machine"
+    )
     if needed <= minutes:
         display.message(message)
         return config

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seq2see.config import Config
 from seq2see.directory import save_config, save_weights, snapshot_file
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UserError
 from seq2see.files import atomic_write
 from seq2see.manifest import write_manifest
 from seq2see.metrics.translation import sentence_scores
@@ -180,9 +180,6 @@ class Runner:
         if train.patience and state.scores:
             best = max(range(len(state.scores)), key=lambda i: state.scores[i][1])
             out_of_patience = len(state.scores) - 1 - best >= train.patience
-        limited = bool(train.steps or train.epochs or train.minutes or train.patience)
-        if not limited:
-            raise UsageError("no stopping condition: set --steps, --epochs, --minutes, or --set train.patience=10")
         return out_of_patience or self.trainer.progress >= 1
 
     def _checkpoint_is_due(self) -> bool:

@@ -98,7 +98,7 @@ def _train_french(steps: int, seed: int) -> tuple[CrossAttention, float]:
         train(transformer, dataset, steps, seed)
         tokenizers = (dataset.tokenizer, dataset.tokenizer)
         model = Model(Config(model=config), transformer.eval(), tokenizers, {})
-        translations = model.translate([english for english, _ in test])
+        translations = model.translate_sentences([english for english, _ in test])
         correct = sum(text == french for text, (_, french) in zip(translations, test, strict=True))
         return _align(explain_sentence(model, PHRASE[0])), correct / len(test)
 

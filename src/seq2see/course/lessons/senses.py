@@ -84,7 +84,7 @@ def _compare(model: Model, word: str, sentences: Sequence[str]) -> Word:
         raise UserError(f'1 sentence with "{word}": needs at least 2 to compare')
     translations: list[str] = []
     if model.config.model.shape == "encoder-decoder":
-        translations = model.translate(found.sentences)
+        translations = model.translate_sentences(found.sentences)
     pairs = list(combinations(range(len(found.sentences)), 2))
     means = tuple(sum(float(matrix[i, j]) for i, j in pairs) / len(pairs) for matrix in found.cosines)
     cosines = tuple(to_matrix(matrix) for matrix in found.cosines)

@@ -161,8 +161,10 @@ def _text(value: Any, location: str) -> str:
 
 
 def _number(value: Any, bounds: Bounds, location: str) -> int | float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1 << 63:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _invalid(f"expected a number, got {_brief(value)}", location)
+    if not abs(value) < 1 << 63:  # also NaN; Python's integers may be too large to format as a float
+        raise _invalid(f"{_brief(value)} is not between {bounds.minimum:.10g} and {bounds.maximum:.10g}", location)
     if bounds.integer and value != int(value):
         raise _invalid(f"expected an integer, got {value:g}", location)
     if not bounds.minimum <= value <= bounds.maximum:
