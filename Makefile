@@ -8,6 +8,8 @@ FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
 PAGE := src/seq2see/serve/page/index.html
+# Every test computes in one thread, so two files run at a time.
+PARALLEL := -n 2 --dist loadfile
 # Decoding, int8 and the page: where an older processor would show. tests/machines.sh tries more settings.
 AVX2_TESTS := $(patsubst %,tests/test_%.py,decode whole_models processors page page_recurrent page_views)
 
@@ -35,8 +37,8 @@ demo: setup
 
 test: lint types
 	! test -d web/node_modules || npm --prefix web -s test
-	$(BIN)/pytest
-	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest $(AVX2_TESTS)
+	$(BIN)/pytest $(PARALLEL)
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest $(PARALLEL) $(AVX2_TESTS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -58,6 +58,9 @@ def test_the_order_of_overrides_does_not_matter() -> None:
         ("model.key_value_heads=3", "model.key_value_heads = 3 must divide model.heads = 8"),
         ("model.dropout=1.5", "model.dropout = 1.5 must be at least 0 and less than 1"),
         ("model.width=0", "model.width = 0 must be at least 1"),
+        ("train.seed=99999999999999999999", "train.seed has 67 bits: an integer must fit in 64"),
+        ("train.seed=0x" + "f" * 5000, "train.seed has 20,000 bits: an integer must fit in 64"),
+        ("model.kind=99999999999999999999", "model.kind has 67 bits: an integer must fit in 64"),
         ("model.source_vocab_size=9000", "model.source_vocab_size = 9000 differs from model.vocab_size = 8000, "
             'so they cannot share embeddings: set model.tie_embeddings to "target"'),
         ("model.width", '"model.width" is not a setting: write KEY=VALUE, such as model.width=256'),
@@ -87,7 +90,7 @@ def test_an_error_names_the_broken_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config.toml: not valid TOML"):
         Config.load(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match=r"config.toml: no such file"):
+    with pytest.raises(UserError, match=r"cannot read .*config.toml"):
         Config.load(path)
     path.write_text("[model]\nheadz = 3\n")
     with pytest.raises(UserError, match=r'config.toml: unknown key "model.headz": did you mean "heads"'):

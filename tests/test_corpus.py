@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seq2see.errors import UserError
 from seq2see.text.corpus import PairOptions, ParallelCorpus, jsonl, open_pairs, parallel_files, plain_text, po, tmx, tsv
-from seq2see.text.formats.lines import read_lines
+from seq2see.text.formats.lines import MAX_LINE_BYTES, read_lines
 
 shared_tmp_path = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 # All characters but surrogates, which UTF-8 cannot encode.
@@ -207,6 +207,13 @@ def test_malformed_json_lines_are_reported(tmp_path: Path, line: str, expected: 
     assert expected in error_message(lambda: list(jsonl([file], "en", "hi")))
 
 
+def test_numbers_of_any_size_in_json_lines_are_read_or_reported(tmp_path: Path) -> None:
+    rows = ['{"en": "x", "hi": "y", "id": 99999999999999999999}', '{"en": "x", "id": ' + "9" * 5000 + "}"]
+    file = write(tmp_path / "a.jsonl", "\n".join(rows))
+    assert next(iter(jsonl([file], "en", "hi"))) == ("x", "y")
+    assert "a.jsonl, line 2: " in error_message(lambda: list(jsonl([file], "en", "hi")))
+
+
 # TMX
 
 TMX = """<?xml version="1.0" encoding="{encoding}"?>
@@ -250,6 +257,12 @@ def test_malformed_tmx_and_missing_languages_are_reported(tmp_path: Path) -> Non
     )
     latin = write(tmp_path / "latin.tmx", whole.replace("Fish", "Fisch ä").encode("latin-1", "ignore"))
     assert "latin.tmx, line 4" in error_message(lambda: list(tmx([latin], "en", "hi")))
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "shift_jis", "utf-7", "hex"])
+def test_tmx_in_an_unknown_encoding_is_rejected(tmp_path: Path, encoding: str) -> None:
+    file = write(tmp_path / "a.tmx", TMX.format(encoding=encoding))
+    assert "convert it to UTF-8" in error_message(lambda: list(tmx([file], "en", "hi")))
 
 
 # PO
@@ -446,3 +459,32 @@ def test_reading_takes_constant_memory(tmp_path: Path, kind: str) -> None:
     small, large = corpus(2000), corpus(16_000)
     peak(small, 2000)  # warm-up: compiled patterns and other caches
     assert peak(large, 16_000) < 1.3 * peak(small, 2000) + 100_000
+
+
+LONG = b"x" * (5 * MAX_LINE_BYTES // 2)
+
+
+@pytest.mark.parametrize("kind", ["lines", "jsonl", "tmx text", "tmx comment"])
+def test_an_overlong_line_is_refused_in_constant_memory(tmp_path: Path, kind: str) -> None:
+    contents = {
+        "lines": b"short\n" + LONG, "jsonl": b'{"a": "b", "b": "c"}\n{"a": "' + LONG,
+        "tmx text": b'<tmx>\n<tu><tuv lang="a"><seg>' + LONG, "tmx comment": b"<tmx>\n<!-- " + LONG,
+    }  # fmt: skip
+    file = write(tmp_path / "file.gz", gzip.compress(contents[kind], 1))
+    readers: dict[str, Callable[[], object]] = {
+        "lines": lambda: list(read_lines(file)),
+        "jsonl": lambda: list(jsonl([file], "a", "b")),
+        "tmx text": lambda: list(tmx([file], "a", "b")),
+        "tmx comment": lambda: list(tmx([file], "a", "b")),
+    }
+    tracemalloc.start()
+    message = error_message(readers[kind])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "line 2: " in message and f"longer than {MAX_LINE_BYTES:,} bytes" in message
+    assert peak < 2.2 * MAX_LINE_BYTES  # the line, and its parts while they are joined
+
+
+def test_the_longest_line_is_read(tmp_path: Path) -> None:
+    lines = ["x" * (MAX_LINE_BYTES - 1), "y" * (MAX_LINE_BYTES - 1)]
+    assert list(read_lines(write(tmp_path / "a", "\n".join(lines)))) == lines

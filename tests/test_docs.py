@@ -118,7 +118,9 @@ EXAMPLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("place", "arguments"), EXAMPLES, ids=lambda value: value if isinstance(value, str) else " ".join(value))
+@pytest.mark.parametrize(
+    ("place", "arguments"), EXAMPLES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
+)
 def test_command_lines_are_valid(place: str, arguments: list[str]) -> None:
     command, rest = find_command(arguments)
     context = command.make_context("seq2see", rest)  # raises an error if an option does not exist, but runs nothing

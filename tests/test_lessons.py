@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from seq2see.cli.lesson import lesson
+from seq2see.cli.lesson import lesson, parse_arguments
 from seq2see.course.lessons import LESSONS, leak, order, saturation
 from seq2see.course.lessons.render import print_lesson
 from seq2see.course.lessons.toy_language import EXAMPLE, NOUNS, Sentence, generate_corpus
@@ -149,6 +150,39 @@ def test_an_unknown_lesson_is_an_error_that_names_the_nearest() -> None:
         lesson("ordr")
     with pytest.raises(UsageError, match="-1 is not between 0 and"):
         lesson("order", seed=-1)
+
+
+WRONG_SHAPES = [
+    "5", "-1", "[]", "{}", "[[1]]", "null", "true", "NaN", "1e400", "9" * 20, "9" * 5000, "[" * 5000, "[1, [2]]",
+    '["a", 1]', '{"a": null}', '{"a": {"b": 1}}', '{"": [1, 2]}', "", '""', "x" * 1000,
+]  # fmt: skip
+
+
+def same_structure(value: object, default: object) -> bool:
+    """Whether texts, numbers, lists and tables are where the default has them."""
+    if isinstance(default, str) or default is None:
+        return isinstance(value, str)
+    if isinstance(default, Mapping):
+        example = next(iter(default.values()))
+        return isinstance(value, Mapping) and all(same_structure(each, example) for each in value.values())
+    if isinstance(default, Sequence):
+        return isinstance(value, Sequence) and not isinstance(value, str)
+    return isinstance(value, (int, float)) and abs(value) < 1e9
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_setting_of_wrong_shape_is_one_line(name: str) -> None:
+    defaults = LESSONS[name].defaults()
+    for setting in defaults.keys() - {"model", "seed"}:
+        for text in WRONG_SHAPES:
+            try:
+                value = parse_arguments(LESSONS[name], None, None, [f"{setting}={text}"])[setting]
+            except UsageError as error:
+                message = str(error)
+            else:
+                assert same_structure(value, defaults[setting]), (setting, text[:40])
+                continue
+            assert setting in message and "\n" not in message and len(message) < 300
 
 
 def _app() -> typer.Typer:

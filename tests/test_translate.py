@@ -335,3 +335,6 @@ def test_language_model_continues_a_prompt(models: Path) -> None:
     stopped = json.loads(run(*generate, "--prompt", "The boy", "--stop", output["samples"][0][2], "--json").stdout)
     assert output["samples"][0].startswith(stopped["samples"][0]) and len(stopped["samples"][0]) <= 2
     assert "would all be identical" in error_message(*generate, "--prompt", "x", "--samples", "2", "--temperature", "0")
+    for option, limit in (("--samples", "10,000"), ("--max-new-tokens", "1,000,000")):
+        for number in ("9000000000000000000", "9" * 20):
+            assert f"must be at most {limit}" in error_message(*generate, "--prompt", "x", option, number)

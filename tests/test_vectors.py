@@ -9,6 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -247,6 +249,18 @@ def test_glove_files_load_and_broken_files_are_errors(tmp_path: Path) -> None:
         WordVectors.load(tmp_path / "odd.txt")
 
 
+@pytest.mark.parametrize("lost", ["words", "matrix", "method", "lower"])
+def test_vectors_with_a_part_missing_are_an_error(tmp_path: Path, lost: str) -> None:
+    file = tmp_path / "v.safetensors"
+    KINGDOM.save(file)
+    with safe_open(file, framework="pt") as old:
+        metadata = {name: value for name, value in old.metadata().items() if name != lost}
+        tensors = {name: old.get_tensor(name) for name in old.keys() if name != lost}  # noqa: SIM118 (not a dictionary)
+    save_file(tensors, file, metadata)
+    with pytest.raises(UserError, match=r"v.safetensors is damaged"):
+        WordVectors.load(file)
+
+
 KINGDOM = WordVectors.from_dict(
     {
         "king": (3, 1, 0),
@@ -294,6 +308,9 @@ def test_errors_suggest_a_remedy(tmp_path: Path) -> None:
         fit_tf_idf(["…", "!"])
     with pytest.raises(UserError, match="window 0 must be greater than 0"):
         Word2VecConfig(window=0)
+    for name in ("width", "window", "negatives", "seed"):
+        with pytest.raises(UserError, match=f"{name} 9+ must be at most"):
+            Word2VecConfig(**{name: int("9" * 20)})  # type: ignore[arg-type]
     with pytest.raises(UserError, match='create it with "seq2see vectors fit"'):
         WordVectors.load(tmp_path / "none.safetensors")
 

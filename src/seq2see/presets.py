@@ -44,8 +44,8 @@ PRESETS: dict[str, Preset] = {
         "size, 26 at 55 million parameters).",
         ModelConfig(width=128, heads=4, encoder_layers=4, decoder_layers=4, feed_forward=256, dropout=0.3),
         TrainConfig(
-            batch_tokens=8192, lr=5e-3, warmup_steps=2000, steps=8000, average_checkpoints=10,
-            average_selection="last", patience=10, validate_every=400,
+            batch_tokens=8192, lr=5e-3, warmup_steps=2000, steps=8000, average_checkpoints=10, patience=10,
+            validate_every=400,
         ),
         vocab_size=8000,
     ),
@@ -62,10 +62,7 @@ PRESETS: dict[str, Preset] = {
         "For about 50,000 to a million pairs, and for CPUs: wide enough to translate well, small enough to train in about "
         "an hour.",
         ModelConfig(width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024, dropout=0.2),
-        TrainConfig(
-            batch_tokens=8192, lr=2e-3, warmup_steps=4000, steps=40_000, average_checkpoints=10,
-            average_selection="last", patience=10,
-        ),
+        TrainConfig(batch_tokens=8192, lr=2e-3, warmup_steps=4000, steps=40_000, average_checkpoints=10, patience=10),
         vocab_size=12000,
     ),
     "rnn-2014": Preset(

@@ -50,7 +50,7 @@ def lesson(
     if name not in LESSONS:
         raise UsageError(f'unknown lesson "{name}": {did_you_mean(name, LESSONS)}')
     chosen = LESSONS[name]
-    arguments = _parse_arguments(chosen, model, seed, settings or [])
+    arguments = parse_arguments(chosen, model, seed, settings or [])
     start = time.perf_counter()
     with Console(stderr=True).status(f"{chosen.title} Computing …"):
         result = chosen.compute(arguments)
@@ -67,7 +67,7 @@ def lesson(
             console.print(f"Figure written to {out}.", style="dim", markup=False)
 
 
-def _parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, settings: list[str]) -> dict[str, Any]:
+def parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, settings: list[str]) -> dict[str, Any]:
     from seq2see.course.lessons.settings import validate
 
     known = chosen.defaults()

@@ -43,7 +43,10 @@ def train(
         float | None, typer.Option(help="Maximum number of passes over the corpus.", rich_help_panel=_LENGTH)
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Maximum training time in minutes; unset settings are chosen to fit.", rich_help_panel=_LENGTH)
+        float | None,
+        typer.Option(
+            help="Maximum training time in minutes; unset settings are chosen to fit.", rich_help_panel=_LENGTH
+        ),
     ] = None,
     batch_tokens: Annotated[
         str,

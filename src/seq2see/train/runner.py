@@ -145,10 +145,6 @@ class Runner:
             self._snapshot()
         if state.step % REPORT_EVERY == 0 or state.step == 1:
             self.display.step(self.trainer.report(), state.seconds)
-        if self._average_is_due():
-            weights = self.trainer.weights()
-            if self.world.is_main:
-                self._save_for_average(weights)
         self.display.progress(state.step, self.trainer.progress, state.seconds)
         self.lock.update(state.step, state.seconds)
         return bool(save), bool(stop)
@@ -161,18 +157,10 @@ class Runner:
 
     def _default_validation_interval(self) -> int:
         """About one epoch, in steps, and at most MAX_VALIDATIONS times in a run of known length."""
-        return max(self._epoch_steps(), math.ceil(self.config.train.steps / MAX_VALIDATIONS))
-
-    def _epoch_steps(self) -> int:
+        train = self.config.train
         batches = self.data.batches(self.state.epoch).num_batches(self.state.epoch)
-        return min(max(math.ceil(batches / self.config.train.gradient_accumulation), 100), 2000)
-
-    def _average_is_due(self) -> bool:
-        """Whether to save these weights for the average of the last ones, which needs no validation."""
-        train, step = self.config.train, self.state.step
-        if train.average_selection != "last" or train.average_checkpoints == 1 or step % self._epoch_steps():
-            return False
-        return not train.steps or step > train.steps - train.average_checkpoints * self._epoch_steps()
+        epoch = min(max(math.ceil(batches / train.gradient_accumulation), 100), 2000)
+        return max(epoch, math.ceil(train.steps / MAX_VALIDATIONS))
 
     def _is_done(self) -> bool:
         train, state = self.config.train, self.state

@@ -5,6 +5,7 @@ default has text, numbers where it has numbers) and keep within bounds, so that 
 `compute` itself may use any values.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -161,9 +162,10 @@ def _text(value: Any, location: str) -> str:
 
 
 def _number(value: Any, bounds: Bounds, location: str) -> int | float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or value != value or value in (math.inf, -math.inf):
         raise _invalid(f"expected a number, got {_brief(value)}", location)
-    if not abs(value) < 1 << 63:  # also NaN; Python's integers may be too large to format as a float
+    if abs(value) >= 1 << 63:  # Python's integers may be too large to format as a float
         raise _invalid(f"{_brief(value)} is not between {bounds.minimum:.10g} and {bounds.maximum:.10g}", location)
     if bounds.integer and value != int(value):
         raise _invalid(f"expected an integer, got {value:g}", location)

@@ -197,6 +197,8 @@ def _parse(line: str) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at column {error.colno}") from error
+    except ValueError as error:
+        raise ValueError("a number has thousands of digits") from error
     except RecursionError as error:
         raise ValueError("JSON nested too deeply") from error
 
