@@ -11,10 +11,10 @@ analyses live in their own files and take an explanation.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,9 @@ from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.pipeline import Pipeline
 from seq2see.text.token_spans import TokenSpan
-from seq2see.text.tokenizer import END, START, Tokenizer
+from seq2see.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 DEFAULT_NEW_TOKENS = 20  # of a language model, unless the search sets max_new_tokens
 
@@ -52,7 +54,9 @@ class Explanation:
     decoder_input_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     output_start: int  # the row that predicts the first output token: 0, or the prompt length of a language model
-    source_spans: tuple[TokenSpan, ...]  # character spans of the source tokens, without <end>
+    source_start: int  # number of special tokens before the source, and before the text in the decoder's input
+    prompt_length: int
+    source_spans: tuple[TokenSpan, ...]  # character spans of the source tokens, without special tokens
     output_spans: tuple[TokenSpan, ...]  # spans of the output; for a language model, of prompt and output together
     hypothesis: Hypothesis | None  # None if the target was given
     interventions: tuple[Intervention, ...]
@@ -125,7 +129,7 @@ def _explain_translation(
 ) -> Explanation:
     source_tokenizer, tokenizer = model.tokenizers
     source_spans = source_tokenizer.token_spans(text)
-    source = [*(span.id for span in source_spans), source_tokenizer.end]
+    source = source_tokenizer.frame_source(span.id for span in source_spans)
     hypothesis = None
     if target is None:
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
@@ -134,17 +138,21 @@ def _explain_translation(
         target = tokenizer.decode(hypothesis.tokens)
     else:
         spans = tokenizer.token_spans(target)
-    inputs, targets = _shift([span.id for span in spans], tokenizer, hypothesis)
+    inputs, targets = _shift(_ids(tokenizer, (span.id for span in spans), hypothesis))
     with trace(model.network) as t:
         device = model.network.embedding.weight.device
         model.network(Packed.from_sequences([source], device), Packed.from_sequences([inputs], device))
-    labels = [span_label(span) for span in spans]
+    before, prompt = source_tokenizer.framing.before, tokenizer.framing.prompt
+    decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, prompt, spans, hypothesis))
     return Explanation(
         model=model, source=text, output=target,
-        source_tokens=(*map(span_label, source_spans), END),
-        decoder_input_tokens=(START, *labels)[: len(inputs)], target_tokens=(*labels, END)[: len(targets)],
-        source_ids=tuple(source), decoder_input_ids=tuple(inputs), target_ids=tuple(targets), output_start=0,
-        source_spans=tuple(source_spans), output_spans=tuple(spans),
+        source_tokens=(
+            *token_labels(source_tokenizer, before), *map(span_label, source_spans),
+            *token_labels(source_tokenizer, source_tokenizer.framing.after),
+        ),
+        decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
+        source_ids=tuple(source), decoder_input_ids=inputs, target_ids=targets, output_start=len(prompt) - 1,
+        source_start=len(before), prompt_length=len(prompt), source_spans=tuple(source_spans), output_spans=tuple(spans),
         hypothesis=hypothesis, interventions=interventions, trace=t,
     )  # fmt: skip
 
@@ -159,11 +167,11 @@ def _explain_language_model(
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
         hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
         ids = [*prompt_ids, *hypothesis.tokens]
-        target = tokenizer.decode(hypothesis.tokens)
+        target = tokenizer.decode(hypothesis.tokens, continues=True)
     else:
         ids = [*prompt_ids, *tokenizer.encode(target)]
     spans = tokenizer.token_spans_from_ids(ids)
-    inputs, targets = _shift(ids, tokenizer, hypothesis)
+    inputs, targets = _shift(_ids(tokenizer, ids, hypothesis))
     window = model.config.model.max_positions
     if len(inputs) > window:
         raise UserError(
@@ -171,22 +179,38 @@ def _explain_language_model(
         )
     with trace(model.network) as t:
         model.network(Packed.from_sequences([inputs], model.network.embedding.weight.device))
-    labels = [span_label(span) for span in spans]
+    first = tokenizer.framing.prompt
+    decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, first, spans, hypothesis))
     return Explanation(
         model=model, source=prompt, output=target,
         source_tokens=(),
-        decoder_input_tokens=(START, *labels)[: len(inputs)], target_tokens=(*labels, END)[: len(targets)],
-        source_ids=(), decoder_input_ids=tuple(inputs), target_ids=tuple(targets), output_start=len(prompt_ids),
+        decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
+        source_ids=(), decoder_input_ids=inputs, target_ids=targets,
+        output_start=max(len(first) + len(prompt_ids) - 1, 0), source_start=0, prompt_length=len(first),
         source_spans=(), output_spans=tuple(spans),
         hypothesis=hypothesis, interventions=interventions, trace=t,
     )  # fmt: skip
 
 
-def _shift(ids: list[int], tokenizer: Tokenizer, hypothesis: Hypothesis | None) -> tuple[list[int], list[int]]:
-    """Returns the decoder's inputs and targets. If the search stopped at its limit, there is no <end> to predict."""
-    if hypothesis is None or hypothesis.finished:
-        return [tokenizer.start, *ids], [*ids, tokenizer.end]
-    return [tokenizer.start, *ids[:-1]], ids
+def _ids(tokenizer: Tokenizer, ids: Iterable[int], hypothesis: Hypothesis | None) -> list[int]:
+    """Returns all tokens that the decoder reads or predicts; no <end> if the search stopped at its limit."""
+    return [*tokenizer.frame_prompt(ids), *[tokenizer.end] * _has_end(hypothesis)]
+
+
+def _labels(
+    tokenizer: Tokenizer, prompt: Sequence[int], spans: Sequence[TokenSpan], hypothesis: Hypothesis | None
+) -> list[str]:
+    end = token_labels(tokenizer, [tokenizer.end] * _has_end(hypothesis))
+    return [*token_labels(tokenizer, prompt), *map(span_label, spans), *end]
+
+
+def _has_end(hypothesis: Hypothesis | None) -> bool:
+    return hypothesis is None or hypothesis.finished
+
+
+def _shift(tokens: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Returns the decoder's inputs and what it predicts at each."""
+    return tuple(tokens[:-1]), tuple(tokens[1:])
 
 
 @torch.no_grad()
@@ -217,7 +241,7 @@ def beam_at_step(
     with intervene(network, *interventions):
         if model.config.model.shape == "decoder":
             return generate_tokens(network, [tokenizer.encode(text)], special_tokens, search)[0]
-        source = [*source_tokenizer.encode(text), source_tokenizer.end]
+        source = source_tokenizer.frame_source(source_tokenizer.encode(text))
         return translate_tokens(network, [source], special_tokens, search)[0]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from seq2see.api import Model
 from seq2see.assessment import Assessment
 from seq2see.decode.search import Search, SearchOptions
+from seq2see.exchange.foreign_model import is_foreign
 from seq2see.inspect.alignment import LayerHead, word_alignment
 from seq2see.inspect.attention_flow import Stack, attention_names, attention_rollout, head_ablation
 from seq2see.inspect.explain import Explanation, explain
@@ -59,7 +60,10 @@ class Handlers:
         return serializers.vocabulary(self.registry.load(name))
 
     def history(self, name: str) -> responses.History:
-        log = RunLog.load(self.registry.directory(name))
+        directory = self.registry.directory(name)
+        if is_foreign(directory):
+            return responses.History(model=name, steps=[], validations=[])
+        log = RunLog.load(directory)
         steps = [responses.TrainingPoint(step=row["step"], loss=row["loss"]) for row in downsample(log.steps)]
         validations = [
             responses.ValidationPoint(step=row["step"], loss=row["loss"], bleu=row.get("bleu"))

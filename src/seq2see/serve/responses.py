@@ -29,7 +29,7 @@ class ErrorResponse(ResponseModel):
 
 
 class TokenizerInfo(ResponseModel):
-    kind: Literal["bpe", "character", "word"]
+    kind: str = Field(description="bpe, character or word; of another library's model, its own kind.")
     source_vocab_size: int
     target_vocab_size: int
     shared_vocab: bool = Field(description="Whether source and target use the same vocabulary.")

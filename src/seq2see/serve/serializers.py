@@ -91,11 +91,11 @@ def _spans(e: Explanation) -> list[responses.Span]:
     start = len(text) - len(e.output)  # skips the prompt of a language model
     rows: list[int] = []
     spans = []
-    for row, token in enumerate(e.output_spans):
+    for i, token in enumerate(e.output_spans):
         if token.end <= start:
             continue
-        rows.append(row)
-        following = e.output_spans[row + 1 : row + 2]
+        rows.append(max(i + e.prompt_length - 1, 0))
+        following = e.output_spans[i + 1 : i + 2]
         if token.end in boundaries and all(after.start >= token.end for after in following):
             spans.append(responses.Span(text=text[start : token.end], row=rows[0]))
             start, rows = token.end, []

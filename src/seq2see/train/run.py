@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, DataConfig
-from seq2see.directory import load_pipeline, load_tokenizers, save_config, save_tokenizers
+from seq2see.directory import load_files, load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.errors import UsageError, UserError
 from seq2see.manifest import remove_manifest
 from seq2see.model.registry import model_class
@@ -156,7 +156,7 @@ def _choose_config(
     name = preset or _choose_preset(data, settings, context, fixed=bool(init))
     chosen = preset_config(name)
     if init:
-        other = Config.load(Path(init) / "config.toml")
+        other = load_files(Path(init)).config
         chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
