@@ -85,7 +85,10 @@ def load_pipeline(
     except UserError as error:
         raise error if str(file) in str(error) else UserError(f"{file}: {error}") from error
     network = _prepare_for_decoding(network.eval(), precision)
-    return Pipeline(files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words)
+    pooling = files.foreign.pooling if files.foreign is not None else None
+    return Pipeline(
+        files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words, pooling
+    )
 
 
 def load_files(folder: Path) -> ModelFiles:

@@ -4,9 +4,13 @@
 the translation of whole texts work on pipelines; `seq2see.api.Model` adds what needs those layers.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, Unpack
+
+import torch
+from torch import Tensor
 
 from seq2see.assessment import Assessment
 from seq2see.config import Config
@@ -15,12 +19,16 @@ from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import find_stop, stream_text
-from seq2see.errors import UserError
+from seq2see.errors import Notice, UserError
+from seq2see.layout import Packed
 from seq2see.model.network import Network
+from seq2see.model.pooling import Pooling
 from seq2see.model.summary import summarize
 from seq2see.text.foreign_tokenizer import choose_languages
 from seq2see.text.known_words import KnownWords, unknown_words
 from seq2see.text.tokenizer import Tokenizer
+
+EMBED_TEXTS = 32  # encoded together
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Pipeline:
     scores: Mapping[str, Any]
     chat_template: ConversationTemplate = field(default_factory=ChatTemplate)
     known_words: KnownWords | None = field(default=None, repr=False)  # of the source; not needed with a word tokenizer
+    pooling: Pooling | None = None  # how an encoder's publisher makes one vector of a text, if that is known
 
     def translate_sentences(
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
@@ -114,6 +123,26 @@ class Pipeline:
     def with_languages(self, source: str | None = None, target: str | None = None) -> Self:
         """Returns the same model for another pair of languages, if it has a choice: "eng_Latn", "fra_Latn"."""
         return replace(self, tokenizers=choose_languages(self.tokenizers, source, target))
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str], pooling: Pooling | None = None) -> Tensor:
+        """Returns one vector for each text, [texts, width], by the model's own pooling or a given one."""
+        self.require("encoder", "makes vectors of texts")
+        pooling = pooling or self.pooling or Pooling()
+        tokenizer, limit = self.tokenizers[0], self.config.model.max_positions
+        limit = min(limit, pooling.max_tokens or limit) - len(tokenizer.frame_source(()))
+        sequences = [tokenizer.encode(text) for text in texts]
+        if too_long := sum(len(ids) > limit for ids in sequences):
+            warnings.warn(f"{too_long:,} of {len(texts):,} texts are cut to {limit:,} tokens", Notice, stacklevel=2)
+        framed = [tokenizer.frame_source(ids[:limit]) for ids in sequences]
+        vectors = torch.empty(len(texts), self.config.model.width)
+        order = sorted(range(len(framed)), key=lambda i: len(framed[i]))  # texts of similar length share a batch
+        for start in range(0, len(order), EMBED_TEXTS):
+            batch = order[start : start + EMBED_TEXTS]
+            packed = Packed.from_sequences([framed[i] for i in batch], self.network.embedding.weight.device)
+            encoded = self.network.encode(packed, self.network.taps())
+            vectors[batch] = pooling(self.network, encoded, packed.layout).float().cpu()
+        return vectors
 
     def require(self, shape: str, action: str) -> None:
         """Raises a UserError if the model has another shape; `action` is what it cannot do, such as "translates"."""

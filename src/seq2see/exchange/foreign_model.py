@@ -16,9 +16,11 @@ from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UserError
 from seq2see.exchange.chat_template import FILE, JinjaTemplate, find_template
 from seq2see.exchange.huggingface import ForeignWeights, ShardedWeights, read_config
+from seq2see.exchange.sentence_embeddings import read_pooling
 from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers
 from seq2see.files import require_regular_file
 from seq2see.model.network import Network
+from seq2see.model.pooling import Pooling
 from seq2see.text.tokenizer import Tokenizer
 
 OUR_CONFIG = "config.toml"
@@ -43,6 +45,7 @@ class ForeignModel:
     tokenizers: tuple[Tokenizer, Tokenizer]
     chat_template: ChatTemplate | JinjaTemplate
     facts: Mapping[str, str] = field(default_factory=dict)  # to be shown
+    pooling: Pooling | None = None  # of an encoder
 
 
 def is_foreign(path: Path) -> bool:
@@ -65,8 +68,15 @@ def open_foreign(path: Path) -> ForeignModel:
         raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
     folder = ModelFolder(path, config, weights.config)
     tokenizers = load_foreign_tokenizers(folder)
+    pooling = read_pooling(path) if weights.config.shape == "encoder" else None
     return ForeignModel(
-        weights.family.name, weights.config, weights, tokenizers, _chat_template(folder), _facts(folder, config)
+        weights.family.name,
+        weights.config,
+        weights,
+        tokenizers,
+        _chat_template(folder),
+        _facts(folder, config),
+        pooling,
     )
 
 

@@ -1,6 +1,6 @@
 """GGUF files, the format of llama.cpp: one file with the configuration, the tokenizer and the weights, often quantised.
 
-Needs the package `gguf` (the extra `seq2see[gguf]`) to dequantise. Weights are dequantised to float32 a few rows at a time, so that memory
+Needs the package `gguf` (the extra `seq2see[gguf]`) to dequantise: to float32, a few rows at a time, so that memory
 never holds a second copy of a large one.
 """
 
@@ -21,7 +21,7 @@ from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UserError
 from seq2see.exchange.chat_template import JinjaTemplate
 from seq2see.exchange.foreign_model import ForeignModel
-from seq2see.exchange.sentencepiece import BPE, CONTROL, USER_DEFINED, Piece, SentencePieceModel
+from seq2see.exchange.sentencepiece import BPE, CONTROL, UNKNOWN, USER_DEFINED, Piece, SentencePieceModel
 from seq2see.exchange.tables import (
     ForeignConfig,
     ForeignTensors,
@@ -291,6 +291,8 @@ def _llama_options(file: _GgufFile, config: ForeignConfig, options: Options) -> 
         found |= {"attention_window": window, "local_layers": tuple(layers)}
     elif window:
         raise UserError(f"{config.section}attention.sliding_window = {window} is not supported in a GGUF file")
+    if "gemma3" in config.section and options["decoder_layers"] == 62:  # the 27B model, the only one with its own scale
+        found["attention_scale"] = (options["width"] / heads) ** -0.5
     if config.get("attention.scale", 0.0):
         found["attention_scale"] = float(config["attention.scale"])
     factor = config.get("rope.scaling.factor", config.get("rope.scale_linear", 1.0))
@@ -371,7 +373,7 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: list[str], types: list[int
         byte_fallback=True,
     )  # fmt: skip
     backend = model.tokenizer()
-    special = [piece.text for piece in pieces if piece.type == CONTROL]
+    special = [piece.text for piece in pieces if piece.type in (CONTROL, UNKNOWN)]
     backend.add_special_tokens([hf.AddedToken(token, normalized=False, special=True) for token in special])
     ids = {token: id for id, token in enumerate(tokens)}
     numbers = list(range(len(tokens)))

@@ -200,6 +200,7 @@ def choose_languages(
     if source is not None:
         first = first.with_framing(source_framing(first.base_framing, languages, source))
     if target is not None:
+        first = first.with_framing(first.base_framing)  # reads sources whatever the target
         second = second.with_framing(target_framing(second.base_framing, languages, target))
     return first, second
 
