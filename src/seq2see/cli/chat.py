@@ -106,7 +106,8 @@ class _Conversation:
         instructions: list[Message] = [("system", self.system)] if self.system else []
         messages: list[Message] = [*self.messages, ("user", text)]
         pieces = []
-        for piece in self.model.stream_chat([*instructions, *messages], **{**self.search, "seed": seed}):
+        search: SearchOptions = {**self.search, "seed": seed}
+        for piece in self.model.stream_chat([*instructions, *messages], **search):
             typer.echo(piece, nl=False)
             pieces.append(piece)
         typer.echo()

@@ -158,7 +158,7 @@ class _GgufFile:
         self.path, self._dequantize = path, dequantize
         try:
             self.data = np.memmap(require_regular_file(path), np.uint8, "r")
-            header = _Header(memoryview(self.data))
+            header = _Header(memoryview(self.data))  # type: ignore[arg-type]
             self.fields, infos = _parse(header)
             alignment = int(self.fields.get("general.alignment", 32))
             start = -(-header.position // alignment) * alignment
@@ -390,7 +390,7 @@ def _byte_level_bpe(file: _GgufFile, fields: Mapping[str, Any], tokens: list[str
     merges = [tuple(merge.split(" ", 1)) for merge in fields.get("merges") or []]
     ids = {token: id for id, token in enumerate(tokens)}
     try:
-        backend = hf.Tokenizer(models.BPE(ids, merges, ignore_merges=split == "llama-bpe"))  # type: ignore[arg-type]
+        backend = hf.Tokenizer(models.BPE(ids, merges, ignore_merges=split == "llama-bpe"))
     except Exception as error:  # the library raises nothing more specific
         raise UserError(f"{file.path}: the tokenizer's merges do not fit its tokens: {error}") from error
     if split in _SPLITS:

@@ -71,9 +71,9 @@ class ForeignTokenizer(Tokenizer):
             self.kind = "byte-level BPE"
         self.normalize = "none"
         self.roles: dict[str, int] = {}
-        unknown = getattr(backend.model, "unk_token", None)
-        self.unknown = None if unknown is None else self._model_id(backend.token_to_id(unknown))
-        special = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
+        self.unknown = self._model_id(_unknown_id(backend))
+        added = backend.get_added_tokens_decoder()
+        special = {self._model_id(id) or 0 for id, token in added.items() if token.special}
         special |= {framing.pad, framing.start, framing.end, *framing.prompt, *framing.before, *framing.after}
         special |= set(self.languages.codes.values())
         self._special = frozenset(special)
@@ -124,12 +124,18 @@ class ForeignTokenizer(Tokenizer):
 
     def _ids(self, encoding: hf.Encoding) -> list[int]:
         ids = encoding.ids
-        if len(self._ids_by_backend):
-            ids = self._ids_by_backend[ids].tolist()
+        if self.vocabulary.ids:
+            # What the tokenizer does not know, the model may know from its other language.
+            pairs = zip(self._ids_by_backend[ids].tolist(), encoding.tokens, strict=True)
+            ids = [self._id_of.get(token, id) if id == self.unknown else id for id, token in pairs]
         if ids and max(ids) >= len(self):
             token = encoding.tokens[ids.index(max(ids))]
             raise UserError(f'the text contains "{token}", a token that the model has no embedding for')
         return ids
+
+    @cached_property
+    def _id_of(self) -> dict[str, int]:
+        return {token: id for id, token in enumerate(self.vocabulary.tokens)}
 
     def _token(self, id: int) -> str:
         tokens = self.vocabulary.tokens
@@ -162,6 +168,13 @@ class ForeignTokenizer(Tokenizer):
         if first is not None and not continues and self.vocabulary.strips_first_space:
             contents[first] = contents[first].removeprefix(b" ")
         return contents
+
+
+def _unknown_id(backend: hf.Tokenizer) -> int | None:
+    if isinstance(backend.model, models.Unigram):
+        return json.loads(backend.to_str())["model"]["unk_id"]
+    token = getattr(backend.model, "unk_token", None)
+    return None if token is None else backend.token_to_id(token)
 
 
 def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
