@@ -250,13 +250,17 @@ def span_label(span: TokenSpan) -> str:
 
     A lone combining mark is put on a dotted circle.
     """
-    text = escape_control(span.text.strip(" ") or span.text.replace(" ", "␣") or "∅")
+    return _label(span.text)
+
+
+def _label(text: str) -> str:
+    text = escape_control(text.strip(" ") or text.replace(" ", "␣") or "∅")
     return f"◌{text}" if unicodedata.category(text[0])[0] == "M" else text
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Returns tokens in readable form, each on its own."""
-    return [span_label(tokenizer.token_spans_from_ids([id])[0]) for id in ids]
+    return [_label(tokenizer.token_text(id)) for id in ids]
 
 
 _WHITESPACE = {"\n": "⏎", "\r": "␍", "\t": "⇥"}

@@ -189,6 +189,10 @@ class Handlers:
             row=row, alternatives=[responses.Alternative.model_validate(alternative) for alternative in found]
         )
 
+    def top_tokens(self, id: str, count: int, deadline: Deadline) -> responses.TopTokens:
+        with self._explanation(id, deadline) as e:
+            return serializers.top_tokens(e, count)
+
     def contextual_embeddings(
         self, body: requests.ContextualEmbeddingsRequest, deadline: Deadline
     ) -> responses.ContextualEmbeddings:

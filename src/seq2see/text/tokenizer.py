@@ -26,7 +26,7 @@ from seq2see.config import Normalization, TokenizerKind
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import atomic_write, require_regular_file
 from seq2see.text.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
-from seq2see.text.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans
+from seq2see.text.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans, readable
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 
@@ -238,6 +238,10 @@ class Tokenizer:
             self._label(id) if id in self._special else content for id, content in zip(ids, contents, strict=True)
         ]
         return make_token_spans(ids, labels, spans, b"".join(contents).decode(errors="replace"))
+
+    def token_text(self, id: int) -> str:
+        """Returns a token on its own, readable, also if it is special."""
+        return readable(self._label(id))
 
     def _label(self, id: int) -> bytes:
         """The token on its own, also if it is special."""

@@ -123,14 +123,17 @@ export async function logits(cell: CellContext): Promise<Audit> {
   const bias = cell.config.output_bias ? await cell.weightScalar("unembedding_bias", "b", token) : null;
   const word = (await vocabularyOf(cell.run.model.name)).target[token];
   const scalars: ScalarOperand[] = bias === null ? [] : [{ label: "b", value: bias }];
+  const { logit_scale: scale, logit_cap: cap } = cell.config;
+  const sum = dot(x, embedding) * scale + (bias ?? 0);
+  const scaled = `vector · E[${word}]${scale === 1 ? "" : ` × ${formatNumber(scale, 4)}`}${bias === null ? "" : " + b"}`;
   return {
-    formula: `vector · E[${word}]${bias === null ? "" : " + b"}`,
+    formula: cap ? `${cap} × tanh((${scaled}) ÷ ${cap})` : scaled,
     substituted: sumOfProducts(x, embedding, scalars),
     scalars,
     vectors: [
       { label: "vector", values: x, cellAt: (i) => ({ name: "decoder.vectors", index: [row, i] }) },
       { label: `E[${word}]`, values: embedding },
     ],
-    computed: dot(x, embedding) + (bias ?? 0),
+    computed: cap ? cap * Math.tanh(sum / cap) : sum,
   };
 }
