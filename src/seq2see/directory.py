@@ -107,7 +107,8 @@ def load_files(folder: Path) -> ModelFiles:
 
 def _foreign_files(model: ForeignModel) -> ModelFiles:
     source, target = model.tokenizers
-    config = Config(model=model.config, text=TextConfig(shared_vocab=source is target, normalize="none"))
+    shared = source is target or model.config.tie_embeddings == "all"  # Marian has two tokenizers with the same ids
+    config = Config(model=model.config, text=TextConfig(shared_vocab=shared, normalize="none"))
     return ModelFiles(config, model.tokenizers, {}, model.chat_template, None, model)
 
 

@@ -3,7 +3,6 @@
 The file embeds what the server would return about one text: the trace with every tensor, the analyses that the views use,
 and the weights, so that the Inspector can recompute any cell. Tensors are base64 of little-endian float32, or of bfloat16
 where that is exact (weights stored as bf16), and equal ones are stored once. The weights of a model larger than
-MAX_VOCABULARY, TOP_TOKENS = 20_000, 100  # of a larger vocabulary, only the most likely tokens are included
 MAX_WEIGHT_BYTES are left out, and the Inspector says so. Needs the built page, but neither FastAPI nor a browser.
 """
 
