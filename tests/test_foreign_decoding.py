@@ -1,11 +1,13 @@
 """Cached decoding of other libraries' models gives the same sequences as Hugging Face's generate."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 import torch
 
+from seq2see.decode import session
 from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, SpecialTokens
@@ -96,3 +98,19 @@ def _logprobs(model: Any, source: Any, tokens: list[int]) -> torch.Tensor:
     inputs = [Packed.from_sequences([source])] if source else []
     with torch.no_grad():
         return model(*inputs, Packed.from_sequences([tokens])).log_softmax(-1)
+
+
+@pytest.mark.parametrize("family", ["Mistral", "Gemma 2", "Gemma 3", "T5"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_static_shapes_as_on_a_gpu_give_the_same_sequences(
+    family: str, beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = from_huggingface(float64_model(family, 7))
+    sources: list[Any] = PROMPTS if family == "T5" else [()] * 3
+    requests = [Request(i, source, [3, 9, 4 + i], 10) for i, source in enumerate(sources)]
+    options = Search(beam=beam)
+    expected = decode_requests(ours, requests, options, SpecialTokens(3, END))
+    profile = replace(session.CPU_PROFILE, static_shapes=True)
+    monkeypatch.setattr(session, "CPU_PROFILE", profile)
+    found = decode_requests(ours, requests, options, SpecialTokens(3, END))
+    assert [h.tokens for (h, *_) in found] == [h.tokens for (h, *_) in expected]

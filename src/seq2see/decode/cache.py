@@ -163,7 +163,7 @@ class StepCache:
     def attend_cached(self, q: Tensor, queries: Layout, taps: Taps, scoring: Scoring = PAPER) -> Tensor:
         """q is [S · k, H, d], and so is the result. The window of the scoring is already in the mask."""
         visible = self.visible
-        if taps.active or scoring.cap:
+        if taps.active:
             return self._attend_reference(q, queries, taps, scoring)
         if visible.kernels is not None:
             return self._attend_fused(visible.kernels, q, None, scoring)
@@ -172,15 +172,12 @@ class StepCache:
         group = q.shape[1] // k.shape[1]
         if group == 1:
             q = q.view(rows, beam, *q.shape[1:]).transpose(1, 2)  # [S, H, k, d]
-            if beam == 1 and rows >= MATMUL_ROWS and q.device.type == "cpu" and q.dtype == torch.float32:
-                scores = (q @ k.mT).mul_(scoring.factor(q.shape[-1]))
-                heads = (scores if visible.bias is None else scores.add_(visible.bias)).softmax(-1) @ v
-            else:
-                heads = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.bias, scale=scoring.scale or None)
+            many = beam == 1 and rows >= MATMUL_ROWS and q.device.type == "cpu" and q.dtype == torch.float32
+            heads = _attend_to_slots(q, k, v, visible.bias, scoring, by_products=many)
             return heads.transpose(1, 2).flatten(0, 1)
         # Heads that share keys and values become additional queries.
         q = q.view(rows, beam, k.shape[1], group, -1).permute(0, 2, 3, 1, 4).flatten(2, 3)  # [S, G, group · k, d]
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.bias, scale=scoring.scale or None)
+        heads = _attend_to_slots(q, k, v, visible.bias, scoring)
         return heads.unflatten(2, (group, beam)).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
 
     def _attend_fused(
@@ -203,6 +200,18 @@ class StepCache:
         bias = None if relative is None else relative.of_keys(rows // visible.beam, slots, keys)
         taps, scoring = taps.at("", keys=keys), replace(scoring, window=0)
         return attention_reference(q, k, v, queries, keys, causal=False, taps=taps, scoring=scoring, bias=bias)
+
+
+def _attend_to_slots(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scoring: Scoring, by_products: bool = False
+) -> Tensor:
+    """softmax(Q Kᵀ / √d + bias) V: by PyTorch's fused attention, or by products if that is faster or scores are limited."""
+    if not by_products and not scoring.cap:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scoring.scale or None)
+    scores = (q @ k.mT).mul_(scoring.factor(q.shape[-1]))
+    if scoring.cap:
+        scores = scores.div_(scoring.cap).tanh_().mul_(scoring.cap)
+    return (scores if bias is None else scores.add_(bias)).softmax(-1) @ v
 
 
 class KeyValueCache:
