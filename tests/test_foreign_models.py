@@ -197,6 +197,20 @@ def test_an_encoder_embeds_texts_and_predicts_masked_tokens(bert: Path, tmp_path
     assert result.output == "1.0000\n"
 
 
+def test_everything_that_looks_inside_works_on_an_encoder(bert: Path, tmp_path: Path) -> None:
+    model = seq2see.load(bert)
+    e = model.explain("the model never sees padding")
+    assert e.source_tokens[0] == "[CLS]"
+    assert e.source_tokens[-1] == "[SEP]"
+    assert e.trace["encoder.0.self.weights", 0].shape == (4, len(e.source_ids), len(e.source_ids))
+    assert e.to_dict()["rollout"]["encoder"]
+    for out in ("why.html", "why.json", "why.safetensors"):
+        arguments = ["explain", "the model", "--model", str(bert), "--out", str(tmp_path / out), "--layer", "1"]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0 or "the page is not built" in str(result.exception), result.output
+        assert "encoder.1.self, mean over heads" in result.output
+
+
 def test_pooling_is_what_the_files_of_the_encoder_say(bert: Path, tmp_path: Path) -> None:
     folder = tmp_path / "minilm"
     folder.mkdir()

@@ -100,7 +100,8 @@ def explain(
     original = explain(loaded, text, target=target, search=search)
     name = ""
     if attention_names(original) or kind or layer is not None or head is not None:
-        default = "cross" if original.source_tokens else "masked"
+        shapes = {"encoder-decoder": "cross", "decoder": "masked", "encoder": "self"}
+        default = shapes[loaded.config.model.shape]
         name = find_attention(original, kind or default, -1 if layer is None else layer)
     interventions = [_parse_ablation(head_name, loaded) for head_name in ablate or ()]
     e = original
@@ -120,7 +121,7 @@ def explain(
     if out is not None and out.suffix.lower() in PAGES:
         from seq2see.serve.static_export import export_html
 
-        has_beam = beam > 1 and e.source_tokens and target is None and not interventions
+        has_beam = beam > 1 and loaded.config.model.shape == "encoder-decoder" and target is None and not interventions
         hypotheses = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if has_beam else []
         export_html(e, out, "bundled" if model is None else model.resolve().name, hypotheses)
     elif out is not None:
@@ -145,7 +146,10 @@ def _headline(e: "Explanation") -> "Text":
 
     from seq2see.inspect.explain import escape_control
 
-    return Text(escape_control(e.source)).append("  →  ", style="dim").append(escape_control(e.output), style="bold")
+    source = Text(escape_control(e.source))
+    if not e.target_tokens:
+        return source
+    return source.append("  →  ", style="dim").append(escape_control(e.output), style="bold")
 
 
 def _print_attention(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
@@ -170,6 +174,8 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
         found = word_alignment(e, (LayerHead(int(name.split(".")[1]), head),))
         links = (f"{found.source_words[i]} {found.target_words[j]}" for i, j in found.links)
         console.print(Text("\nalignment: ", style="dim").append(" · ".join(links), style="not dim"))
+    if not e.target_tokens:  # an encoder, whose heads change no prediction
+        return
     console.print("\n[bold]Heads[/]  [dim]of this layer, ablated one at a time with the output held fixed[/]")
     selected = slice(None) if head is None else slice(head, head + 1)
     console.print(draw_heads(attention_entropy(e)[name], head_ablation(e, name), e.target_tokens, selected))

@@ -69,13 +69,16 @@ class Explanation:
 
     @cached_property
     def target_logprobs(self) -> Tensor:
-        """ln P of each row's target token, [rows]."""
+        """ln P of each row's target token, [rows]; an encoder has no rows."""
+        if not self.target_ids:
+            return torch.zeros(0)
         return self.logprobs.gather(1, torch.tensor(self.target_ids)[:, None])[:, 0]
 
     @cached_property
     def assessment(self) -> Assessment:
         """The words of the source that the model does not know, and its confidence in the output."""
-        return self.model.assess(self.source, float(self.target_logprobs[self.output_start :].mean()))
+        logprobs = self.target_logprobs[self.output_start :]
+        return self.model.assess(self.source, float(logprobs.mean()) if len(logprobs) else 0.0)
 
     def resolve_row(self, row: int) -> int:
         """Returns a row index, counting from the end if negative."""
@@ -116,12 +119,35 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
     if not model.config.model.has_decoder:
-        raise UserError("this model is an encoder and generates no output to explain: use seq2see.trace instead")
+        with intervene(model.network, *interventions):
+            return _explain_encoder(model, text, tuple(interventions))
     search = replace(search or Search(), window="stop")  # one pass cannot cover an output longer than the window
     with intervene(model.network, *interventions):
         if model.config.model.shape == "decoder":
             return _explain_language_model(model, text, target, tuple(interventions), search)
         return _explain_translation(model, text, target, tuple(interventions), search)
+
+
+def _explain_encoder(model: Pipeline, text: str, interventions: tuple[Intervention, ...]) -> Explanation:
+    """Traces an encoder, which has no output and so no rows."""
+    tokenizer = model.tokenizers[0]
+    spans = tokenizer.token_spans(text)
+    ids, framing = tokenizer.frame_source(span.id for span in spans), tokenizer.framing
+    limit = model.config.model.max_positions
+    if len(ids) > limit:
+        raise UserError(f"{len(ids):,} tokens to explain, but the model has {limit:,} positions: shorten the text")
+    with trace(model.network) as t:
+        model.network(Packed.from_sequences([ids], model.network.embedding.weight.device))
+    labels = (
+        *token_labels(tokenizer, framing.before),
+        *map(span_label, spans),
+        *token_labels(tokenizer, framing.after),
+    )
+    return Explanation(
+        model=model, source=text, output="", source_tokens=labels, decoder_input_tokens=(), target_tokens=(),
+        source_ids=tuple(ids), decoder_input_ids=(), target_ids=(), output_start=0, source_start=len(framing.before),
+        prompt_length=0, source_spans=tuple(spans), output_spans=(), hypothesis=None, interventions=interventions, trace=t,
+    )  # fmt: skip
 
 
 def _explain_translation(

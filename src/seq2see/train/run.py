@@ -173,7 +173,9 @@ def _require_simple_framing(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     """Training puts one token before a target and one after a source; some models of other libraries expect more."""
     source, target = (tokenizer.framing for tokenizer in tokenizers)
     if source.before or len(source.after) > 1 or len(target.prompt) > 1:
-        raise UserError("this model expects language or other special tokens around a text, and cannot be trained further")
+        raise UserError(
+            "this model expects language or other special tokens around a text, and cannot be trained further"
+        )
 
 
 def _with_init(config: Config, init: Path | str) -> Config:

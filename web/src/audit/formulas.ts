@@ -97,9 +97,9 @@ export async function heads(cell: CellContext): Promise<Audit> {
 export async function embedded(cell: CellContext): Promise<Audit> {
   const [row, i] = cell.index;
   const { trace } = cell.run;
-  const isSource = cell.component === "encoder" && cell.config.shape === "encoder-decoder";
+  const isSource = cell.component === "encoder";
   const token = (isSource ? trace.source_tokens : trace.decoder_input_tokens)[row];
-  const ownTable = isSource && cell.config.tie_embeddings !== "all";
+  const ownTable = isSource && cell.config.shape === "encoder-decoder" && cell.config.tie_embeddings !== "all";
   const symbol = ownTable ? "E of the source" : "E";
   const entry = (await cell.weightRow(ownTable ? "source_embedding" : "embedding", symbol, token.id))!.data[i];
   const factor = cell.config.scale_embeddings ? Math.sqrt(cell.config.width) : 1;
