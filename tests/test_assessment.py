@@ -206,7 +206,9 @@ def test_training_stores_the_words_and_the_threshold(translator: Path, corpus: D
     assert model.scores["confidence"]["bad"] == 1  # so every confidence is low
     with pytest.warns(Notice, match="low confidence"):
         model.translate("I drink tea")
-    assert "60 validation sentences: 100.0% have low confidence, 100.0% are bad" in (translator / "README.md").read_text("utf-8")
+    assert "60 validation sentences: 100.0% have low confidence, 100.0% are bad" in (
+        translator / "README.md"
+    ).read_text("utf-8")
     model.save(tmp_path / "copy")
     assert load(tmp_path / "copy").known_words == model.known_words
 

@@ -329,7 +329,10 @@ def test_other_threads_are_neither_recorded_nor_modified() -> None:
 def test_a_compiled_model_is_not_traced_in_silence() -> None:
     m = model()
     compiled: Any = torch.compile(m, backend="eager")
-    with pytest.raises(UserError, match=r"compiled model: use the model as it was before torch\.compile"), trace(compiled):
+    with (
+        pytest.raises(UserError, match=r"compiled model: use the model as it was before torch\.compile"),
+        trace(compiled),
+    ):
         pass
     with pytest.raises(UserError, match="compiled model"), intervene(compiled, scale("*.cross.projected", 0.0)):
         pass

@@ -201,7 +201,8 @@ def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
         yield t
     if not t.layouts:
         raise UserError(
-            "no forward pass to trace: in this block and thread the model did not run, or only compiled: " + COMPILED_REMEDY
+            "no forward pass to trace: in this block and thread the model did not run, or only compiled: "
+            + COMPILED_REMEDY
         )
 
 
