@@ -83,7 +83,7 @@ class Display:
             nonlocal done
             done += count
             if time.monotonic() >= self._next_refresh:
-                left = (time.monotonic() - start) * (total - done) / done if total and done else None
+                left = (time.monotonic() - start) * max(total - done, 0) / done if total and done else None
                 self._refresh(name, done, total, left)
 
         return advance

@@ -175,7 +175,8 @@ def _with_init(config: Config, init: Path | str) -> Config:
 def _choose_preset(data: DataConfig, settings: Sequence[str], context: RunContext, fixed: bool) -> str:
     """Returns the preset for the size of the corpus, or a smaller one if the time is short, unless the model is fixed."""
     if is_translation(data):
-        count = sum(1 for _ in training_pairs(data))
+        pairs = training_pairs(data)
+        count = sum(1 for _ in pairs.read(context.display.task("reading", pairs.size)))
         name, reason = preset_for_size(pairs=count), f"{count:,} sentence pairs"
     elif data.text:
         size = open_documents(data).size
