@@ -50,13 +50,15 @@ class Display:
         return self.is_main and sys.stderr.isatty()
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self.live:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self.live:  # a disabled bar of rich 14.0 would print an empty line
+            self._bar.stop()
         if self._events is not None:
             self._events.close()
 
