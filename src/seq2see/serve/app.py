@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.config import InferencePrecision
 from seq2see.course.lessons import LESSONS
 from seq2see.errors import UserError
 from seq2see.serve import PAGE_DIRECTORY, requests, responses
@@ -93,8 +94,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 class LazyHandlers:
     """Creates the handlers, and so imports torch, on first use."""
 
-    def __init__(self, directories: dict[str, Path | None], limits: Limits) -> None:
-        self._arguments = directories, limits
+    def __init__(
+        self, directories: dict[str, Path | None], limits: Limits, device: str, precision: InferencePrecision
+    ) -> None:
+        self._arguments = directories, limits, device, precision
         self._lock = threading.Lock()
         self._handlers: Handlers | None = None
 
@@ -117,11 +120,12 @@ class LazyHandlers:
 
 
 def create_app(
-    models: dict[str, Path | None], limits: Limits | None = None, page_directory: Path = PAGE_DIRECTORY
-) -> FastAPI:
+    models: dict[str, Path | None], limits: Limits | None = None, page_directory: Path = PAGE_DIRECTORY,
+    device: str = "cpu", precision: InferencePrecision = "float32",
+) -> FastAPI:  # fmt: skip
     """Returns the application for models by name; a path of None is the bundled model."""
     limits = limits or Limits()
-    workers, handlers = WorkerPool(limits), LazyHandlers(models, limits)
+    workers, handlers = WorkerPool(limits), LazyHandlers(models, limits, device, precision)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
