@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
+from sacrebleu.metrics.base import Metric
 
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
@@ -102,6 +104,11 @@ def translate_sources(
 
 def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:
     """Computes BLEU and chrF++; each translation has one or more references."""
-    bleu, chrf = score(translations, references, bleu_and_chrf())
+    bleu, chrf = score(translations, None, _metrics(tuple(map(tuple, references))))
     signatures = (bleu.signature, chrf.signature)
     return Scores(loss, bleu.value, chrf.value, len(translations), signatures, tuple(translations))
+
+
+@lru_cache(maxsize=2)  # the sentences of every validation, and all of them at the end
+def _metrics(references: tuple[tuple[str, ...], ...]) -> dict[str, Metric]:
+    return bleu_and_chrf(references=references)
