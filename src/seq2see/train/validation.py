@@ -1,6 +1,7 @@
 """Scores on the validation set: the loss and, for translation models, BLEU and chrF of decoded translations."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -86,7 +87,9 @@ def validate(
     selected = pairs[:max_sentences]
     if not selected:
         return Scores(loss)
-    with precision.autocast():
+    # A network in the right precision needs no autocast, and without it decoding can replay CUDA graphs.
+    cast = model.embedding.weight.dtype != precision.dtype
+    with precision.autocast() if cast else nullcontext():
         found = translate_sources(model, [source for source, _ in selected], tokenizers)
     texts = [tokenizers[1].decode(best.tokens) for best in found]
     scores = score_translations(texts, [[reference] for _, reference in selected], loss)
