@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,34 @@ def test_paragraphs_are_translated_alike_everywhere(model: Model, tmp_path: Path
         response = client.post("/api/translate", json={"text": PARAGRAPH}).json()
     assert response["translation"] == expected
     assert [sentence["source"] for sentence in response["sentences"]] == sentences
+
+
+def test_eight_threads_explain_and_translate_with_one_model(model: Model) -> None:
+    """As a single thread does; the tokens of these sentences are never nearly tied."""
+    texts = ["How are you?", "I like tea.", "The boy drinks tea. How are you?", "Where is the girl?"]
+
+    def run(number: int) -> tuple[str, list[str], str, torch.Tensor]:
+        text = texts[number % len(texts)]
+        e = model.explain(text)
+        return model.translate(text), model.translate([text, "I like tea."], beam=2), e.output, e.target_logprobs
+
+    expected = [run(number) for number in range(len(texts))]
+    assert len({one for one, *_ in expected}) == len(texts)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(run, range(64)))
+    for number, (*found, logprobs) in enumerate(results):
+        *alone, alone_logprobs = expected[number % len(texts)]
+        assert found == alone
+        torch.testing.assert_close(logprobs, alone_logprobs)
+
+
+def test_a_saved_model_is_loaded_back(model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "copy")
+    again = seq2see.load(tmp_path / "copy")
+    assert repr(again) == repr(model)
+    assert again.translate(PARAGRAPH) == model.translate(PARAGRAPH)
+    with pytest.raises(UserError, match="copy"):
+        model.save(tmp_path / "copy")  # never overwrites
 
 
 def test_a_divided_sentence_causes_a_warning_in_python() -> None:
