@@ -32,7 +32,7 @@ from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, init_distributed
 from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
 from seq2see.train.run_length import fit_to_length, setting_keys, shorter_preset, time_limit
-from seq2see.train.run_lock import is_locked, lock_run
+from seq2see.train.run_lock import LOCK, is_locked, lock_run
 from seq2see.train.runner import RunContext, Runner
 from seq2see.train.stop_signals import StopSignals
 
@@ -116,8 +116,12 @@ def _create_directory(out: Path) -> None:
 
 
 def _require_run(out: Path) -> None:
-    if not (out / "config.toml").is_file() and not is_locked(out):
+    if is_locked(out):
+        return  # the lock will say who trains there
+    if not (out / "config.toml").is_file():
         raise UserError(f"{out} is not a run directory: it has no config.toml")
+    if not any((out / name).exists() for name in (LOCK, "checkpoints")):
+        raise UserError(f"{out} is a model, not a run that can continue: start from its weights with --init {out}")
 
 
 def _stop_message(out: Path, step: int) -> str:
