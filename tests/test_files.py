@@ -75,6 +75,40 @@ def test_output_files_keep_links_and_devices_and_need_a_directory(
     assert os.listdir(tmp_path / "real") == [target.name]
 
 
+MISSING = "no-such-input"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["explain", "tea", "--model", MISSING, "--out"], ["lesson", "encoder", "--model", MISSING, "--out"],
+        ["evaluate", "--hyp", MISSING, "--ref", MISSING, "--out"], ["runs", MISSING, "--out"],
+        ["evaluate", "--text", MISSING, "--model", MISSING, "--out"],
+        ["vectors", "plot", "--vectors", MISSING, "--out"], ["vectors", "convert", MISSING],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)  # fmt: skip
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
+    command: list[str], tmp_path: Path
+) -> None:
+    def error(out: str) -> str:
+        return str(CliRunner().invoke(app, [*command, str(tmp_path / out)]).exception)
+
+    assert 'unknown file type "m.doc": use one of .' in error("m.doc")
+    suffix = "vec" if "convert" in command else "png"
+    assert "there is no directory" in error(f"missing/m.{suffix}")
+    assert MISSING in error(f"m.{suffix}")
+
+
+def test_several_documents_need_the_parent_of_their_directory(inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text("# Thank you\n")
+    command = ["translate", str(inputs / "a.md"), str(tmp_path / "b.md"), "--out"]
+    result = CliRunner().invoke(app, [*command, str(tmp_path / "no" / "such")])
+    assert isinstance(result.exception, OSError) and not (tmp_path / "no").exists()
+    assert CliRunner().invoke(app, [*command, str(tmp_path / "hi")]).exit_code == 0
+    assert sorted(os.listdir(tmp_path / "hi")) == ["a.md", "b.md"]
+
+
 def test_a_link_to_a_file_that_does_not_exist_yet_creates_it(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("new")
     with atomic_write(tmp_path / "link") as part:

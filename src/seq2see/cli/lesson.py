@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def lesson(
         return
     if name not in LESSONS:
         raise UsageError(f'unknown lesson "{name}": {did_you_mean(name, LESSONS)}')
+    check_plot(out)
     chosen = LESSONS[name]
     arguments = parse_arguments(chosen, model, seed, settings or [])
     start = time.perf_counter()

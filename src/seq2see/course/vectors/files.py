@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = "seq2see-vectors-1"
 TEXT_SUFFIXES = (".txt", ".vec", ".tsv")
+SUFFIXES = (".safetensors", *TEXT_SUFFIXES)
 MAX_DENSE_SIZE = 2**29  # numbers of a sparse matrix written as text
 
 LoadedVectors = tuple[tuple[str, ...], Tensor, str, bool, Tensor | None]

@@ -98,7 +98,9 @@ class _TmxParser:
             raise UserError(f"{self.reader.path}: {error}; convert it to UTF-8 and declare that") from error
         self._size += len(block)
         if self._size - self._parser.CurrentByteIndex > _MAX_TAG_BYTES:
-            raise UserError(f"{self.reader.path}, line {self.line:,}: a tag or a comment {_TOO_LONG.format(_MAX_TAG_BYTES)}")
+            raise UserError(
+                f"{self.reader.path}, line {self.line:,}: a tag or a comment {_TOO_LONG.format(_MAX_TAG_BYTES)}"
+            )
 
     def _entity(self, name: str, *_: object) -> None:
         message = "only the five predefined XML entities are allowed, for safety: write the characters themselves"
