@@ -171,6 +171,31 @@ def test_vectors_on_a_full_or_read_only_disk(inputs: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "tea", "--device", "cpu:NUMBER"], "--device cannot be"),
+        (["explain", "tea", "--ablate", "decoder.0.cross:NUMBER"], "is not a head"),
+        (["data", "check", "--pairs", "numbers.tsv", "--columns", "NUMBER,1"], "has no column"),
+        (["data", "check", "--pairs", "numbers.tsv", "--columns", "²,1"], "has no column"),
+        (["evaluate", "--src", "a.tsv", "--ref", "a.jsonl"], "a number has thousands of digits"),
+        (["vectors", "nearest", "x", "--vectors", "a.txt"], "expected a word and"),
+        (["evaluate", "--src", "one.en", "--ref", "one.en", "--align", "a.align"], "is not a link"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:3]),
+)
+def test_numbers_with_more_digits_than_python_converts_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    number = "9" * 5000
+    (tmp_path / "numbers.tsv").write_text("one\ttwo\n")
+    (tmp_path / "one.en").write_text("tea\n")
+    (tmp_path / "a.jsonl").write_text(f'{{"references": [{number}]}}\n')
+    (tmp_path / "a.txt").write_text(f"{number} {number}\nx y\n")
+    (tmp_path / "a.align").write_text(f"{number}-0\n")
+    fails_in_one_line([word.replace("NUMBER", number) for word in arguments], message, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["runs", "NAME"], ["data", "check", "--src", "NAME", "--tgt", "NAME"], ["data", "sample", "--out", "NAME"],

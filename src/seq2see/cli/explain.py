@@ -1,6 +1,7 @@
 """`seq2see explain`: a model's output and its analysis, as tables in the terminal or as a file."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -130,7 +131,7 @@ def _parse_ablation(text: str, model: "Model") -> "Intervention":
 
     attention, _, head = text.rpartition(":")
     heads = model.config.model.heads
-    if not attention or not head.isdecimal() or int(head) >= heads:
+    if not attention or not re.fullmatch("[0-9]{1,9}", head) or int(head) >= heads:
         raise UsageError(
             f'"{text}" is not a head: write ATTENTION:HEAD, for example decoder.1.cross:0, with heads 0 to {heads - 1}'
         )

@@ -94,13 +94,14 @@ def fit(
 
     out = out if out.suffix in SUFFIXES else out.with_name(out.name + ".safetensors")
     check_output(out)
+    device = resolve_device(device)
     documents = plain_text(text, boundaries)
     with _progress_bar() as (read_progress, progress):
         if method == "word2vec":
             config = Word2VecConfig(
                 objective, width, window, negatives, epochs, min_count or 5, sample, lr, seed, not keep_case
             )
-            vectors = fit_word2vec(documents, config, resolve_device(device), read_progress, progress)
+            vectors = fit_word2vec(documents, config, device, read_progress, progress)
         else:
             fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf
             vectors = fit_vectors(documents, min_count or 1, not keep_case, read_progress)

@@ -45,6 +45,13 @@ class SystemComparison:
     p_randomization: float
 
 
+class _ChrF(CHRF):  # type: ignore[misc]
+    """chrF without a bug of sacreBLEU 2.6: resampled scores of 0 are Python's, others NumPy's, and have no mean together."""
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
+        return super()._compute_score_from_stats([float(value) for value in stats])
+
+
 def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
     if tokenize not in BLEU.TOKENIZERS:
         raise UsageError(f'BLEU has no tokenizer "{tokenize}": {did_you_mean(tokenize, BLEU.TOKENIZERS)}')
@@ -52,7 +59,7 @@ def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
         bleu = BLEU(tokenize=tokenize)
     except (ImportError, RuntimeError) as error:  # some tokenizers need an extra package or download
         raise UsageError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from error
-    return {"BLEU": bleu, "chrF++": CHRF(word_order=2)}
+    return {"BLEU": bleu, "chrF++": _ChrF(word_order=2)}
 
 
 def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:

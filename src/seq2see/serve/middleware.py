@@ -6,6 +6,7 @@ run no scripts but our own and may not be framed.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -93,7 +94,7 @@ class SecurityMiddleware:
                 403, "cross-origin requests are not allowed", "use the page that this server serves", "Origin"
             )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.max_body_bytes:
+        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > self.max_body_bytes:
             raise self._too_large(f"{length[:20]} bytes")
 
     def _limited(self, receive: Receive) -> Receive:

@@ -106,7 +106,7 @@ def _run_context(out: Path, device: str, new: bool) -> Iterator[RunContext]:
             except KeyboardInterrupt:
                 if signals.repeated:
                     raise
-                raise UserError(_stop_message(out, lock.step)) from None
+                raise UserError(_stop_message(out)) from None
 
 
 def _create_directory(out: Path) -> None:
@@ -124,10 +124,11 @@ def _require_run(out: Path) -> None:
         raise UserError(f"{out} is a model, not a run that can continue: start from its weights with --init {out}")
 
 
-def _stop_message(out: Path, step: int) -> str:
+def _stop_message(out: Path) -> str:
     if not (out / "config.toml").is_file():
         return "stopped before the first step: repeat the command to start again; tokens already on disk are reused"
-    return f"stopped at step {step:,}; to continue: seq2see train --resume {out}"
+    saved = CheckpointManager(out / "checkpoints").list_files("step")
+    return f"stopped at step {saved[0].step if saved else 0:,}; to continue: seq2see train --resume {out}"
 
 
 def _override_config(out: Path, settings: Sequence[str], display: Display) -> Config:

@@ -48,10 +48,6 @@ class RunLock:
     def __init__(self, descriptor: int | None, status: RunStatus) -> None:
         self._descriptor, self._status = descriptor, status
 
-    @property
-    def step(self) -> int:
-        return self._status.step
-
     def update(self, step: int, seconds: float) -> None:
         self._status = replace(self._status, step=step, seconds=round(seconds, 3))
         if self._descriptor is not None:

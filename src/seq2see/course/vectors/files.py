@@ -5,6 +5,7 @@ files, which lack the first line, are read as well. Text files may be compressed
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,7 +113,7 @@ def _load_text(path: Path) -> LoadedVectors:
     header: tuple[int, int] | None = None
     for number, line in enumerate(read_lines(path), 1):
         fields = (line or "").split()
-        if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+        if number == 1 and len(fields) == 2 and all(re.fullmatch("[0-9]{1,12}", field) for field in fields):
             header = int(fields[0]), int(fields[1])
             continue
         if not fields:
