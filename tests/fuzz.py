@@ -9,6 +9,7 @@ so one can be repeated with `--first`.
 
 import argparse
 import os
+import pkgutil
 import random
 import re
 import shutil
@@ -18,7 +19,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ os.environ["MPLBACKEND"] = "agg"
 import torch
 import typer
 
+import seq2see
 from seq2see.cli import app, main
 from seq2see.directory import BUNDLED
 
@@ -330,6 +334,14 @@ def commands(command: Any, names: tuple[str, ...] = ()) -> list[tuple[tuple[str,
 COMMANDS = commands(typer.main.get_command(app))
 
 
+def import_everything() -> None:
+    """Imports all modules once, instead of in each forked process."""
+    for module in pkgutil.walk_packages(seq2see.__path__, "seq2see."):
+        with suppress(ImportError):  # of an optional package
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+
+
 def run(case: Case, folder: Path) -> tuple[int, str]:
     """Runs the command in a forked process; returns its exit code, or −1 for a hang, and what it said."""
     (folder / "stdin").write_bytes(case.stdin)
@@ -375,6 +387,7 @@ def run(case: Case, folder: Path) -> tuple[int, str]:
 def fuzz(kinds: list[str], cases: int, seed: int, first: int = 0) -> tuple[Counter[str], list[str]]:
     """Runs cases; returns the count of exit codes and a description of each failure."""
     torch.set_num_threads(1)
+    import_everything()
     counts: Counter[str] = Counter()
     failures = []
     bundled = sorted(BUNDLED.rglob("*"))

@@ -165,9 +165,10 @@ def _choose_config(
         chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
+        origin, remedy = (f"{init}", "--init") if init else (f'preset "{name}"', "--preset")
         raise UsageError(
-            f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: '
-            "choose another preset, or omit --preset"
+            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: "
+            f"choose another {remedy}, or omit it"
         )
     chosen = replace(chosen, data=data).override(settings)
     return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)
