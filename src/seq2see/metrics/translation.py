@@ -45,11 +45,11 @@ class SystemComparison:
     p_randomization: float
 
 
-class _ChrF(CHRF):  # type: ignore[misc]
+class _ChrF(CHRF):
     """chrF without a bug of sacreBLEU 2.6: resampled scores of 0 are Python's, others NumPy's, and have no mean together."""
 
-    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
-        return super()._compute_score_from_stats([float(value) for value in stats])
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
+        return super()._compute_score_from_stats([int(count) for count in stats])
 
 
 def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
