@@ -123,15 +123,15 @@ def prepare_translation(
     tokenizers = tokenizers or _train_tokenizers(config, split, count, progress)
     max_length, train = config.model.max_positions, config.train
 
-    @lru_cache(2)
-    def batches(epoch: int) -> Batches:
+    @lru_cache(3)  # the first epoch, the present and the next
+    def batches(epoch: int) -> PairBatches:
         # Later epochs are tokenized in the background, while the display shows the training.
         shown = progress if epoch == 0 else no_progress
         dropout = _bpe_dropout(config, epoch)
         store = store_pairs(folder, split.train(), split.fingerprint, tokenizers, dropout, count, shown)
         return PairBatches(
             store, micro_batch_tokens(config), tokenizers[1], seed=train.seed, max_length=max_length, too_long="drop",
-            static=static,
+            static=static, like=batches(0) if epoch else None,
         )  # fmt: skip
 
     valid_store = store_pairs(folder, valid, _fingerprint(valid), tokenizers)
@@ -139,7 +139,6 @@ def prepare_translation(
         valid_store, max(4000, micro_batch_tokens(config)), tokenizers[1], max_length=max_length, too_long="drop"
     )
     first = batches(0)
-    assert isinstance(first, PairBatches)
     return TrainingData(
         tokenizers, batches if config.text.bpe_dropout else lambda epoch: first, valid_batches, valid,
         lambda: (source for source, _ in split.train()), len(first.kept), len(first.dropped),
@@ -161,6 +160,8 @@ def prepare_text(
         return TextBatches(
             store, micro_batch_tokens(config), tokenizer, context=config.model.max_positions, seed=config.train.seed,
             within_documents=config.text.documents, static=static,
+            # With BPE-dropout, the lengths of documents vary by epoch, but the shape of a batch must not.
+            max_documents=config.model.max_positions if config.text.documents and config.text.bpe_dropout else None,
         )  # fmt: skip
 
     def make_store(epoch: int) -> TokenStore:
