@@ -245,6 +245,8 @@ def test_runs_shows_the_true_steps_and_minutes_and_survives_damaged_files(
     assert (RunLog.load(out).step, RunLog.load(out).finished) == (27, False)
     for name in ("scores.json", "log.jsonl", "run.lock"):
         (out / name).write_bytes(b'\xff\x00{"training": []}\n{"kind": "step", "step": 1e999}\n')
+    (out / "run.lock").unlink()
+    os.mkfifo(out / "run.lock")  # reading it would wait for a writer
     with pytest.warns(Notice, match=r"scores\.json is damaged"):
         assert CliRunner().invoke(app, ["runs", str(out)]).exit_code == 0
     with pytest.warns(Notice, match=r"scores\.json is damaged"):

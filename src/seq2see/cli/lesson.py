@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2see.cli.model_options import InspectionDevice, Precision
+from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def lesson(
         return
     if name not in LESSONS:
         raise UsageError(f'unknown lesson "{name}": {did_you_mean(name, LESSONS)}')
+    check_plot(out)
     chosen = LESSONS[name]
     arguments = parse_arguments(chosen, model, seed, settings or [])
     if model is not None or (device, precision) != ("cpu", "float32"):

@@ -45,6 +45,13 @@ class SystemComparison:
     p_randomization: float
 
 
+class _ChrF(CHRF):
+    """chrF without a bug of sacreBLEU 2.6: resampled scores of 0 are Python's, others NumPy's, and have no mean together."""
+
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
+        return super()._compute_score_from_stats([int(count) for count in stats])
+
+
 def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER, references: References | None = None) -> dict[str, Metric]:
     """Returns the two metrics. With `references` they keep the n-gram counts of these, which take most of the time."""
     if tokenize not in BLEU.TOKENIZERS:
@@ -54,7 +61,7 @@ def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER, references: References | None 
         bleu = BLEU(tokenize=tokenize, references=streams)
     except (ImportError, RuntimeError) as error:  # some tokenizers need an extra package or download
         raise UsageError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from error
-    return {"BLEU": bleu, "chrF++": CHRF(word_order=2, references=streams)}
+    return {"BLEU": bleu, "chrF++": _ChrF(word_order=2, references=streams)}
 
 
 def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:

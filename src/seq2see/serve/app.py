@@ -84,7 +84,8 @@ STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": responses.ErrorResponse, "description": description}
     for status, description in {
-        400: "Invalid JSON.", 403: "Cross-origin request.", 404: "Not found.", 413: "Request or response too large.",
+        400: "Invalid JSON.", 403: "Cross-origin request.", 404: "Not found.",
+        408: "The request body did not arrive in time.", 413: "Request or response too large.",
         421: "Unknown host name.", 422: "Invalid request.", 500: "Internal server error.",
         503: "Too many requests; see Retry-After.", 504: "Timeout.",
     }.items()
@@ -137,7 +138,7 @@ def create_app(
         title="seq2see", version=__version__, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         responses=ERRORS,
     )  # fmt: skip
-    app.add_middleware(SecurityMiddleware, max_body_bytes=limits.max_body_bytes)
+    app.add_middleware(SecurityMiddleware, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout)
     _add_error_handlers(app)
 
     async def respond(

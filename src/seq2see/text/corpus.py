@@ -6,6 +6,7 @@ until a file changes.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -222,7 +223,7 @@ def _open_path(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
     match Path(strip_compression_suffix(path)).suffix.lower():
         case ".tsv" | ".tab":
             columns = _split_option(options.columns or "1,2", "--columns", "1,2")
-            source, target = (int(name) if name.isdigit() else name for name in columns)
+            source, target = (int(name) if re.fullmatch("[0-9]{1,9}", name) else name for name in columns)
             return tsv([path], source, target).readers
         case ".jsonl" | ".ndjson":
             return jsonl([path], *_split_option(options.fields or options.languages, "--fields", "en,hi")).readers

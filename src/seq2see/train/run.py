@@ -32,7 +32,7 @@ from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, init_distributed
 from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
 from seq2see.train.run_length import fit_to_length, setting_keys, shorter_preset, time_limit
-from seq2see.train.run_lock import is_locked, lock_run
+from seq2see.train.run_lock import LOCK, is_locked, lock_run
 from seq2see.train.runner import RunContext, Runner
 from seq2see.train.stop_signals import StopSignals
 
@@ -106,7 +106,7 @@ def _run_context(out: Path, device: str, new: bool) -> Iterator[RunContext]:
             except KeyboardInterrupt:
                 if signals.repeated:
                     raise
-                raise UserError(_stop_message(out, lock.step)) from None
+                raise UserError(_stop_message(out)) from None
 
 
 def _create_directory(out: Path) -> None:
@@ -116,14 +116,19 @@ def _create_directory(out: Path) -> None:
 
 
 def _require_run(out: Path) -> None:
-    if not (out / "config.toml").is_file() and not is_locked(out):
+    if is_locked(out):
+        return  # the lock will say who trains there
+    if not (out / "config.toml").is_file():
         raise UserError(f"{out} is not a run directory: it has no config.toml")
+    if not any((out / name).exists() for name in (LOCK, "checkpoints")):
+        raise UserError(f"{out} is a model, not a run that can continue: start from its weights with --init {out}")
 
 
-def _stop_message(out: Path, step: int) -> str:
+def _stop_message(out: Path) -> str:
     if not (out / "config.toml").is_file():
         return "stopped before the first step: repeat the command to start again; tokens already on disk are reused"
-    return f"stopped at step {step:,}; to continue: seq2see train --resume {out}"
+    saved = CheckpointManager(out / "checkpoints").list_files("step")
+    return f"stopped at step {saved[0].step if saved else 0:,}; to continue: seq2see train --resume {out}"
 
 
 def _override_config(out: Path, settings: Sequence[str], display: Display) -> Config:
@@ -160,9 +165,10 @@ def _choose_config(
         chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
+        origin, remedy = (f"{init}", "--init") if init else (f'preset "{name}"', "--preset")
         raise UsageError(
-            f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: '
-            "choose another preset, or omit --preset"
+            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: "
+            f"choose another {remedy}, or omit it"
         )
     chosen = replace(chosen, data=data).override(settings)
     return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)
