@@ -362,3 +362,9 @@ def test_missing_limit_missing_data_and_wrong_shape_are_refused(corpus: DataConf
         run.train(corpus, tmp_path / "b", preset="gpt2")
     with pytest.raises(UsageError, match="missing training data"):
         run.train(DataConfig(), tmp_path / "c")
+
+
+@pytest.mark.parametrize("option", [["--src", "a.en"], ["--out", "other"], ["--preset", "tiny"], ["--init", "model"]])
+def test_resume_refuses_options_that_the_run_has_already(option: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"its own data and model: omit {option[0]}"):
+        CliRunner().invoke(app, ["train", "--resume", str(tmp_path), *option], catch_exceptions=False)
