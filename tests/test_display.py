@@ -1,5 +1,6 @@
 """The progress of a training: every part of the preparation and every step tells how far it is and what time is left."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,8 +48,9 @@ def test_piped_output_has_a_line_with_the_time_left_every_20_seconds(
 def test_terminal_is_refreshed_every_second(
     clock: Callable[[float], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Display, "live", True)
-    display = Display(tmp_path, is_main=True)
+    with monkeypatch.context() as patched:  # rich, too, replaces the terminal after the start
+        patched.setattr(sys.stderr, "isatty", lambda: True)
+        display = Display(tmp_path, is_main=True)
     (bar,) = display._bar.tasks
     shown = []
     for step in range(1, 13):

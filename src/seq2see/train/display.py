@@ -35,6 +35,8 @@ class Display:
 
     def __init__(self, folder: Path, is_main: bool) -> None:
         self.folder, self.is_main = folder, is_main
+        # Asked once: while the bar is shown, rich replaces sys.stderr by an object that is no terminal (before rich 14.1).
+        self.live = is_main and sys.stderr.isatty()
         self.console = Console(file=cast(IO[str], _LossyStream(sys.stderr)), highlight=False, quiet=not is_main)
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=None), TimeElapsedColumn(), TextColumn("elapsed,"),
@@ -44,10 +46,6 @@ class Display:
         self._metrics = ""  # of the last report
         self._next_refresh = 0.0
         self._events: SummaryWriter | None = None
-
-    @property
-    def live(self) -> bool:
-        return self.is_main and sys.stderr.isatty()
 
     def __enter__(self) -> Self:
         if self.live:
