@@ -3,11 +3,13 @@
     python tests/fuzz.py [--cases 5000] [--seed 1] [--only options directory input]
 
 Every case runs `seq2see` in a forked process. It must end within the time limit with exit code 0, 1 or 2; a failure must say
-why on standard error, and never with a traceback. Cases follow from (seed, number), so one can be repeated with `--first`.
+why on standard error, and never with a traceback; and the bundled model must stay as it is. Cases follow from (seed, number),
+so one can be repeated with `--first`.
 """
 
 import argparse
 import os
+import pkgutil
 import random
 import re
 import shutil
@@ -17,7 +19,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ os.environ["MPLBACKEND"] = "agg"
 import torch
 import typer
 
+import seq2see
 from seq2see.cli import app, main
 from seq2see.directory import BUNDLED
 
@@ -54,6 +59,9 @@ WORDS = [
     "encoder",
     "decoder.1.cross",
     "decoder.0.masked:1",
+    "decoder.0.masked:" + "9" * 5000,
+    "cpu:" + "9" * 5000,
+    "9" * 5000 + ",²",
     "en,hi",
     "1,2",
     "tea",
@@ -84,6 +92,7 @@ NUMBERS = [
     "9" * 19,
     "9" * 40,
     "-" + "9" * 30,
+    "9" * 5000,  # more digits than Python converts
     "0x10",
     "1_000",
     "١٢",
@@ -225,7 +234,21 @@ def change_values(path: Path, draw: random.Random) -> None:
     found = list(re.finditer(r"-?\d+(\.\d+)?|\"[^\"\n]{0,30}\"|true|false", text))
     for match in draw.sample(found, min(len(found), draw.choice([1, 1, 3, 30]))):
         new = draw.choice(
-            ["-1", "0", "99999999999999999999", "1e999", '""', '"x"', "null", "nan", "true", "[]", "{}", "1000000"]
+            [
+                "-1",
+                "0",
+                "99999999999999999999",
+                "9" * 5000,
+                "1e999",
+                '""',
+                '"x"',
+                "null",
+                "nan",
+                "true",
+                "[]",
+                "{}",
+                "1000000",
+            ]
         )
         text = text.replace(match[0], new, 1) if draw.random() < 0.8 else text.replace(match[0], new)
     path.write_text(text, encoding="utf-8")
@@ -311,6 +334,14 @@ def commands(command: Any, names: tuple[str, ...] = ()) -> list[tuple[tuple[str,
 COMMANDS = commands(typer.main.get_command(app))
 
 
+def import_everything() -> None:
+    """Imports all modules once, instead of in each forked process."""
+    for module in pkgutil.walk_packages(seq2see.__path__, "seq2see."):
+        with suppress(ImportError):  # of an optional package
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+
+
 def run(case: Case, folder: Path) -> tuple[int, str]:
     """Runs the command in a forked process; returns its exit code, or −1 for a hang, and what it said."""
     (folder / "stdin").write_bytes(case.stdin)
@@ -356,8 +387,10 @@ def run(case: Case, folder: Path) -> tuple[int, str]:
 def fuzz(kinds: list[str], cases: int, seed: int, first: int = 0) -> tuple[Counter[str], list[str]]:
     """Runs cases; returns the count of exit codes and a description of each failure."""
     torch.set_num_threads(1)
+    import_everything()
     counts: Counter[str] = Counter()
     failures = []
+    bundled = sorted(BUNDLED.rglob("*"))
     for number in range(first, first + cases):
         draw = random.Random(f"{seed} {number}")
         kind = kinds[number % len(kinds)]
@@ -367,6 +400,8 @@ def fuzz(kinds: list[str], cases: int, seed: int, first: int = 0) -> tuple[Count
         counts[f"{kind}: exit {code}"] += 1
         if code not in (0, 1, 2) or "Traceback (most recent call last)" in error or (code and not error.strip()):
             failures.append(f"case {number} ({kind}), exit {code}: seq2see {case.arguments}\n{error[-1500:]}")
+    if sorted(BUNDLED.rglob("*")) != bundled:
+        failures.append(f"the files in {BUNDLED} have changed")
     return counts, failures
 
 

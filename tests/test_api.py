@@ -1,19 +1,24 @@
 """The Python API: what a notebook sees, and that Python, the command line and the server translate alike."""
 
+import os
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import seq2see
 from seq2see.api import Model
 from seq2see.cli import app
-from seq2see.config import ModelConfig
+from seq2see.config import InferencePrecision, ModelConfig
+from seq2see.directory import load_pipeline
 from seq2see.errors import Notice, UserError
 from seq2see.inspect.token_similarity import contextual_embeddings
+from seq2see.precision import bf16_supported
 from seq2see.serve.app import create_app
 from tests.models import tiny_model
 from tests.test_serve import serving
@@ -53,6 +58,34 @@ def test_paragraphs_are_translated_alike_everywhere(model: Model, tmp_path: Path
     assert [sentence["source"] for sentence in response["sentences"]] == sentences
 
 
+def test_eight_threads_explain_and_translate_with_one_model(model: Model) -> None:
+    """As a single thread does; the tokens of these sentences are never nearly tied."""
+    texts = ["How are you?", "I like tea.", "The boy drinks tea. How are you?", "Where is the girl?"]
+
+    def run(number: int) -> tuple[str, list[str], str, torch.Tensor]:
+        text = texts[number % len(texts)]
+        e = model.explain(text)
+        return model.translate(text), model.translate([text, "I like tea."], beam=2), e.output, e.target_logprobs
+
+    expected = [run(number) for number in range(len(texts))]
+    assert len({one for one, *_ in expected}) == len(texts)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(run, range(64)))
+    for number, (*found, logprobs) in enumerate(results):
+        *alone, alone_logprobs = expected[number % len(texts)]
+        assert found == alone
+        torch.testing.assert_close(logprobs, alone_logprobs)
+
+
+def test_a_saved_model_is_loaded_back(model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "copy")
+    again = seq2see.load(tmp_path / "copy")
+    assert repr(again) == repr(model)
+    assert again.translate(PARAGRAPH) == model.translate(PARAGRAPH)
+    with pytest.raises(UserError, match="copy"):
+        model.save(tmp_path / "copy")  # never overwrites
+
+
 def test_a_divided_sentence_causes_a_warning_in_python() -> None:
     model = tiny_model(["a long sentence of many words"], ModelConfig(width=16, heads=2, max_positions=12))
     with pytest.warns(Notice, match=r"text 2: [\d,]+ tokens exceed the model's maximum of 11: translated in"):
@@ -88,30 +121,71 @@ def test_a_model_describes_itself_in_a_few_lines(model: Model) -> None:
     )
 
 
+# Every command that loads a model, and what its output contains.
 COMMANDS = {
-    "translate": ["translate", "How are you?"],
-    "explain": ["explain", "How are you?"],
-    "evaluate": ["evaluate", "--src", "{folder}/a", "--ref", "{folder}/b", "--json"],
+    "translate": (["How are you?"], "आप कैसे हैं?"),
+    "explain": (["How are you?", "--json"], "आप कैसे हैं?"),
+    "evaluate": (["--src", "{path}/a", "--ref", "{path}/b", "--json"], "आप कैसे हैं?"),
+    "generate": (["--model", "{path}/lm", "--prompt", "once", "--max-new-tokens", "2", "--json"], "once"),
+    "lesson": (["next"], "probabilit"),
+    "explore": (["--no-open"], ""),
 }
+# These train a model, or read vectors and configurations.
+OTHERS = {"train", "runs", "data", "vectors", "model"}
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arguments of the command named by the test's parameter."""
+    (tmp_path / "a").write_text("How are you?\n")
+    (tmp_path / "b").write_text("आप कैसे हैं?\n")
+    tiny_model(["once upon a time"], ModelConfig(shape="decoder", width=16, heads=2)).save(tmp_path / "lm")
+    monkeypatch.setattr("seq2see.serve.server.serve", lambda *arguments: None)
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    command = request.getfixturevalue("command")
+    return [command, *(argument.format(path=tmp_path) for argument in COMMANDS[command][0])]
+
+
+def test_no_command_that_loads_a_model_is_left_out() -> None:
+    assert {command.name for command in app.registered_commands} | {
+        group.name for group in app.registered_groups
+    } == COMMANDS.keys() | OTHERS
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "bf16"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_takes_every_precision(command: str, precision: str, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("How are you?\n")
-    (tmp_path / "b").write_text("आप कैसे हैं?\n")
-    arguments = [argument.format(folder=tmp_path) for argument in COMMANDS[command]]
+def test_every_command_takes_every_precision(command: str, precision: str, arguments: list[str]) -> None:
     result = CliRunner().invoke(app, [*arguments, "--precision", precision, "--device", "cpu"])
     if isinstance(result.exception, UserError):
         assert precision == "bf16" and "does not support bf16" in str(result.exception)
     else:
-        assert result.exit_code == 0 and "आप कैसे हैं?" in result.stdout
+        assert result.exit_code == 0 and COMMANDS[command][1] in result.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_checks_its_device_alike(command: str) -> None:
-    arguments = [argument.format(folder="/nowhere") for argument in COMMANDS[command]]
-    if command == "evaluate":
-        arguments = ["evaluate", "--text", __file__]
+@pytest.mark.parametrize("command", [*COMMANDS, "train"])
+def test_every_command_checks_its_device_alike(command: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    files = ["train", "--text", __file__, "--out", str(tmp_path / "run")]
+    arguments = files if command == "train" else request.getfixturevalue("arguments")
     result = CliRunner().invoke(app, [*arguments, "--device", "gpu"])
     assert "--device" in str(result.exception) and "cpu, cuda, mps" in str(result.exception)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+def test_the_server_shows_the_numbers_of_its_precision(precision: InferencePrecision) -> None:
+    """Traces, weights and logit attribution are those of the model that decodes."""
+    if precision == "bf16" and not bf16_supported():
+        pytest.skip("this CPU has no bf16")
+    with serving(create_app({"bundled": None}, precision=precision)) as client:
+        trace = client.post("/api/traces", json={"text": "How are you?"}).json()
+        assert trace["output"] == "आप कैसे हैं?"
+        parts = client.get(f"/api/traces/{trace['id']}/logit-attribution", params={"row": 0}).json()
+        assert sum(part["logit"] for part in parts["contributions"]) == pytest.approx(parts["logit"], abs=1e-3)
+        (rounding,) = [part["logit"] for part in parts["contributions"] if part["component"] == "rounding"]
+        assert abs(rounding) < 0.1 * abs(parts["logit"])
+        original = load_pipeline().network.state_dict()
+        names = [weight["name"] for weight in client.get("/api/models/bundled/weights").json()["weights"]]
+        assert names == list(original)
+        for name in names:
+            content = client.get(f"/api/models/bundled/weights/{name}").content
+            rounded = torch.frombuffer(bytearray(content), dtype=torch.float32).view_as(original[name])
+            torch.testing.assert_close(rounded, original[name], rtol=0, atol=float(original[name].abs().max()) / 127)

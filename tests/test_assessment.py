@@ -1,4 +1,4 @@
-"""Unknown words and unsure translations are never silent: on the command line, in JSON, over HTTP and in Python."""
+"""Unknown words and low confidence are never silent: on the command line, in JSON, over HTTP and in Python."""
 
 import json
 import shutil
@@ -87,11 +87,11 @@ def test_json_lines_have_the_assessment_of_the_text_and_of_each_sentence() -> No
     done = seq2see("translate", "--format", "jsonl", given=f"How are you? {NONSENSE}.\n\n")
     first, blank = map(json.loads, done.stdout.splitlines())
     known, unknown = first["sentences"]
-    assert (known["unknown"], known["unsure"]) == ([], False)
-    assert (unknown["unknown"], unknown["unsure"]) == (["weather", "nice"], True)
+    assert (known["unknown"], known["low_confidence"]) == ([], False)
+    assert (unknown["unknown"], unknown["low_confidence"]) == (["weather", "nice"], True)
     assert known["confidence"] > unknown["confidence"]
-    assert {name: first[name] for name in ("unknown", "confidence", "unsure")} == {
-        name: unknown[name] for name in ("unknown", "confidence", "unsure")
+    assert {name: first[name] for name in ("unknown", "confidence", "low_confidence")} == {
+        name: unknown[name] for name in ("unknown", "confidence", "low_confidence")
     }
     assert (blank["unknown"], blank["sentences"]) == ([], [])
 
@@ -99,7 +99,7 @@ def test_json_lines_have_the_assessment_of_the_text_and_of_each_sentence() -> No
 def test_explain_and_evaluate_tell_it_too(tmp_path: Path) -> None:
     done = seq2see("explain", "Hello world", "--json")
     result = json.loads(done.stdout)
-    assert (result["unknown"], result["unsure"]) == (["world"], True) and "unknown word: world" in done.stderr
+    assert (result["unknown"], result["low_confidence"]) == (["world"], True) and "unknown word: world" in done.stderr
     (tmp_path / "src").write_text(f"I like tea.\n{NONSENSE}.\n", encoding="utf-8")
     (tmp_path / "ref").write_text("मुझे चाय पसंद है।\nआज मौसम अच्छा है।\n", encoding="utf-8")
     done = seq2see("evaluate", "--src", tmp_path / "src", "--ref", tmp_path / "ref", "--json")
@@ -123,7 +123,7 @@ def test_python_warns_and_tells_more_on_request() -> None:
         model.translate(["I like tea.", NONSENSE])
     ((best,),) = model.hypotheses([NONSENSE])
     assessment = model.assess(NONSENSE, best.confidence)
-    assert assessment.unknown == ("weather", "nice") and assessment.unsure
+    assert assessment.unknown == ("weather", "nice") and assessment.low_confidence
     e = model.explain(NONSENSE)
     assert e.assessment.unknown == assessment.unknown
     assert e.assessment.confidence == pytest.approx(assessment.confidence, abs=1e-3)
@@ -134,17 +134,17 @@ def test_http_responses_have_the_same_fields(language_model: Path) -> None:
     with serving(create_app({"bundled": None, "lm": language_model})) as client:
         answer = client.post("/api/translate", json={"text": f"I like tea. {NONSENSE}."}).json()
         tea, weather = answer["sentences"]
-        assert (tea["unknown"], tea["unsure"], weather["unknown"], weather["unsure"]) == (
+        assert (tea["unknown"], tea["low_confidence"], weather["unknown"], weather["low_confidence"]) == (
             [],
             False,
             ["weather", "nice"],
             True,
         )
-        assert answer["unknown"] == ["weather", "nice"] and answer["unsure"]
+        assert answer["unknown"] == ["weather", "nice"] and answer["low_confidence"]
         assert answer["confidence"] == weather["confidence"] < tea["confidence"]
         assert answer["notes"][0].startswith("text: unknown words: weather, nice")
         trace = client.post("/api/traces", json={"text": NONSENSE}).json()
-        assert (trace["unknown"], trace["unsure"]) == (["weather", "nice"], True)
+        assert (trace["unknown"], trace["low_confidence"]) == (["weather", "nice"], True)
         body = {"model": "lm", "prompt": "the cow", "max_new_tokens": 2}
         *_, last = client.post("/api/generate", json=body).text.splitlines()
         assert json.loads(last)["unknown"] == ["cow"]
@@ -185,8 +185,8 @@ def test_control_characters_are_escaped_in_a_note() -> None:
 
 @pytest.mark.parametrize(("confidences", "chrf", "threshold", "accuracy"), [
     ([-0.9, -0.1, -0.8, -0.2], [10, 90, 20, 80], -0.2, 1.0),  # separable
-    ([-0.9, -0.1, -0.8], [90, 90, 80], -0.9, 1.0),  # all good: unsure is whatever is less sure than all of them
-    ([-0.9, -0.1, -0.8], [10, 10, 20], 0.0, 1.0),  # all bad: everything is unsure
+    ([-0.9, -0.1, -0.8], [90, 90, 80], -0.9, 1.0),  # all good: only a confidence below all of them is low
+    ([-0.9, -0.1, -0.8], [10, 10, 20], 0.0, 1.0),  # all bad: every confidence is low
     ([-0.9, -0.5, -0.5, -0.1], [10, 10, 90, 90], -0.1, 0.75),  # equal confidences are not separated
 ])  # fmt: skip
 def test_the_threshold_separates_bad_from_good(
@@ -194,7 +194,7 @@ def test_the_threshold_separates_bad_from_good(
 ) -> None:
     fit = fit_threshold(confidences, chrf)
     assert (fit.threshold, fit.accuracy) == (threshold, accuracy)
-    assert fit.unsure == np.mean([value < threshold for value in confidences])
+    assert fit.low_confidence == np.mean([value < threshold for value in confidences])
     assert fit.bad == np.mean([value < fit.bad_below for value in chrf])
     assert fit.sentences == len(chrf)
 
@@ -203,10 +203,12 @@ def test_training_stores_the_words_and_the_threshold(translator: Path, corpus: D
     model = load(translator)
     assert model.unknown_words("I drink milk") == ("milk",)
     assert model.scores["confidence"]["sentences"] == 60
-    assert model.scores["confidence"]["bad"] == 1  # so every translation is unsure
+    assert model.scores["confidence"]["bad"] == 1  # so every confidence is low
     with pytest.warns(Notice, match="low confidence"):
         model.translate("I drink tea")
-    assert "60 validation sentences: 100.0% are unsure, 100.0% are bad" in (translator / "README.md").read_text("utf-8")
+    assert "60 validation sentences: 100.0% have low confidence, 100.0% are bad" in (
+        translator / "README.md"
+    ).read_text("utf-8")
     model.save(tmp_path / "copy")
     assert load(tmp_path / "copy").known_words == model.known_words
 
@@ -217,7 +219,7 @@ def test_a_model_without_words_and_threshold_can_be_calibrated(translator: Path,
     for name in ("words.txt", "scores.json", "files.json"):
         (folder / name).unlink()
     model = load(folder)
-    assert model.assess("I drink milk", -9.0).to_dict() == {"unknown": None, "confidence": -9.0, "unsure": None}
+    assert model.assess("I drink milk", -9.0).to_dict() == {"unknown": None, "confidence": -9.0, "low_confidence": None}
     calibration = calibrate(folder)
     model = load(folder)
     assert model.known_words == before.known_words

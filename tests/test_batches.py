@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from seq2see.config import ModelConfig
+from seq2see.config import Config, DataConfig, ModelConfig
 from seq2see.errors import UserError
 from seq2see.layout import Layout
 from seq2see.model.transformer import Transformer
@@ -31,6 +31,8 @@ from seq2see.text.batches import (
 )
 from seq2see.text.store import TokenizedSide, TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train.prepare_data import prepare_text, prepare_translation
+from tests.corpora import SMALL_SETTINGS, write_phrases
 
 
 @pytest.fixture(scope="module")
@@ -393,3 +395,22 @@ def test_the_example_in_the_documentation_runs() -> None:
     names: dict[str, object] = {}
     exec(code, names)
     assert isinstance(names["tensors"], TensorBatch)
+
+
+def test_static_batches_of_all_epochs_have_one_shape_with_bpe_dropout(tmp_path: Path) -> None:
+    """The captured step on a GPU is made for one shape, but BPE-dropout changes the lengths of sentences in every epoch."""
+    data = write_phrases(tmp_path)
+    settings = [*SMALL_SETTINGS, "text.bpe_dropout=0.3", "text.documents=true", "model.max_positions=64"]
+    pairs = Config(data=data).override(settings)
+    phrases = (tmp_path / "train.en").read_text(encoding="utf-8")
+    (tmp_path / "phrases.txt").write_text(phrases.replace("\n", "\n\n"), encoding="utf-8")  # one per document
+    documents = DataConfig(text=(str(tmp_path / "phrases.txt"),), valid_text=data.valid_src)
+    text = Config(data=documents).override(settings)
+    prepared = (
+        prepare_translation(pairs, tmp_path / "pairs", None, 340, static=True),
+        prepare_text(text, tmp_path / "text", None, static=True),
+    )
+    for batches in (one.batches for one in prepared):
+        token_counts = {sum(batch.num_targets for batch in batches(epoch).iterate(epoch)) for epoch in range(4)}
+        assert len(token_counts) > 1  # the epochs do differ
+        assert len({batches(epoch).shape for epoch in range(4)}) == 1

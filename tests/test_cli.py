@@ -1,10 +1,14 @@
 """The command line, run in a subprocess."""
 
 import json
+import os
 import subprocess
 import sys
 
+import pytest
+
 import seq2see
+from seq2see.cli import _share_cores
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -17,6 +21,19 @@ def test_version_and_help() -> None:
     result = run("--help")
     assert result.returncode == 0
     assert "model" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("load", "given", "policy"), [(0.1, None, None), (8.0, None, "passive"), (8.0, "active", "active")]
+)
+def test_threads_wait_asleep_on_busy_cores(
+    load: float, given: str | None, policy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": given} if given else {})
+    _share_cores()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
 
 
 def test_model_shows_every_part_with_shape_and_count() -> None:

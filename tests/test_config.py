@@ -47,6 +47,9 @@ def test_the_order_of_overrides_does_not_matter() -> None:
     [
         ("model.widht=256", 'unknown key "model.widht": did you mean "width"?'),
         ("modle.width=256", 'unknown key "modle": did you mean "model"?'),
+        ("width=3", 'unknown key "width": did you mean "model.width"?'),
+        ("train.dropout=0", 'unknown key "train.dropout": did you mean "model.dropout"?'),
+        ("vocab_size=9", 'unknown key "vocab_size": did you mean "text.vocab_size" or "model.vocab_size"?'),
         ("model.width=wide", 'model.width = "wide" must be an integer'),
         ("model.width=25.5", "model.width = 25.5 must be an integer"),
         ("model.width=true", "model.width = true must be an integer"),

@@ -136,6 +136,12 @@ def test_sentences_may_have_different_numbers_of_references(files: Path, tmp_pat
     assert {row["source"] for row in found["worst"]} == {"A", "B"}
 
 
+def test_intervals_of_few_sentences_of_which_some_score_0() -> None:
+    translations, references = ["tea", "x", "y"], [("tea",), ("water",), ("milk",)]
+    scores = score(translations, references, all_metrics(), resamples=1000)
+    assert all(one.mean is not None and one.interval is not None and one.interval > 0 for one in scores[1:])
+
+
 def test_exact_match_ignores_unicode_composition() -> None:
     # A letter with a dot below, in one code point and in two.
     assert exact_match(["\u095c", "b "], [["x", "\u0921\u093c"], ["b"]]) == 1

@@ -215,7 +215,7 @@ def test_a_missing_font_is_reported_once_and_only_if_needed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "a.txt"], r'unknown file type "a.txt": use one of .html .htm .png .svg .json .safetensors'),
+        (["--out", "a.txt"], r'unknown file type "a.txt": use one of .html .htm .json .safetensors .png .svg .pdf'),
         (["--ablate", "decoder.1.cross"], "is not a head: write ATTENTION:HEAD"),
         (["--ablate", "decoder.1.cross:2"], "heads 0 to 1"),
         (["--layer", "2"], "layer 2 is out of range: cross attention has 2 layers"),

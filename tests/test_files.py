@@ -75,6 +75,40 @@ def test_output_files_keep_links_and_devices_and_need_a_directory(
     assert os.listdir(tmp_path / "real") == [target.name]
 
 
+MISSING = "no-such-input"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["explain", "tea", "--model", MISSING, "--out"], ["lesson", "encoder", "--model", MISSING, "--out"],
+        ["evaluate", "--hyp", MISSING, "--ref", MISSING, "--out"], ["runs", MISSING, "--out"],
+        ["evaluate", "--text", MISSING, "--model", MISSING, "--out"],
+        ["vectors", "plot", "--vectors", MISSING, "--out"], ["vectors", "convert", MISSING],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)  # fmt: skip
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
+    command: list[str], tmp_path: Path
+) -> None:
+    def error(out: str) -> str:
+        return str(CliRunner().invoke(app, [*command, str(tmp_path / out)]).exception)
+
+    assert 'unknown file type "m.doc": use one of .' in error("m.doc")
+    suffix = "vec" if "convert" in command else "png"
+    assert "there is no directory" in error(f"missing/m.{suffix}")
+    assert MISSING in error(f"m.{suffix}")
+
+
+def test_several_documents_need_the_parent_of_their_directory(inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text("# Thank you\n")
+    command = ["translate", str(inputs / "a.md"), str(tmp_path / "b.md"), "--out"]
+    result = CliRunner().invoke(app, [*command, str(tmp_path / "no" / "such")])
+    assert isinstance(result.exception, OSError) and not (tmp_path / "no").exists()
+    assert CliRunner().invoke(app, [*command, str(tmp_path / "hi")]).exit_code == 0
+    assert sorted(os.listdir(tmp_path / "hi")) == ["a.md", "b.md"]
+
+
 def test_a_link_to_a_file_that_does_not_exist_yet_creates_it(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("new")
     with atomic_write(tmp_path / "link") as part:
@@ -134,6 +168,31 @@ def test_vectors_on_a_full_or_read_only_disk(inputs: Path, tmp_path: Path) -> No
     fit: list[str | Path] = ["vectors", "fit", "--method", "one-hot", "--text", inputs / "text.txt", "--out"]
     fails_in_one_line([*fit, tmp_path / "v.safetensors"], "v.safetensors: No space left on device")
     fails_in_one_line([*fit, "/proc/v.vec"], "/proc/v.vec: ")  # not even root can create a file there
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "tea", "--device", "cpu:NUMBER"], "--device cannot be"),
+        (["explain", "tea", "--ablate", "decoder.0.cross:NUMBER"], "is not a head"),
+        (["data", "check", "--pairs", "numbers.tsv", "--columns", "NUMBER,1"], "has no column"),
+        (["data", "check", "--pairs", "numbers.tsv", "--columns", "²,1"], "has no column"),
+        (["evaluate", "--src", "a.tsv", "--ref", "a.jsonl"], "a number has thousands of digits"),
+        (["vectors", "nearest", "x", "--vectors", "a.txt"], "expected a word and"),
+        (["evaluate", "--src", "one.en", "--ref", "one.en", "--align", "a.align"], "is not a link"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:3]),
+)
+def test_numbers_with_more_digits_than_python_converts_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    number = "9" * 5000
+    (tmp_path / "numbers.tsv").write_text("one\ttwo\n")
+    (tmp_path / "one.en").write_text("tea\n")
+    (tmp_path / "a.jsonl").write_text(f'{{"references": [{number}]}}\n')
+    (tmp_path / "a.txt").write_text(f"{number} {number}\nx y\n")
+    (tmp_path / "a.align").write_text(f"{number}-0\n")
+    fails_in_one_line([word.replace("NUMBER", number) for word in arguments], message, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

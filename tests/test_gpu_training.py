@@ -24,6 +24,7 @@ from seq2see.train.parallel import World
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # advice of the compiler
 ]
 
 VOCAB_SIZE = 301  # no multiple of a tile

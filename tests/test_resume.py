@@ -19,11 +19,13 @@ import torch
 from safetensors.torch import save_file
 
 from seq2see.config import Config, DataConfig
+from seq2see.directory import BUNDLED
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train import run, validation
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from seq2see.train.loop import Trainer
+from seq2see.train.run_lock import LOCK
 from seq2see.train.run_log import RunLog
 from seq2see.train.stop_signals import SIGNALS, StopSignals
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
@@ -332,6 +334,13 @@ def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
         run.train(corpus, out, settings=SMALL_SETTINGS)
     run.resume(out, [f"train.steps={log.step + 1}"])  # a killed process leaves no lock behind
     assert RunLog.load(out).finished
+
+
+def test_a_model_without_a_run_is_not_resumed_and_nothing_is_written_to_it() -> None:
+    before = sorted(BUNDLED.iterdir())
+    with pytest.raises(UserError, match="is a model, not a run that can continue: start from its weights with --init"):
+        run.resume(BUNDLED)
+    assert sorted(BUNDLED.iterdir()) == before and not (BUNDLED / LOCK).exists()
 
 
 def test_checkpoints_without_a_configuration_are_not_mixed_with_a_new_run(

@@ -429,6 +429,17 @@ def test_slow_requests_time_out(directories: dict[str, Path | None], monkeypatch
         assert json.loads(lines[-1]).get("done") or "not finished" in json.loads(lines[-1])["message"]
 
 
+def test_a_body_that_does_not_arrive_times_out(directories: dict[str, Path | None]) -> None:
+    head = b"POST /api/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    with (
+        serving(create_app(directories, Limits(timeout=0.5))) as client,
+        socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection,
+    ):
+        connection.sendall(head)
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
 def test_long_input_is_rejected(client: httpx.Client, trace: dict[str, Any]) -> None:
     assert error(client.post("/api/traces", json={"text": "a b " * 900}), 422)["location"] == "text"
     assert error(client.post("/api/translate", json={"text": "a" * 8001}), 422)["location"] == "body.text"

@@ -27,6 +27,7 @@ from seq2see.inspect.interventions import (
 from seq2see.inspect.trace import Trace, tap_names, trace
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
+from tests.models import tiny_model
 
 PAPER = ModelConfig(
     vocab_size=31, width=16, heads=4, encoder_layers=2, decoder_layers=3, feed_forward=24, dropout=0.0, max_positions=32
@@ -321,7 +322,36 @@ def test_other_threads_are_neither_recorded_nor_modified() -> None:
         other.start()
         other.join()
         assert not t.names()
+        m(*inputs(m))
     assert torch.equal(outputs[0], before)
+
+
+def test_a_compiled_model_is_not_traced_in_silence() -> None:
+    m = model()
+    compiled: Any = torch.compile(m, backend="eager")
+    with (
+        pytest.raises(UserError, match=r"compiled model: use the model as it was before torch\.compile"),
+        trace(compiled),
+    ):
+        pass
+    with pytest.raises(UserError, match="compiled model"), intervene(compiled, scale("*.cross.projected", 0.0)):
+        pass
+    with pytest.raises(UserError, match="no forward pass to trace"), trace(m):
+        compiled(*inputs(m))
+    with trace(m) as t:
+        m(*inputs(m))
+    assert t.names()
+    assert m.decoder is not None
+    m.decoder.compile(backend="eager")  # a part, in place
+    with pytest.raises(UserError, match="compiled model"), trace(m):
+        pass
+
+
+def test_explaining_a_compiled_model_is_an_error() -> None:
+    translator = tiny_model(["How are you?"], ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=1))
+    translator.network.compile(backend="eager")
+    with pytest.raises(UserError, match="compiled model"):
+        translator.explain("How are you?", target="How")
 
 
 class WithoutTaps(ast.NodeTransformer):

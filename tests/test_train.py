@@ -245,6 +245,8 @@ def test_runs_shows_the_true_steps_and_minutes_and_survives_damaged_files(
     assert (RunLog.load(out).step, RunLog.load(out).finished) == (27, False)
     for name in ("scores.json", "log.jsonl", "run.lock"):
         (out / name).write_bytes(b'\xff\x00{"training": []}\n{"kind": "step", "step": 1e999}\n')
+    (out / "run.lock").unlink()
+    os.mkfifo(out / "run.lock")  # reading it would wait for a writer
     with pytest.warns(Notice, match=r"scores\.json is damaged"):
         assert CliRunner().invoke(app, ["runs", str(out)]).exit_code == 0
     with pytest.warns(Notice, match=r"scores\.json is damaged"):
@@ -360,3 +362,9 @@ def test_missing_limit_missing_data_and_wrong_shape_are_refused(corpus: DataConf
         run.train(corpus, tmp_path / "b", preset="gpt2")
     with pytest.raises(UsageError, match="missing training data"):
         run.train(DataConfig(), tmp_path / "c")
+
+
+@pytest.mark.parametrize("option", [["--src", "a.en"], ["--out", "other"], ["--preset", "tiny"], ["--init", "model"]])
+def test_resume_refuses_options_that_the_run_has_already(option: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"its own data and model: omit {option[0]}"):
+        CliRunner().invoke(app, ["train", "--resume", str(tmp_path), *option], catch_exceptions=False)

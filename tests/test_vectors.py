@@ -283,6 +283,10 @@ def test_an_analogy_reports_the_rank_of_the_answer() -> None:
         KINGDOM.analogy("king", "man", "woman", "man")
 
 
+def test_no_words_have_no_vectors() -> None:
+    assert KINGDOM.lookup([]).shape == (0, 3)
+
+
 def test_a_direction_is_the_mean_difference_and_words_project_on_it() -> None:
     found = KINGDOM.direction([("king", "queen"), ("man", "woman")])
     assert found.vector.tolist() == pytest.approx([0, 2, -0.2])

@@ -15,7 +15,7 @@ class Assessment:
     threshold: float | None  # fitted on the validation set; None if the model has none
 
     @property
-    def unsure(self) -> bool | None:
+    def low_confidence(self) -> bool | None:
         """Whether the confidence is below the threshold; None without a threshold."""
         return None if self.threshold is None else self.confidence < self.threshold
 
@@ -30,7 +30,7 @@ class Assessment:
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields of JSON outputs; a confidence of −∞ is null."""
         confidence = self.confidence if math.isfinite(self.confidence) else None
-        return {"unknown": self.unknown, "confidence": confidence, "unsure": self.unsure}
+        return {"unknown": self.unknown, "confidence": confidence, "low_confidence": self.low_confidence}
 
     @classmethod
     def of_text(cls, sentences: Iterable[Self]) -> Self:

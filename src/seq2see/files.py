@@ -3,11 +3,11 @@
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seq2see.errors import UserError
+from seq2see.errors import UsageError, UserError
 
 if sys.platform != "win32":
     import fcntl
@@ -26,6 +26,15 @@ def require_regular_file(path: Path) -> Path:
     if not stat.S_ISREG(mode):
         raise UserError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
     return path
+
+
+def check_output(path: Path, suffixes: Sequence[str] = ()) -> None:
+    """Raises a UserError if an output file has another format or cannot be written; called before computing it."""
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise UsageError(f'unknown file type "{path.name}": use one of {" ".join(suffixes)}')
+    folder = Path(os.path.realpath(path)).parent
+    if not _is_stream(path) and not os.access(folder, os.W_OK):
+        raise UserError(f"cannot write {path}: {folder} is read-only, or belongs to another user")
 
 
 @contextmanager

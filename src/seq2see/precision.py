@@ -1,5 +1,6 @@
 """The single rule for devices and compute dtypes."""
 
+import re
 import subprocess
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ def resolve_device(device: str) -> str:
     if not device:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda", "mps") or (":" in device and not index.isdecimal()):
+    if kind not in ("cpu", "cuda", "mps") or (":" in device and not re.fullmatch("[0-9]{1,4}", index)):
         raise UsageError(f'--device cannot be "{device}": use cpu, cuda, mps, or one of several GPUs, such as cuda:1')
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
     if not count:

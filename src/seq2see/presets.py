@@ -1,7 +1,7 @@
 """Named model configurations: the paper's two models, small models for small corpora, and well-known published models.
 
-Each preset states its reason. A test holds the parameter counts to the published figures or to those of the reference
-implementation.
+Each preset states its reason. A test compares the parameter counts with the published figures or with those of the
+reference implementation.
 """
 
 from dataclasses import dataclass, replace

@@ -6,6 +6,7 @@
 //     patch:encoder.vectors:1:4         token 1 gets the vector of token 4; with a text appended, of token 4 of that text
 //     zero:decoder.1.feed_forward:17    sets unit 17 to 0; in a recurrent model, zero:decoder.1.states:17
 import type { InterventionRequest, Trace } from "./api";
+import { decodeText } from "./url-state";
 
 export type Intervention =
   | { type: "ablate"; attention: string; head: number }
@@ -38,14 +39,6 @@ export const formatInterventions = (interventions: readonly Intervention[]): str
 
 const parseIndex = (text: string | undefined): number => (/^\d{1,6}$/.test(text ?? "") ? Number(text) : NaN);
 const parseIndexOrStar = (text: string | undefined): number | null => (text === "*" ? null : parseIndex(text));
-
-function decodeText(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
 
 function parseIntervention(text: string): Intervention | null {
   const [type, name = "", a, b, c] = text.split(":");

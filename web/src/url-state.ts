@@ -37,7 +37,7 @@ export type StateUpdate = Partial<State>;
 export function parseHash(hash: string): State {
   const [path, query = ""] = hash.replace(/^#?\/?/, "").split("?");
   const state: Record<string, string | number> = { ...DEFAULTS };
-  if (path) state.view = decodeURIComponent(path);
+  if (path) state.view = decodeText(path);
   for (const [key, value] of new URLSearchParams(query)) {
     if (!(key in DEFAULTS) || key === "view") continue;
     const defaultValue = DEFAULTS[key as keyof State];
@@ -45,6 +45,15 @@ export function parseHash(hash: string): State {
     else if (value.trim() !== "" && Number.isFinite(Number(value))) state[key] = Number(value);
   }
   return state as State;
+}
+
+/** Decodes %20 and the like; a text with a stray % stays as it is. */
+export function decodeText(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function formatHash(state: State): string {

@@ -28,6 +28,7 @@ test("the URL holds the state, without default values", () => {
   assert.deepEqual(parseHash(formatHash(state)), state);
   assert.equal(formatHash(DEFAULTS), "#/translate");
   assert.equal(parseHash("#/heads?head=abc&unknown=1").head, -1);
+  assert.equal(parseHash("#%").view, "%"); // no valid escape
 });
 
 test("cell keys are parsed as they are written", () => {

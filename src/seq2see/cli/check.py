@@ -11,7 +11,7 @@ import typer
 from seq2see.cli import corpus_options as c
 from seq2see.cli.progress import progress
 from seq2see.config import Boundaries, ModelConfig
-from seq2see.errors import UserError
+from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2see.text.check.fix import CleanedCopy
@@ -67,6 +67,8 @@ def check(
     train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
     if text and train.given:
         raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")
+    if not (text or train.given):
+        raise UsageError("missing text: use --src FILE and --tgt FILE, --pairs FILE, or --text FILE")
     with progress() as start_progress:
         settings = CheckSettings(max_length, examples, _load_tokenizer(tokenizer), start_progress)
         if text:

@@ -9,6 +9,7 @@ import typer
 
 from seq2see.cli import corpus_options as c
 from seq2see.cli.model_options import Device, ModelPath, Precision, load_model_of_shape
+from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries, InferencePrecision
 from seq2see.errors import UsageError
 
@@ -106,7 +107,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Plot the results into a .png or .svg file (needs seq2see\\[plot]).", metavar="FILE"),
+        typer.Option(help="Plot the results into a .png, .svg or .pdf file (needs seq2see\\[plot]).", metavar="FILE"),
     ] = None,
 ) -> None:
     """Score a translator (BLEU, chrF++, TER), a file of translations or a language model, and see where it is weak.
@@ -121,6 +122,7 @@ def evaluate(
 
     seq2see evaluate --model runs/books --text held-out.txt
     """
+    check_plot(out)
     if text:
         if src or ref or pairs or hyp or against or align:
             raise UsageError(

@@ -1,6 +1,7 @@
 """`seq2see explain`: a model's output and its analysis, as tables in the terminal or as a file."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seq2see.cli.model_options import Device, ModelPath, Precision, load_model
+from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
     from seq2see.inspect.interventions import Intervention
 
 Kind = Literal["cross", "masked", "self"]
-PLOTS = (".png", ".svg")
 PAGES = (".html", ".htm")
-SUFFIXES = (*PAGES, *PLOTS, ".json", ".safetensors")
 _ANALYSIS, _DECODING = "Analysis", "Decoding"
 
 
@@ -67,8 +67,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print all results as JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option(
-            help="Write a file; the suffix sets the format: .html (interactive page), .png or .svg (plot, needs "
-            "seq2see\\[plot]), .json, .safetensors (trace).", metavar="FILE",
+            help="Write a file; the suffix sets the format: .html (interactive page), .png, .svg or .pdf (plot, "
+            "needs seq2see\\[plot]), .json, .safetensors (trace).", metavar="FILE",
         )
     ] = None,
 ) -> None:  # fmt: skip
@@ -86,8 +86,7 @@ def explain(
 
     seq2see explain "I like eating ice-cream" --out why.html
     """
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise UsageError(f'unknown file type "{out.name}": use one of {" ".join(SUFFIXES)}')
+    check_plot(out, *PAGES, ".json", ".safetensors")
     from rich.console import Console
 
     from seq2see.decode.search import Search
@@ -133,7 +132,7 @@ def _parse_ablation(text: str, model: "Model") -> "Intervention":
 
     attention, _, head = text.rpartition(":")
     heads = model.config.model.heads
-    if not attention or not head.isdecimal() or int(head) >= heads:
+    if not attention or not re.fullmatch("[0-9]{1,9}", head) or int(head) >= heads:
         raise UsageError(
             f'"{text}" is not a head: write ATTENTION:HEAD, for example decoder.1.cross:0, with heads 0 to {heads - 1}'
         )

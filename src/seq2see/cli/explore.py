@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from seq2see.cli.model_options import InspectionDevice, Precision, load_model
+
 
 def explore(
     model: Annotated[
@@ -19,15 +21,21 @@ def explore(
         int, typer.Option(help="First port to try; the next free one is used. 0: any free port.", min=0, max=65535)
     ] = 8000,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    precision: Precision = "float32",
+    device: InspectionDevice = "cpu",
 ) -> None:
     """Explore models in the browser: every number of a translation, and the effect of interventions.
 
     Example: seq2see explore --model runs/en-hi --model runs/books
     """
+    if (device, precision) != ("cpu", "float32"):
+        load_model(model[0] if model else None, device, precision)  # fails now instead of at every request
+
     from seq2see.serve.server import serve
 
     def report(line: str) -> None:
         print(line, flush=True)  # a program may be waiting for the address
 
-    serve(model or [], port, open_browser=not no_open and sys.stdout.isatty(), report=report)
+    open_browser = not no_open and sys.stdout.isatty()
+    serve(model or [], port, open_browser, report, device, precision)
     os._exit(0)  # skips torch's slow teardown

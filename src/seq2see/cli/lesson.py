@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.cli.model_options import InspectionDevice, Precision
+from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ def lesson(
     model: Annotated[
         Path | None, typer.Option(help="Model to inspect, instead of the bundled one.", metavar="DIRECTORY")
     ] = None,
+    precision: Precision = "float32",
+    device: InspectionDevice = "cpu",
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -49,8 +53,15 @@ def lesson(
         return
     if name not in LESSONS:
         raise UsageError(f'unknown lesson "{name}": {did_you_mean(name, LESSONS)}')
+    check_plot(out)
     chosen = LESSONS[name]
     arguments = parse_arguments(chosen, model, seed, settings or [])
+    if model is not None or (device, precision) != ("cpu", "float32"):
+        if "model" not in chosen.defaults():
+            raise UsageError(f'the lesson "{chosen.name}" uses no model: omit --device and --precision')
+        from seq2see.api import load
+
+        arguments["model"] = load(model, device, precision=precision)
     start = time.perf_counter()
     with Console(stderr=True).status(f"{chosen.title} Computing …"):
         result = chosen.compute(arguments)
@@ -83,10 +94,6 @@ def parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, sett
             raise UsageError(f'the lesson "{chosen.name}" has no parameter "{name}": {did_you_mean(name, known)}')
         # A parameter without a default is a path.
         arguments[name] = text if known[name] is None else _parse_value(chosen.name, name, text, known[name])
-    if model is not None:
-        from seq2see.api import load
-
-        arguments["model"] = load(model)
     return arguments
 
 

@@ -25,6 +25,7 @@ ModelPath = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
+InspectionDevice = Annotated[str, typer.Option(help="cpu, cuda or mps.", metavar="DEVICE")]
 Precision = Annotated[
     InferencePrecision,
     typer.Option(help="Compute in float32, bf16 (needs a GPU or a CPU with bf16) or int8 (fastest on a CPU)."),

@@ -14,14 +14,19 @@ def progress(enabled: bool = True) -> Iterator["ProgressFactory"]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from seq2see.text.check.statistics import no_progress
+
     console = Console(stderr=True)
+    if not (enabled and console.is_terminal):  # a disabled bar of rich 14.0 would print an empty line
+        yield no_progress
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:3.0f}%"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
 
         def start(description: str, total: int | None) -> Callable[[int], None]:
             for task in bars.task_ids:

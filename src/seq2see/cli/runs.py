@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.cli.streams import check_plot
+
 if TYPE_CHECKING:
     from seq2see.train.run_log import RunLog
 
@@ -15,7 +17,7 @@ def runs(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the curves to a .png or .svg file (needs seq2see\\[plot])."),
+        typer.Option(metavar="FILE", help="Draw the curves to a .png, .svg or .pdf file (needs seq2see\\[plot])."),
     ] = None,
 ) -> None:
     """Compare training runs: progress, scores, loss curves and settings.
@@ -24,6 +26,7 @@ def runs(
     """
     from seq2see.train.run_log import RunLog, config_differences
 
+    check_plot(out)
     logs = [RunLog.load(folder) for folder in folders]
     if as_json:
         rows = [

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from seq2see.errors import UserError
+from seq2see.files import atomic_write, check_output
 
 if TYPE_CHECKING:
     from seq2see.translate.lines import Stream
 
+PLOTS = (".png", ".svg", ".pdf")
 _PATH_PATTERN = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
 
 
@@ -73,11 +76,18 @@ def resolve_inputs(arguments: Sequence[str]) -> list[TextInput]:
     return [TextInput(None if name == "-" else Path(name)) for name in arguments or ["-"]]
 
 
+def check_plot(out: Path | None, *other_suffixes: str) -> None:
+    """Raises a UserError if a plot, or a file of another format, could not be written; called before computing it."""
+    if out is None:
+        return
+    check_output(out, (*other_suffixes, *PLOTS))
+    if out.suffix.lower() in PLOTS and find_spec("matplotlib") is None:
+        raise UserError('plots need matplotlib: pip install "seq2see[plot]"')
+
+
 @contextmanager
 def open_output(out: Path | None) -> Iterator[BinaryIO]:
     """Opens standard output, or a file that appears only when it is complete."""
-    from seq2see.files import atomic_write
-
     if out is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

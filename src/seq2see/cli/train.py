@@ -92,6 +92,14 @@ def train(
     from seq2see.train import run
 
     if resume is not None:
+        own = {
+            "--out": out, "--src": src, "--tgt": tgt, "--pairs": pairs, "--text": text, "--valid-src": valid_src,
+            "--valid-tgt": valid_tgt, "--valid-pairs": valid_pairs, "--valid-text": valid_text, "--preset": preset,
+            "--config": config, "--init": init,
+        }  # fmt: skip
+        for option, value in own.items():
+            if value:
+                raise UsageError(f"--resume continues a run with its own data and model: omit {option}")
         with _exit_on_interrupt():
             run.resume(resume, overrides, device)
         return

@@ -21,6 +21,7 @@ from seq2see.cli.model_options import (
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import TextInput, open_output, resolve_inputs
 from seq2see.errors import UsageError, UserError
+from seq2see.files import check_output
 
 if TYPE_CHECKING:
     from seq2see.text.check.statistics import ProgressFactory
@@ -103,6 +104,8 @@ def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -
     if not documents:
         if out is not None and out.is_dir():
             raise UserError(f"{out} is a directory: lines need one output file")
+        if out is not None:
+            check_output(out)
         return []
     if format == "jsonl":
         raise UsageError(f"{documents[0]} is a document, which --format jsonl does not support: leave out --format")
@@ -113,6 +116,10 @@ def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -
         raise UsageError(f"{len(files)} documents need an output directory: --out DIRECTORY")
     if len({file.name for file in files}) < len(files):
         raise UsageError(f"two of the {len(files)} documents have the same name: translate them with separate commands")
+    if out is not None and len(files) > 1:
+        out.mkdir(exist_ok=True)
+    if out is not None:
+        check_output(out / files[0].name if out.is_dir() else out)
     return documents
 
 
@@ -145,8 +152,6 @@ def _translate_documents(
 ) -> None:
     from seq2see.translate.documents import translate_document
 
-    if out is not None and len(files) > 1:
-        out.mkdir(parents=True, exist_ok=True)
     for file in files:
         content = translate_document(file, translator, retranslate, bars)
         with open_output(out / file.name if out is not None and out.is_dir() else out) as output:

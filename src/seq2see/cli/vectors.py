@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seq2see.cli import corpus_options as c
+from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries
 from seq2see.errors import UsageError, UserError
+from seq2see.files import check_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,16 +88,20 @@ def fit(
     if not text:
         raise UsageError("missing --text FILE")
     from seq2see.course.vectors import Word2VecConfig, fit_one_hot, fit_tf_idf, fit_word2vec
+    from seq2see.course.vectors.files import SUFFIXES
     from seq2see.precision import resolve_device
     from seq2see.text.corpus import plain_text
 
+    out = out if out.suffix in SUFFIXES else out.with_name(out.name + ".safetensors")
+    check_output(out)
+    device = resolve_device(device)
     documents = plain_text(text, boundaries)
     with _progress_bar() as (read_progress, progress):
         if method == "word2vec":
             config = Word2VecConfig(
                 objective, width, window, negatives, epochs, min_count or 5, sample, lr, seed, not keep_case
             )
-            vectors = fit_word2vec(documents, config, resolve_device(device), read_progress, progress)
+            vectors = fit_word2vec(documents, config, device, read_progress, progress)
         else:
             fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf
             vectors = fit_vectors(documents, min_count or 1, not keep_case, read_progress)
@@ -104,7 +110,6 @@ def fit(
             f"all {len(vectors):,} words are in 1 document, so every TF-IDF is ln(1 / 1) = 0: put blank lines between "
             "documents, or give one file per document with --boundaries file"
         )
-    out = out if out.suffix in (".safetensors", ".txt", ".vec") else out.with_name(out.name + ".safetensors")
     vectors.save(out)
     typer.echo(f"{out}: {len(vectors):,} words, {vectors.width:,} dimensions ({vectors.method})", err=True)
 
@@ -250,7 +255,7 @@ def plot(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD", help="Words; cat:cats draws an arrow from cat to cats.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file, .png or .svg.")] = Path("vectors.png"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file, .png, .svg or .pdf.")] = Path("vectors.png"),
     file: VectorFile = DEFAULT,
     x_axis: Annotated[
         str, typer.Option(help='Pairs that define the x axis: "cats:cat dogs:dog".', metavar="PAIRS")
@@ -267,6 +272,7 @@ def plot(
     """
     if bool(x_axis) != bool(y_axis):
         raise UsageError("give both --x-axis and --y-axis, or neither for the principal axes")
+    check_plot(out)
     vectors = _load(file)
     arrows = _parse_pairs([word for word in words or () if ":" in word], pair_file)
     single = [word for word in words or () if ":" not in word]
@@ -297,6 +303,9 @@ def convert(
 
     Example: seq2see vectors convert glove.txt.gz glove.safetensors
     """
+    from seq2see.course.vectors.files import SUFFIXES
+
+    check_output(target, SUFFIXES)
     vectors = _load(source)
     vectors.save(target)
     typer.echo(f"{target}: {len(vectors):,} words, {vectors.width:,} dimensions", err=True)

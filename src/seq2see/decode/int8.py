@@ -32,6 +32,9 @@ class Int8Matrix:
             return torch._int_mm(self.weight, x.T).T
         return torch._int_mm(x, self.weight.T)
 
+    def int8(self) -> Tensor:
+        return self.weight
+
 
 class Float32Matrix:
     """The same for processors whose int8 products overflow: float32 products of at most EXACT_COLUMNS columns each.
@@ -52,6 +55,9 @@ class Float32Matrix:
             total += other.to(torch.int32)
         return total
 
+    def int8(self) -> Tensor:
+        return torch.cat(self.chunks).T.to(torch.int8)
+
 
 class Int8Linear(nn.Module):
     """x · Wᵀ + b with x and W quantised to int8 row by row; products accumulate exactly."""
@@ -65,6 +71,11 @@ class Int8Linear(nn.Module):
         self.scale = (max_abs / MAX_INT8**2).T.contiguous()  # [1, out]
         self.bias = bias
         self.max_int8 = torch.tensor(float(MAX_INT8))  # as a Python number, the division below would be two operations
+
+    @property
+    def weight(self) -> Tensor:
+        """W as rounded to int8, [out, in], in float32, for inspection: converted on each access."""
+        return self.matrix.int8() * (self.scale.T * MAX_INT8)
 
     def forward(self, x: Tensor) -> Tensor:
         max_abs = x.abs().amax(-1, keepdim=True)  # (vector_norm is ten times as slow)

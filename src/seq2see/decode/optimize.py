@@ -9,7 +9,7 @@ several kernels of a block become one.
 from collections.abc import Callable
 from copy import copy
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,14 @@ class BlockedLinear(nn.Module):
         self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), BLOCK_ROWS)
         self.bias = bias
 
+    @property
+    def weight(self) -> Tensor:
+        """W, [out, in], for inspection: converted on each access."""
+        return self.blocks.to_dense()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "BlockedLinear":
+        return self  # it never changes, and PyTorch cannot copy the blocks
+
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
 
@@ -75,6 +83,14 @@ class SplitHeads(nn.Module):
     def __init__(self, linear: nn.Module, like: StackedLinear) -> None:
         super().__init__()
         self.linear, self.heads, self.head_width = linear, like.heads, like.head_width
+
+    @property
+    def weight(self) -> Tensor:
+        return self.linear.weight  # type: ignore[return-value]
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.linear.bias  # type: ignore[return-value]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return split_heads(self.linear(x), self.heads, self.head_width)

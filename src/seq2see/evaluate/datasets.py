@@ -1,6 +1,5 @@
 """Test sets read from files: source sentences, each with one or more reference translations."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from seq2see.errors import UserError
 from seq2see.text.check.drift import Signatures, first_drift
 from seq2see.text.corpus import PairOptions, format_paths, open_pairs
 from seq2see.text.formats.lines import read_lines
-from seq2see.text.formats.tabular import strip_compression_suffix
+from seq2see.text.formats.tabular import parse_json, strip_compression_suffix
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,9 @@ def _read_references(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
 
 def _parse_row(path: Path, number: int, line: str) -> tuple[str | None, tuple[str, ...]]:
     try:
-        row: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number:,}: invalid JSON: {error.msg} at column {error.colno}") from error
+        row: Any = parse_json(line)
+    except ValueError as error:
+        raise UserError(f"{path}, line {number:,}: {error}") from error
     source, references = (row.get("source"), row.get("references")) if isinstance(row, dict) else (None, None)
     if not (references and isinstance(references, list) and all(isinstance(text, str) for text in references)):
         raise UserError(

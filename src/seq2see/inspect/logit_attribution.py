@@ -17,14 +17,16 @@ These are direct effects: what a head does by changing the input of later layers
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seq2see.errors import UsageError, UserError
+from seq2see.decode.int8 import Int8Linear
+from seq2see.errors import UsageError
 from seq2see.inspect.explain import Explanation
 from seq2see.model.layers import Attention, Block, LayerNorm, RMSNorm
+from seq2see.model.network import Network
 
-BIASES, INTERVENTIONS = "biases", "interventions"
-TOLERANCE = 1e-4  # relative; a larger remainder comes from interventions
+BIASES, INTERVENTIONS, ROUNDING = "biases", "interventions", "rounding"
+TOLERANCE = 1e-4  # relative; a larger remainder comes from interventions, or from rounding in bf16 and int8
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def logit_attribution(
 ) -> LogitAttribution:
     """Splits a row's logit into contributions, for the target token or a given one; with `against`, a logit difference.
 
-    What an intervention changes outside these components becomes a contribution of its own.
+    What an intervention changes outside these components becomes a contribution of its own, as does rounding in bf16 and
+    int8.
     """
     e.require_transformer("logit attribution")
     row = e.resolve_row(row)
@@ -75,7 +78,7 @@ def logit_attribution(
     contributions.append(Contribution(BIASES, None, biases))
     remainder = logit - sum(one.logit for one in contributions)
     if abs(remainder) > TOLERANCE * max(1.0, *(abs(one.logit) for one in contributions)):
-        contributions.append(Contribution(INTERVENTIONS, None, remainder))
+        contributions.append(Contribution(ROUNDING if _rounds(e.model.network) else INTERVENTIONS, None, remainder))
     against_label = None if against is None else e.token_label(against)
     return LogitAttribution(row, e.token_label(token), against_label, logit, tuple(contributions))
 
@@ -104,7 +107,7 @@ def _walk_back(e: Explanation, row: int, u: Tensor, biases: float) -> tuple[list
             if residual.output_norm is not None:
                 v, biases = _before_norm(e, f"{component}.output_norm", residual.output_norm, row, u, biases)
             if isinstance(module, Attention):
-                project = _linear(module.project)
+                project = module.project
                 heads = _vector(e, f"{component}.heads", row)  # [heads, head width]
                 products = (v @ project.weight.double()).view_as(heads) * heads
                 contributions += [
@@ -141,14 +144,14 @@ def _vector(e: Explanation, name: str, row: int) -> Tensor:
 def _unembedding(e: Explanation, token: int) -> tuple[Tensor, float]:
     """Returns a token's row of the output projection and its bias."""
     model = e.model.network
-    table = model.embedding.weight if model.unembedding is None else _linear(model.unembedding).weight
-    if not 0 <= token < len(table):
-        raise UsageError(f"token {token} is out of range: the vocabulary has {len(table):,} tokens")
-    bias = model.unembedding_bias
-    return table[token].double() * model.config.logit_scale, 0.0 if bias is None else float(bias[token])
+    table = model.embedding if model.unembedding is None else model.unembedding
+    if not 0 <= token < len(table.weight):
+        raise UsageError(f"token {token} is out of range: the vocabulary has {len(table.weight):,} tokens")
+    bias = getattr(table, "bias", None) if model.unembedding_bias is None else model.unembedding_bias
+    return table.weight[token].double() * model.config.logit_scale, 0.0 if bias is None else float(bias[token])
 
 
-def _linear(module: nn.Module) -> nn.Linear:
-    if not isinstance(module, nn.Linear):
-        raise UserError("logit attribution needs unquantized weights: load the model without int8")
-    return module
+def _rounds(network: Network) -> bool:
+    """Whether the network computes in bf16 or int8, so that contributions do not add up exactly."""
+    is_int8 = any(isinstance(part, Int8Linear) for part in network.modules())
+    return is_int8 or network.embedding.weight.dtype == torch.bfloat16

@@ -29,7 +29,7 @@ from seq2see.layout import Layout
 from seq2see.model.attention import Scoring, attention_reference
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
-from seq2see.model.taps import ActiveTaps, HookPoint, Quantity, attach, quantity
+from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity
 
 FORMAT = "seq2see trace 3"
 ATTENTION = ("scores", "scaled", "capped", "biased", "masked", "weights", "heads", "concatenated")
@@ -197,13 +197,21 @@ class Trace:
 
 @contextmanager
 def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
-    """Records the forward passes in the block: everything, or only the names that match a pattern."""
+    """Records the forward passes in the block: everything, or only the names that match a pattern.
+
+    A block without a forward pass of the model in this thread is an error.
+    """
     only = [only] if isinstance(only, str) else only
     for pattern in only:
         require_match(pattern, model.config)
     t = Trace(model.config, only)
     with attach(model, t):
         yield t
+    if not t.layouts:
+        raise UserError(
+            "no forward pass to trace: in this block and thread the model did not run, or only compiled: "
+            + COMPILED_REMEDY
+        )
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
 from seq2see.model.layers import StackedLinear
 from seq2see.model.network import Network
@@ -50,10 +50,19 @@ def list_weights(model: Network) -> list[WeightInfo]:
     if isinstance(model, Recurrent):
         component = partial(_recurrent_component, attends=model.decoder.attention is not None)
         symbols = _recurrent_symbols
+    plain = type(model).on_meta_device(model.config)  # the layers may have been replaced by faster ones
     return [
-        WeightInfo(name, tuple(weight.shape), component(name), tuple(symbols(model, name)))
-        for name, weight in model.state_dict().items()
+        WeightInfo(name, tuple(weight.shape), component(name), tuple(symbols(plain, name)))
+        for name, weight in plain.state_dict().items()
     ]
+
+
+def get_weight(model: Network, name: str) -> Tensor:
+    """Returns a weight of `list_weights`; of a bf16 or int8 layer as the layer uses it, converted back."""
+    path, _, kind = name.rpartition(".")
+    if not path and model.unembedding_bias is None:  # such a layer contains the output bias
+        return model.get_submodule("unembedding").bias  # type: ignore[return-value]
+    return getattr(model.get_submodule(path), kind)
 
 
 def _component(name: str) -> str:

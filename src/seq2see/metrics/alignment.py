@@ -17,8 +17,8 @@ from seq2see.text.word_spans import WordSplitter, wordpunct_spans
 
 Link = tuple[int, int]
 
-_LINK = re.compile(r"(\d+)([-p?])(\d+)")
-_ROW = re.compile(r"0*(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?\s*")
+_LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})")
+_ROW = re.compile(r"0*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?\s*")
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,23 @@ class SystemComparison:
     p_randomization: float
 
 
-def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
+class _ChrF(CHRF):
+    """chrF without a bug of sacreBLEU 2.6: resampled scores of 0 are Python's, others NumPy's, and have no mean together."""
+
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
+        return super()._compute_score_from_stats([int(count) for count in stats])
+
+
+def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER, references: References | None = None) -> dict[str, Metric]:
+    """Returns the two metrics. With `references` they keep the n-gram counts of these, which take most of the time."""
     if tokenize not in BLEU.TOKENIZERS:
         raise UsageError(f'BLEU has no tokenizer "{tokenize}": {did_you_mean(tokenize, BLEU.TOKENIZERS)}')
+    streams = None if references is None else _streams(references)
     try:
-        bleu = BLEU(tokenize=tokenize)
+        bleu = BLEU(tokenize=tokenize, references=streams)
     except (ImportError, RuntimeError) as error:  # some tokenizers need an extra package or download
         raise UsageError(f"--tokenize {tokenize}: {' '.join(str(error).split())}") from error
-    return {"BLEU": bleu, "chrF++": CHRF(word_order=2)}
+    return {"BLEU": bleu, "chrF++": _ChrF(word_order=2, references=streams)}
 
 
 def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
@@ -60,14 +69,15 @@ def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
 
 
 def score(
-    translations: Sequence[str], references: References, metrics: dict[str, Metric], resamples: int = 0
+    translations: Sequence[str], references: References | None, metrics: dict[str, Metric], resamples: int = 0
 ) -> list[Score]:
-    """Returns the corpus scores of a set of translations."""
+    """Returns the corpus scores of a set of translations; without `references`, against those of the metrics."""
     if len(translations) > MAX_RESAMPLED:
         resamples = 0
+    streams = None if references is None else _streams(references)
     scores = []
     for name, metric in metrics.items():
-        result = metric.corpus_score(list(translations), _streams(references), n_bootstrap=max(resamples, 1))
+        result = metric.corpus_score(list(translations), streams, n_bootstrap=max(resamples, 1))
         mean, interval = (float(result._mean), float(result._ci)) if resamples > 1 else (None, None)
         scores.append(Score(name, result.score, str(metric.get_signature()), mean, interval))
     return scores

@@ -1,7 +1,7 @@
 """The layers of a Transformer block: norm, multi-head attention, feed-forward, and the add & norm around each.
 
 All layers work on packed rows [T, width]; only attention knows about sequences. With active taps, attention and norm are
-computed step by step by the reference implementation, otherwise by the fast path: a test holds the two equal. For
+computed step by step by the reference implementation, otherwise by the fast path: a test checks that the two agree. For
 incremental decoding, each attention receives a `LayerCache` that stores keys and values and attends to them.
 
 Shapes: T tokens in the batch, U tokens of the encoder memory, H heads, G heads of keys and values, d the width of a head.

@@ -4,7 +4,7 @@ Flash attention works in tiles of 128 × 128, of which a sentence of 27 tokens w
 length of the batch rounded up to 16, 32, 64 or 128, softmax needs no running maximum, and the backward pass recomputes the
 weights instead of reading saved ones. Forward pass of 25,000 tokens, 8 heads of width 64, on one H200: 0.03 ms for sentences
 of 9 tokens and 0.05 ms for 100, where flash attention takes 0.49 and 0.06; the backward pass takes 0.06 and 0.13 ms.
-`attention_reference` is the plain version; a test holds the two equal, on a GPU and in Triton's interpreter on a CPU.
+The reference is `attention_reference`; a test checks that the two agree, on a GPU and in Triton's interpreter on a CPU.
 
 Shapes as in `attention.py`: q is [T, H, d], k and v are [U, G, d], with any strides over rows and heads.
 """

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2see.errors import UserError
 from seq2see.layout import Layout
 
 
@@ -163,6 +164,7 @@ class ActiveTaps(Taps):
         return value
 
 
+COMPILED_REMEDY = "use the model as it was before torch.compile, or load it again"
 _ATTACHED: ContextVar[tuple[tuple[nn.Module, Hook], ...]] = ContextVar("attached hooks", default=())
 
 
@@ -171,14 +173,21 @@ def attach(model: nn.Module, *hooks: Hook) -> Iterator[None]:
     """Attaches hooks to every forward pass of the model inside the block, in this thread (or asyncio task) only.
 
     This includes decoding. The model itself is unchanged, so other threads may use it at the same time. Blocks can be
-    nested; leaving one, also by an exception, detaches its hooks. A model compiled with torch.compile does not call hooks.
+    nested; leaving one, also by an exception, detaches its hooks. A compiled model is refused: it would not call them.
     """
+    if hooks and _is_compiled(model):
+        raise UserError(f"cannot trace or change the values of a compiled model: {COMPILED_REMEDY}")
     entries = tuple((model, hook) for hook in hooks)
     _ATTACHED.set(_ATTACHED.get() + entries)
     try:
         yield
     finally:  # not `reset`: a generator that holds the block open may be closed by another thread
         _ATTACHED.set(tuple(entry for entry in _ATTACHED.get() if not any(entry is added for added in entries)))
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile(module) or module.compile() was called on the model or a part of it."""
+    return any("_orig_mod" in part._modules or part._compiled_call_impl is not None for part in model.modules())
 
 
 def attached_hooks(model: nn.Module) -> list[Hook]:

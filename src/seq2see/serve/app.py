@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.config import InferencePrecision
 from seq2see.course.lessons import LESSONS
 from seq2see.errors import UserError
 from seq2see.serve import PAGE_DIRECTORY, requests, responses
@@ -83,7 +84,8 @@ STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": responses.ErrorResponse, "description": description}
     for status, description in {
-        400: "Invalid JSON.", 403: "Cross-origin request.", 404: "Not found.", 413: "Request or response too large.",
+        400: "Invalid JSON.", 403: "Cross-origin request.", 404: "Not found.",
+        408: "The request body did not arrive in time.", 413: "Request or response too large.",
         421: "Unknown host name.", 422: "Invalid request.", 500: "Internal server error.",
         503: "Too many requests; see Retry-After.", 504: "Timeout.",
     }.items()
@@ -93,8 +95,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 class LazyHandlers:
     """Creates the handlers, and so imports torch, on first use."""
 
-    def __init__(self, directories: dict[str, Path | None], limits: Limits) -> None:
-        self._arguments = directories, limits
+    def __init__(
+        self, directories: dict[str, Path | None], limits: Limits, device: str, precision: InferencePrecision
+    ) -> None:
+        self._arguments = directories, limits, device, precision
         self._lock = threading.Lock()
         self._handlers: Handlers | None = None
 
@@ -117,11 +121,12 @@ class LazyHandlers:
 
 
 def create_app(
-    models: dict[str, Path | None], limits: Limits | None = None, page_directory: Path = PAGE_DIRECTORY
-) -> FastAPI:
+    models: dict[str, Path | None], limits: Limits | None = None, page_directory: Path = PAGE_DIRECTORY,
+    device: str = "cpu", precision: InferencePrecision = "float32",
+) -> FastAPI:  # fmt: skip
     """Returns the application for models by name; a path of None is the bundled model."""
     limits = limits or Limits()
-    workers, handlers = WorkerPool(limits), LazyHandlers(models, limits)
+    workers, handlers = WorkerPool(limits), LazyHandlers(models, limits, device, precision)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -133,7 +138,7 @@ def create_app(
         title="seq2see", version=__version__, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         responses=ERRORS,
     )  # fmt: skip
-    app.add_middleware(SecurityMiddleware, max_body_bytes=limits.max_body_bytes)
+    app.add_middleware(SecurityMiddleware, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout)
     _add_error_handlers(app)
 
     async def respond(

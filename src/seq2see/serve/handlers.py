@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seq2see.api import Model
 from seq2see.assessment import Assessment
+from seq2see.config import InferencePrecision
 from seq2see.decode.search import Search, SearchOptions
 from seq2see.exchange.foreign_model import is_foreign
 from seq2see.inspect.alignment import LayerHead, word_alignment
@@ -19,6 +20,7 @@ from seq2see.inspect.interventions import intervene
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import LensReading, alternatives, logit_lens
 from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
+from seq2see.inspect.weights import get_weight
 from seq2see.serve import requests, responses, serializers
 from seq2see.serve.interventions import build_interventions
 from seq2see.serve.lessons import LessonRunner, find_lesson, list_lessons
@@ -34,9 +36,12 @@ from seq2see.translate.warning_log import WarningLog
 
 
 class Handlers:
-    def __init__(self, directories: dict[str, Path | None], limits: Limits) -> None:
+    def __init__(
+        self, directories: dict[str, Path | None], limits: Limits, device: str = "cpu",
+        precision: InferencePrecision = "float32",
+    ) -> None:  # fmt: skip
         self.limits = limits
-        self.registry = ModelRegistry(directories, limits.max_snapshots)
+        self.registry = ModelRegistry(directories, limits.max_snapshots, device, precision)
         self.traces = TraceStore(limits)
         self.lesson_runner = LessonRunner()
 
@@ -50,11 +55,12 @@ class Handlers:
         return responses.WeightList(model=name, step=step, weights=serializers.weight_infos(model.network))
 
     def weight(self, name: str, weight: str, step: int | None, index: str) -> TensorBytes:
-        weights = self.registry.load(name, step).network.state_dict()
-        if weight not in weights:
-            hint = suggest(weight, weights, f"/api/models/{name}/weights")
+        network = self.registry.load(name, step).network
+        names = network.weight_names(network.config)
+        if weight not in names:
+            hint = suggest(weight, names, f"/api/models/{name}/weights")
             raise ApiError(404, f'unknown weight "{weight}"', hint, "weight")
-        return self._tensor_bytes(weights[weight], index)
+        return self._tensor_bytes(get_weight(network, weight), index)
 
     def vocabulary(self, name: str) -> responses.Vocabulary:
         return serializers.vocabulary(self.registry.load(name))

@@ -5,7 +5,9 @@ therefore name this machine as its host (which stops DNS rebinding) and must not
 run no scripts but our own and may not be framed.
 """
 
+import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,8 +50,8 @@ def error_response(error: ApiError, path: str) -> Response:
 class SecurityMiddleware:
     """Wraps the whole application. Also turns an unexpected exception into a 500 response and a traceback in the log."""
 
-    def __init__(self, app: App, max_body_bytes: int) -> None:
-        self.app, self.max_body_bytes = app, max_body_bytes
+    def __init__(self, app: App, max_body_bytes: int, timeout: float) -> None:
+        self.app, self.max_body_bytes, self.timeout = app, max_body_bytes, timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,16 +95,24 @@ class SecurityMiddleware:
                 403, "cross-origin requests are not allowed", "use the page that this server serves", "Origin"
             )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.max_body_bytes:
+        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > self.max_body_bytes:
             raise self._too_large(f"{length[:20]} bytes")
 
     def _limited(self, receive: Receive) -> Receive:
-        """Enforces the limit on bodies without a content length, or longer than announced."""
-        received = 0
+        """Enforces the limits on bodies without a content length, longer than announced, or sent too slowly."""
+        received, complete = 0, False
+        end = asyncio.get_running_loop().time() + self.timeout
 
         async def limited() -> MutableMapping[str, Any]:
-            nonlocal received
-            message = await receive()
+            nonlocal received, complete
+            try:
+                # After the body, this waits for the client to disconnect.
+                async with asyncio.timeout_at(None if complete else end):
+                    message = await receive()
+            except TimeoutError:
+                text = f"the request body did not arrive within {self.timeout:g} seconds"
+                raise ApiError(408, text, "send it at once", "body") from None
+            complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > self.max_body_bytes:
                 raise self._too_large(f"more than {self.max_body_bytes:,} bytes")

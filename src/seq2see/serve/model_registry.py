@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from seq2see.api import Model, load
+from seq2see.config import InferencePrecision
 from seq2see.directory import BUNDLED, load_files, snapshots
 from seq2see.errors import UserError
 from seq2see.model.network import Network
@@ -27,7 +28,10 @@ from seq2see.serve.workers import ApiError, Deadline, suggest
 
 
 class ModelRegistry:
-    def __init__(self, directories: dict[str, Path | None], max_snapshots: int) -> None:
+    def __init__(
+        self, directories: dict[str, Path | None], max_snapshots: int, device: str, precision: InferencePrecision
+    ) -> None:
+        self._device, self._precision = device, precision
         self._directories = {name: path or BUNDLED for name, path in directories.items()}
         self._max_snapshots = max_snapshots
         self._models: dict[str, Model] = {}
@@ -60,14 +64,15 @@ class ModelRegistry:
             if step is None:
                 if name not in self._models:
                     with _model_errors():
-                        self._models[name] = load(directory)
+                        self._models[name] = load(directory, self._device, precision=self._precision)
                 return self._models[name]
             if step not in snapshots(directory):
                 known = ", ".join(map(str, snapshots(directory))) or "none"
                 raise ApiError(404, f'"{name}" has no snapshot at step {step}', f"snapshots: {known}", "step")
             if (name, step) not in self._snapshots:
                 with _model_errors():
-                    self._snapshots[name, step] = load(directory, step=step)
+                    snapshot = load(directory, self._device, step=step, precision=self._precision)
+                    self._snapshots[name, step] = snapshot
             self._snapshots.move_to_end((name, step))
             while len(self._snapshots) > self._max_snapshots:
                 self._snapshots.popitem(last=False)

@@ -121,9 +121,9 @@ class Assessed(ResponseModel):
         description="Words of the source that training never saw; null if the model has no list of words."
     )
     confidence: float | None = Field(
-        description="Mean log-probability per token; of a text, that of its least sure sentence. Null if it is −∞."
+        description="Mean log-probability per token; of a text, that the lowest of its sentences. Null if it is −∞."
     )
-    unsure: bool | None = Field(
+    low_confidence: bool | None = Field(
         description="Whether the confidence is below the model's threshold; null if the model has none."
     )
 

@@ -11,6 +11,7 @@ from types import FrameType
 
 import uvicorn
 
+from seq2see.config import InferencePrecision
 from seq2see.errors import UserError
 from seq2see.exchange.foreign_model import is_foreign
 from seq2see.serve.app import create_app
@@ -61,12 +62,15 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(directories: Sequence[Path], port: int, open_browser: bool, report: Callable[[str], None]) -> None:
+def serve(
+    directories: Sequence[Path], port: int, open_browser: bool, report: Callable[[str], None], device: str,
+    precision: InferencePrecision,
+) -> None:  # fmt: skip
     """Runs the server until Ctrl-C; `report` receives its status lines."""
     limits = Limits()
     # Divides the cores among the workers; torch reads it when a worker first imports it.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // limits.workers)))
-    app = create_app(name_models(directories), limits)
+    app = create_app(name_models(directories), limits, device=device, precision=precision)
     listener = bind(port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     if port and listener.getsockname()[1] != port:

@@ -6,6 +6,7 @@ where that is exact (weights stored as bf16), and equal ones are stored once. Th
 MAX_WEIGHT_BYTES are left out, and the Inspector says so. Needs the built page, but neither FastAPI nor a browser.
 """
 
+import math
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -19,6 +20,7 @@ from seq2see.errors import UserError
 from seq2see.files import atomic_write
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_attribution import logit_attribution
+from seq2see.inspect.weights import get_weight
 from seq2see.serve import PAGE_DIRECTORY, serializers
 from seq2see.serve.responses import EmbeddedData, EmbeddedTensor, LogitAttribution
 
@@ -82,8 +84,8 @@ def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> Em
             f"the trace of {tokens} tokens takes {size:,} bytes, but a page holds at most {MAX_TRACE_BYTES:,}: "
             "shorten the text, or use `seq2see explore`"
         )
-    model, state = e.model, e.model.network.state_dict()
-    fits = sum(4 * weight.numel() for weight in state.values()) <= MAX_WEIGHT_BYTES
+    model, weight_infos = e.model, serializers.weight_infos(e.model.network)
+    fits = sum(4 * math.prod(weight.shape) for weight in weight_infos) <= MAX_WEIGHT_BYTES
     return EmbeddedData(
         model=serializers.model_info(name, model.config, model.tokenizers, model.scores, snapshots=[]),
         trace=serializers.trace("embedded", name, None, e),
@@ -94,8 +96,8 @@ def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> Em
         logit_attributions=_logit_attributions(e),
         top_tokens=serializers.top_tokens(e, TOP_TOKENS) if large else None,
         tensors={tensor: tensors.add(e.trace[tensor, 0]) for tensor in names},
-        weight_infos=serializers.weight_infos(model.network),
-        weights={weight: tensors.add(values) for weight, values in state.items()} if fits else {},
+        weight_infos=weight_infos,
+        weights={one.name: tensors.add(get_weight(model.network, one.name)) for one in weight_infos} if fits else {},
         data=tensors.data,
     )
 

@@ -51,4 +51,4 @@ def tensor_bytes(tensor: "Tensor", index: str, max_bytes: int) -> TensorBytes:
             413, f"{part.numel() * 4:,} bytes exceed the maximum of {max_bytes:,} per response",
             f"request a slice with index; the shape is {list(tensor.shape)}", "query.index",
         )  # fmt: skip
-    return TensorBytes(tuple(part.shape), part.detach().cpu().numpy().astype("<f4").tobytes())
+    return TensorBytes(tuple(part.shape), part.detach().float().cpu().numpy().astype("<f4").tobytes())

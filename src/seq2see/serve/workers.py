@@ -25,7 +25,7 @@ class Limits:
 
     workers: int = 2  # threads
     queue_size: int = 64  # waiting requests
-    timeout: float = 30.0  # seconds per request, from its arrival
+    timeout: float = 30.0  # seconds to send a request, and from its arrival to its answer
     training_timeout: float = 180.0  # seconds for a lesson that trains; only one trains at a time
     max_tokens: int = 1024  # per text
     max_traces: int = 64  # stored traces; the least recently used is evicted

@@ -163,18 +163,18 @@ class PairBatches(Batches):
     `tokens` is the maximum target budget; the source budget follows the ratio of the corpus. A pair with more than
     `max_length` tokens on either side, or more than a budget, is an error; with `too_long="drop"` it is left out and
     listed in `dropped`. With `static`, all batches have the same shape: the rest of each budget is filled with padding
-    sequences, and batches differ only in `batch_max_length`.
+    sequences, and batches differ only in `batch_max_length`. With `like`, they have the shape of those batches.
     """
 
     def __init__(
         self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, seed: int = 0, max_length: int = 1024,
-        too_long: Literal["error", "drop"] = "error", static: bool = False,
+        too_long: Literal["error", "drop"] = "error", static: bool = False, like: "PairBatches | None" = None,
     ) -> None:  # fmt: skip
         self.source, self.target = store.sides
         self.start, self.pad, self.seed, self.static = tokenizer.start, tokenizer.pad, seed, static
         source, target = self.source.lengths, self.target.lengths
         short = (source <= max_length) & (target <= max_length)
-        budget = proportional_budget(source[short], target[short], tokens)
+        budget = like.budget if like else proportional_budget(source[short], target[short], tokens)
         kept = short & (source <= budget.source) & (target <= budget.target)
         self.kept, self.dropped = np.flatnonzero(kept), np.flatnonzero(~kept)
         if len(self.dropped) and too_long == "error":
@@ -182,9 +182,10 @@ class PairBatches(Batches):
         if not len(self.kept):
             raise UserError(f"every sentence pair is too long for batches of {tokens:,} tokens: raise the batch size")
         self.lengths = source[kept], target[kept]
-        self.budget = balance_budget(*self.lengths, budget)
-        if static:
-            self.budget = limit_sentences(*self.lengths, self.budget)
+        if not like:
+            budget = balance_budget(*self.lengths, budget)
+            budget = limit_sentences(*self.lengths, budget) if static else budget
+        self.budget: Budget = budget
         # Slots for padding sequences: enough that none exceeds max_length, each with at least one source token.
         spare = -(-self.budget.target // max_length)
         sequences = self.budget.sentences + max(spare, -(-(self.budget.source + spare) // max_length))
@@ -230,7 +231,7 @@ class TextBatches(Batches):
 
     def __init__(
         self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, context: int, seed: int = 0,
-        within_documents: bool = False, static: bool = False,
+        within_documents: bool = False, static: bool = False, max_documents: int | None = None,
     ) -> None:  # fmt: skip
         if tokens < context:
             raise UserError(f"a batch of {tokens:,} tokens cannot hold one block of {context:,}: raise the batch size")
@@ -239,7 +240,9 @@ class TextBatches(Batches):
         self.within_documents = within_documents
         self.context = min(context, len(self.text.tokens))
         self.blocks = min(tokens // self.context, -(-len(self.text.tokens) // self.context))  # per batch
-        documents = _max_document_starts(self.text.offsets, self.context) if within_documents else 0
+        if max_documents is None and within_documents:
+            max_documents = _max_document_starts(self.text.offsets, self.context)
+        documents = max_documents or 0
         # With documents, two more sequences, for padding where the first and last blocks are shorter.
         sequences = self.blocks * (1 + documents) + 2 if within_documents else self.blocks
         self.shape = Shape(0, self.blocks * self.context, sequences, self.context)

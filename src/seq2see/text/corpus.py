@@ -6,9 +6,10 @@ until a file changes.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -16,7 +17,7 @@ from typing import NamedTuple, get_args
 from seq2see.config import Boundaries, DataConfig
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import require_regular_file
-from seq2see.text.formats.lines import STRICT, ReadCallbacks, read_lines
+from seq2see.text.formats.lines import STRICT, ReadCallbacks, ignore_progress, read_lines
 from seq2see.text.formats.po import PoReader
 from seq2see.text.formats.tabular import (
     JsonlReader,
@@ -38,9 +39,13 @@ class ParallelCorpus:
     readers: tuple[PairReader, ...]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
+        return self.read()
+
+    def read(self, on_progress: Callable[[int], None] = ignore_progress) -> Iterator[tuple[str, str]]:
+        """Yields the pairs in order; `on_progress` receives the number of bytes read, as they are read."""
         empty = True
         for reader in self.readers:
-            for source, target, _ in reader.read(STRICT):
+            for source, target, _ in reader.read(replace(STRICT, on_progress=on_progress)):
                 empty = False
                 yield source, target
         if empty:
@@ -84,11 +89,14 @@ class TextCorpus:
                 yield "".join(parts)
                 parts.clear()
 
-    def chunks(self) -> Iterator[TextChunk]:
-        """Yields the documents in order; those longer than about a million characters are split at line ends."""
+    def chunks(self, on_progress: Callable[[int], None] = ignore_progress) -> Iterator[TextChunk]:
+        """Yields the documents in order; those longer than about a million characters are split at line ends.
+
+        `on_progress` receives the number of bytes read, as they are read.
+        """
         empty = True
         for file in self.files:
-            for chunk in self.read(file, STRICT):
+            for chunk in self.read(file, replace(STRICT, on_progress=on_progress)):
                 empty = False
                 yield chunk
         if empty:
@@ -215,7 +223,7 @@ def _open_path(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
     match Path(strip_compression_suffix(path)).suffix.lower():
         case ".tsv" | ".tab":
             columns = _split_option(options.columns or "1,2", "--columns", "1,2")
-            source, target = (int(name) if name.isdigit() else name for name in columns)
+            source, target = (int(name) if re.fullmatch("[0-9]{1,9}", name) else name for name in columns)
             return tsv([path], source, target).readers
         case ".jsonl" | ".ndjson":
             return jsonl([path], *_split_option(options.fields or options.languages, "--fields", "en,hi")).readers

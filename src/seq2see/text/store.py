@@ -85,11 +85,11 @@ def store_pairs(
 
 def store_documents(
     directory: Path | str, chunks: Iterable[tuple[str, bool]], fingerprint: str, tokenizer: Tokenizer,
-    bpe_dropout: BpeDropout | None = None, total: int | None = None, progress: ProgressFactory = no_progress,
+    bpe_dropout: BpeDropout | None = None,
 ) -> TokenStore:  # fmt: skip
     """Opens or builds the tokens of documents, given as chunks (text, ends_document); see `store_pairs`."""
     spec = _StoreSpec(Path(directory), ("text",), fingerprint, (tokenizer,), bpe_dropout)
-    return spec.open_or_build(_split_long_texts(chunks), total, progress)
+    return spec.open_or_build(_split_long_texts(chunks), None, no_progress)
 
 
 _Row = tuple[tuple[str, ...], bool]  # one text per side, and whether the sentence ends with it

@@ -1,7 +1,7 @@
-"""Calibrates when a model reports that it is unsure: the known words, from the training text, and a confidence threshold.
+"""Calibrates the marks of an output: the known words, from the training text, and a confidence threshold.
 
 The threshold is fitted on the validation set, where each translation has a confidence and a reference: it maximises the
-number of sentences on which "unsure" (low confidence) and "bad" (low chrF++) agree. Training stores both; `calibrate` adds
+number of sentences on which low confidence and a bad translation (low chrF++) agree. Training stores both; `calibrate` adds
 them to an older model directory.
 """
 
@@ -32,8 +32,8 @@ class Calibration:
     """The confidence threshold, and how well it separates the validation set; stored in scores.json."""
 
     threshold: float
-    accuracy: float  # share of sentences that are unsure and bad, or sure and not bad
-    unsure: float  # share of sentences below the threshold
+    accuracy: float  # share of sentences with low confidence that are bad, and with high confidence that are not
+    low_confidence: float  # share of sentences below the threshold
     bad: float  # share of sentences with a chrF++ below `bad_below`
     bad_below: float
     sentences: int
@@ -43,16 +43,17 @@ def fit_threshold(confidences: Sequence[float], chrf: Sequence[float]) -> Calibr
     """Returns the threshold with the highest accuracy; in a tie the highest threshold, which warns more often."""
     order = np.argsort(confidences)
     ranked, bad = np.asarray(confidences)[order], np.asarray(chrf)[order] < BAD_CHRF
-    candidates = np.append(ranked, 0.0)  # at 0, the highest possible log-probability, everything is unsure
-    unsure = np.searchsorted(ranked, candidates)
-    bad_below = np.append(0, np.cumsum(bad))[unsure]
-    good_above = (~bad).sum() - (unsure - bad_below)
+    candidates = np.append(ranked, 0.0)  # at 0, the highest possible log-probability, every confidence is low
+    below = np.searchsorted(ranked, candidates)
+    bad_below = np.append(0, np.cumsum(bad))[below]
+    good_above = (~bad).sum() - (below - bad_below)
     correct = bad_below + good_above
     best = int(np.flatnonzero(correct == correct.max())[-1])
     count = len(ranked)
     return Calibration(
         threshold=float(candidates[best]), accuracy=round(float(correct[best]) / count, 4),
-        unsure=round(float(unsure[best]) / count, 4), bad=round(float(bad.mean()), 4), bad_below=BAD_CHRF, sentences=count,
+        low_confidence=round(float(below[best]) / count, 4), bad=round(float(bad.mean()), 4), bad_below=BAD_CHRF,
+        sentences=count,
     )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ class Display:
 
     def __init__(self, folder: Path, is_main: bool) -> None:
         self.folder, self.is_main = folder, is_main
+        # Asked once: while the bar is shown, rich replaces sys.stderr by an object that is no terminal (before rich 14.1).
+        self.live = is_main and sys.stderr.isatty()
         self.console = Console(file=cast(IO[str], _LossyStream(sys.stderr)), highlight=False, quiet=not is_main)
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=None), TimeElapsedColumn(), TextColumn("elapsed,"),
@@ -45,18 +47,16 @@ class Display:
         self._next_refresh = 0.0
         self._events: SummaryWriter | None = None
 
-    @property
-    def live(self) -> bool:
-        return self.is_main and sys.stderr.isatty()
-
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self.live:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self.live:  # a disabled bar of rich 14.0 would print an empty line
+            self._bar.stop()
         if self._events is not None:
             self._events.close()
 
@@ -83,7 +83,7 @@ class Display:
             nonlocal done
             done += count
             if time.monotonic() >= self._next_refresh:
-                left = (time.monotonic() - start) * (total - done) / done if total and done else None
+                left = (time.monotonic() - start) * max(total - done, 0) / done if total and done else None
                 self._refresh(name, done, total, left)
 
         return advance

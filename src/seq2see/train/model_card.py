@@ -68,10 +68,10 @@ def confidence_section(summary: dict[str, Any]) -> list[str]:
         "",
         "## Confidence",
         "",
-        f"A translation with a mean log-probability per token below {calibration['threshold']:.3f} is marked as unsure. The "
-        f"threshold was fitted on the {calibration['sentences']:,} validation sentences: {calibration['unsure']:.1%} are "
-        f"unsure, {calibration['bad']:.1%} are bad (chrF++ below {calibration['bad_below']:.0f}), and the two agree for "
-        f"{calibration['accuracy']:.1%} of the sentences.",
+        f"A translation with a mean log-probability per token below {calibration['threshold']:.3f} is marked as low "
+        f"confidence. The threshold was fitted on the {calibration['sentences']:,} validation sentences: "
+        f"{calibration['low_confidence']:.1%} have low confidence, {calibration['bad']:.1%} are bad (chrF++ below "
+        f"{calibration['bad_below']:.0f}), and the two agree for {calibration['accuracy']:.1%} of the sentences.",
     ]
 
 

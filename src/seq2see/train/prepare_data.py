@@ -16,7 +16,8 @@ from seq2see.errors import UserError
 from seq2see.text.batches import Batches, PairBatches, TextBatches
 from seq2see.text.bpe_dropout import BpeDropout
 from seq2see.text.check.statistics import ProgressFactory, no_progress
-from seq2see.text.corpus import ParallelCorpus, TextCorpus, plain_text, training_pairs, validation_pairs
+from seq2see.text.corpus import ParallelCorpus, TextChunk, TextCorpus, plain_text, training_pairs, validation_pairs
+from seq2see.text.formats.lines import ignore_progress
 from seq2see.text.store import TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
 
@@ -25,7 +26,7 @@ HELD_OUT_PAIRS, HELD_OUT_SHARE = 1000, 0.02
 HELD_OUT_CHARACTERS, HELD_OUT_TEXT_SHARE = 1_000_000, 0.1
 MAX_TOKENIZER_LINES = 2_000_000  # a tokenizer does not improve beyond this
 
-_TOKENIZER_TASK = "training the tokenizer"
+_TOKENIZER_TASK, _WORDS_TASK = "training the tokenizer", "collecting the known words"
 
 Pair = tuple[str, str]
 
@@ -76,21 +77,25 @@ class TextSplit:
     (text, ends_document) chunks.
     """
 
-    def __init__(self, train: TextCorpus, valid: TextCorpus | None) -> None:
-        self._train, self._valid = train, valid
-        size = 0 if valid is not None else sum(len(chunk.text) for chunk in train.chunks())
+    def __init__(self, train: TextCorpus, valid: TextCorpus | None, progress: ProgressFactory = no_progress) -> None:
+        self._train, self._valid, self._progress = train, valid, progress
+        size = 0 if valid is not None else sum(len(chunk.text) for chunk in self._chunks("reading"))
         self._train_size = size - min(HELD_OUT_CHARACTERS, int(size * HELD_OUT_TEXT_SHARE))  # in characters; 0: all
         self.fingerprint = f"{train.fingerprint} {self._train_size}"
         self.valid_fingerprint = (
             valid.fingerprint if valid is not None else f"{train.fingerprint} from {self._train_size}"
         )
 
-    def train(self) -> Iterator[tuple[str, bool]]:
+    def _chunks(self, task: str) -> Iterator[TextChunk]:
+        yield from self._train.chunks(self._progress(task, self._train.size) if task else ignore_progress)
+
+    def train(self, task: str = "") -> Iterator[tuple[str, bool]]:
+        """Yields the training text; shows the progress of the named task."""
         if not self._train_size:
-            yield from ((chunk.text, chunk.ends_document) for chunk in self._train.chunks())
+            yield from ((chunk.text, chunk.ends_document) for chunk in self._chunks(task))
             return
         remaining = self._train_size
-        for chunk in self._train.chunks():
+        for chunk in self._chunks(task):
             if len(chunk.text) >= remaining:
                 yield chunk.text[:remaining], True
                 return
@@ -123,15 +128,15 @@ def prepare_translation(
     tokenizers = tokenizers or _train_tokenizers(config, split, count, progress)
     max_length, train = config.model.max_positions, config.train
 
-    @lru_cache(2)
-    def batches(epoch: int) -> Batches:
+    @lru_cache(3)  # the first epoch, the present and the next
+    def batches(epoch: int) -> PairBatches:
         # Later epochs are tokenized in the background, while the display shows the training.
         shown = progress if epoch == 0 else no_progress
         dropout = _bpe_dropout(config, epoch)
         store = store_pairs(folder, split.train(), split.fingerprint, tokenizers, dropout, count, shown)
         return PairBatches(
             store, micro_batch_tokens(config), tokenizers[1], seed=train.seed, max_length=max_length, too_long="drop",
-            static=static,
+            static=static, like=batches(0) if epoch else None,
         )  # fmt: skip
 
     valid_store = store_pairs(folder, valid, _fingerprint(valid), tokenizers)
@@ -139,10 +144,10 @@ def prepare_translation(
         valid_store, max(4000, micro_batch_tokens(config)), tokenizers[1], max_length=max_length, too_long="drop"
     )
     first = batches(0)
-    assert isinstance(first, PairBatches)
     return TrainingData(
         tokenizers, batches if config.text.bpe_dropout else lambda epoch: first, valid_batches, valid,
-        lambda: (source for source, _ in split.train()), len(first.kept), len(first.dropped),
+        lambda: _with_progress((source for source, _ in split.train()), progress(_WORDS_TASK, count)),
+        len(first.kept), len(first.dropped),
     )  # fmt: skip
 
 
@@ -151,9 +156,9 @@ def prepare_text(
 ) -> TrainingData:
     """Prepares plain text for a language model. Trains a tokenizer if none is given."""
     valid_corpus = open_documents(config.data, "valid_") if config.data.valid_text else None
-    split = TextSplit(open_documents(config.data), valid_corpus)
+    split = TextSplit(open_documents(config.data), valid_corpus, progress)
     if tokenizer is None:
-        texts = _with_progress((text for text, _ in split.train()), progress(_TOKENIZER_TASK, None))
+        texts = (text for text, _ in split.train(_TOKENIZER_TASK))
         vocab_size, kind = config.text.vocab_size, config.text.tokenizer
         tokenizer = Tokenizer.train(texts, kind, vocab_size, normalize=config.text.normalize)
 
@@ -161,18 +166,20 @@ def prepare_text(
         return TextBatches(
             store, micro_batch_tokens(config), tokenizer, context=config.model.max_positions, seed=config.train.seed,
             within_documents=config.text.documents, static=static,
+            # With BPE-dropout, the lengths of documents vary by epoch, but the shape of a batch must not.
+            max_documents=config.model.max_positions if config.text.documents and config.text.bpe_dropout else None,
         )  # fmt: skip
 
     def make_store(epoch: int) -> TokenStore:
-        dropout, shown = _bpe_dropout(config, epoch), progress if epoch == 0 else no_progress
-        return store_documents(folder, split.train(), split.fingerprint, tokenizer, dropout, progress=shown)
+        chunks = split.train("tokenizing" if epoch == 0 else "")
+        return store_documents(folder, chunks, split.fingerprint, tokenizer, _bpe_dropout(config, epoch))
 
     first = make_batches(make_store(0))
     valid = make_batches(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer))
     by_epoch = lru_cache(2)(lambda epoch: make_batches(make_store(epoch)))
     return TrainingData(
         (tokenizer, tokenizer), by_epoch if config.text.bpe_dropout else lambda epoch: first, valid, [],
-        lambda: (text for text, _ in split.train()), len(first.text), 0,
+        lambda: (text for text, _ in split.train(_WORDS_TASK)), len(first.text), 0,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World, init_distributed
 from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
 from seq2see.train.run_length import fit_to_length, setting_keys, shorter_preset, time_limit
-from seq2see.train.run_lock import is_locked, lock_run
+from seq2see.train.run_lock import LOCK, is_locked, lock_run
 from seq2see.train.runner import RunContext, Runner
 from seq2see.train.stop_signals import StopSignals
 
@@ -107,7 +107,7 @@ def _run_context(out: Path, device: str, new: bool) -> Iterator[RunContext]:
             except KeyboardInterrupt:
                 if signals.repeated:
                     raise
-                raise UserError(_stop_message(out, lock.step)) from None
+                raise UserError(_stop_message(out)) from None
 
 
 def _create_directory(out: Path) -> None:
@@ -117,14 +117,19 @@ def _create_directory(out: Path) -> None:
 
 
 def _require_run(out: Path) -> None:
-    if not (out / "config.toml").is_file() and not is_locked(out):
+    if is_locked(out):
+        return  # the lock will say who trains there
+    if not (out / "config.toml").is_file():
         raise UserError(f"{out} is not a run directory: it has no config.toml")
+    if not any((out / name).exists() for name in (LOCK, "checkpoints")):
+        raise UserError(f"{out} is a model, not a run that can continue: start from its weights with --init {out}")
 
 
-def _stop_message(out: Path, step: int) -> str:
+def _stop_message(out: Path) -> str:
     if not (out / "config.toml").is_file():
         return "stopped before the first step: repeat the command to start again; tokens already on disk are reused"
-    return f"stopped at step {step:,}; to continue: seq2see train --resume {out}"
+    saved = CheckpointManager(out / "checkpoints").list_files("step")
+    return f"stopped at step {saved[0].step if saved else 0:,}; to continue: seq2see train --resume {out}"
 
 
 def _override_config(out: Path, settings: Sequence[str], display: Display) -> Config:
@@ -161,9 +166,10 @@ def _choose_config(
         chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
+        origin, remedy = (f"{init}", "--init") if init else (f'preset "{name}"', "--preset")
         raise UsageError(
-            f'preset "{name}" is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: '
-            "choose another preset, or omit --preset"
+            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: "
+            f"choose another {remedy}, or omit it"
         )
     chosen = replace(chosen, data=data).override(settings)
     return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)
@@ -185,7 +191,8 @@ def _with_init(config: Config, init: Path | str) -> Config:
 def _choose_preset(data: DataConfig, settings: Sequence[str], context: RunContext, fixed: bool) -> str:
     """Returns the preset for the size of the corpus, or a smaller one if the time is short, unless the model is fixed."""
     if is_translation(data):
-        count = sum(1 for _ in training_pairs(data))
+        pairs = training_pairs(data)
+        count = sum(1 for _ in pairs.read(context.display.task("reading", pairs.size)))
         name, reason = preset_for_size(pairs=count), f"{count:,} sentence pairs"
     elif data.text:
         size = open_documents(data).size

@@ -1,8 +1,8 @@
-"""Fits the settings of a preset to the length of a training.
+"""Chooses training settings for the time available.
 
-Most presets are made for many steps on a GPU; a few minutes on a CPU would not get past their warm-up.
-So the speed is measured first, and a short training gets a smaller preset, smaller batches (and with them more steps) and a
-shorter warm-up. Settings that the user gave are never changed. What was chosen goes to config.toml, which repeats the run.
+Most presets assume many steps on a GPU: a few minutes on a CPU would end before their warm-up does. The speed is therefore
+measured first. A short training gets a smaller preset, smaller batches, and so more steps, and a shorter warm-up. Settings
+given by the user are never changed. The result is written to config.toml.
 """
 
 import math
@@ -16,13 +16,13 @@ from seq2see.train.estimates import seconds_per_token
 from seq2see.train.parallel import World
 
 LIMITS = ("train.steps", "train.epochs", "train.minutes")
-DEFAULT_MINUTES = 60.0  # of a training on a CPU without a limit
-TRAINING_SHARE = 0.85  # of the time; the rest is for validations and checkpoints
-MIN_SHARE = 0.1  # of the tokens that a preset is made for; with fewer, a smaller one learns more
-MIN_STEPS = 2000  # a shorter training makes its batches smaller, to make this many steps
+DEFAULT_MINUTES = 60.0  # limit on a CPU if the user sets none
+TRAINING_SHARE = 0.85  # fraction of the time spent in training steps; the rest is validation and checkpoints
+MIN_SHARE = 0.1  # of a preset's full training tokens; with fewer, a smaller preset learns more
+MIN_STEPS = 2000  # with fewer steps, smaller batches learn more
 MIN_BATCH_TOKENS = 256
 VALIDATIONS = 8
-SHORT_MINUTES = 10.0  # below, validations take a noticeable share of the time
+SHORT_MINUTES = 10.0  # in shorter runs, validation takes a noticeable fraction of the time
 ADAPTED = ("batch_tokens", "warmup_steps", "lr", "validate_every", "validation_sentences", "average_checkpoints")
 
 
@@ -32,9 +32,9 @@ def setting_keys(settings: Iterable[str]) -> set[str]:
 
 
 def time_limit(config: Config, given: Collection[str], world: World) -> float:
-    """Returns the minutes that a training may take, of those whose speed can be measured; 0 if there is no limit.
+    """Returns the time limit in minutes: the given one, or DEFAULT_MINUTES if the user set no limit at all; 0: no limit.
 
-    On a GPU nothing can be measured before the steps are compiled, and the presets are made for it.
+    Always 0 on a GPU, where steps must be compiled before they can be timed, and where the presets need no change.
     """
     if world.device.type == "cuda":
         return 0.0
@@ -42,7 +42,7 @@ def time_limit(config: Config, given: Collection[str], world: World) -> float:
 
 
 def shorter_preset(name: str, minutes: float, world: World) -> str:
-    """Returns the preset, or a smaller one if there is too little time to train it."""
+    """Returns the preset, or the largest smaller one that can be trained in the time."""
     while smaller := SMALLER_PRESETS.get(name):
         preset = preset_config(name)
         if _tokens_in(minutes, preset, world) >= MIN_SHARE * preset.train.steps * preset.train.batch_tokens:
@@ -58,7 +58,7 @@ def _tokens_in(minutes: float, config: Config, world: World) -> float:
 def fit_to_length(
     config: Config, preset: str, given: Collection[str], world: World, corpus_tokens: float, display: Display
 ) -> Config:
-    """Returns the configuration with settings for the length of the training; `given` are the keys that the user set."""
+    """Returns the configuration with settings adapted to the training length; keys in `given`, set by the user, stay."""
     if all(f"train.{name}" in given for name in ADAPTED):
         return config
     full_steps, minutes = preset_config(preset).train.steps, time_limit(config, given, world)
@@ -84,7 +84,7 @@ def fit_to_length(
 
 
 def _limit_minutes(config: Config, tokens: float, minutes: float, display: Display) -> Config:
-    """Tells how long the training would take without a limit, and limits it to `minutes`, in which `tokens` fit."""
+    """Reports how long the preset takes on this machine; limits the training to `minutes`, enough for `tokens`, if longer."""
     train = config.train
     needed = minutes * train.steps * train.batch_tokens / tokens
     duration = f"{needed:,.0f} minutes" if needed < 120 else f"{needed / 60:,.1f} hours"
@@ -99,7 +99,7 @@ def _limit_minutes(config: Config, tokens: float, minutes: float, display: Displ
 
 
 def _batch_tokens(config: Config, tokens: float) -> int:
-    """Returns the largest power of two with which `tokens` are MIN_STEPS steps, but at most the preset's batch size."""
+    """Returns the largest power of two that divides `tokens` into at least MIN_STEPS steps; at most the preset's batch."""
     floor = max(MIN_BATCH_TOKENS, config.model.max_positions if config.model.shape == "decoder" else 0)
     wanted = 2 ** int(math.log2(max(tokens / MIN_STEPS, 1)))
     return min(max(wanted, floor), config.train.batch_tokens)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from seq2see.config import build
 from seq2see.errors import UserError
-from seq2see.files import file_lock
+from seq2see.files import file_lock, require_regular_file
 
 LOCK = "run.lock"
 _RECORD_BYTES = 400  # always the same length, so that a new record covers the old one
@@ -34,7 +34,7 @@ class RunStatus:
     def load(cls, out: Path) -> "RunStatus":
         """Reads the status; a missing or damaged one is empty."""
         try:
-            return build(cls, json.loads((out / LOCK).read_bytes()[:_RECORD_BYTES]))
+            return build(cls, json.loads(require_regular_file(out / LOCK).read_bytes()[:_RECORD_BYTES]))
         except (OSError, ValueError, AttributeError, UserError, RecursionError):
             return cls()
 
@@ -47,10 +47,6 @@ class RunLock:
 
     def __init__(self, descriptor: int | None, status: RunStatus) -> None:
         self._descriptor, self._status = descriptor, status
-
-    @property
-    def step(self) -> int:
-        return self._status.step
 
     def update(self, step: int, seconds: float) -> None:
         self._status = replace(self._status, step=step, seconds=round(seconds, 3))

@@ -70,6 +70,7 @@ class Runner:
         loaded = self._load_checkpoint()
         if loaded is None:
             self.display.message("no checkpoint found: starting from the beginning")
+            self.lock.update(0, 0.0)
             return
         self.trainer.restore(loaded.tensors, loaded.metadata)
         self.lock.update(self.state.step, self.state.seconds)

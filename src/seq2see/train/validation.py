@@ -1,10 +1,13 @@
 """Scores on the validation set: the loss and, for translation models, BLEU and chrF of decoded translations."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
+from sacrebleu.metrics.base import Metric
 
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
@@ -84,7 +87,9 @@ def validate(
     selected = pairs[:max_sentences]
     if not selected:
         return Scores(loss)
-    with precision.autocast():
+    # A network in the right precision needs no autocast, and without it decoding can replay CUDA graphs.
+    cast = model.embedding.weight.dtype != precision.dtype
+    with precision.autocast() if cast else nullcontext():
         found = translate_sources(model, [source for source, _ in selected], tokenizers)
     texts = [tokenizers[1].decode(best.tokens) for best in found]
     scores = score_translations(texts, [[reference] for _, reference in selected], loss)
@@ -102,6 +107,11 @@ def translate_sources(
 
 def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:
     """Computes BLEU and chrF++; each translation has one or more references."""
-    bleu, chrf = score(translations, references, bleu_and_chrf())
+    bleu, chrf = score(translations, None, _metrics(tuple(map(tuple, references))))
     signatures = (bleu.signature, chrf.signature)
     return Scores(loss, bleu.value, chrf.value, len(translations), signatures, tuple(translations))
+
+
+@lru_cache(maxsize=2)  # the sentences of every validation, and all of them at the end
+def _metrics(references: tuple[tuple[str, ...], ...]) -> dict[str, Metric]:
+    return bleu_and_chrf(references=references)

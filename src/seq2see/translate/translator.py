@@ -101,7 +101,7 @@ class Translator:
         return self.model.assess(words, hypothesis.confidence)
 
     def _note(self, assessments: Iterable[Assessment | None], location: str) -> None:
-        """Warns about a text whose sentences have unknown words or unsure translations."""
+        """Warns about a text whose sentences have unknown words or low-confidence translations."""
         if note := Assessment.of_text(filter(None, assessments)).note:
             self.warnings.add("texts with unknown words or low confidence", location, note)
 

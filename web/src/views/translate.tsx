@@ -100,15 +100,15 @@ function Output({ trace, streamedText, busy }: { trace: Trace | null; streamedTe
   );
 }
 
-/** Names the words that the model does not know, and says if it is unsure of the output. */
+/** Names the words that the model does not know, and says if its confidence in the output is low. */
 function Caution({ trace }: { trace: Trace }) {
   const unknown = trace.unknown ?? [];
-  if (!unknown.length && !trace.unsure) return null;
+  if (!unknown.length && !trace.low_confidence) return null;
   return (
-    <p class="caution small" role="status" data-unknown={unknown.join(" ")} data-unsure={String(trace.unsure)}>
+    <p class="caution small" role="status" data-unknown={unknown.join(" ")} data-low-confidence={String(trace.low_confidence)}>
       <span aria-hidden="true">⚠ </span>
       {unknown.length ? <>The model never saw <b>{unknown.join(", ")}</b> in training. </> : null}
-      {trace.unsure ? <>Low confidence: {formatNumber(trace.confidence ?? -Infinity, 2)} per token. The output may be wrong.</> : null}
+      {trace.low_confidence ? <>Low confidence: {formatNumber(trace.confidence ?? -Infinity, 2)} per token. The output may be wrong.</> : null}
     </p>
   );
 }

@@ -5,6 +5,7 @@ files, which lack the first line, are read as well. Text files may be compressed
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = "seq2see-vectors-1"
 TEXT_SUFFIXES = (".txt", ".vec", ".tsv")
+SUFFIXES = (".safetensors", *TEXT_SUFFIXES)
 MAX_DENSE_SIZE = 2**29  # numbers of a sparse matrix written as text
 
 LoadedVectors = tuple[tuple[str, ...], Tensor, str, bool, Tensor | None]
@@ -111,7 +113,7 @@ def _load_text(path: Path) -> LoadedVectors:
     header: tuple[int, int] | None = None
     for number, line in enumerate(read_lines(path), 1):
         fields = (line or "").split()
-        if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+        if number == 1 and len(fields) == 2 and all(re.fullmatch("[0-9]{1,12}", field) for field in fields):
             header = int(fields[0]), int(fields[1])
             continue
         if not fields:

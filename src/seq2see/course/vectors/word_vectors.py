@@ -110,7 +110,7 @@ class WordVectors:
 
     def lookup(self, words: Iterable[str]) -> Tensor:
         """Returns the vectors of words, [n, width], dense."""
-        rows = self.matrix.index_select(0, torch.tensor([self.index(word) for word in words]))
+        rows = self.matrix.index_select(0, torch.tensor([self.index(word) for word in words], dtype=torch.int64))
         return rows.to_dense() if rows.is_sparse else rows
 
     def similarity(

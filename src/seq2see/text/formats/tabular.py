@@ -184,7 +184,7 @@ class JsonlReader(PairReader):
             if line is None or not line.strip():
                 continue
             try:
-                value = _parse(line)
+                value = parse_json(line)
                 source, target = _field(value, self.source_field), _field(value, self.target_field)
             except ValueError as error:
                 callbacks.on_issue(ReadIssue("malformed", self.path, number, str(error)))
@@ -192,7 +192,8 @@ class JsonlReader(PairReader):
             yield SentencePair(source, target, number)
 
 
-def _parse(line: str) -> Any:
+def parse_json(line: str) -> Any:
+    """Parses JSON; raises a ValueError that says in a few words what is wrong."""
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:

@@ -14,7 +14,8 @@ from seq2see.text.formats.lines import MAX_LINE_BYTES, ReadCallbacks, convert_re
 from seq2see.text.formats.tabular import PairReader, SentencePair, side_names
 
 _BLOCK_SIZE = 1 << 16
-_TOO_LONG = f"an element longer than {MAX_LINE_BYTES:,} bytes: is the file damaged?"
+_MAX_TAG_BYTES = MAX_LINE_BYTES // 4  # of a tag or a comment, for which Expat takes up to four times its size
+_TOO_LONG = "longer than {:,} bytes: is the file damaged?"
 # Inline elements that contain formatting codes of the translated document, not text.
 _CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}
 
@@ -96,8 +97,10 @@ class _TmxParser:
         except (LookupError, ValueError) as error:  # what Python's codecs say about the declared encoding
             raise UserError(f"{self.reader.path}: {error}; convert it to UTF-8 and declare that") from error
         self._size += len(block)
-        if self._size - self._parser.CurrentByteIndex > MAX_LINE_BYTES:  # a tag or a comment that does not end
-            raise UserError(f"{self.reader.path}, line {self.line:,}: {_TOO_LONG}")
+        if self._size - self._parser.CurrentByteIndex > _MAX_TAG_BYTES:
+            raise UserError(
+                f"{self.reader.path}, line {self.line:,}: a tag or a comment {_TOO_LONG.format(_MAX_TAG_BYTES)}"
+            )
 
     def _entity(self, name: str, *_: object) -> None:
         message = "only the five predefined XML entities are allowed, for safety: write the characters themselves"
@@ -123,7 +126,7 @@ class _TmxParser:
             self._text.append(text)
             self._text_size += len(text)
             if self._text_size > MAX_LINE_BYTES:
-                raise UserError(f"{self.reader.path}, line {self.line:,}: {_TOO_LONG}")
+                raise UserError(f"{self.reader.path}, line {self.line:,}: a segment {_TOO_LONG.format(MAX_LINE_BYTES)}")
 
     def _end(self, tag: str) -> None:
         self._depth -= 1
