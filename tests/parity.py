@@ -347,7 +347,9 @@ CONFIGURATIONS = 12  # drawn for each family
 
 
 def main() -> None:
-    print(f"Largest difference from Hugging Face over {CONFIGURATIONS} configurations: float64 absolute, float32 relative")
+    print(
+        f"Largest difference from Hugging Face over {CONFIGURATIONS} configurations: float64 absolute, float32 relative"
+    )
     print(f"{'family':<16}{'output':>10}{'attention':>12}{'output, float32':>18}")
     for name, draw in FAMILIES.items():
         exact = single = Difference(0.0, 0.0, 0.0)

@@ -12,7 +12,9 @@ from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
-from seq2see.inspect.interventions import intervene, scale
+from seq2see.inspect.interventions import intervene, scale, uniform_attention
+from seq2see.inspect.trace import trace
+from seq2see.layout import Packed
 from tests.parity import FAMILIES, padded, perturbed, their_precision
 
 DECODERS = ["GPT-2", "Llama, SmolLM", "Mistral", "Qwen 2", "Qwen 3", "Gemma 2", "Gemma 3"]
@@ -93,8 +95,6 @@ def test_the_window_of_local_layers_is_kept_while_a_beam_reorders_its_hypotheses
 
 
 def _logprobs(model: Any, source: Any, tokens: list[int]) -> torch.Tensor:
-    from seq2see.layout import Packed
-
     inputs = [Packed.from_sequences([source])] if source else []
     with torch.no_grad():
         return model(*inputs, Packed.from_sequences([tokens])).log_softmax(-1)
@@ -114,3 +114,14 @@ def test_static_shapes_as_on_a_gpu_give_the_same_sequences(
     monkeypatch.setattr(session, "CPU_PROFILE", profile)
     found = decode_requests(ours, requests, options, SpecialTokens(3, END))
     assert [h.tokens for (h, *_) in found] == [h.tokens for (h, *_) in expected]
+
+
+def test_uniform_attention_stays_within_the_window_of_a_local_layer() -> None:
+    ours = from_huggingface(float64_model("Gemma 3", 5))
+    assert ours.config.is_local(0)
+    tokens = Packed.from_sequences([PROMPTS[0]])
+    with torch.no_grad(), intervene(ours, uniform_attention("decoder.0.masked")), trace(ours) as t:
+        ours(tokens)
+    weights = t["decoder.0.masked.weights", 0][0]
+    window = ours.config.attention_window
+    assert weights[-1].tolist() == pytest.approx([0.0] * (len(PROMPTS[0]) - window) + [1 / window] * window)

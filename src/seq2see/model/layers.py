@@ -254,7 +254,7 @@ class Block(nn.Module):
         taps: Taps, caches: BlockCaches = (None, None), bias: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         self_cache, cross_cache = caches
-        self_taps = taps.at(self.name, rows=layout, keys=layout)
+        self_taps = taps.at(self.name, rows=layout, keys=layout, window=self.attention.scoring.window)
         x = self.attention_norm(
             x, lambda x: self.attention(x, layout, rotation, self_taps, self_cache, bias), self_taps
         )

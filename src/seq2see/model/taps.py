@@ -89,6 +89,7 @@ class HookPoint:
     rows: Layout | None  # of the rows; in attention, of the queries
     keys: Layout | None  # of the keys, in attention
     modified: bool  # whether an intervention has changed a value in this part of the model
+    window: int = 0  # latest keys that a query sees, in the attention of a local layer; 0: all
 
     @property
     def layout(self) -> Layout | None:
@@ -111,7 +112,7 @@ class Taps:
 
     active = False
 
-    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None) -> "Taps":
+    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None, window: int = 0) -> "Taps":
         """Returns the taps of a submodule."""
         return self
 
@@ -135,14 +136,16 @@ class ActiveTaps(Taps):
 
     active = True
 
-    def __init__(self, *hooks: Hook, prefix: str = "", rows: Layout | None = None, keys: Layout | None = None) -> None:
+    def __init__(
+        self, *hooks: Hook, prefix: str = "", rows: Layout | None = None, keys: Layout | None = None, window: int = 0
+    ) -> None:
         self.hooks = sorted(hooks, key=lambda hook: hook.records)
-        self.prefix, self.rows, self.keys = prefix, rows, keys
+        self.prefix, self.rows, self.keys, self.window = prefix, rows, keys, window
         self.modified = False
 
-    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None) -> "ActiveTaps":
+    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None, window: int = 0) -> "ActiveTaps":
         prefix = f"{self.prefix}.{name}" if self.prefix and name else self.prefix or name
-        return ActiveTaps(*self.hooks, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys)
+        return ActiveTaps(*self.hooks, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys, window=window)
 
     def interventions_only(self) -> "ActiveTaps":
         return self._with([hook for hook in self.hooks if not hook.records])
@@ -153,12 +156,12 @@ class ActiveTaps(Taps):
         return taps
 
     def _with(self, hooks: list[Hook]) -> "ActiveTaps":
-        return ActiveTaps(*hooks, prefix=self.prefix, rows=self.rows, keys=self.keys)
+        return ActiveTaps(*hooks, prefix=self.prefix, rows=self.rows, keys=self.keys, window=self.window)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full_name = f"{self.prefix}.{name}" if self.prefix else name
         for hook in self.hooks:
-            result = hook.on_value(HookPoint(full_name, self.rows, self.keys, self.modified), value)
+            result = hook.on_value(HookPoint(full_name, self.rows, self.keys, self.modified, self.window), value)
             self.modified |= result is not value
             value = result
         return value
