@@ -131,6 +131,10 @@ def test_everything_that_looks_inside_works_on_a_language_model_without_a_start_
     assert e.trace["decoder.0.masked.normed_queries", 0].shape == (len(e.decoder_input_ids), 4, 8)
     assert e.target_logprobs[e.output_start :].tolist() == pytest.approx(list(e.hypothesis.logprobs), abs=1e-3)
     assert e.to_dict()["logit_attribution"]
+    empty = model.explain("", max_new_tokens=3)  # the model needs some token to begin with
+    assert empty.hypothesis is not None
+    assert (empty.output_start, empty.decoder_input_ids[0]) == (0, 0)
+    assert empty.target_logprobs.tolist() == pytest.approx(list(empty.hypothesis.logprobs), abs=1e-3)
     result = CliRunner().invoke(
         app, ["explain", "The model", "--model", str(qwen), "--out", str(tmp_path / "why.json")]
     )

@@ -91,7 +91,7 @@ class SpecialTokens:
 
     def prompt_with(self, tokens: Iterable[int]) -> list[int]:
         """Returns what the decoder reads before it generates: the start and a prefix or prompt."""
-        return [*((self.start,) if self.prompt is None else self.prompt), *tokens]
+        return [*((self.start,) if self.prompt is None else self.prompt), *tokens] or [self.start]
 
 
 @dataclass(frozen=True)

@@ -164,11 +164,12 @@ def _explain_translation(
         target = tokenizer.decode(hypothesis.tokens)
     else:
         spans = tokenizer.token_spans(target)
-    inputs, targets = _shift(_ids(tokenizer, (span.id for span in spans), hypothesis))
+    prompt = tokenizer.framing.prompt
+    inputs, targets = _shift(_ids(tokenizer, prompt, (span.id for span in spans), hypothesis))
     with trace(model.network) as t:
         device = model.network.embedding.weight.device
         model.network(Packed.from_sequences([source], device), Packed.from_sequences([inputs], device))
-    before, prompt = source_tokenizer.framing.before, tokenizer.framing.prompt
+    before = source_tokenizer.framing.before
     decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, prompt, spans, hypothesis))
     return Explanation(
         model=model, source=text, output=target,
@@ -197,7 +198,8 @@ def _explain_language_model(
     else:
         ids = [*prompt_ids, *tokenizer.encode(target)]
     spans = tokenizer.token_spans_from_ids(ids)
-    inputs, targets = _shift(_ids(tokenizer, ids, hypothesis))
+    first = tokenizer.frame_prompt(prompt_ids)[: -len(prompt_ids) or None]
+    inputs, targets = _shift(_ids(tokenizer, first, ids, hypothesis))
     window = model.config.model.max_positions
     if len(inputs) > window:
         raise UserError(
@@ -205,7 +207,6 @@ def _explain_language_model(
         )
     with trace(model.network) as t:
         model.network(Packed.from_sequences([inputs], model.network.embedding.weight.device))
-    first = tokenizer.framing.prompt
     decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, first, spans, hypothesis))
     return Explanation(
         model=model, source=prompt, output=target,
@@ -218,9 +219,9 @@ def _explain_language_model(
     )  # fmt: skip
 
 
-def _ids(tokenizer: Tokenizer, ids: Iterable[int], hypothesis: Hypothesis | None) -> list[int]:
+def _ids(tokenizer: Tokenizer, prompt: Sequence[int], ids: Iterable[int], hypothesis: Hypothesis | None) -> list[int]:
     """Returns all tokens that the decoder reads or predicts; no <end> if the search stopped at its limit."""
-    return [*tokenizer.frame_prompt(ids), *[tokenizer.end] * _has_end(hypothesis)]
+    return [*prompt, *ids, *[tokenizer.end] * _has_end(hypothesis)]
 
 
 def _labels(
