@@ -29,7 +29,7 @@ from tests.foreign_models import (
     word_piece,
 )
 from tests.nasty import strings
-from tests.parity import small
+from tests.parity import build, small
 
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXT = "The model never sees padding, नमस्ते 東京 café!"
@@ -65,7 +65,7 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("build", "model"),
+    ("make", "model"),
     [
         (
             byte_level,
@@ -78,8 +78,8 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["gpt2", "qwen", "llama", "unigram", "bert"],
 )
-def test_tokens_equal_theirs_on_nasty_strings(build: Any, model: Any, tmp_path: Path) -> None:
-    tokenizer = build()
+def test_tokens_equal_theirs_on_nasty_strings(make: Any, model: Any, tmp_path: Path) -> None:
+    tokenizer = make()
     save(tmp_path, model(tokenizer.get_vocab_size() + 5), tokenizer)
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     ours = seq2see.load(tmp_path).tokenizers[0]
@@ -345,6 +345,49 @@ def test_marian_keeps_its_sentencepiece_models_and_vocabulary(tmp_path: Path) ->
     assert model.translate("the model", max_new_tokens=6) is not None
     e = model.explain("the model", max_new_tokens=6)
     assert "the" in [e.source[span.start : span.end].strip() for span in e.source_spans] or e.source_spans
+
+
+def sentencepiece_model(path: Path, **options: Any) -> Any:
+    spm = pytest.importorskip("sentencepiece")
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_prefix=str(path.with_suffix("")), vocab_size=400, minloglevel=2,
+        character_coverage=0.98, hard_vocab_limit=False, **options,
+    )  # fmt: skip
+    path.with_suffix(".model").rename(path)
+    return spm.SentencePieceProcessor(model_file=str(path))
+
+
+def test_m2m100_keeps_its_sentencepiece_model_vocabulary_and_languages(tmp_path: Path) -> None:
+    file = tmp_path / "sentencepiece.bpe.model"
+    processor = sentencepiece_model(file, model_type="bpe")
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in range(3, len(processor)))]
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: id for id, piece in enumerate(pieces)}))
+    theirs = transformers.M2M100Tokenizer(vocab_file=str(tmp_path / "vocab.json"), spm_file=str(file))
+    languages = [theirs.get_lang_token(code) for code in sorted(theirs.lang_code_to_token, key=theirs.get_lang_id)]
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": languages}))
+    translator("M2M100ForConditionalGeneration", len(theirs) + 8).save_pretrained(tmp_path)
+    source, target = seq2see.load(tmp_path).with_languages("en", "fr").tokenizers
+    for text in strings(1000):
+        if "①" not in text:
+            assert source.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+    theirs.src_lang = "en"
+    assert source.frame_source(source.encode("the model")) == theirs("the model")["input_ids"]
+    assert target.framing.prompt == (2, theirs.get_lang_id("fr"))
+
+
+def test_t5_keeps_its_sentencepiece_model_and_extra_tokens(tmp_path: Path) -> None:
+    processor = sentencepiece_model(tmp_path / "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    options = {"vocab_size": 512, "d_model": 16, "d_kv": 4, "num_heads": 4, "d_ff": 20, "num_layers": 1}
+    build("T5ForConditionalGeneration", {**options, "decoder_start_token_id": 0}).save_pretrained(tmp_path)
+    model = seq2see.load(tmp_path)
+    tokenizer = model.tokenizers[0]
+    special = ("①", "<pad>", "</s>", "<unk>")  # T5 recognises special tokens in a text, SentencePiece does not
+    for text in strings(1000):
+        if not any(token in text for token in special):
+            assert tokenizer.encode(text) == processor.encode(text)
+    assert tokenizer.encode("<extra_id_0>") == [len(processor) + 99]
+    assert tokenizer.frame_source([5]) == [5, 1]
+    assert isinstance(model.translate("the model", max_new_tokens=4), str)
 
 
 MALICIOUS: dict[str, tuple[Any, str]] = {

@@ -285,10 +285,9 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
     codes: dict[str, int] = {}
     if (folder.path / "vocab.json").exists():  # M2M100
         ids = _vocabulary(folder.path / "vocab.json")
-        listed = folder.special_tokens_map.get("additional_special_tokens", [])
-        names = [token if isinstance(token, str) else token.get("content", "") for token in listed]
-        codes = {name.strip("_"): len(ids) + i for i, name in enumerate(names)}
-        ids |= {name: len(ids) + i for i, name in enumerate(names)}
+        added = _m2m100_languages(folder, len(ids))
+        codes = {name.strip("_"): id for name, id in added.items()}
+        ids |= added
     elif model_type in ("mbart", "m2m_100", "xlm-roberta", "camembert"):  # fairseq's numbers
         ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
         ids |= {piece.text: i + 1 for i, piece in enumerate(model.pieces) if i >= 3}
@@ -308,6 +307,16 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
     if folder.model.shape == "encoder":
         framing = replace(framing, before=(framing.start,), after=(framing.end,))
     return _with_languages(folder, backend, framing, vocabulary, Languages(codes, style))
+
+
+def _m2m100_languages(folder: ModelFolder, first: int) -> dict[str, int]:
+    """Returns the ids of tokens such as `__fr__`: as newer files list them, or numbered in the order of older files."""
+    table = folder.tokenizer_config.get("added_tokens_decoder") or {}
+    contents = {int(id): str(token.get("content")) for id, token in table.items() if isinstance(token, dict)}
+    found = {name: id for id, name in sorted(contents.items()) if re.fullmatch(r"__\w+__", name)}
+    listed = folder.special_tokens_map.get("additional_special_tokens", [])
+    names = [token if isinstance(token, str) else str(token.get("content")) for token in listed]
+    return found or {name: first + i for i, name in enumerate(names)}
 
 
 def _byte_level_bpe(folder: ModelFolder) -> hf.Tokenizer:
