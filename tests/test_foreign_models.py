@@ -378,7 +378,7 @@ def test_m2m100_keeps_its_sentencepiece_model_vocabulary_and_languages(tmp_path:
 def test_t5_keeps_its_sentencepiece_model_and_extra_tokens(tmp_path: Path) -> None:
     processor = sentencepiece_model(tmp_path / "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     options = {"vocab_size": 512, "d_model": 16, "d_kv": 4, "num_heads": 4, "d_ff": 20, "num_layers": 1}
-    build("T5ForConditionalGeneration", {**options, "decoder_start_token_id": 0}).save_pretrained(tmp_path)
+    save(tmp_path, build("T5ForConditionalGeneration", {**options, "decoder_start_token_id": 0}), None)
     model = seq2see.load(tmp_path)
     tokenizer = model.tokenizers[0]
     special = ("①", "<pad>", "</s>", "<unk>")  # T5 recognises special tokens in a text, SentencePiece does not

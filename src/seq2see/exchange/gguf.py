@@ -23,9 +23,9 @@ from seq2see.exchange.chat_template import JinjaTemplate
 from seq2see.exchange.foreign_model import ForeignModel
 from seq2see.exchange.sentencepiece import BPE, CONTROL, UNKNOWN, USER_DEFINED, Piece, SentencePieceModel
 from seq2see.exchange.tables import (
+    PLAIN,
     ForeignConfig,
     ForeignTensors,
-    Form,
     InterleavedHeads,
     Options,
     Stored,
@@ -88,9 +88,9 @@ def open_gguf(path: Path) -> ForeignModel:
         config = _model_config(file, architecture)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    tokenizer, framing = _tokenizer(file, config)
+    tokenizer = _tokenizer(file, config)
     source = file.fields.get("tokenizer.chat_template")
-    bos, eos = (tokenizer._token(id) for id in (framing.start, framing.end))
+    bos, eos = (tokenizer.token_text(id) for id in (tokenizer.start, tokenizer.end))
     template = JinjaTemplate(source, bos, eos) if isinstance(source, str) and source else ChatTemplate()
     kinds = ", ".join(sorted({info.kind.name for info in file.tensors.values()}))
     facts = {"architecture": architecture, "quantisation": kinds}
@@ -308,16 +308,14 @@ def _tensor_table(config: ModelConfig, architecture: str) -> dict[str, Stored]:
     ours, theirs = "decoder.blocks.*", "blk.*"
     # llama.cpp rotates neighbouring dimensions in Llama and permutes the rows of queries and keys to match.
     permuted = architecture == "llama"
-    plain: Form = stored("").forms()[0]
-    heads = (InterleavedHeads(config.heads), InterleavedHeads(config.actual_key_value_heads), plain)
-    before_feed_forward = "ffn_norm"
+    heads = (InterleavedHeads(config.heads), InterleavedHeads(config.actual_key_value_heads), PLAIN)
     table = {
         "embedding": stored("token_embd"),
         "unembedding": stored("output"),
         "decoder.positions": stored("position_embd"),
         "decoder.final_norm": stored("output_norm"),
         f"{ours}.attention.queries_keys_values": stored(
-            *(f"{theirs}.attn_{x}" for x in "qkv"), form=heads if permuted else plain
+            *(f"{theirs}.attn_{x}" for x in "qkv"), form=heads if permuted else PLAIN
         ),
         f"{ours}.attention.query_norm": stored(f"{theirs}.attn_q_norm"),
         f"{ours}.attention.key_norm": stored(f"{theirs}.attn_k_norm"),
@@ -327,7 +325,7 @@ def _tensor_table(config: ModelConfig, architecture: str) -> dict[str, Stored]:
         f"{ours}.feed_forward.up": stored(f"{theirs}.ffn_up"),
         f"{ours}.feed_forward.gate": stored(f"{theirs}.ffn_gate"),
         f"{ours}.feed_forward.down": stored(f"{theirs}.ffn_down"),
-        f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.{before_feed_forward}"),
+        f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.ffn_norm"),
         f"{ours}.feed_forward_norm.output_norm": stored(f"{theirs}.post_ffw_norm"),
     }
     if architecture == "gpt2":
@@ -338,7 +336,7 @@ def _tensor_table(config: ModelConfig, architecture: str) -> dict[str, Stored]:
 # The tokenizer
 
 
-def _tokenizer(file: _GgufFile, config: ModelConfig) -> tuple[ForeignTokenizer, Framing]:
+def _tokenizer(file: _GgufFile, config: ModelConfig) -> ForeignTokenizer:
     fields = {
         key.removeprefix("tokenizer.ggml."): value for key, value in file.fields.items() if "tokenizer.ggml" in key
     }
@@ -347,9 +345,10 @@ def _tokenizer(file: _GgufFile, config: ModelConfig) -> tuple[ForeignTokenizer, 
         raise UserError(f"{file.path} has {len(tokens or [])} tokens, but {config.vocab_size} embeddings")
     types = fields.get("token_type") or [1] * len(tokens)
     if kind == "llama":
-        tokenizer = _sentencepiece(fields, tokens, types, config.vocab_size)
+        backend, vocabulary = _sentencepiece(fields, tokens, types, config.vocab_size)
     elif kind == "gpt2":
-        tokenizer = _byte_level_bpe(file, fields, tokens, types, config.vocab_size)
+        backend = _byte_level_bpe(file, fields, tokens, types)
+        vocabulary = Vocabulary(config.vocab_size, "bytes", strips_first_space=False)
     else:
         raise UserError(f'{file.path}: the tokenizer "{kind}" is not supported; supported: llama, gpt2')
     end = int(fields.get("eos_token_id", 0))
@@ -362,10 +361,12 @@ def _tokenizer(file: _GgufFile, config: ModelConfig) -> tuple[ForeignTokenizer, 
         pad=int(fields.get("padding_token_id", end)), start=start, end=end, prompt=(start,) if add_start else (),
         other_ends=tuple(sorted({int(id) for id in others if id is not None} - {end})),
     )  # fmt: skip
-    return tokenizer(framing), framing
+    return ForeignTokenizer(backend, framing, vocabulary)
 
 
-def _sentencepiece(fields: Mapping[str, Any], tokens: list[str], types: list[int], size: int) -> Any:
+def _sentencepiece(
+    fields: Mapping[str, Any], tokens: list[str], types: list[int], size: int
+) -> tuple[hf.Tokenizer, Vocabulary]:
     scores = fields.get("scores") or [0.0] * len(tokens)
     pieces = [Piece(token, float(score), int(kind)) for token, score, kind in zip(tokens, scores, types, strict=True)]
     model = SentencePieceModel(
@@ -378,11 +379,10 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: list[str], types: list[int
     ids = {token: id for id, token in enumerate(tokens)}
     numbers = list(range(len(tokens)))
     numbers += [ids.get(backend.id_to_token(id) or "", 0) for id in range(len(tokens), backend.get_vocab_size())]
-    vocabulary = Vocabulary(size, "metaspace", model.add_dummy_prefix, tuple(tokens), tuple(numbers))
-    return lambda framing: ForeignTokenizer(backend, framing, vocabulary)
+    return backend, Vocabulary(size, "metaspace", model.add_dummy_prefix, tuple(tokens), tuple(numbers))
 
 
-def _byte_level_bpe(file: _GgufFile, fields: Mapping[str, Any], tokens: list[str], types: list[int], size: int) -> Any:
+def _byte_level_bpe(file: _GgufFile, fields: Mapping[str, Any], tokens: list[str], types: list[int]) -> hf.Tokenizer:
     split = fields.get("pre", "default")
     if split not in _SPLITS and split not in _GPT2_SPLITS:
         known = ", ".join([*_GPT2_SPLITS, *_SPLITS])
@@ -407,4 +407,4 @@ def _byte_level_bpe(file: _GgufFile, fields: Mapping[str, Any], tokens: list[str
         if kind in (CONTROL, USER_DEFINED):
             backend.add_tokens([hf.AddedToken(token, normalized=False, special=kind == CONTROL)])
             assert backend.token_to_id(token) == id
-    return lambda framing: ForeignTokenizer(backend, framing, Vocabulary(size, "bytes", False))
+    return backend

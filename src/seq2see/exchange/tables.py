@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from seq2see.config import Activation, ModelConfig
+from seq2see.config import Activation, ModelConfig, build
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 
@@ -213,8 +213,7 @@ class Family:
 
 
 def build_config(options: Options) -> ModelConfig:
-    from seq2see.config import build
-
+    """Builds our configuration through the same checks as a file of ours."""
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
     return build(ModelConfig, listed, prefix="model.")
 
