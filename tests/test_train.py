@@ -206,6 +206,7 @@ def test_ctrl_c_saves_a_checkpoint_and_prints_how_to_resume(corpus: DataConfig, 
     assert list((out / "checkpoints").glob("step-*.safetensors"))
 
 
+@pytest.mark.usefixtures("hangup_signal")
 def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataConfig, tmp_path: Path) -> None:
     out = tmp_path / "run"
     config = Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000", "train.validate_every=100000"])
