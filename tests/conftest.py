@@ -1,6 +1,7 @@
 """Settings for all tests, which must precede the first import of torch, and fixtures shared by the tests of the page."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,14 @@ hypothesis.settings.register_profile("any machine", deadline=None)  # by default
 hypothesis.settings.load_profile("any machine")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported: our kernels then run on the CPU
+
+
+@pytest.fixture
+def hangup_signal() -> Iterator[None]:
+    """SIGHUP as in a terminal, also for processes that a test starts: under nohup it is ignored."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,8 @@ class ForkServer:
     """Starts `seq2see train` in forked processes that have imported torch already, which takes longer than they live."""
 
     PROGRAM = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
 import seq2see.train.run
 from seq2see.cli import main
 for line in sys.stdin:

@@ -246,6 +246,7 @@ def test_impossible_output_directory_is_a_one_line_error_before_any_work(corpus:
     assert done.stderr == f"seq2see: cannot write {file / 'run'}: Not a directory; choose another --out\n"
 
 
+@pytest.mark.usefixtures("hangup_signal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_run_stopped_by_a_signal_resumes_to_the_same_result(
     number: int, corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -206,6 +206,7 @@ def test_ctrl_c_saves_a_checkpoint_and_prints_how_to_resume(corpus: DataConfig, 
     assert list((out / "checkpoints").glob("step-*.safetensors"))
 
 
+@pytest.mark.usefixtures("hangup_signal")
 def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataConfig, tmp_path: Path) -> None:
     out = tmp_path / "run"
     config = Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000", "train.validate_every=100000"])
@@ -218,10 +219,10 @@ def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataC
         env={**SINGLE_THREAD_ENV, "TERM": "xterm", "COLUMNS": "200"},
     )  # fmt: skip
     os.close(terminal)
-    shown = ""
+    shown, deadline = "", time.monotonic() + HANG
     # There is a report every 20 steps, but the line changes every second.
-    while not re.search(r"step \d*[1-9] .* tokens/s .* elapsed, \d+:\d+:\d+ left", _without_colours(shown)):
-        assert process.poll() is None, shown
+    while not re.search(r"step [\d,]*[1-9] .* tokens/s .* elapsed, \d+:\d+:\d+ left", _without_colours(shown)):
+        assert process.poll() is None and time.monotonic() < deadline, shown
         shown = shown[-10_000:] + os.read(controller, 1 << 16).decode(errors="replace")
     os.close(controller)
     process.wait(timeout=HANG)
