@@ -231,6 +231,7 @@ class KeyValueCache:
         self.local = [isinstance(block, Block) and block.local for block in model.decoder.blocks]
         self.attention_window = model.config.attention_window
         self.relative_bias = model.decoder.relative_bias
+        self.uses_positions = any(self.local) or self.relative_bias is not None
         self.source_layers = [LayerKeyValues(rows, source_slots) for _ in model.decoder.blocks if source_slots]
 
         self.active = 0  # rows in use, S
@@ -290,7 +291,8 @@ class KeyValueCache:
         """
         size = self.active
         self.mask[:size].index_copy_(2, self.write_slots, self.own_slot_mask[:size])
-        self.slot_positions[:size].index_copy_(1, self.write_slots, self.positions[:size])
+        if self.uses_positions:
+            self.slot_positions[:size].index_copy_(1, self.write_slots, self.positions[:size])
         layout = replace(
             single_token_layout(size * self.beam, self.device), positions=self.positions[:size].view(-1),
             sequence_ids=self.sequence_ids[:size].view(-1),
