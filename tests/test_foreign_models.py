@@ -165,9 +165,9 @@ def test_a_translator_of_many_languages_takes_their_codes(nllb: Path) -> None:
     assert e.source_tokens[0] == "eng_Latn"
     assert e.decoder_input_tokens[:2] == ("</s>", "fra_Latn")
     assert e.to_dict()["alignment"]["source_words"] == ["the", "model"]
-    arguments = ["translate", "the model", "--model", str(nllb), "--target-language", "fra_Latn"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+    for command in ("translate", "explain"):
+        result = CliRunner().invoke(app, [command, "the model", "--model", str(nllb), "--target-language", "fra_Latn"])
+        assert result.exit_code == 0, result.output
 
 
 def test_an_encoder_embeds_texts_and_predicts_masked_tokens(bert: Path, tmp_path: Path) -> None:
@@ -266,6 +266,17 @@ def test_chat_keeps_the_history_and_has_commands(qwen: Path) -> None:
     third = model.chat([("system", "Be brief."), ("user", "hello")], max_new_tokens=3)
     shown = "".join(result.stdout.split())
     assert shown == "".join((first + second + third).split())
+
+
+def test_a_language_model_with_a_large_vocabulary_is_evaluated_in_parts(
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(LINES[:40]))
+    arguments = ["evaluate", "--model", str(qwen), "--text", str(tmp_path / "text.txt"), "--json"]
+    whole = json.loads(CliRunner().invoke(app, arguments).stdout)
+    monkeypatch.setattr("seq2see.evaluate.language_model.MAX_LOGITS", 430 * 7)
+    in_parts = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert in_parts["loss"] == pytest.approx(whole["loss"], rel=1e-4)
 
 
 def test_a_base_model_without_a_template_does_not_chat(tmp_path: Path) -> None:

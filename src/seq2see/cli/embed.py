@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.model_options import Device, load_model_of_shape
+from seq2see.cli.model_options import Device, Precision, load_model_of_shape
 from seq2see.cli.streams import open_output, resolve_inputs
 from seq2see.errors import UsageError
 
@@ -42,6 +42,7 @@ def embed(
             "--normalize/--no-normalize", help="Scale vectors to length 1; by default as the model's files say."
         ),
     ] = None,
+    precision: Precision = "float32",
     device: Device = "",
 ) -> None:
     """Turn every line of text into a vector with an encoder.
@@ -55,7 +56,7 @@ def embed(
     if similarity is not None and (inputs or out):
         raise UsageError("--similarity compares two texts: leave out the input and --out")
     sources = [] if similarity is not None else resolve_inputs(inputs or [])
-    encoder = load_model_of_shape(model, "encoder", device, "float32")
+    encoder = load_model_of_shape(model, "encoder", device, precision)
 
     from seq2see.model.pooling import Pooling
 

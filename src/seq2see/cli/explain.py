@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.model_options import Device, ModelPath, Precision, load_model
+from seq2see.cli.model_options import (
+    Device,
+    ModelPath,
+    Precision,
+    SourceLanguage,
+    TargetLanguage,
+    load_model,
+    with_languages,
+)
 from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError
 
@@ -62,6 +70,8 @@ def explain(
         int, typer.Option(help="Maximum number of new tokens; 0: 1.5 × source length + 10, or 20 without a source.", min=0,
                           rich_help_panel=_DECODING)
     ] = 0,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     precision: Precision = "float32",
     device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print all results as JSON.")] = False,
@@ -94,7 +104,7 @@ def explain(
     from seq2see.inspect.attention_tables import find_attention
     from seq2see.inspect.explain import explain
 
-    loaded = load_model(model, device, precision)
+    loaded = with_languages(load_model(model, device, precision), source_language, target_language)
     search = Search(beam=beam, max_new_tokens=max_new_tokens)
     original = explain(loaded, text, target=target, search=search)
     name = ""

@@ -68,6 +68,11 @@ def load_model_of_shape(
     return model
 
 
+def with_languages(model: "Model", source: str | None, target: str | None) -> "Model":
+    """Chooses the languages of a model that has a choice, if any are given."""
+    return model.with_languages(source, target) if source or target else model
+
+
 def prompt_loop(prompt: str, respond: Callable[[str], None], hint: str) -> None:
     """Reads lines and responds to each until Ctrl-D; the arrow keys recall earlier lines."""
     with suppress(ImportError):  # where available, gives input() line editing and history

@@ -17,6 +17,7 @@ from seq2see.cli.model_options import (
     is_interactive,
     load_model_of_shape,
     prompt_loop,
+    with_languages,
 )
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import TextInput, open_output, resolve_inputs
@@ -79,8 +80,7 @@ def translate(
 
     warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
     loaded = load_model_of_shape(model, "encoder-decoder", device, precision)
-    if source_language or target_language:
-        loaded = loaded.with_languages(source_language, target_language)
+    loaded = with_languages(loaded, source_language, target_language)
     translator = Translator(loaded, warnings, {"beam": max(beam, nbest), "nbest": nbest})
     if not (inputs or out) and is_interactive() and format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")

@@ -143,6 +143,10 @@ class ForeignTokenizer(Tokenizer):
         return token or f"⟨{id}⟩"
 
     @property
+    def can_split(self) -> bool:
+        return self.vocabulary.notation == "bytes"  # others may add a space before a text, or merge across spaces
+
+    @property
     def _omits_spaces(self) -> bool:
         return self.vocabulary.notation in ("wordpiece", "words")
 

@@ -92,6 +92,11 @@ class Tokenizer:
         self._special = frozenset(special.values())
 
     @property
+    def can_split(self) -> bool:
+        """Whether the parts of a text that `split_text` splits have the same tokens as the whole."""
+        return True
+
+    @property
     def pad(self) -> int:
         return self.framing.pad
 
