@@ -96,6 +96,23 @@ def test_tokens_equal_theirs_on_nasty_strings(make: Any, model: Any, tmp_path: P
     assert framed == theirs(TEXT)["input_ids"] or ours.framing.prompt == tuple(theirs("")["input_ids"])
 
 
+def test_older_files_of_gpt2_and_bert_give_the_same_tokenizer(tmp_path: Path) -> None:
+    gpt2, bert = byte_level(), word_piece()
+    for name, tokenizer, model in (("gpt2", gpt2, small("GPT2LMHead", vocab_size=430)), ("bert", bert, encoder())):
+        folder = save(tmp_path / name, model, None)
+        table = json.loads(tokenizer.to_str())["model"]
+        if name == "gpt2":
+            (folder / "vocab.json").write_text(json.dumps(table["vocab"]))
+            (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in table["merges"]))
+        else:
+            (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in table["vocab"]))
+        ours = seq2see.load(folder).tokenizers[0]
+        for text in strings(1000):
+            if "<|im" not in text:
+                assert ours.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
+    assert ours.frame_source([7]) == [2, 7, 3]
+
+
 def test_a_language_model_continues_and_chats_like_theirs(qwen: Path) -> None:
     theirs = transformers.Qwen3ForCausalLM.from_pretrained(qwen, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(qwen)
