@@ -269,6 +269,8 @@ def test_a_model_of_another_library_is_described_saved_and_loaded(qwen: Path, nl
     chosen = seq2see.load(nllb).with_languages("eng_Latn", "hin_Deva")
     chosen.save(tmp_path / "nllb")
     assert load_tokenizer(tmp_path / "nllb" / "tokenizer.json").framing == chosen.tokenizers[1].framing
+    again = seq2see.load(tmp_path / "nllb")
+    assert again.translate_sentences([TEXT], max_new_tokens=6) == chosen.translate_sentences([TEXT], max_new_tokens=6)
 
 
 def test_chat_keeps_the_history_and_has_commands(qwen: Path) -> None:
