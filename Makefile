@@ -62,6 +62,7 @@ bench: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
 	$(BIN)/python benchmarks/decode_cpu.py
+	$(BIN)/python benchmarks/exchange.py
 	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
 	$(BIN)/python benchmarks/serve_load.py
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))

@@ -127,6 +127,8 @@ COMMANDS = {
     "explain": (["How are you?", "--json"], "आप कैसे हैं?"),
     "evaluate": (["--src", "{path}/a", "--ref", "{path}/b", "--json"], "आप कैसे हैं?"),
     "generate": (["--model", "{path}/lm", "--prompt", "once", "--max-new-tokens", "2", "--json"], "once"),
+    "chat": (["--model", "{path}/lm", "--max-new-tokens", "2"], ""),
+    "embed": (["--model", "{path}/encoder", "once"], '"vector"'),
     "lesson": (["next"], "probabilit"),
     "explore": (["--no-open"], ""),
 }
@@ -140,6 +142,7 @@ def arguments(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytes
     (tmp_path / "a").write_text("How are you?\n")
     (tmp_path / "b").write_text("आप कैसे हैं?\n")
     tiny_model(["once upon a time"], ModelConfig(shape="decoder", width=16, heads=2)).save(tmp_path / "lm")
+    tiny_model(["once upon a time"], ModelConfig(shape="encoder", width=16, heads=2)).save(tmp_path / "encoder")
     monkeypatch.setattr("seq2see.serve.server.serve", lambda *arguments: None)
     monkeypatch.setattr(os, "_exit", lambda code: None)
     command = request.getfixturevalue("command")

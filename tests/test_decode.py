@@ -40,7 +40,7 @@ from tests.decoders import (
     random_model,
     random_sentences,
 )
-from tests.parity import gpt2, llama, llama_precision, marian, padded
+from tests.parity import padded, small, their_precision
 
 STATIC_PROFILE = DeviceProfile(
     static_shapes=True, cuda_graphs=False, max_hypotheses=64, token_budget=8192, check_interval=8
@@ -271,9 +271,10 @@ def test_unused_rows_do_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
 def hf_marian() -> Any:
     """Trained for a few steps: it has learned to end near the length of the source, and little else."""
     torch.manual_seed(0)
-    theirs: Any = marian(
-        decoder_start_token_id=START, eos_token_id=END, pad_token_id=0, max_position_embeddings=64, vocab_size=60
-    )()
+    theirs: Any = small(
+        "MarianMT", decoder_start_token_id=START, eos_token_id=END, pad_token_id=0, max_position_embeddings=64,
+        vocab_size=60, activation_function="swish", scale_embedding=True,
+    )  # fmt: skip
     optimizer = torch.optim.Adam(theirs.parameters(), lr=5e-3)
     for step in range(120):
         sources = random_sentences(32, seed=1000 + step)
@@ -324,10 +325,12 @@ def test_beam_search_equals_hugging_face(hf_marian: Any, beam: int, alpha: float
     )  # a penalty of 2 favours length above all
 
 
-@pytest.mark.parametrize("build", [gpt2(n_positions=64), llama(max_position_embeddings=64)])
-def test_greedy_continuation_equals_hugging_face(build: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "positions"), [("GPT2LMHead", "n_positions"), ("LlamaForCausalLM", "max_position_embeddings")]
+)
+def test_greedy_continuation_equals_hugging_face(kind: str, positions: str) -> None:
     torch.manual_seed(0)
-    theirs = build().eval()
+    theirs = small(kind, **{positions: 64}).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)
@@ -336,7 +339,7 @@ def test_greedy_continuation_equals_hugging_face(build: Any) -> None:
     special_tokens = SpecialTokens(-1, 100)
     requests = [Request(i, (), prompt, 20) for i, prompt in enumerate(prompts)]
     for prompt, (best, *_) in zip(prompts, decode_requests(ours, requests, Search(), special_tokens), strict=True):
-        with torch.no_grad(), llama_precision(torch.float64):
+        with torch.no_grad(), their_precision(theirs, torch.float64):
             out = theirs.generate(
                 torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=100, pad_token_id=100,
                 bos_token_id=None,

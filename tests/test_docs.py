@@ -16,7 +16,7 @@ import typer
 from seq2see.cli import app
 from seq2see.presets import PRESETS, preset_config
 from tests.models import TINY, save, tiny_model
-from tests.parity import marian
+from tests.parity import small
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
@@ -46,7 +46,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.hi").write_text("आप कैसे हैं?\nमुझे चाय पसंद है।\n")
     (folder / "books").mkdir()
     (folder / "books" / "a.txt").write_text("Once upon a time.\n")
-    marian()().save_pretrained(folder / "path/to/opus-mt-en-de")  # type: ignore[operator]
+    small("MarianMT").save_pretrained(folder / "path/to/opus-mt-en-de")
     return folder
 
 

@@ -323,8 +323,8 @@ def test_best_heads_are_found_on_gold_alignments() -> None:
 
 
 def test_errors_say_why_a_model_cannot_be_explained() -> None:
-    with pytest.raises(UserError, match="generates no output"):
-        perturbed_model(replace(SMALL, shape="encoder")).explain(SOURCE)
+    with pytest.raises(UserError, match=r"tokens to explain, but the model has 1,024 positions"):
+        perturbed_model(replace(SMALL, shape="encoder")).explain("We " * 2000)
     with pytest.raises(UserError, match="window is 64"):
         perturbed_model(LANGUAGE_MODEL).explain("We " * 70)
     e = perturbed_model(LANGUAGE_MODEL).explain("We", max_new_tokens=3)

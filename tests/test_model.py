@@ -14,7 +14,7 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.layout import Layout, Packed
 from seq2see.model.layers import Block
-from seq2see.model.positions import rotary_cos_sin, rotate, sinusoids
+from seq2see.model.positions import rotary_cos_sin, rotary_frequencies, rotate, sinusoids
 from seq2see.model.taps import NO_TAPS
 from seq2see.model.transformer import Transformer
 from seq2see.presets import PRESETS, preset
@@ -192,7 +192,7 @@ def test_sinusoids_match_the_formula_of_the_paper() -> None:
     for i in range(3):
         assert math.isclose(table[7, 2 * i], math.sin(7 / 10000 ** (i / 3)), rel_tol=1e-6)
         assert math.isclose(table[7, 2 * i + 1], math.cos(7 / 10000 ** (i / 3)), rel_tol=1e-6)
-    halves = sinusoids(50, 6, halves=True)
+    halves = sinusoids(50, 6, "sinusoidal-halves")
     assert torch.equal(torch.cat([table[:, ::2], table[:, 1::2]], dim=1), halves)
 
 
@@ -211,7 +211,8 @@ def test_rotary_scores_depend_only_on_the_distance() -> None:
     q, k = torch.randn(2, 1, 1, 8).unbind(0)
     scores = []
     for position in (0, 3, 40):
-        rotations = [rotary_cos_sin(torch.tensor([p]), 8, 10000.0) for p in (position + 6, position)]
+        frequencies = rotary_frequencies(ModelConfig(width=8, heads=1))
+        rotations = [rotary_cos_sin(torch.tensor([p]), frequencies) for p in (position + 6, position)]
         scores.append(float((rotate(q, rotations[0]) * rotate(k, rotations[1])).sum()))
     assert scores == pytest.approx([scores[0]] * 3, abs=1e-5)
 

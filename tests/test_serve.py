@@ -283,6 +283,10 @@ def test_analyses_equal_the_librarys(client: httpx.Client, model: Model, trace: 
     assert attribution["logit"] == logit_attribution(e, -1).logit
     total = sum(contribution["logit"] for contribution in attribution["contributions"])
     assert math.isclose(total, attribution["logit"], abs_tol=1e-4)
+    top = get(client, f"{url}/top-tokens?count=6")
+    assert set(e.target_ids) <= set(top["ids"])
+    assert top["logits"][1] == pytest.approx(e.trace["logits", 0][1, top["ids"]].tolist())
+    assert top["probabilities"][1] == pytest.approx(e.logprobs[1, top["ids"]].exp().tolist())
     others = get(client, f"{url}/alternatives?row=1&top=4")["alternatives"]
     assert [token["id"] for token in others] == [token.id for token in alternatives(e, 1, 4)]
     embeddings = post(client, "/api/contextual-embeddings", word="dog", sentences=TEXTS[:2])

@@ -100,6 +100,7 @@ def load(
 ) -> Model:  # fmt: skip
     """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
 
-    The network is optimised for decoding in the given precision; int8 is for decoding on a CPU.
+    The directory may also be Hugging Face's, and the path a GGUF file. The network is optimised for decoding in the given
+    precision; int8 is for decoding on a CPU.
     """
     return Model(**vars(load_pipeline(path, device, step=step, precision=precision)))

@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 ModelKind = Literal["transformer", "rnn", "rnn-attention"]
 Shape = Literal["encoder-decoder", "decoder", "encoder"]
-Positions = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "none"]
-Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
+Positions = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "rotary", "relative", "none"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu"]
 Norm = Literal["layer", "rms"]
-Bias = Literal["everywhere", "attention", "feed-forward", "nowhere"]
+Bias = Literal["everywhere", "attention", "qkv", "feed-forward", "nowhere"]
 TieEmbeddings = Literal["all", "target", "none"]
 TokenizerKind = Literal["bpe", "character", "word"]
 Normalization = Literal["none", "NFC"]
@@ -59,14 +59,33 @@ class ModelConfig:
     encoder_layers: int = option(6, "Number of encoder layers.")
     decoder_layers: int = option(6, "Number of decoder layers.")
     feed_forward: int = option(2048, "Inner width of the feed-forward layers (d_ff).")
-    activation: Activation = option("relu", "Activation function of the feed-forward layers.")
+    activation: Activation = option("relu", "Activation of the feed-forward layers; swiglu and geglu are gated.")
     norm: Norm = option("layer", "Layer norm or RMS norm.")
     norm_first: bool = option(
         False, "Normalise before each sub-layer (pre-norm) instead of after it (post-norm, the paper)."
     )
+    output_norm: bool = option(False, "Also normalise each sub-layer's output before adding it (Gemma).")
     norm_epsilon: float = option(1e-5, "Added to the variance for numerical stability.")
-    positions: Positions = option("sinusoidal", "Positional encoding; sinusoidal-halves stores sines, then cosines.")
+    query_key_norm: bool = option(False, "RMS-normalise the queries and keys of each head (Qwen 3, Gemma 3).")
+    attention_scale: float = option(0.0, "Factor of the attention scores; 0: 1 / √head_width.")
+    attention_cap: float = option(0.0, "Limit scaled scores to ±cap by cap · tanh(score / cap) (Gemma 2); 0: no limit.")
+    attention_window: int = option(
+        0, "Number of latest tokens that local decoder layers attend to; 0: all layers are global."
+    )
+    local_layers: tuple[int, ...] = option((), "Decoder layers limited to attention_window; empty: all.")
+    positions: Positions = option(
+        "sinusoidal", "Positional encoding; sinusoidal-halves stores sines, then cosines; -fairseq is M2M100's variant."
+    )
     rotary_base: float = option(10000.0, "Base of the rotary frequencies (theta).")
+    local_rotary_base: float = option(
+        0.0, "Base of the rotary frequencies of local layers (Gemma 3); 0: as rotary_base."
+    )
+    rotary_factors: tuple[float, ...] = option((), "Divisor of each rotary frequency (longer contexts); empty: all 1.")
+    rotary_magnitude: float = option(1.0, "Factor of rotated queries and keys (YaRN).")
+    relative_buckets: int = option(
+        32, "Number of distance ranges with a bias of their own, for relative positions (T5)."
+    )
+    relative_distance: int = option(128, "Distance from which all relative positions share one bias.")
     max_positions: int = option(1024, "Number of learned positions, and context window of a language model.")
     segments: int = option(0, "Number of segment embeddings (BERT: 2); 0: none.")
     embedding_norm: bool = option(False, "Normalise the sum of token and position embeddings (BERT).")
@@ -75,7 +94,14 @@ class ModelConfig:
         "all", "Share embeddings: all (source, target and output), target (target and output) or none."
     )
     output_bias: bool = option(False, "Add a bias to the logits (Marian).")
-    bias: Bias = option("everywhere", "Which linear layers have a bias; norms have one only with everywhere.")
+    logit_scale: float = option(1.0, "Factor of the logits (T5).")
+    logit_cap: float = option(0.0, "Limit logits to ±cap by cap · tanh(logit / cap) (Gemma 2); 0: no limit.")
+    masked_head: bool = option(False, "Predict masked tokens with an encoder: dense, activation, norm, logits (BERT).")
+    pooler: bool = option(False, "Map the first token's vector to one of the sequence: dense, tanh (BERT).")
+    bias: Bias = option(
+        "everywhere",
+        "Which linear layers have a bias; norms have one only with everywhere; qkv: not the output of attention.",
+    )
     dropout: float = option(0.1, "Dropout of embeddings and of sub-layer outputs.")
     attention_dropout: float = option(0.0, "Dropout of attention weights.")
     activation_dropout: float = option(0.0, "Dropout inside the feed-forward layers.")
@@ -84,7 +110,8 @@ class ModelConfig:
         for name in ("vocab_size", "width", "heads", "encoder_layers", "decoder_layers", "feed_forward",
                      "max_positions"):  # fmt: skip
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("source_vocab_size", "key_value_heads", "head_width", "segments"):
+        for name in ("source_vocab_size", "key_value_heads", "head_width", "segments", "attention_scale", "attention_cap",
+                     "attention_window", "local_rotary_base", "logit_cap"):  # fmt: skip
             self._require(getattr(self, name) >= 0, name, "must not be negative")
         for f in fields(self):
             limit = MAX_LAYERS if f.name.endswith("_layers") else MAX_SIZE
@@ -92,7 +119,7 @@ class ModelConfig:
                 self._require(getattr(self, f.name) <= limit, f.name, f"must be at most {limit:,}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
-        for name in ("norm_epsilon", "rotary_base"):
+        for name in ("norm_epsilon", "rotary_base", "rotary_magnitude", "logit_scale"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")
         if self.kind != "transformer":
             self._check_recurrent()
@@ -108,10 +135,16 @@ class ModelConfig:
         divides = self.heads % self.actual_key_value_heads == 0
         self._require(divides, "key_value_heads", f"must divide model.heads = {self.heads}")
         self._check_positions()
+        self._check_local_layers()
         self._check_vocabularies()
+        for name in ("masked_head", "pooler"):
+            self._require(
+                not getattr(self, name) or self.shape == "encoder", name,
+                f'requires an encoder, but model.shape is "{self.shape}"',
+            )  # fmt: skip
 
     def _check_positions(self) -> None:
-        if self.kind == "transformer" and self.positions in ("sinusoidal", "sinusoidal-halves"):
+        if self.kind == "transformer" and self.positions.startswith("sinusoidal"):
             self._require(self.width % 2 == 0, "width", f"must be even for {self.positions} positions")
             self._require(
                 self.max_positions * self.width <= MAX_TABLE, "max_positions",
@@ -123,6 +156,30 @@ class ModelConfig:
                 self.actual_head_width % 2 == 0, "head_width" if self.head_width else "width",
                 f"gives head width {self.actual_head_width}, which must be even for rotary positions",
             )  # fmt: skip
+            count, expected = len(self.rotary_factors), self.actual_head_width // 2
+            self._require(
+                count in (0, expected) and all(factor > 0 for factor in self.rotary_factors), "rotary_factors",
+                f"has {count} numbers: it needs {expected}, half the head width, all greater than 0",
+            )  # fmt: skip
+        if self.positions == "relative":
+            self._require(
+                self.relative_buckets >= 4 and self.relative_buckets % 4 == 0, "relative_buckets",
+                "must be a positive multiple of 4",
+            )  # fmt: skip
+            self._require(
+                self.relative_distance > self.relative_buckets // 2, "relative_distance",
+                f"must be greater than half of model.relative_buckets = {self.relative_buckets}",
+            )  # fmt: skip
+
+    def _check_local_layers(self) -> None:
+        if not self.attention_window:
+            self._require(not self.local_layers, "local_layers", "needs model.attention_window")
+            return
+        self._require(self.has_decoder, "attention_window", f'requires a decoder, but model.shape is "{self.shape}"')
+        self._require(
+            all(0 <= layer < self.decoder_layers for layer in self.local_layers), "local_layers",
+            f"must be numbers from 0 to {self.decoder_layers - 1}",
+        )  # fmt: skip
 
     def _check_vocabularies(self) -> None:
         separate_source = self.source_vocab_size not in (0, self.vocab_size)
@@ -182,8 +239,28 @@ class ModelConfig:
     def actual_key_value_heads(self) -> int:
         return self.key_value_heads or self.heads
 
+    def is_local(self, layer: int) -> bool:
+        """Whether a decoder layer attends only to the latest tokens."""
+        return self.attention_window > 0 and (not self.local_layers or layer in self.local_layers)
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward layers multiply their hidden values by a gate."""
+        return self.activation in ("swiglu", "geglu")
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether the model has logits: every decoder, and an encoder with a head for masked tokens."""
+        return self.has_decoder or self.masked_head
+
     @property
     def attention_bias(self) -> bool:
+        """Of queries, keys and values."""
+        return self.bias in ("everywhere", "attention", "qkv")
+
+    @property
+    def projection_bias(self) -> bool:
+        """Of the output of attention."""
         return self.bias in ("everywhere", "attention")
 
     @property
@@ -193,7 +270,10 @@ class ModelConfig:
 
 _TRANSFORMER_OPTIONS = (
     "key_value_heads", "head_width", "feed_forward", "activation", "norm", "norm_first", "norm_epsilon", "positions",
-    "rotary_base", "segments", "embedding_norm", "bias", "attention_dropout", "activation_dropout",
+    "rotary_base", "segments", "embedding_norm", "bias", "attention_dropout", "activation_dropout", "output_norm",
+    "query_key_norm", "attention_scale", "attention_cap", "attention_window", "local_layers", "local_rotary_base",
+    "rotary_factors", "rotary_magnitude", "relative_buckets", "relative_distance", "logit_scale", "logit_cap", "masked_head",
+    "pooler",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ reported before the model is used.
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,14 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
-from seq2see.config import Config, InferencePrecision
-from seq2see.decode.chat import ChatTemplate
+from seq2see.config import Config, InferencePrecision, TextConfig
+from seq2see.decode.chat import ChatTemplate, ConversationTemplate
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import column_major_weights, optimize_for_decoding
 from seq2see.errors import UserError
+from seq2see.exchange.chat_template import SAVED as JINJA_TEMPLATE
+from seq2see.exchange.chat_template import JinjaTemplate
+from seq2see.exchange.foreign_model import ForeignModel, is_foreign, open_foreign
 from seq2see.files import atomic_write
 from seq2see.manifest import check_files, write_manifest
 from seq2see.model.network import Network
@@ -34,6 +37,7 @@ from seq2see.precision import bf16_supported, resolve_device
 from seq2see.quantize import dequantize
 from seq2see.scores import load_scores
 from seq2see.tensor_file import TensorFile
+from seq2see.text.foreign_tokenizer import load_tokenizer
 from seq2see.text.known_words import KnownWords, load_words, save_words
 from seq2see.text.tokenizer import Tokenizer
 
@@ -48,8 +52,9 @@ class ModelFiles(NamedTuple):
     config: Config
     tokenizers: tuple[Tokenizer, Tokenizer]  # source, target
     scores: dict[str, Any]
-    chat_template: ChatTemplate
+    chat_template: ConversationTemplate
     known_words: KnownWords | None
+    foreign: ForeignModel | None = None  # of another library
 
 
 def load_pipeline(
@@ -58,33 +63,53 @@ def load_pipeline(
 ) -> Pipeline:  # fmt: skip
     """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
 
-    The network is optimised for decoding in the given precision; int8 is for decoding on a CPU. With device "", the best
-    available one is used.
+    Also loads Hugging Face directories and GGUF files. The network is optimised for decoding in the given precision; int8 is
+    for decoding on a CPU. With device "", the best available one is used.
     """
     folder, device = BUNDLED if path is None else Path(path), resolve_device(device)
     files = load_files(folder)
-    file = folder / WEIGHTS if step is None else _existing_snapshot(folder, step)
-    check_files(folder, [str(file.relative_to(folder))])
-    if not file.exists():
-        raise UserError(f"{folder} has no {WEIGHTS}: has training finished?")
     network: Network = model_class(files.config.model).on_meta_device(files.config.model)
+    if files.foreign is not None and step is None:
+        file, tensors = (
+            folder,
+            files.foreign.weights.tensors(network, torch.float32, _column_major(network, device), device),
+        )
+    else:
+        file = folder / WEIGHTS if step is None else _existing_snapshot(folder, step)
+        check_files(folder, [str(file.relative_to(folder))])
+        if not file.exists():
+            raise UserError(f"{folder} has no {WEIGHTS}: has training finished?")
+        tensors = _stored_weights(file, device, _column_major(network, device))
     try:
-        network = network.with_weights(_read_weights(file, device, network))
+        network = network.with_weights(_read_weights(tensors))
     except UserError as error:
-        raise UserError(f"{file}: {error}") from error
+        raise error if str(file) in str(error) else UserError(f"{file}: {error}") from error
     network = _prepare_for_decoding(network.eval(), precision)
-    return Pipeline(files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words)
+    pooling = files.foreign.pooling if files.foreign is not None else None
+    return Pipeline(
+        files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words, pooling
+    )
 
 
 def load_files(folder: Path) -> ModelFiles:
     """Loads everything except the weights, and checks that it belongs together."""
+    if is_foreign(folder):
+        return _foreign_files(open_foreign(folder))
     if not (folder / "config.toml").exists():
         raise UserError(f"{folder} is not a model directory: it has no config.toml")
     check_files(folder, ["config.toml", "tokenizer.json", "source.json", WORDS])
     config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
     _check_vocabularies(folder, config, tokenizers)
-    chat_template, known_words = ChatTemplate.load(folder / "chat.toml"), load_words(folder / WORDS)
-    return ModelFiles(config, tokenizers, load_scores(folder), chat_template, known_words)
+    jinja = folder / JINJA_TEMPLATE
+    chat_template = JinjaTemplate.load(jinja) if jinja.is_file() else ChatTemplate.load(folder / "chat.toml")
+    return ModelFiles(config, tokenizers, load_scores(folder), chat_template, load_words(folder / WORDS))
+
+
+def _foreign_files(model: ForeignModel) -> ModelFiles:
+    source, target = model.tokenizers
+    shared = source is target or model.config.tie_embeddings == "all"  # Marian has two tokenizers with the same ids
+    config = Config(model=model.config, text=TextConfig(shared_vocab=shared, normalize="none"))
+    return ModelFiles(config, model.tokenizers, {}, model.chat_template, None, model)
 
 
 def _check_vocabularies(folder: Path, config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
@@ -104,19 +129,28 @@ def _check_vocabularies(folder: Path, config: Config, tokenizers: tuple[Tokenize
             )
 
 
-def _read_weights(file: Path, device: str, network: Network) -> dict[str, Tensor]:
-    """Reads weights as float32; a file that cannot be read, or holds NaN, is an error.
+def _column_major(network: Network, device: str) -> set[str]:
+    return set() if device.startswith("cuda") else column_major_weights(network)
+
+
+def _stored_weights(file: Path, device: str, column_major: set[str]) -> Iterator[tuple[str, Tensor]]:
+    """Yields the weights of a file of ours as float32.
 
     Each weight is copied out of the mapped file, in the layout for decoding: a mapped tensor need not start at a multiple of
     64 bytes, and the last bit of some products depends on that.
     """
-    column_major = set() if device.startswith("cuda") else column_major_weights(network)
+    for name, weight in dequantize(TensorFile(file, device)):
+        transpose = name in column_major and weight.dim() == 2
+        yield name, weight.T.clone(memory_format=torch.contiguous_format).T if transpose else weight.clone()
+
+
+def _read_weights(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """Reads all weights; a file that cannot be read, or holds NaN, is an error."""
     weights = {}
     try:
-        for name, weight in dequantize(TensorFile(file, device)):
-            transpose = name in column_major and weight.dim() == 2
-            weights[name] = weight.T.clone(memory_format=torch.contiguous_format).T if transpose else weight.clone()
-            _require_finite(name, weights[name])
+        for name, weight in tensors:
+            weights[name] = weight
+            _require_finite(name, weight)
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UserError(f"cannot read the weights: {' '.join(str(error).split())}") from error
     return weights
@@ -180,9 +214,9 @@ def save_tokenizers(folder: Path, tokenizers: tuple[Tokenizer, Tokenizer]) -> No
 
 
 def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    target = Tokenizer.load(folder / "tokenizer.json")
+    target = load_tokenizer(folder / "tokenizer.json")
     source_path = folder / "source.json"
-    return (Tokenizer.load(source_path) if source_path.is_file() else target), target
+    return (load_tokenizer(source_path) if source_path.is_file() else target), target
 
 
 def save_config(folder: Path, config: Config) -> None:

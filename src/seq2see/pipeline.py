@@ -4,22 +4,31 @@
 the translation of whole texts work on pipelines; `seq2see.api.Model` adds what needs those layers.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Unpack
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, Unpack
+
+import torch
+from torch import Tensor
 
 from seq2see.assessment import Assessment
 from seq2see.config import Config
-from seq2see.decode.chat import ChatTemplate, Message
+from seq2see.decode.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import find_stop, stream_text
-from seq2see.errors import UserError
+from seq2see.errors import Notice, UserError
+from seq2see.layout import Packed
 from seq2see.model.network import Network
+from seq2see.model.pooling import Pooling
 from seq2see.model.summary import summarize
+from seq2see.text.foreign_tokenizer import choose_languages
 from seq2see.text.known_words import KnownWords, unknown_words
 from seq2see.text.tokenizer import Tokenizer
+
+EMBED_TEXTS = 32  # encoded together
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,9 @@ class Pipeline:
     network: Network
     tokenizers: tuple[Tokenizer, Tokenizer]  # source, target; often the same object
     scores: Mapping[str, Any]
-    chat_template: ChatTemplate = field(default_factory=ChatTemplate)
+    chat_template: ConversationTemplate = field(default_factory=ChatTemplate)
     known_words: KnownWords | None = field(default=None, repr=False)  # of the source; not needed with a word tokenizer
+    pooling: Pooling | None = None  # how an encoder's publisher makes one vector of a text, if that is known
 
     def translate_sentences(
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
@@ -49,7 +59,7 @@ class Pipeline:
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
         source, target = self.tokenizers
         return translate_tokens(
-            self.network, [[*source.encode(sentence), source.end] for sentence in sentences],
+            self.network, [source.frame_source(source.encode(sentence)) for sentence in sentences],
             SpecialTokens.from_tokenizer(target), Search(**search), [target.encode(prefix) for prefix in prefixes],
         )  # fmt: skip
 
@@ -68,20 +78,28 @@ class Pipeline:
 
     def generate(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> list[str]:
         """Continues the prompt with a language model: `samples` or `nbest` continuations, one by default."""
-        return self._generate(self.tokenizers[1].encode(prompt), stop, Search(**search))
+        tokenizer = self.tokenizers[1]
+        return self._generate(tokenizer.frame_prompt(tokenizer.encode(prompt)), stop, Search(**search))
 
     def chat(self, messages: Sequence[Message], *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> str:
         """Returns the model's next message in a conversation of ("system" | "user" | "model", text) messages."""
         prompt = self.chat_template.prompt(self.tokenizers[1], messages)
-        return self._generate(prompt, [self.chat_template.stop, *stop], Search(**search))[0].strip()
+        return self._generate(prompt, [*self.chat_template.stops, *stop], Search(**search))[0].strip()
+
+    def stream_chat(
+        self, messages: Sequence[Message], *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> Iterator[str]:
+        """Like `chat`, but yields text as it is generated."""
+        prompt = self.chat_template.prompt(self.tokenizers[1], messages)
+        return self._stream(prompt, [*self.chat_template.stops, *stop], Search(**search))
 
     def _generate(self, prompt: list[int], stop: Sequence[str], options: Search) -> list[str]:
         self.require("decoder", "continues a prompt")
         target = self.tokenizers[1]
-        should_stop = (lambda ids: find_stop(target.decode(ids), stop) is not None) if stop else None
-        special_tokens = SpecialTokens.from_tokenizer(target)
+        should_stop = (lambda ids: find_stop(target.decode(ids, True), stop) is not None) if stop else None
+        special_tokens = replace(SpecialTokens.from_tokenizer(target), prompt=())  # the prompt is complete
         (hypotheses,) = generate_tokens(self.network, [prompt], special_tokens, options, should_stop)
-        texts = [target.decode(hypothesis.tokens) for hypothesis in hypotheses]
+        texts = [target.decode(hypothesis.tokens, continues=True) for hypothesis in hypotheses]
         return [text[: find_stop(text, stop)] for text in texts]
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
@@ -89,12 +107,42 @@ class Pipeline:
         source, target = self.tokenizers
         special_tokens, options = SpecialTokens.from_tokenizer(target), Search(**search)
         if self.config.model.shape == "decoder":
-            request, *_ = build_requests(self.network, 0, (), [target.start, *target.encode(prompt)], options)
-        else:
-            self.require("encoder-decoder", "translates")
-            ids = [*source.encode(prompt), source.end]
-            request, *_ = build_requests(self.network, 0, ids, [target.start], options)
+            return self._stream(target.frame_prompt(target.encode(prompt)), stop, options)
+        self.require("encoder-decoder", "translates")
+        ids = source.frame_source(source.encode(prompt))
+        request, *_ = build_requests(self.network, 0, ids, special_tokens.prompt_with(()), options)
         return stream_text(target, stream_tokens(self.network, request, options, special_tokens), stop)
+
+    def _stream(self, prompt: list[int], stop: Sequence[str], options: Search) -> Iterator[str]:
+        self.require("decoder", "continues a prompt")
+        target = self.tokenizers[1]
+        request, *_ = build_requests(self.network, 0, (), prompt, options)
+        tokens = stream_tokens(self.network, request, options, SpecialTokens.from_tokenizer(target))
+        return stream_text(target, tokens, stop, continues=True)
+
+    def with_languages(self, source: str | None = None, target: str | None = None) -> Self:
+        """Returns the same model for another pair of languages, if it has a choice: "eng_Latn", "fra_Latn"."""
+        return replace(self, tokenizers=choose_languages(self.tokenizers, source, target))
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str], pooling: Pooling | None = None) -> Tensor:
+        """Returns one vector for each text, [texts, width], by the model's own pooling or a given one."""
+        self.require("encoder", "makes vectors of texts")
+        pooling = pooling or self.pooling or Pooling()
+        tokenizer, limit = self.tokenizers[0], self.config.model.max_positions
+        limit = min(limit, pooling.max_tokens or limit) - len(tokenizer.frame_source(()))
+        sequences = [tokenizer.encode(text) for text in texts]
+        if too_long := sum(len(ids) > limit for ids in sequences):
+            warnings.warn(f"{too_long:,} of {len(texts):,} texts are cut to {limit:,} tokens", Notice, stacklevel=2)
+        framed = [tokenizer.frame_source(ids[:limit]) for ids in sequences]
+        vectors = torch.empty(len(texts), self.config.model.width)
+        order = sorted(range(len(framed)), key=lambda i: len(framed[i]))  # texts of similar length share a batch
+        for start in range(0, len(order), EMBED_TEXTS):
+            batch = order[start : start + EMBED_TEXTS]
+            packed = Packed.from_sequences([framed[i] for i in batch], self.network.embedding.weight.device)
+            encoded = self.network.encode(packed, self.network.taps())
+            vectors[batch] = pooling(self.network, encoded, packed.layout).float().cpu()
+        return vectors
 
     def require(self, shape: str, action: str) -> None:
         """Raises a UserError if the model has another shape; `action` is what it cannot do, such as "translates"."""

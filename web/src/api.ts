@@ -2,7 +2,7 @@
 // generated from the server's own. Tensors are fetched on demand, a slice at a time, as float32, and cached.
 import { embedded } from "./embedded";
 import type {
-  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, ModelInfo, ModelList, Trace,
+  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, ModelInfo, ModelList, TopTokens, Trace,
   TraceRequest, TranslateRequest, Translation, Vocabulary, WeightInfo, WeightList,
 } from "./generated/api"; // prettier-ignore
 
@@ -70,6 +70,7 @@ export interface Source {
   weight(model: string, name: string, index: string): Promise<Tensor>;
   weightInfos(model: string): Promise<WeightInfo[]>;
   vocabulary(model: string): Promise<Vocabulary>;
+  topTokens(trace: string): Promise<TopTokens>;
   logitAttribution(trace: string, row: number): Promise<LogitAttribution>;
   attentionEntropy(trace: string): Promise<AttentionEntropy>;
   history(model: string): Promise<History>;
@@ -154,6 +155,7 @@ export const http: Source = {
   weight: (model, name, index) => fetchTensor(`api/models/${part(model)}/weights/${part(name)}${indexQuery(index)}`),
   weightInfos: async (model) => (await json<WeightList>(`api/models/${part(model)}/weights`)).weights,
   vocabulary: (model) => json(`api/models/${part(model)}/vocabulary`),
+  topTokens: (trace) => json(`api/traces/${part(trace)}/top-tokens`),
   logitAttribution: (trace, row) => json(`api/traces/${part(trace)}/logit-attribution?row=${row}`),
   attentionEntropy: (trace) => json(`api/traces/${part(trace)}/attention-entropy`),
   history: (model) => json(`api/models/${part(model)}/history`),

@@ -94,6 +94,24 @@ const ARCHITECTURES: Record<Kind, Architecture> = {
 export const architectureOf = (model: ModelInfo): Architecture => ARCHITECTURES[model.config.model.kind];
 
 export const headWidth = (config: ModelConfig): number => config.head_width || config.width / config.heads;
+/** Whether a decoder layer attends only to the latest tokens. */
+export const isLocal = (config: ModelConfig, layer: number): boolean =>
+  config.attention_window > 0 && (config.local_layers.length === 0 || config.local_layers.includes(layer));
+
+export const isGated = (config: ModelConfig): boolean => config.activation === "swiglu" || config.activation === "geglu";
+
+/** The prefix of the queries and keys that an attention's scores are computed from. */
+export const scoredPrefix = (config: ModelConfig, isCross: boolean): string =>
+  isCross ? "" : config.positions === "rotary" ? "rotated_" : config.query_key_norm ? "normed_" : "";
+
+/** The angle per position of a pair of dimensions of a head. */
+export function rotaryFrequency(config: ModelConfig, layer: number, pair: number): number {
+  const ownBase = isLocal(config, layer) && config.local_rotary_base > 0;
+  const base = ownBase ? config.local_rotary_base : config.rotary_base;
+  const divisor = ownBase || config.rotary_factors.length === 0 ? 1 : config.rotary_factors[pair];
+  return 1 / base ** ((2 * pair) / headWidth(config)) / divisor;
+}
+
 export const keyValueHeads = (config: ModelConfig): number => config.key_value_heads || config.heads;
 
 export const attentions = (model: ModelInfo): Attention[] => architectureOf(model).attentions(model.config.model);

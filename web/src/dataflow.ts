@@ -36,11 +36,22 @@ export class Dataflow {
     return this.config.norm_first ? `${component}.norm.output` : this.residualInput(component);
   }
 
+  /** What a sub-layer adds to the residual stream. */
+  addend(component: string): string {
+    return this.config.output_norm ? `${component}.output_norm.output` : this.innerOutput(component);
+  }
+
+  /** The output of a sub-layer's last linear map. */
+  private innerOutput(component: string): string {
+    return component.endsWith("feed_forward") ? `${component}.output` : `${component}.projected`;
+  }
+
   /** The input of a norm. */
   normInput(component: string): string {
     const [stack, layer] = component.split(".");
     if (layer === "norm") return `${stack}.input`;
     if (layer === "final_norm") return this.stackOutput(stack);
+    if (component.endsWith(".output_norm")) return this.innerOutput(component.replace(/\.output_norm$/, ""));
     const sublayer = component.replace(/\.norm$/, "");
     return this.config.norm_first ? this.residualInput(sublayer) : `${sublayer}.sum`;
   }

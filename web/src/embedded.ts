@@ -61,6 +61,7 @@ export function embeddedSource(embedded: EmbeddedData): Source {
     weight: async (_, name, index) => read(embedded.weights[name], name, index),
     weightInfos: async () => embedded.weight_infos,
     vocabulary: async () => embedded.vocabulary,
+    topTokens: async () => embedded.top_tokens ?? needsModel(),
     logitAttribution: async (_, row) => {
       if (typeof embedded.logit_attributions === "string") throw new ApiError(embedded.logit_attributions, "");
       return embedded.logit_attributions[row];

@@ -79,12 +79,24 @@ export function samplingDistribution(logits: Vector, { temperature, topK, topP }
   return out;
 }
 
-/** PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = the cosine; with `halves`, all sines come first. */
-export function sinusoid(position: number, j: number, width: number, halves: boolean): number {
+/** PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = the cosine; with `halves`, all sines come first. The fairseq
+ * variant also counts positions from 2, and divides 2i by width − 2. */
+export function sinusoid(position: number, j: number, width: number, halves: boolean, fairseq = false): number {
   const half = Math.ceil(width / 2);
-  const [i, cosine] = halves ? [j % half, j >= half] : [j >> 1, j % 2 === 1];
-  const angle = position / 10000 ** ((2 * i) / width);
+  const [i, cosine] = halves || fairseq ? [j % half, j >= half] : [j >> 1, j % 2 === 1];
+  const angle = (fairseq ? position + 2 : position) / 10000 ** ((2 * i) / (fairseq ? width - 2 : width));
   return cosine ? Math.cos(angle) : Math.sin(angle);
+}
+
+/** The bucket of T5's relative positions for a key at this distance after the query. */
+export function relativeBucket(distance: number, causal: boolean, buckets: number, maxDistance: number): number {
+  const count = causal ? buckets : buckets / 2;
+  const later = !causal && distance > 0 ? count : 0;
+  const n = causal ? Math.max(0, -distance) : Math.abs(distance);
+  const near = count / 2;
+  if (n < near) return later + n;
+  const ratio = Math.fround(Math.log(n / near)) / Math.log(maxDistance / near);
+  return later + Math.min(count - 1, near + Math.trunc(ratio * (count - near)));
 }
 
 export function activate(name: string, x: number): number {
@@ -95,6 +107,7 @@ export function activate(name: string, x: number): number {
     case "swiglu":
       return x / (1 + Math.exp(-x));
     case "gelu-tanh":
+    case "geglu":
       return 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
     default:
       return 0.5 * x * (1 + erf(x / Math.SQRT2));

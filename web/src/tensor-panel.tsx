@@ -2,7 +2,7 @@
 // that a clicked cell can be inspected, and the operands of an inspected cell are highlighted wherever they are shown.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import { tensor, vocabularyOf, type ModelInfo, type Trace } from "./api";
+import { source, tensor, vocabularyOf, type ModelInfo, type Trace } from "./api";
 import { keyValueHeads, selectedHead } from "./architecture";
 import { canAudit } from "./audit/audit";
 import { formatCellRef, parseCellRef, type Audit, type CellRef } from "./audit/cells";
@@ -37,9 +37,39 @@ const tensorHead = (model: ModelInfo, axes: readonly string[], head: number): nu
 
 const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map(({ text }) => text);
 
+const MAX_VOCABULARY = 20_000; // a larger one is too wide to show
+
+/** The logits or probabilities of the most likely tokens of a large vocabulary. */
+async function loadTopTokens(trace: Trace, name: "logits" | "probabilities"): Promise<Panel> {
+  const top = await source.topTokens(trace.id);
+  const isProbability = name === "probabilities";
+  const grid: Grid = {
+    name: `${name} of the ${top.ids.length} most likely tokens`,
+    rows: top[name].length,
+    cols: top.ids.length,
+    data: Float32Array.from(top[name].flat()),
+    rowLabels: tokenTexts(trace.decoder_input_tokens),
+    colLabels: top.tokens,
+    rowAxis: "token",
+    colAxis: "vocabulary",
+    scale: isProbability ? "sequential" : "diverging",
+    ...(isProbability ? { max: 1 } : {}),
+  };
+  return {
+    name,
+    grid,
+    toRef: ({ row, col }) => ({ name, index: [row, top.ids[col]] }),
+    fromRef: (ref) => {
+      const col = ref.name === name ? top.ids.indexOf(ref.index[1]) : -1;
+      return col < 0 ? null : { row: ref.index[0], col };
+    },
+  };
+}
+
 export async function loadPanel(model: ModelInfo, trace: Trace, name: string, urlHead: number): Promise<Panel> {
   const info = trace.tensors.find((candidate) => candidate.name === name);
   if (!info) throw new Error(`this model has no tensor ${name}`);
+  if ((name === "logits" || name === "probabilities") && info.shape[1] > MAX_VOCABULARY) return loadTopTokens(trace, name);
   const layout = layoutOf(info.axes);
   const head = tensorHead(model, info.axes, Math.max(0, selectedHead(model, urlHead)));
   const hasHeads = info.shape[info.axes.indexOf("head")] > 1;

@@ -16,9 +16,11 @@ import typer
 from typer.core import TyperArgument
 
 from seq2see import __version__
+from seq2see.cli.chat import chat
 from seq2see.cli.check import check
 from seq2see.cli.corpus_options import MultiValueCommand
 from seq2see.cli.data import data_app
+from seq2see.cli.embed import embed
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.explain import explain
 from seq2see.cli.explore import explore
@@ -44,6 +46,8 @@ app.command("train", cls=MultiValueCommand)(train)
 app.command("runs")(runs)
 app.command("translate")(translate)
 app.command("generate")(generate)
+app.command("chat")(chat)
+app.command("embed")(embed)
 app.command("evaluate", cls=MultiValueCommand)(evaluate)
 app.command("explain")(explain)
 app.command("explore")(explore)

@@ -129,9 +129,9 @@ def _write_copy(report: "Report", write: Callable[[Path], "CleanedCopy"], out: P
 def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
     if path is None:
         return None
-    from seq2see.text.tokenizer import Tokenizer
+    from seq2see.text.foreign_tokenizer import load_tokenizer
 
-    return Tokenizer.load(path / "tokenizer.json" if path.is_dir() else path)
+    return load_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
 
 
 def _print(outcome: _Outcome, as_json: bool) -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seq2see.cli import corpus_options as c
-from seq2see.cli.model_options import Device, ModelPath, Precision, load_model_of_shape
+from seq2see.cli.model_options import (
+    Device,
+    ModelPath,
+    Precision,
+    SourceLanguage,
+    TargetLanguage,
+    load_model_of_shape,
+    with_languages,
+)
 from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries, InferencePrecision
 from seq2see.errors import UsageError
@@ -102,6 +110,8 @@ def evaluate(
     worst: Annotated[
         int, typer.Option(help="Number of worst translations to show.", min=0, rich_help_panel=_SCORING)
     ] = 5,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     precision: Precision = "float32",
     device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -141,13 +151,14 @@ def evaluate(
     test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
     word_tokenizer(tokenize)  # an unknown name fails before anything is translated, like the files below
     gold = None if align is None else _gold(align, test, words)
-    system = _system_from_file(hyp, test) if hyp else _system_from_model(model, device, precision, test)
+    pair = (source_language, target_language)
+    system = _system_from_file(hyp, test) if hyp else _system_from_model(model, device, precision, test, pair)
     baseline = None
     if against is not None:
         baseline = (
             _system_from_file(against, test)
             if against.is_file()
-            else _system_from_model(against, device, precision, test)
+            else _system_from_model(against, device, precision, test, pair)
         )
     notes: list[str] = []
     evaluation = evaluate_translations(
@@ -213,11 +224,17 @@ def _system_from_file(path: Path, test: "TestSet") -> _System:
     return _System(str(path), None, tuple(translations))
 
 
-def _system_from_model(path: Path | None, device: str, precision: InferencePrecision, test: "TestSet") -> _System:
+def _system_from_model(
+    path: Path | None,
+    device: str,
+    precision: InferencePrecision,
+    test: "TestSet",
+    languages: tuple[str | None, str | None],
+) -> _System:
     if not test.sources:
         raise UsageError("missing sentences to translate: --src FILE")
     model = load_model_of_shape(path, "encoder-decoder", device, precision, "use --text FILE")
-    return _System(str(path or "the bundled model"), model)
+    return _System(str(path or "the bundled model"), with_languages(model, *languages))
 
 
 def _gold(path: Path, test: "TestSet", words: WordBoundaries) -> "GoldPairs":

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.model_options import Device, ModelPath, Precision, load_model
+from seq2see.cli.model_options import (
+    Device,
+    ModelPath,
+    Precision,
+    SourceLanguage,
+    TargetLanguage,
+    load_model,
+    with_languages,
+)
 from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError
 
@@ -62,6 +70,8 @@ def explain(
         int, typer.Option(help="Maximum number of new tokens; 0: 1.5 × source length + 10, or 20 without a source.", min=0,
                           rich_help_panel=_DECODING)
     ] = 0,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     precision: Precision = "float32",
     device: Device = "",
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print all results as JSON.")] = False,
@@ -94,12 +104,13 @@ def explain(
     from seq2see.inspect.attention_tables import find_attention
     from seq2see.inspect.explain import explain
 
-    loaded = load_model(model, device, precision)
+    loaded = with_languages(load_model(model, device, precision), source_language, target_language)
     search = Search(beam=beam, max_new_tokens=max_new_tokens)
     original = explain(loaded, text, target=target, search=search)
     name = ""
     if attention_names(original) or kind or layer is not None or head is not None:
-        default = "cross" if original.source_tokens else "masked"
+        shapes = {"encoder-decoder": "cross", "decoder": "masked", "encoder": "self"}
+        default = shapes[loaded.config.model.shape]
         name = find_attention(original, kind or default, -1 if layer is None else layer)
     interventions = [_parse_ablation(head_name, loaded) for head_name in ablate or ()]
     e = original
@@ -119,7 +130,7 @@ def explain(
     if out is not None and out.suffix.lower() in PAGES:
         from seq2see.serve.static_export import export_html
 
-        has_beam = beam > 1 and e.source_tokens and target is None and not interventions
+        has_beam = beam > 1 and loaded.config.model.shape == "encoder-decoder" and target is None and not interventions
         hypotheses = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if has_beam else []
         export_html(e, out, "bundled" if model is None else model.resolve().name, hypotheses)
     elif out is not None:
@@ -144,7 +155,10 @@ def _headline(e: "Explanation") -> "Text":
 
     from seq2see.inspect.explain import escape_control
 
-    return Text(escape_control(e.source)).append("  →  ", style="dim").append(escape_control(e.output), style="bold")
+    source = Text(escape_control(e.source))
+    if not e.target_tokens:
+        return source
+    return source.append("  →  ", style="dim").append(escape_control(e.output), style="bold")
 
 
 def _print_attention(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
@@ -169,6 +183,8 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
         found = word_alignment(e, (LayerHead(int(name.split(".")[1]), head),))
         links = (f"{found.source_words[i]} {found.target_words[j]}" for i, j in found.links)
         console.print(Text("\nalignment: ", style="dim").append(" · ".join(links), style="not dim"))
+    if not e.target_tokens:  # an encoder, whose heads change no prediction
+        return
     console.print("\n[bold]Heads[/]  [dim]of this layer, ablated one at a time with the output held fixed[/]")
     selected = slice(None) if head is None else slice(head, head + 1)
     console.print(draw_heads(attention_entropy(e)[name], head_ablation(e, name), e.target_tokens, selected))

@@ -23,7 +23,12 @@ _SAMPLING = "Sampling"
 
 def generate(
     model: Annotated[
-        Path | None, typer.Option("--model", help="Directory of a language model.", metavar="DIRECTORY")
+        Path | None,
+        typer.Option(
+            "--model",
+            help="Directory of a language model, ours or Hugging Face's, or a GGUF file.",
+            metavar="DIRECTORY",
+        ),
     ] = None,
     prompt: Annotated[
         str | None,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.config import Config
 from seq2see.errors import UsageError, UserError, did_you_mean
 from seq2see.presets import PRESETS, preset_config
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
+    from seq2see.exchange.foreign_model import ForeignModel
     from seq2see.model.summary import ModuleSummary
 
 
@@ -21,7 +21,8 @@ def describe(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="PRESET|DIRECTORY", help="A preset or a model directory; without one, lists all presets."
+            metavar="PRESET|DIRECTORY",
+            help="A preset, or a model directory, ours or Hugging Face's, or a GGUF file; without one, lists all presets.",
         ),
     ] = None,
     settings: Annotated[
@@ -60,7 +61,9 @@ def describe(
         _describe_directory(_directory(name), verify, as_json)
         return
     if is_directory:
-        config = Config.load(_directory(name) / "config.toml")
+        from seq2see.directory import load_files
+
+        config = load_files(_directory(name)).config
     else:
         config = preset_config(name).override(settings or [])
     if as_toml:
@@ -89,7 +92,7 @@ def describe(
 def _directory(name: str) -> Path:
     """Returns the path of a model directory; the error also suggests a preset."""
     path = Path(name)
-    if (path / "config.toml").is_file():
+    if (path / "config.toml").is_file() or path.suffix == ".gguf" or (path / "config.json").is_file():
         return path
     if path.is_dir():
         raise UserError(f"{path} is not a model directory: it has no config.toml")
@@ -106,7 +109,10 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
     check_files(path, [WEIGHTS])
     verified = verify_files(path) if verify else None
     facts = {"directory": str(path), **model_facts(files.config, files.tokenizers, files.scores)}
-    sizes = {file.name: file.stat().st_size for file in sorted(path.iterdir()) if file.is_file()}
+    if files.foreign is not None:
+        facts |= _foreign_facts(files.foreign)
+    listed = sorted(path.iterdir()) if path.is_dir() else [path]
+    sizes = {file.name: file.stat().st_size for file in listed if file.is_file()}
     steps = snapshots(path)
     structure = summarize(files.config.model, path.resolve().name)
     if as_json:
@@ -129,6 +135,41 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print(_tree(structure, files.config.model.shape))
+
+
+def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
+    """Describes another library's model: its family, its options, the memory it takes, and what is not supported."""
+    from seq2see.config import ModelConfig
+    from seq2see.decode.chat import ChatTemplate
+    from seq2see.model.summary import summarize
+    from seq2see.text.foreign_tokenizer import ForeignTokenizer
+
+    defaults = ModelConfig()
+    options = {
+        name: value
+        for name, value in vars(model.config).items()
+        if value != getattr(defaults, name) and name not in _SIZES
+    }
+    options = {name: f"{len(value)} numbers" if isinstance(value, tuple) else value for name, value in options.items()}
+    parameters = summarize(model.config, "").parameters
+    target = model.tokenizers[1]
+    languages = len(target.languages.codes) if isinstance(target, ForeignTokenizer) else 0
+    return {
+        "family": model.family, **model.facts,
+        "options": ", ".join(f"{name} = {value}" for name, value in options.items()),
+        "context": f"{model.config.max_positions:,} tokens",
+        "memory": f"{parameters * 4 / 1e6:,.0f} MB in float32, {parameters * 2 / 1e6:,.0f} MB in bf16",
+        **({"languages": f"{languages}, chosen with --source-language and --target-language"} if languages else {}),
+        **({"chat": "has a chat template"} if not isinstance(model.chat_template, ChatTemplate) else {}),
+        **({"pooling": f"{model.pooling.kind}, {'normalised' if model.pooling.normalize else 'not normalised'}"}
+           if model.pooling else {}),
+    }  # fmt: skip
+
+
+_SIZES = (
+    "shape", "vocab_size", "source_vocab_size", "width", "heads", "encoder_layers", "decoder_layers", "feed_forward",
+    "max_positions", "dropout", "attention_dropout", "activation_dropout",
+)  # fmt: skip
 
 
 def _list_presets(as_json: bool) -> None:

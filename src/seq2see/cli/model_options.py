@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from seq2see.config import Shape
 
 ModelPath = Annotated[
-    Path | None, typer.Option("--model", help="Model directory; by default the bundled model.", metavar="DIRECTORY")
+    Path | None,
+    typer.Option(
+        "--model",
+        help="Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled model.",
+        metavar="DIRECTORY",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
 InspectionDevice = Annotated[str, typer.Option(help="cpu, cuda or mps.", metavar="DEVICE")]
@@ -26,7 +31,20 @@ Precision = Annotated[
     typer.Option(help="Compute in float32, bf16 (needs a GPU or a CPU with bf16) or int8 (fastest on a CPU)."),
 ]
 
-_COMMANDS = {"encoder-decoder": "translate", "decoder": "generate"}
+SourceLanguage = Annotated[
+    str | None,
+    typer.Option(
+        "--source-language", help="Source language, if the model has a choice, such as eng_Latn.", metavar="CODE"
+    ),
+]
+TargetLanguage = Annotated[
+    str | None,
+    typer.Option(
+        "--target-language", help="Target language, if the model has a choice, such as fra_Latn.", metavar="CODE"
+    ),
+]
+
+_COMMANDS = {"encoder-decoder": "translate", "decoder": "generate", "encoder": "embed"}
 _KINDS = {"encoder-decoder": "a translator", "decoder": "a language model", "encoder": "an encoder"}
 
 
@@ -45,11 +63,14 @@ def load_model_of_shape(
     actual = model.config.model.shape
     if actual != shape:
         name = path or "the bundled model"
-        if actual not in _COMMANDS:
-            remedy = "it cannot generate text"
         remedy = remedy or f'use "seq2see {_COMMANDS[actual]}"'
         raise UserError(f"{name} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
     return model
+
+
+def with_languages(model: "Model", source: str | None, target: str | None) -> "Model":
+    """Chooses the languages of a model that has a choice, if any are given."""
+    return model.with_languages(source, target) if source or target else model
 
 
 def prompt_loop(prompt: str, respond: Callable[[str], None], hint: str) -> None:

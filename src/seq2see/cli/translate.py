@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.model_options import Device, ModelPath, Precision, is_interactive, load_model_of_shape, prompt_loop
+from seq2see.cli.model_options import (
+    Device,
+    ModelPath,
+    Precision,
+    SourceLanguage,
+    TargetLanguage,
+    is_interactive,
+    load_model_of_shape,
+    prompt_loop,
+    with_languages,
+)
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import TextInput, open_output, resolve_inputs
 from seq2see.errors import UsageError, UserError
@@ -38,6 +48,8 @@ def translate(
     retranslate: Annotated[
         bool, typer.Option("--all", help="Also replace existing translations in a .po file.")
     ] = False,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     precision: Precision = "float32",
     device: Device = "",
 ) -> None:
@@ -54,6 +66,8 @@ def translate(
     seq2see translate --model runs/en-hi hi.po --out hi.po
 
     seq2see translate --model runs/en-hi guide.md README.md --out hi/
+
+    seq2see translate --model nllb-200-distilled-600M --target-language fra_Latn "How are you?"
     """
     if format == "text" and nbest > 1:
         raise UsageError(f"--nbest {nbest} gives several translations per sentence: add --format jsonl")
@@ -66,6 +80,7 @@ def translate(
 
     warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
     loaded = load_model_of_shape(model, "encoder-decoder", device, precision)
+    loaded = with_languages(loaded, source_language, target_language)
     translator = Translator(loaded, warnings, {"beam": max(beam, nbest), "nbest": nbest})
     if not (inputs or out) and is_interactive() and format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")

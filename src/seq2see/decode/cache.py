@@ -29,8 +29,9 @@ from torch.nn import functional as F
 
 from seq2see.decode.optimize import has_kernels
 from seq2see.layout import Layout, Packed
-from seq2see.model.attention import attend, attention_reference
-from seq2see.model.layers import BlockCaches
+from seq2see.model.attention import PAPER, Scoring, attend, attention_reference
+from seq2see.model.layers import Block, BlockCaches
+from seq2see.model.positions import RelativeBias
 from seq2see.model.taps import Taps
 from seq2see.model.transformer import Transformer
 
@@ -86,29 +87,54 @@ class PrefillCache:
     slots: Tensor  # [T]
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps
-    ) -> Tensor:
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps,
+        scoring: Scoring = PAPER, bias: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         self.stored.store(self.rows, self.slots, k, v)
         if taps.active:
-            return attention_reference(q, k, v, queries, keys, causal, taps=taps)
-        return attend(q, k, v, queries, keys, causal)
+            return attention_reference(q, k, v, queries, keys, causal, taps=taps, scoring=scoring, bias=bias)
+        return attend(q, k, v, queries, keys, causal, scoring=scoring, bias=bias)
 
-    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
+    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps, scoring: Scoring = PAPER) -> Tensor:
         raise NotImplementedError("a prefill computes all keys and values")
 
 
 @dataclass(frozen=True)
 class VisibleSlots:
-    """What one decoding step attends to; shared by all layers. One for the generated tokens, one for the source."""
+    """What one decoding step attends to; shared by layers. One for the generated tokens, one for the source; a second one
+    for the generated tokens that layers with a window attend to.
+    """
 
     rows: int  # S
     beam: int  # k
     slots: int  # number of slots attended to; later slots are masked
     mask: Tensor  # [S, k or 1, all slots]: 0 or −∞
-    bias: Tensor | None  # the mask as SDPA takes it, [S, 1, k or H / G · k or 1, slots]; None: everything is visible
+    # The mask as SDPA takes it, [S, 1, k or H / G · k or 1, slots], or with relative positions [S, G, H / G · k, slots]; None:
+    # everything is visible.
+    bias: Tensor | None
     write_slots: Tensor  # [k] where the new keys and values go
     first_write: int | None  # write_slots[0] on the host; None with static shapes: a captured step must read the device
     kernels: ModuleType | None  # which use `mask` instead of `bias`
+    relative: "RelativePositions | None" = None
+
+
+@dataclass(frozen=True)
+class RelativePositions:
+    """Relative positions of one decoding step."""
+
+    bias: RelativeBias
+    queries: Tensor  # [S, k]
+    slots: Tensor  # [S, slots] the position of the token in each slot
+
+    def of_slots(self, count: int, groups: int) -> Tensor:
+        """Returns the bias of the first slots, [S, G, H / G · k, slots]."""
+        table = self.bias(self.queries, self.slots[:, :count])  # [S, H, k, slots]
+        return table.unflatten(1, (groups, -1)).flatten(2, 3)
+
+    def of_keys(self, rows: Tensor, slots: Tensor, keys: Layout) -> Tensor:
+        """Returns the bias of the keys at these rows and slots, in the layout of all hypotheses, [S · k, H, 1, M]."""
+        positions = keys.pad(self.slots[rows, slots])  # [S · k, M]
+        return self.bias(self.queries.flatten()[:, None], positions)
 
 
 @dataclass(frozen=True)
@@ -119,56 +145,73 @@ class StepCache:
     visible: VisibleSlots
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps
-    ) -> Tensor:
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps,
+        scoring: Scoring = PAPER, bias: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """q is [S · k, H, d]; the keys and values of the new tokens are [S · k, G, d]."""
         visible = self.visible
         if visible.kernels is not None and not taps.active:
-            return self._attend_fused(visible.kernels, q, (k, v))
+            return self._attend_fused(visible.kernels, q, (k, v), scoring)
         for table, new in zip(self.stored.tables(), (k, v), strict=True):
             new = new.view(visible.rows, visible.beam, *new.shape[1:]).transpose(1, 2)  # [S, G, k, d]
             if visible.first_write is None:
                 table[: visible.rows].index_copy_(2, visible.write_slots, new)
             else:
                 table[: visible.rows].narrow(2, visible.first_write, visible.beam).copy_(new)
-        return self.attend_cached(q, queries, taps)
+        return self.attend_cached(q, queries, taps, scoring)
 
-    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
-        """q is [S · k, H, d], and so is the result."""
+    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps, scoring: Scoring = PAPER) -> Tensor:
+        """q is [S · k, H, d], and so is the result. The window of the scoring is already in the mask."""
         visible = self.visible
         if taps.active:
-            return self._attend_reference(q, queries, taps)
+            return self._attend_reference(q, queries, taps, scoring)
         if visible.kernels is not None:
-            return self._attend_fused(visible.kernels, q, None)
+            return self._attend_fused(visible.kernels, q, None, scoring)
         rows, beam = visible.rows, visible.beam
         k, v = (table[:rows, :, : visible.slots] for table in self.stored.tables())  # [S, G, slots, d]
         group = q.shape[1] // k.shape[1]
         if group == 1:
             q = q.view(rows, beam, *q.shape[1:]).transpose(1, 2)  # [S, H, k, d]
-            if beam == 1 and rows >= MATMUL_ROWS and q.device.type == "cpu" and q.dtype == torch.float32:
-                scores = (q @ k.mT).mul_(q.shape[-1] ** -0.5)
-                heads = (scores if visible.bias is None else scores.add_(visible.bias)).softmax(-1) @ v
-            else:
-                heads = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.bias)
+            many = beam == 1 and rows >= MATMUL_ROWS and q.device.type == "cpu" and q.dtype == torch.float32
+            heads = _attend_to_slots(q, k, v, visible.bias, scoring, by_products=many)
             return heads.transpose(1, 2).flatten(0, 1)
         # Heads that share keys and values become additional queries.
         q = q.view(rows, beam, k.shape[1], group, -1).permute(0, 2, 3, 1, 4).flatten(2, 3)  # [S, G, group · k, d]
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.bias)
+        heads = _attend_to_slots(q, k, v, visible.bias, scoring)
         return heads.unflatten(2, (group, beam)).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
 
-    def _attend_fused(self, kernels: ModuleType, q: Tensor, new: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _attend_fused(
+        self, kernels: ModuleType, q: Tensor, new: tuple[Tensor, Tensor] | None, scoring: Scoring
+    ) -> Tensor:
         """Writes the new keys and values, if any, and attends, in one kernel."""
         visible = self.visible
+        if scoring.scale:
+            q = q * (scoring.scale * q.shape[-1] ** 0.5)  # the kernel divides by √d
         return kernels.attend(q, new, *self.stored.tables(), visible.mask, visible.write_slots, visible.slots)
 
-    def _attend_reference(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
-        """Attends with taps: every hypothesis is a sequence of its own, with its keys in order of position."""
+    def _attend_reference(self, q: Tensor, queries: Layout, taps: Taps, scoring: Scoring) -> Tensor:
+        """Attends step by step: every hypothesis is a sequence of its own, with its keys in order of position."""
         visible = self.visible
         is_visible = (visible.mask == 0).expand(-1, visible.beam, -1).flatten(0, 1)  # [S · k, slots]
         rows, slots = is_visible.nonzero(as_tuple=True)
         k, v = (table[rows // visible.beam, :, slots] for table in self.stored.tables())  # [U, G, d]
         keys = replace(Layout.from_lengths(is_visible.sum(1)), sequence_ids=queries.sequence_ids)
-        return attention_reference(q, k, v, queries, keys, causal=False, taps=taps.at("", keys=keys))
+        relative = visible.relative
+        bias = None if relative is None else relative.of_keys(rows // visible.beam, slots, keys)
+        taps, scoring = taps.at("", keys=keys), replace(scoring, window=0)
+        return attention_reference(q, k, v, queries, keys, causal=False, taps=taps, scoring=scoring, bias=bias)
+
+
+def _attend_to_slots(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scoring: Scoring, by_products: bool = False
+) -> Tensor:
+    """softmax(Q Kᵀ / √d + bias) V: by PyTorch's fused attention, or by products if that is faster or scores are limited."""
+    if not by_products and not scoring.cap:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scoring.scale or None)
+    scores = (q @ k.mT).mul_(scoring.factor(q.shape[-1]))
+    if scoring.cap:
+        scores = scores.div_(scoring.cap).tanh_().mul_(scoring.cap)
+    return (scores if bias is None else scores.add_(bias)).softmax(-1) @ v
 
 
 class KeyValueCache:
@@ -185,6 +228,10 @@ class KeyValueCache:
         self.rows, self.beam, self.slots, self.source_slots = rows, beam, slots, source_slots
         self.group = model.config.heads // model.config.actual_key_value_heads
         self.layers = [LayerKeyValues(rows, slots) for _ in model.decoder.blocks]
+        self.local = [isinstance(block, Block) and block.local for block in model.decoder.blocks]
+        self.attention_window = model.config.attention_window
+        self.relative_bias = model.decoder.relative_bias
+        self.uses_positions = any(self.local) or self.relative_bias is not None
         self.source_layers = [LayerKeyValues(rows, source_slots) for _ in model.decoder.blocks if source_slots]
 
         self.active = 0  # rows in use, S
@@ -195,6 +242,7 @@ class KeyValueCache:
         self.write_slots = torch.arange(beam, device=self.device)  # next_slot … next_slot + k − 1, on the device
         self.positions = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)  # of the next token
         self.sequence_ids = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)
+        self.slot_positions = torch.zeros(rows, slots, dtype=torch.int64, device=self.device)
         self.mask = torch.full((rows, beam, slots), MASKED, device=self.device)
         self.source_mask = torch.full((rows, source_slots), MASKED, device=self.device)
         own_slot = torch.full((beam, beam), MASKED, device=self.device).fill_diagonal_(0.0)
@@ -215,6 +263,7 @@ class KeyValueCache:
         self.sequence_ids[row_index] = torch.tensor(sequence_ids, device=self.device)[:, None]
         self.mask[row_index] = MASKED
         self.mask[prompt_rows, :, prompts.positions] = 0.0
+        self.slot_positions[prompt_rows, prompts.positions] = prompts.positions
         for row, length in zip(rows, lengths, strict=True):
             self.start_steps[row] = self.steps - length
         self._set_next_slot(max(self.next_slot, *lengths))
@@ -242,28 +291,43 @@ class KeyValueCache:
         """
         size = self.active
         self.mask[:size].index_copy_(2, self.write_slots, self.own_slot_mask[:size])
+        if self.uses_positions:
+            self.slot_positions[:size].index_copy_(1, self.write_slots, self.positions[:size])
         layout = replace(
             single_token_layout(size * self.beam, self.device), positions=self.positions[:size].view(-1),
             sequence_ids=self.sequence_ids[:size].view(-1),
         )  # fmt: skip
-        visible = self._visible_slots()
-        caches = [StepCache(layer, visible) for layer in self.layers]
+        visible = self._visible_slots(local=False)
+        visible_locally = self._visible_slots(local=True) if any(self.local) else visible
+        caches = [
+            StepCache(layer, visible_locally if local else visible)
+            for layer, local in zip(self.layers, self.local, strict=True)
+        ]
         if not self.source_layers:
             return layout, [(cache, None) for cache in caches]
         visible_source = self._visible_source()
         source_caches = [StepCache(layer, visible_source) for layer in self.source_layers]
         return layout, list(zip(caches, source_caches, strict=True))
 
-    def _visible_slots(self) -> VisibleSlots:
-        mask, bias = self.mask[: self.active], None
+    def _visible_slots(self, local: bool) -> VisibleSlots:
+        mask, bias, relative = self.mask[: self.active], None, None
+        positions, slot_positions = self.positions[: self.active], self.slot_positions[: self.active]
         all_visible = self.beam == 1 and max(self.start_steps[: self.active]) == self.steps - self.next_slot
-        if self.kernels is None and (self.static_shapes or not all_visible):
+        if local and (self.static_shapes or self.next_slot >= self.attention_window):
+            too_old = slot_positions[:, None, :] <= positions[:, :, None] - self.attention_window
+            mask, all_visible = mask.masked_fill(too_old, MASKED), False
+        if self.kernels is None and (self.static_shapes or not all_visible or self.relative_bias is not None):
             bias = mask[:, None, :, : self.window].to(self._dtype)
             if self.beam > 1 and self.group > 1:
                 bias = bias.repeat(1, 1, self.group, 1)
+        if self.relative_bias is not None:
+            assert bias is not None
+            relative = RelativePositions(self.relative_bias, positions, slot_positions)
+            table = relative.of_slots(self.window, self.relative_bias.embedding_dim // self.group).to(self._dtype)
+            bias = bias + table
         first_write = None if self.static_shapes else self.next_slot
         return VisibleSlots(
-            self.active, self.beam, self.window, mask, bias, self.write_slots, first_write, self.kernels
+            self.active, self.beam, self.window, mask, bias, self.write_slots, first_write, self.kernels, relative
         )
 
     def _visible_source(self) -> VisibleSlots:
@@ -307,6 +371,8 @@ class KeyValueCache:
             index = (~used).to(torch.uint8).argsort(dim=1, stable=True)[:, first:max_used]  # [S, max_used − first]
             for layer in self.layers:
                 layer.gather_slots(index, first, max_used, self.kernels)
+            positions = self.slot_positions[: self.active]
+            positions[:, first:max_used] = positions.gather(1, index)
             mask = self.mask[: self.active]
             mask[:, :, first:max_used] = mask.gather(2, index[:, None].expand(-1, self.beam, -1))
             mask[:, :, max_used : self.next_slot] = MASKED
@@ -327,16 +393,19 @@ class KeyValueCache:
         origin_index, row_index = (torch.tensor(side, device=self.device) for side in (origins, rows))
         for layer in (*self.layers, *self.source_layers):
             layer.move_rows(origin_index, row_index)
-        for table in (self.positions, self.sequence_ids, self.mask, self.source_mask):
+        for table in (self.positions, self.slot_positions, self.sequence_ids, self.mask, self.source_mask):
             table[row_index] = table[origin_index]
         for origin, row in zip(origins, rows, strict=True):
             self.start_steps[row], self.source_lengths[row] = self.start_steps[origin], self.source_lengths[origin]
 
 
 def kernels_for(model: Transformer) -> ModuleType | None:
-    """Returns our Triton kernels if they support this model's device, dtype and head width."""
-    weight, width = model.embedding.weight, model.config.actual_head_width
+    """Returns our Triton kernels if they support this model's device, dtype, head width and scores."""
+    weight, config = model.embedding.weight, model.config
+    width = config.actual_head_width
     if not has_kernels(weight) or width < 16 or width & (width - 1):
+        return None
+    if config.attention_cap or config.positions == "relative":
         return None
     from seq2see.decode import kernels
 

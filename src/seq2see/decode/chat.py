@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import atomic_write
@@ -14,6 +14,22 @@ from seq2see.text.tokenizer import Tokenizer
 
 Message = tuple[str, str]  # role and content
 ROLES = ("system", "user", "model")
+
+
+class ConversationTemplate(Protocol):
+    """How a conversation becomes a prompt."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings that end the model's message."""
+
+    def prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+        """Encodes the messages followed by the start of the model's next one; the prompt is complete."""
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The same prompt as text."""
+
+    def save(self, path: Path) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -61,19 +77,23 @@ class ChatTemplate:
             part.write_text("".join(lines), encoding="utf-8")
 
     @property
-    def stop(self) -> str:
-        """The string that ends the model's message."""
-        return self.model.partition("{text}")[2] or self.user.partition("{text}")[0]
+    def stops(self) -> tuple[str, ...]:
+        """The strings that end the model's message."""
+        return (self.model.partition("{text}")[2] or self.user.partition("{text}")[0],)
 
     def prompt(self, tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
-        """Encodes the messages followed by the start of the model's next one."""
-        tokens: list[int] = []
+        """Encodes the messages followed by the start of the model's next one, with `<start>` before them."""
+        tokens = tokenizer.frame_prompt(())
         for role, text in messages:
             if role not in ROLES:
                 raise UserError(f'unknown chat role "{role}": {did_you_mean(role, ROLES)}')
             before, _, after = getattr(self, role).partition("{text}")
             tokens += self._encode(tokenizer, before, text, after)
         return tokens + self._encode(tokenizer, self.model.partition("{text}")[0].rstrip(" "), "", "")
+
+    def render(self, messages: Sequence[Message]) -> str:
+        formatted = "".join(getattr(self, role).replace("{text}", text) for role, text in messages)
+        return formatted + self.model.partition("{text}")[0]
 
     @staticmethod
     def _encode(tokenizer: Tokenizer, before: str, text: str, after: str) -> list[int]:

@@ -134,7 +134,7 @@ def translate_tokens(
         request
         for i, source in enumerate(sources)
         for request in build_requests(
-            model, i, source, [special_tokens.start, *(prefixes[i] if prefixes else ())], options
+            model, i, source, special_tokens.prompt_with(prefixes[i] if prefixes else ()), options
         )
     ]
     return _group_samples(decode_requests(model, requests, options, special_tokens, None, token_budget), options)
@@ -148,7 +148,7 @@ def generate_tokens(
     requests = [
         request
         for i, prompt in enumerate(prompts)
-        for request in build_requests(model, i, (), [special_tokens.start, *prompt], options)
+        for request in build_requests(model, i, (), special_tokens.prompt_with(prompt), options)
     ]
     return _group_samples(decode_requests(model, requests, options, special_tokens, should_stop, token_budget), options)
 

@@ -40,7 +40,8 @@ def _fused_class(module: nn.Module) -> type[nn.Module] | None:
         return FusedTransformer
     if type(module) is Block and _fits_kernels(module):
         return FusedBlock
-    if type(module) is AddAndNorm and not module.norm_first and isinstance(module.norm, LayerNorm):
+    plain = type(module) is AddAndNorm and module.output_norm is None
+    if plain and not module.norm_first and isinstance(module.norm, LayerNorm):
         return FusedAddAndNorm
     if type(module) is FeedForward and module.activation_name in FUSED_ACTIVATIONS and module.up.bias is not None:
         return FusedFeedForward
@@ -51,7 +52,9 @@ def _fits_kernels(block: Block) -> bool:
     """Returns whether the kernel `linear` can compute all linear layers of this block."""
     feed_forward = block.feed_forward
     widest = max(feed_forward.up.out_features, block.attention.project.in_features, feed_forward.up.in_features)
-    layer_norm = isinstance(block.attention_norm.norm, LayerNorm)
+    layer_norm = isinstance(block.attention_norm.norm, LayerNorm) and block.attention_norm.output_norm is None
+    if block.attention.query_norm is not None:
+        return False
     return block.causal and layer_norm and feed_forward.activation_name in FUSED_ACTIVATIONS and widest <= MAX_WIDTH
 
 
@@ -86,17 +89,17 @@ class FusedBlock(Block):
 
     def forward(
         self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, rotation: Rotation | None,
-        taps: Taps, caches: BlockCaches = (None, None),
+        taps: Taps, caches: BlockCaches = (None, None), bias: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         self_cache, cross_cache = caches
         if self_cache is None or _needs_original(taps):
-            return super().forward(x, layout, memory, memory_layout, rotation, taps, caches)
+            return super().forward(x, layout, memory, memory_layout, rotation, taps, caches, bias)
         stacked = self.attention.queries_keys_values
         out, x = self._project_in(stacked, x, None, None, self.attention_norm)
         q, k, v = split_heads(out, stacked.heads, stacked.head_width)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        y = self_cache.attend(q, k, v, layout, layout, True, taps)
+        y = self_cache.attend(q, k, v, layout, layout, True, taps, self.attention.scoring, bias)
         y = _product(y.flatten(1), self.attention.project)[0]
         previous = self.attention_norm
         if self.cross is not None and self.cross_norm is not None:
@@ -105,10 +108,10 @@ class FusedBlock(Block):
             out, x = self._project_in(queries, x, y, previous, self.cross_norm)
             (q,) = split_heads(out, queries.heads, queries.head_width)
             if memory is None or memory_layout is None:
-                y = cross_cache.attend_cached(q, layout, taps)
+                y = cross_cache.attend_cached(q, layout, taps, self.cross.scoring)
             else:
                 k, v = self.cross.keys_values(memory)
-                y = cross_cache.attend(q, k, v, layout, memory_layout, False, taps)
+                y = cross_cache.attend(q, k, v, layout, memory_layout, False, taps, self.cross.scoring)
             y = _product(y.flatten(1), self.cross.project)[0]
             previous = self.cross_norm
         last = self.feed_forward_norm
@@ -137,7 +140,8 @@ class FusedTransformer(Transformer):
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
         weight = self.embedding.weight if self.unembedding is None else self.unembedding.weight
         aligned = len(weight) // ALIGNMENT * ALIGNMENT
-        if _needs_original(taps) or aligned == len(weight):
+        plain = self.config.logit_scale == 1 and not self.config.logit_cap and self.masked_head is None
+        if _needs_original(taps) or aligned == len(weight) or not plain:
             return super().logits(vectors, layout, taps)
         logits = vectors.new_empty(len(vectors), aligned + ALIGNMENT)[:, : len(weight)]
         for part in (slice(0, aligned), slice(aligned, len(weight))):

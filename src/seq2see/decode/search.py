@@ -136,8 +136,11 @@ class TokenSelector(Protocol):
 class TokenSampler:
     """One sequence per row: the most likely token at each step, or a sampled one."""
 
-    def __init__(self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor) -> None:
-        self.search, self.end, self.banned = search, end, banned
+    def __init__(
+        self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor,
+        other_ends: Tensor | None = None, forced: int = 0,
+    ) -> None:  # fmt: skip
+        self.search, self.end, self.banned, self.other_ends, self.forced = search, end, banned, other_ends, forced
         size = max_new_tokens + 1  # a finished row keeps writing into the last column until the host removes it
         self.tokens = banned.new_zeros(rows, size)
         self.logprobs = torch.zeros(rows, size, device=banned.device)
@@ -148,7 +151,7 @@ class TokenSampler:
         self.alternatives = banned.new_zeros(rows, size, search.alternatives)
         self.alternative_logprobs = torch.zeros(rows, size, search.alternatives, device=banned.device)
         self.greedy_kernel = None
-        if has_kernels(banned) and not sampled and not search.alternatives:
+        if has_kernels(banned) and not sampled and not search.alternatives and other_ends is None:
             from seq2see.decode.select_kernels import greedy_step
 
             self.greedy_kernel = greedy_step
@@ -181,6 +184,9 @@ class TokenSampler:
             tokens = fast_topk(logprobs, 1)[1]
         self.tokens[rows].scatter_(1, step, tokens)
         self.logprobs[rows].scatter_(1, step, logprobs.gather(1, tokens))
+        if self.other_ends is not None:
+            tokens = _unify_ends(tokens, self.other_ends, self.end)
+            self.tokens[rows].scatter_(1, step, tokens)
         if self.search.alternatives:
             best, ids = logprobs.topk(self.search.alternatives)
             index = step[:, :, None].expand(-1, -1, self.search.alternatives)
@@ -202,7 +208,7 @@ class TokenSampler:
         counts = self.count[rows].tolist()
         tokens = [ids[:n] for ids, n in zip(self.tokens[rows].tolist(), counts, strict=True)]
         logprobs = [values[:n] for values, n in zip(self.logprobs[rows].tolist(), counts, strict=True)]
-        lengths = torch.tensor([float(max(n, 1)) for n in counts])
+        lengths = torch.tensor([float(max(n, 1) + self.forced) for n in counts])
         scores = self.search.normalize(torch.tensor([sum(values) for values in logprobs]), lengths).tolist()
         alternatives: list[tuple[tuple[tuple[int, float], ...], ...]] = [()] * len(counts)
         if self.search.alternatives:
@@ -229,9 +235,13 @@ class BeamSearch:
         "never"  only when it could not at any length: for α > 0, which favours long outputs, judged at the length limit
     """
 
-    def __init__(self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor) -> None:
+    def __init__(
+        self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor,
+        other_ends: Tensor | None = None, forced: int = 0,
+    ) -> None:  # fmt: skip
         k, device = search.beam, banned.device
-        self.search, self.k, self.end, self.banned = search, k, end, banned
+        self.search, self.k, self.end, self.banned, self.other_ends = search, k, end, banned, other_ends
+        self.forced = forced  # tokens before the first generated one that count for the length penalty
         size = max_new_tokens + 1  # as in TokenSampler
         self.tokens, self.done_tokens = (banned.new_zeros(rows, k, size) for _ in range(2))
         self.logprobs, self.done_logprobs = (torch.zeros(rows, k, size, device=device) for _ in range(2))
@@ -240,10 +250,10 @@ class BeamSearch:
         self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.step_kernel: Callable[..., tuple[Tensor, Tensor]] | None = None
-        if has_kernels(banned) and k <= MAX_KERNEL_BEAM:
+        if has_kernels(banned) and k <= MAX_KERNEL_BEAM and other_ends is None:
             from seq2see.decode.select_kernels import beam_step
 
-            divisors = search.divisor(torch.arange(size + 1.0, device=device))  # of each length
+            divisors = search.divisor(torch.arange(size + 1.0, device=device) + forced)  # of each length
             self.step_kernel = partial(
                 beam_step, divisors=divisors, end=end, stop_early=search.early_stopping is True,
                 score_at_limit=self._score_at_limit,
@@ -273,6 +283,8 @@ class BeamSearch:
         total, index = total.topk(2 * k)  # [S, 2k]
         parents = index // (2 * k)
         tokens, logprobs = tokens.view(size, -1).gather(1, index), logprobs.gather(1, index)
+        if self.other_ends is not None:
+            tokens = _unify_ends(tokens, self.other_ends, self.end)
 
         step = self.count[rows, None]  # [S, 1]
         limit = self.limit[rows, None]
@@ -300,7 +312,8 @@ class BeamSearch:
         counts = (step + 1).expand(-1, k)
         total, tokens, logprobs, parents = (x[:, :k] for x in (total, tokens, logprobs, parents))
         counts_as_done = ends[:, :k] & ~self.done[rows, None]
-        score = self.search.normalize(total, counts.float()).masked_fill(~counts_as_done, MIN_SCORE)
+        lengths = (counts + self.forced).float()
+        score = self.search.normalize(total, lengths).masked_fill(~counts_as_done, MIN_SCORE)
         best, index = torch.cat([self.done_scores[rows], score], dim=1).topk(k)
         self.done_scores[rows] = best
         merged = torch.cat([self.done_count[rows], counts * counts_as_done], dim=1)
@@ -319,7 +332,8 @@ class BeamSearch:
         full = (self.done_count[rows] > 0).all(1)
         if self.search.early_stopping is True:
             return full | (count >= limit)
-        best = self.search.normalize(running[:, 0], (limit if self._score_at_limit else count).float())
+        length = (limit if self._score_at_limit else count) + self.forced
+        best = self.search.normalize(running[:, 0], length.float())
         return (full & (best <= self.done_scores[rows].amin(1))) | (count >= limit)
 
     @property
@@ -353,6 +367,11 @@ def _hypothesis(
 ) -> Hypothesis:  # fmt: skip
     finished = bool(tokens) and tokens[-1] == end
     return Hypothesis(tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished, alternatives)
+
+
+def _unify_ends(tokens: Tensor, other_ends: Tensor, end: int) -> Tensor:
+    """Replaces every token that ends an output by the one that the search looks for."""
+    return tokens.masked_fill(torch.isin(tokens, other_ends), end)
 
 
 def fast_topk(x: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ to a few sizes, and the step of each shape is captured as a CUDA graph.
 """
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
@@ -80,11 +80,18 @@ class SpecialTokens:
     start: int
     end: int
     banned: tuple[int, ...] = ()  # never generated
+    other_ends: tuple[int, ...] = ()  # also end an output; they are recorded as `end`
+    prompt: tuple[int, ...] | None = None  # what every output starts with; None: `start`
+    forced: int = 0  # how many tokens of the prompt count for the length penalty
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> Self:
-        roles = tuple(tokenizer.roles.values())
-        return cls(tokenizer.start, tokenizer.end, (tokenizer.pad, tokenizer.start, *roles))
+        f = tokenizer.framing
+        return cls(f.start, f.end, f.banned, f.other_ends, f.prompt, f.forced)
+
+    def prompt_with(self, tokens: Iterable[int]) -> list[int]:
+        """Returns what the decoder reads before it generates: the start and a prefix or prompt."""
+        return [*((self.start,) if self.prompt is None else self.prompt), *tokens] or [self.start]
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,14 @@ class Session:
         device = model.embedding.weight.device
         self.cache = _build_cache(model, size, search.beam, profile.static_shapes)
         selector = BeamSearch if search.beam > 1 else TokenSampler
-        banned = torch.tensor(special_tokens.banned, dtype=torch.int64, device=device)
-        self.selector: TokenSelector = selector(search, size.rows, size.max_new_tokens, special_tokens.end, banned)
+        banned, others = (
+            torch.tensor(ids, dtype=torch.int64, device=device)
+            for ids in (special_tokens.banned, special_tokens.other_ends)
+        )
+        other_ends = others if len(others) else None
+        self.selector: TokenSelector = selector(
+            search, size.rows, size.max_new_tokens, special_tokens.end, banned, other_ends, special_tokens.forced
+        )
         self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
         self.requests: list[Request] = []  # of each row
         self.join_steps = [0] * size.rows  # the step at which each row joined

@@ -6,8 +6,12 @@ from seq2see.text.token_spans import grapheme_boundaries
 from seq2see.text.tokenizer import Tokenizer
 
 
-def stream_text(tokenizer: Tokenizer, tokens: Iterable[int], stop: Sequence[str] = ()) -> Iterator[str]:
+def stream_text(
+    tokenizer: Tokenizer, tokens: Iterable[int], stop: Sequence[str] = (), continues: bool = False
+) -> Iterator[str]:
     """Yields the text of tokens as they arrive, never splitting a grapheme; ends before the first stop string.
+
+    `continues`: the tokens continue a prompt, so that a space before the first word is part of the text.
 
     The last grapheme is held back until a later token completes it: the bytes of one character may be spread over
     several tokens, and a vowel sign, an accent or the rest of an emoji may follow.
@@ -16,7 +20,7 @@ def stream_text(tokenizer: Tokenizer, tokens: Iterable[int], stop: Sequence[str]
     shown = 0
     for token in tokens:
         ids.append(token)
-        text = tokenizer.decode(ids)
+        text = tokenizer.decode(ids, continues)
         end = find_stop(text, stop)
         if end is not None:
             yield text[shown:end]
@@ -25,7 +29,7 @@ def stream_text(tokenizer: Tokenizer, tokens: Iterable[int], stop: Sequence[str]
         if stable > shown:
             yield text[shown:stable]
             shown = stable
-    rest = tokenizer.decode(ids)[shown:]
+    rest = tokenizer.decode(ids, continues)[shown:]
     if rest:
         yield rest
 

@@ -16,10 +16,12 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.errors import UserError
 from seq2see.layout import Packed
+from seq2see.model.network import Network
 from seq2see.pipeline import Pipeline
 from seq2see.text.corpus import TextCorpus
 from seq2see.text.tokenizer import Tokenizer, split_text
@@ -116,7 +118,8 @@ def _tokenize(documents: TextCorpus, tokenizer: Tokenizer) -> _TokenizedText:
     starts = [0]
     tokens = characters = size = 0
     for chunk in documents.chunks():
-        ids = tokenizer.encode_batch(list(split_text(chunk.text, _CHUNK_CHARACTERS))).tokens
+        parts = split_text(chunk.text, _CHUNK_CHARACTERS) if tokenizer.can_split else [chunk.text]
+        ids = tokenizer.encode_batch(list(parts)).tokens
         if chunk.ends_document:
             ids = np.append(ids, np.int32(tokenizer.end))
         token_chunks.append(ids)
@@ -141,8 +144,7 @@ def _losses(
     for batch in _batches(bounds, window, stride, max(window, MAX_LOGITS // model.config.model.vocab_size)):
         packed = Packed.from_sequences([inputs[begin:end].tolist() for begin, end, _ in batch], device)
         labels = torch.from_numpy(np.concatenate([targets[begin:end] for begin, end, _ in batch])).to(device)
-        logits = network(packed)  # [T, vocabulary]
-        token_losses = F.cross_entropy(logits.float(), labels, reduction="none").double().cpu().numpy()
+        token_losses = _token_losses(network, packed, labels).double().cpu().numpy()
         offset = 0
         for begin, end, first in batch:
             size = end - begin
@@ -153,6 +155,16 @@ def _losses(
             counts[:size] += 1
             offset += size
     return _Losses(losses, contexts, totals, counts)
+
+
+def _token_losses(network: Network, packed: Packed, labels: Tensor) -> Tensor:
+    """Returns the loss of each token, [T]. The logits of a long window and a large vocabulary are computed in parts."""
+    rows = max(1, MAX_LOGITS // network.config.vocab_size)
+    if len(labels) <= rows:
+        return F.cross_entropy(network(packed).float(), labels, reduction="none")
+    vectors = network.vectors(packed, taps=network.taps())
+    parts = zip(vectors.split(rows), labels.split(rows), strict=True)
+    return torch.cat([F.cross_entropy(network.project(x).float(), y, reduction="none") for x, y in parts])
 
 
 def _batches(bounds: Sequence[int], window: int, stride: int, max_tokens: int) -> Iterator[list[Window]]:

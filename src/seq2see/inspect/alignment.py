@@ -82,10 +82,11 @@ def align_with(
         batch_pairs = [tokenized[i] for i in batch]
         with trace(model.network, only=names) as t:
             model.network(*_pack(batch_pairs, model))
-        sources, targets = _membership(batch_pairs)
+        sources, targets = _membership(batch_pairs, model)
+        first = len(model.tokenizers[1].framing.prompt)  # the row whose input is the first target token
         for mean, links in zip(means, results, strict=True):
             weights = _mean_weights([t[_weights_name(one)] for one in mean], mean)  # [S, L + 1, K]
-            by_token = weights[:, 1:] if rows == "input" else weights[:, :-1]  # [S, L, K]
+            by_token = weights[:, first:] if rows == "input" else weights[:, first - 1 : -1]  # [S, L, K]
             by_word = targets @ by_token.float().cpu() @ sources  # [S, M, N]
             for i, links_of_pair in zip(batch, _link(by_word, batch_pairs), strict=True):
                 links[i] = links_of_pair
@@ -97,8 +98,9 @@ def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSp
     heads = _resolve(heads, e.model)
     pair = _TokenizedPair.from_spans((e.source, e.output), (e.source_spans, e.output_spans), split)
     weights = _mean_weights([e.trace[_weights_name(one), 0][None] for one in heads], heads)
-    sources, targets = _membership([pair])
-    by_word = targets @ weights[:, : len(pair.target)].float().cpu() @ sources  # [1, M, N]
+    sources, targets = _membership([pair], e.model)
+    predicting = slice(e.prompt_length - 1, e.prompt_length - 1 + len(pair.target))
+    by_word = targets @ weights[:, predicting].float().cpu() @ sources  # [1, M, N]
     (links,) = _link(by_word, [pair])
     words = [tuple(escape_control(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
     return Alignment(words[0], words[1], by_word[0], links)
@@ -215,19 +217,22 @@ def _batches(pairs: Sequence[_TokenizedPair]) -> Iterator[list[int]]:
 def _pack(pairs: Sequence[_TokenizedPair], model: Pipeline) -> tuple[Packed, Packed]:
     source, target = model.tokenizers
     device = model.network.embedding.weight.device
-    sources = Packed.from_sequences([[*pair.source, source.end] for pair in pairs], device)
-    return sources, Packed.from_sequences([[target.start, *pair.target] for pair in pairs], device)
+    sources = Packed.from_sequences([source.frame_source(pair.source) for pair in pairs], device)
+    return sources, Packed.from_sequences([target.frame_prompt(pair.target) for pair in pairs], device)
 
 
-def _membership(pairs: Sequence[_TokenizedPair]) -> tuple[Tensor, Tensor]:
+def _membership(pairs: Sequence[_TokenizedPair], model: Pipeline) -> tuple[Tensor, Tensor]:
     """Returns matrices that sum the columns of a source word, [S, K, N], and average the rows of a target word, [S, M, L]."""
     max_source, max_target = max(len(pair.source) for pair in pairs), max(len(pair.target) for pair in pairs)
     source_words, target_words = (max(pair.word_counts[side] for pair in pairs) for side in (0, 1))
-    sources = torch.zeros(len(pairs), max_source + 1, source_words)  # <end> belongs to no word
+    framing = model.tokenizers[0].framing
+    before = len(framing.before)
+    # Special tokens, such as <end>, belong to no word.
+    sources = torch.zeros(len(pairs), before + max_source + len(framing.after), source_words)
     targets = torch.zeros(len(pairs), target_words, max_target)
     for i, pair in enumerate(pairs):
         for token, words in enumerate(pair.source_words):
-            sources[i, token, words] = 1 / max(len(words), 1)  # a token of two words is shared between them
+            sources[i, before + token, words] = 1 / max(len(words), 1)  # a token of two words is shared between them
         for token, words in enumerate(pair.target_words):
             targets[i, words, token] = 1
     return sources, targets / targets.sum(-1, keepdim=True).clamp_min(1)

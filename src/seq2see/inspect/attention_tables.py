@@ -14,7 +14,6 @@ from seq2see.errors import UsageError, did_you_mean
 from seq2see.inspect.attention_flow import attention_names, attention_weights
 from seq2see.inspect.explain import Explanation, span_label
 from seq2see.text.token_spans import TokenSpan
-from seq2see.text.tokenizer import END, START
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +47,11 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     targets, keys = _target_axis(e), _decoder_input_axis(e) if kind == "masked" else _source_axis(e)
     rows, probabilities = keys, None
     if stack == "decoder":
-        inputs = (START, *targets.labels)
-        labels = tuple(f"{token} → {target}" for token, target in zip(inputs, targets.labels, strict=False))
+        inputs = _decoder_input_axis(e)
+        label_of = {i: label for group, label in zip(inputs.groups, inputs.labels, strict=True) for i in group}
+        labels = tuple(
+            f"{label_of[group[0]]} → {target}" for group, target in zip(targets.groups, targets.labels, strict=True)
+        )
         rows = replace(targets, labels=labels) if kind == "masked" else targets
         probabilities = tuple(float(e.target_logprobs[group].sum().exp()) for group in rows.groups)
     table = attention_weights(e, attention)  # [heads, queries, keys]
@@ -98,20 +100,27 @@ class _Axis:
 
 
 def _source_axis(e: Explanation) -> _Axis:
-    axis = _axis(e.source, e.source_spans)
-    return _Axis([*axis.groups, [len(e.source_spans)]], (*axis.labels, END))
+    return _token_axis(e.source, e.source_spans, e.source_tokens, e.source_start)
 
 
 def _target_axis(e: Explanation) -> _Axis:
-    axis = _axis(_output_text(e), e.output_spans)
-    if len(e.target_tokens) == len(e.output_spans):  # the search stopped at its limit, without <end>
-        return axis
-    return _Axis([*axis.groups, [len(e.output_spans)]], (*axis.labels, END))
+    return _token_axis(_output_text(e), e.output_spans, e.target_tokens, e.prompt_length - 1)
 
 
 def _decoder_input_axis(e: Explanation) -> _Axis:
-    axis = _axis(_output_text(e), e.output_spans[: len(e.decoder_input_tokens) - 1])
-    return _Axis([[0], *([i + 1 for i in group] for group in axis.groups)], (START, *axis.labels))
+    return _token_axis(_output_text(e), e.output_spans, e.decoder_input_tokens, e.prompt_length)
+
+
+def _token_axis(text: str, spans: Sequence[TokenSpan], tokens: Sequence[str], first: int) -> _Axis:
+    """Lays out all tokens of a sequence, in which `first` is the index of the first token with a span.
+
+    Special tokens before and after them stand alone. No row predicts the first token if the model has no start token.
+    """
+    spans, first = spans[max(-first, 0) : len(tokens) - first], max(first, 0)
+    axis, last = _axis(text, spans), first + len(spans)
+    groups = [[i] for i in range(first)] + [[first + i for i in group] for group in axis.groups]
+    groups += [[i] for i in range(last, len(tokens))]
+    return _Axis(groups, (*tokens[:first], *axis.labels, *tokens[last:]))
 
 
 def _output_text(e: Explanation) -> str:

@@ -11,10 +11,10 @@ analyses live in their own files and take an explanation.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,9 @@ from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.pipeline import Pipeline
 from seq2see.text.token_spans import TokenSpan
-from seq2see.text.tokenizer import END, START, Tokenizer
+from seq2see.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 DEFAULT_NEW_TOKENS = 20  # of a language model, unless the search sets max_new_tokens
 
@@ -52,7 +54,9 @@ class Explanation:
     decoder_input_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     output_start: int  # the row that predicts the first output token: 0, or the prompt length of a language model
-    source_spans: tuple[TokenSpan, ...]  # character spans of the source tokens, without <end>
+    source_start: int  # number of special tokens before the source, and before the text in the decoder's input
+    prompt_length: int
+    source_spans: tuple[TokenSpan, ...]  # character spans of the source tokens, without special tokens
     output_spans: tuple[TokenSpan, ...]  # spans of the output; for a language model, of prompt and output together
     hypothesis: Hypothesis | None  # None if the target was given
     interventions: tuple[Intervention, ...]
@@ -65,13 +69,16 @@ class Explanation:
 
     @cached_property
     def target_logprobs(self) -> Tensor:
-        """ln P of each row's target token, [rows]."""
+        """ln P of each row's target token, [rows]; an encoder has no rows."""
+        if not self.target_ids:
+            return torch.zeros(0)
         return self.logprobs.gather(1, torch.tensor(self.target_ids)[:, None])[:, 0]
 
     @cached_property
     def assessment(self) -> Assessment:
         """The words of the source that the model does not know, and its confidence in the output."""
-        return self.model.assess(self.source, float(self.target_logprobs[self.output_start :].mean()))
+        logprobs = self.target_logprobs[self.output_start :]
+        return self.model.assess(self.source, float(logprobs.mean()) if len(logprobs) else 0.0)
 
     def resolve_row(self, row: int) -> int:
         """Returns a row index, counting from the end if negative."""
@@ -112,7 +119,8 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
     if not model.config.model.has_decoder:
-        raise UserError("this model is an encoder and generates no output to explain: use seq2see.trace instead")
+        with intervene(model.network, *interventions):
+            return _explain_encoder(model, text, tuple(interventions))
     search = replace(search or Search(), window="stop")  # one pass cannot cover an output longer than the window
     with intervene(model.network, *interventions):
         if model.config.model.shape == "decoder":
@@ -120,12 +128,34 @@ def explain(
         return _explain_translation(model, text, target, tuple(interventions), search)
 
 
+def _explain_encoder(model: Pipeline, text: str, interventions: tuple[Intervention, ...]) -> Explanation:
+    """Traces an encoder, which has no output and so no rows."""
+    tokenizer = model.tokenizers[0]
+    spans = tokenizer.token_spans(text)
+    ids, framing = tokenizer.frame_source(span.id for span in spans), tokenizer.framing
+    limit = model.config.model.max_positions
+    if len(ids) > limit:
+        raise UserError(f"{len(ids):,} tokens to explain, but the model has {limit:,} positions: shorten the text")
+    with trace(model.network) as t:
+        model.network(Packed.from_sequences([ids], model.network.embedding.weight.device))
+    labels = (
+        *token_labels(tokenizer, framing.before),
+        *map(span_label, spans),
+        *token_labels(tokenizer, framing.after),
+    )
+    return Explanation(
+        model=model, source=text, output="", source_tokens=labels, decoder_input_tokens=(), target_tokens=(),
+        source_ids=tuple(ids), decoder_input_ids=(), target_ids=(), output_start=0, source_start=len(framing.before),
+        prompt_length=0, source_spans=tuple(spans), output_spans=(), hypothesis=None, interventions=interventions, trace=t,
+    )  # fmt: skip
+
+
 def _explain_translation(
     model: Pipeline, text: str, target: str | None, interventions: tuple[Intervention, ...], search: Search
 ) -> Explanation:
     source_tokenizer, tokenizer = model.tokenizers
     source_spans = source_tokenizer.token_spans(text)
-    source = [*(span.id for span in source_spans), source_tokenizer.end]
+    source = source_tokenizer.frame_source(span.id for span in source_spans)
     hypothesis = None
     if target is None:
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
@@ -134,17 +164,22 @@ def _explain_translation(
         target = tokenizer.decode(hypothesis.tokens)
     else:
         spans = tokenizer.token_spans(target)
-    inputs, targets = _shift([span.id for span in spans], tokenizer, hypothesis)
+    prompt = tokenizer.framing.prompt
+    inputs, targets = _shift(_ids(tokenizer, prompt, (span.id for span in spans), hypothesis))
     with trace(model.network) as t:
         device = model.network.embedding.weight.device
         model.network(Packed.from_sequences([source], device), Packed.from_sequences([inputs], device))
-    labels = [span_label(span) for span in spans]
+    before = source_tokenizer.framing.before
+    decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, prompt, spans, hypothesis))
     return Explanation(
         model=model, source=text, output=target,
-        source_tokens=(*map(span_label, source_spans), END),
-        decoder_input_tokens=(START, *labels)[: len(inputs)], target_tokens=(*labels, END)[: len(targets)],
-        source_ids=tuple(source), decoder_input_ids=tuple(inputs), target_ids=tuple(targets), output_start=0,
-        source_spans=tuple(source_spans), output_spans=tuple(spans),
+        source_tokens=(
+            *token_labels(source_tokenizer, before), *map(span_label, source_spans),
+            *token_labels(source_tokenizer, source_tokenizer.framing.after),
+        ),
+        decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
+        source_ids=tuple(source), decoder_input_ids=inputs, target_ids=targets, output_start=len(prompt) - 1,
+        source_start=len(before), prompt_length=len(prompt), source_spans=tuple(source_spans), output_spans=tuple(spans),
         hypothesis=hypothesis, interventions=interventions, trace=t,
     )  # fmt: skip
 
@@ -159,11 +194,12 @@ def _explain_language_model(
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
         hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
         ids = [*prompt_ids, *hypothesis.tokens]
-        target = tokenizer.decode(hypothesis.tokens)
+        target = tokenizer.decode(hypothesis.tokens, continues=True)
     else:
         ids = [*prompt_ids, *tokenizer.encode(target)]
     spans = tokenizer.token_spans_from_ids(ids)
-    inputs, targets = _shift(ids, tokenizer, hypothesis)
+    first = tokenizer.frame_prompt(prompt_ids)[: -len(prompt_ids) or None]
+    inputs, targets = _shift(_ids(tokenizer, first, ids, hypothesis))
     window = model.config.model.max_positions
     if len(inputs) > window:
         raise UserError(
@@ -171,22 +207,37 @@ def _explain_language_model(
         )
     with trace(model.network) as t:
         model.network(Packed.from_sequences([inputs], model.network.embedding.weight.device))
-    labels = [span_label(span) for span in spans]
+    decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, first, spans, hypothesis))
     return Explanation(
         model=model, source=prompt, output=target,
         source_tokens=(),
-        decoder_input_tokens=(START, *labels)[: len(inputs)], target_tokens=(*labels, END)[: len(targets)],
-        source_ids=(), decoder_input_ids=tuple(inputs), target_ids=tuple(targets), output_start=len(prompt_ids),
+        decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
+        source_ids=(), decoder_input_ids=inputs, target_ids=targets,
+        output_start=max(len(first) + len(prompt_ids) - 1, 0), source_start=0, prompt_length=len(first),
         source_spans=(), output_spans=tuple(spans),
         hypothesis=hypothesis, interventions=interventions, trace=t,
     )  # fmt: skip
 
 
-def _shift(ids: list[int], tokenizer: Tokenizer, hypothesis: Hypothesis | None) -> tuple[list[int], list[int]]:
-    """Returns the decoder's inputs and targets. If the search stopped at its limit, there is no <end> to predict."""
-    if hypothesis is None or hypothesis.finished:
-        return [tokenizer.start, *ids], [*ids, tokenizer.end]
-    return [tokenizer.start, *ids[:-1]], ids
+def _ids(tokenizer: Tokenizer, prompt: Sequence[int], ids: Iterable[int], hypothesis: Hypothesis | None) -> list[int]:
+    """Returns all tokens that the decoder reads or predicts; no <end> if the search stopped at its limit."""
+    return [*prompt, *ids, *[tokenizer.end] * _has_end(hypothesis)]
+
+
+def _labels(
+    tokenizer: Tokenizer, prompt: Sequence[int], spans: Sequence[TokenSpan], hypothesis: Hypothesis | None
+) -> list[str]:
+    end = token_labels(tokenizer, [tokenizer.end] * _has_end(hypothesis))
+    return [*token_labels(tokenizer, prompt), *map(span_label, spans), *end]
+
+
+def _has_end(hypothesis: Hypothesis | None) -> bool:
+    return hypothesis is None or hypothesis.finished
+
+
+def _shift(tokens: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Returns the decoder's inputs and what it predicts at each."""
+    return tuple(tokens[:-1]), tuple(tokens[1:])
 
 
 @torch.no_grad()
@@ -217,7 +268,7 @@ def beam_at_step(
     with intervene(network, *interventions):
         if model.config.model.shape == "decoder":
             return generate_tokens(network, [tokenizer.encode(text)], special_tokens, search)[0]
-        source = [*source_tokenizer.encode(text), source_tokenizer.end]
+        source = source_tokenizer.frame_source(source_tokenizer.encode(text))
         return translate_tokens(network, [source], special_tokens, search)[0]
 
 
@@ -226,13 +277,17 @@ def span_label(span: TokenSpan) -> str:
 
     A lone combining mark is put on a dotted circle.
     """
-    text = escape_control(span.text.strip(" ") or span.text.replace(" ", "␣") or "∅")
+    return _label(span.text)
+
+
+def _label(text: str) -> str:
+    text = escape_control(text.strip(" ") or text.replace(" ", "␣") or "∅")
     return f"◌{text}" if unicodedata.category(text[0])[0] == "M" else text
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Returns tokens in readable form, each on its own."""
-    return [span_label(tokenizer.token_spans_from_ids([id])[0]) for id in ids]
+    return [_label(tokenizer.token_text(id)) for id in ids]
 
 
 _WHITESPACE = {"\n": "⏎", "\r": "␍", "\t": "⇥"}

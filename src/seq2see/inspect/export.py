@@ -33,9 +33,13 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
     """Returns everything as plain values, with the `top` most likely tokens per row and layer."""
     rows = range(len(e.decoder_input_tokens))
     entropy = attention_entropy(e)
-    stacks: tuple[Stack, ...] = ("encoder", "decoder", "both") if e.source_tokens else ("decoder",)
+    by_shape: dict[str, tuple[Stack, ...]] = {
+        "encoder-decoder": ("encoder", "decoder", "both"), "decoder": ("decoder",), "encoder": ("encoder",),
+    }  # fmt: skip
+    stacks = by_shape[e.model.config.model.shape]
     alignment = word_alignment(e) if e.model.config.model.cross_layers else None
     transformer = e.model.config.model.kind == "transformer"
+    decodes = transformer and e.model.config.model.has_decoder
     result = {
         "format": FORMAT,
         "source": e.source,
@@ -56,8 +60,8 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
         },
         "attention": {name: {"weights": attention_weights(e, name), "entropy": entropy[name]} for name in attention_names(e)},
         "rollout": {stack: attention_rollout(e, stack) for stack in stacks} if transformer else None,
-        "logit_lens": asdict(logit_lens(e, top)) if transformer else None,
-        "logit_attribution": [asdict(logit_attribution(e, row)) for row in rows] if transformer else None,
+        "logit_lens": asdict(logit_lens(e, top)) if decodes else None,
+        "logit_attribution": [asdict(logit_attribution(e, row)) for row in rows] if decodes else None,
     }  # fmt: skip
     plain: dict[str, Any] = _plain(result)
     return plain

@@ -80,7 +80,8 @@ def uniform_attention(attention: str, where: Selection = EVERYWHERE) -> Interven
 
     def average(value: Tensor, point: HookPoint) -> Tensor:
         assert point.rows is not None and point.keys is not None
-        mask = attention_mask(point.rows, point.keys, causal=point.name.endswith(".masked.weights")).to(value)
+        causal = point.name.endswith(".masked.weights")
+        mask = attention_mask(point.rows, point.keys, causal, point.window).to(value)
         return (mask / mask.sum(-1, keepdim=True)).expand_as(value)
 
     return Intervention(f"{attention}.weights", average, where)

@@ -66,13 +66,14 @@ def logit_attribution(
     row = e.resolve_row(row)
     token = e.target_ids[row] if token is None else token
     logits = e.trace["logits", 0][row].double()
-    table, bias = _unembedding(e)
-    for id in (token, against):
-        if id is not None and not 0 <= id < len(table):
-            raise UsageError(f"token {id} is out of range: the vocabulary has {len(table):,} tokens")
-    u, biases, logit = table[token], float(bias[token]), float(logits[token])
+    config = e.model.config.model
+    if config.logit_cap:  # the contributions add up before the limit is applied
+        logits = config.logit_cap * torch.atanh(logits / config.logit_cap)
+    u, biases = _unembedding(e, token)
+    logit = float(logits[token])
     if against is not None:
-        u, biases, logit = u - table[against], biases - float(bias[against]), logit - float(logits[against])
+        other, other_bias = _unembedding(e, against)
+        u, biases, logit = u - other, biases - other_bias, logit - float(logits[against])
     contributions, biases = _walk_back(e, row, u, biases)
     contributions.append(Contribution(BIASES, None, biases))
     remainder = logit - sum(one.logit for one in contributions)
@@ -102,16 +103,19 @@ def _walk_back(e: Explanation, row: int, u: Tensor, biases: float) -> tuple[list
             component = f"decoder.{layer}.{sublayer}"
             if not residual.norm_first:
                 u, biases = _before_norm(e, f"{component}.norm", residual.norm, row, u, biases)
+            v = u  # what a unit of the sub-layer's output adds
+            if residual.output_norm is not None:
+                v, biases = _before_norm(e, f"{component}.output_norm", residual.output_norm, row, u, biases)
             if isinstance(module, Attention):
                 project = module.project
                 heads = _vector(e, f"{component}.heads", row)  # [heads, head width]
-                products = (u @ project.weight.double()).view_as(heads) * heads
+                products = (v @ project.weight.double()).view_as(heads) * heads
                 contributions += [
                     Contribution(component, head, float(products[head].sum())) for head in reversed(range(len(heads)))
                 ]
-                biases += float(u @ project.bias.double()) if project.bias is not None else 0.0
+                biases += float(v @ project.bias.double()) if project.bias is not None else 0.0
             else:
-                contributions.append(Contribution(component, None, float(u @ _vector(e, f"{component}.output", row))))
+                contributions.append(Contribution(component, None, float(v @ _vector(e, f"{component}.output", row))))
     if stack.embedding_norm is not None:
         u, biases = _before_norm(e, "decoder.norm", stack.embedding_norm, row, u, biases)
     for name in ("positions", "segments", "embedded"):
@@ -137,11 +141,14 @@ def _vector(e: Explanation, name: str, row: int) -> Tensor:
     return e.trace[name, 0][row].double()
 
 
-def _unembedding(e: Explanation) -> tuple[Tensor, Tensor]:
+def _unembedding(e: Explanation, token: int) -> tuple[Tensor, float]:
+    """Returns a token's row of the output projection and its bias."""
     model = e.model.network
     table = model.embedding if model.unembedding is None else model.unembedding
+    if not 0 <= token < len(table.weight):
+        raise UsageError(f"token {token} is out of range: the vocabulary has {len(table.weight):,} tokens")
     bias = getattr(table, "bias", None) if model.unembedding_bias is None else model.unembedding_bias
-    return table.weight.double(), torch.zeros(len(table.weight)) if bias is None else bias.double()
+    return table.weight[token].double() * model.config.logit_scale, 0.0 if bias is None else float(bias[token])
 
 
 def _rounds(network: Network) -> bool:

@@ -73,6 +73,14 @@ def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, 
     )
 
 
+def most_likely_tokens(e: Explanation, count: int) -> list[int]:
+    """Returns the tokens that are most likely in any row, and those that the rows predict: the part of a large vocabulary
+    that can be shown.
+    """
+    best = e.logprobs.amax(0).topk(min(count, e.logprobs.shape[1])).indices.tolist()
+    return sorted({*best, *e.target_ids})
+
+
 def read_out(e: Explanation, x: Tensor) -> Tensor:
     """Decodes vectors from any layer of the decoder as if they were its last: logits, [rows, vocabulary]."""
     model = e.require_transformer("the logit lens")

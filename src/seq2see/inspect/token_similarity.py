@@ -64,9 +64,9 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
     ]
     if not found:
         raise UserError(f'the word "{word}" does not occur in the {len(sentences)} given sentences')
-    prefix = [] if stack == "encoder" else [tokenizer.start]
-    suffix = [tokenizer.end] if stack == "encoder" else []
-    ids = [[*prefix, *(span.id for span in sentence), *suffix] for sentence in spans]
+    frame = tokenizer.frame_source if stack == "encoder" else tokenizer.frame_prompt
+    prefix = tokenizer.framing.before if stack == "encoder" else tokenizer.framing.prompt
+    ids = [frame(span.id for span in sentence) for sentence in spans]
     packed = Packed.from_sequences(ids, model.network.embedding.weight.device)
     with trace(model.network) as t:
         if stack == "encoder":  # the decoder is not needed

@@ -12,7 +12,7 @@ Where an intervention has changed a value that would be derived, the changed val
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
@@ -22,17 +22,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from seq2see.config import ModelConfig
+from seq2see.config import ModelConfig, build
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import atomic_write, require_regular_file
 from seq2see.layout import Layout
-from seq2see.model.attention import attention_reference
+from seq2see.model.attention import Scoring, attention_reference
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
 from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity
 
-FORMAT = "seq2see trace 2"
-ATTENTION = ("scores", "scaled", "masked", "weights", "heads", "concatenated")
+FORMAT = "seq2see trace 3"
+ATTENTION = ("scores", "scaled", "capped", "biased", "masked", "weights", "heads", "concatenated")
 
 
 class Trace:
@@ -40,8 +40,8 @@ class Trace:
 
     records = True
 
-    def __init__(self, activation: str, only: Sequence[str] = ()) -> None:
-        self.activation = activation
+    def __init__(self, config: ModelConfig, only: Sequence[str] = ()) -> None:
+        self.config = config
         self.only = tuple(only)
         self.layouts: dict[str, Layout] = {}  # of the encoder and of the decoder tokens
         self._names: list[str] = []  # everything available, in order of computation
@@ -76,8 +76,11 @@ class Trace:
     def quantity(self, name: str) -> Quantity:
         """Describes a value by name: its formula and its axes."""
         found = quantity(name)
-        if name.endswith(".post_activation") and self.activation == "swiglu":
-            return replace(found, formula="silu(gate) · pre_activation")
+        if name.endswith(".post_activation") and self.config.gated:
+            activation = {"swiglu": "silu", "geglu": "gelu"}[self.config.activation]
+            return replace(found, formula=f"{activation}(gate) · pre_activation")
+        if name.endswith(".scaled") and self.config.attention_scale:
+            return replace(found, formula=f"scores · {self.config.attention_scale:g}")
         if name.endswith(".values") and name.replace(".values", ".energies") in self:  # additive attention
             return replace(found, formula="x itself: what a token contributes")
         return found
@@ -105,8 +108,8 @@ class Trace:
         if value == "post_activation":
             x = self._values[f"{component}.pre_activation"]
             if f"{component}.gate" in self._values:
-                return ACTIVATIONS[self.activation](self._values[f"{component}.gate"]) * x
-            return ACTIVATIONS[self.activation](x)
+                return ACTIVATIONS[self.config.activation](self._values[f"{component}.gate"]) * x
+            return ACTIVATIONS[self.config.activation](x)
         if value == "probabilities":
             return self._values["logits"].softmax(-1)
         x = self._values[f"{component}.input"]
@@ -117,16 +120,21 @@ class Trace:
         return x.square().mean(-1, keepdim=True)  # mean_square
 
     def _recompute_attention(self, component: str) -> dict[str, Tensor]:
-        q, k = (
-            self._values.get(f"{component}.rotated_{name}", self._values[f"{component}.{name}"])
-            for name in ("queries", "keys")
-        )
+        q, k = (self._last_of(component, name) for name in ("queries", "keys"))
         rows, keys = self._rows(component), self._keys(component)
-        recorder = Trace(self.activation, only=[f"{component}.*"])
+        recorder = Trace(self.config, only=[f"{component}.*"])
         taps = ActiveTaps(recorder, prefix=component, rows=rows, keys=keys)
-        causal = component.endswith(".masked")
-        heads = attention_reference(q, k, self._values[f"{component}.values"], rows, keys, causal, taps=taps)
+        stack, layer, sublayer = component.split(".")
+        causal, v = sublayer == "masked", self._values[f"{component}.values"]
+        scoring = Scoring.of(self.config, local=causal and self.config.is_local(int(layer)))
+        bias = self._values.get(f"{stack}.relative_bias") if sublayer != "cross" else None
+        heads = attention_reference(q, k, v, rows, keys, causal, taps=taps, scoring=scoring, bias=bias)
         return {**recorder._values, f"{component}.concatenated": heads.flatten(1)}
+
+    def _last_of(self, component: str, name: str) -> Tensor:
+        """Returns the queries or keys that the scores are computed from: rotated, or normed, or as projected."""
+        names = (f"{component}.{form}{name}" for form in ("rotated_", "normed_", ""))
+        return self._values[next(name for name in names if name in self._values)]
 
     def _rows(self, name: str) -> Layout:
         return self.layouts.get(name.partition(".")[0]) or list(self.layouts.values())[-1]
@@ -155,7 +163,7 @@ class Trace:
         aliases = {name: first.setdefault(memory[name], name) for name in self._values}
         metadata = {
             "format": FORMAT,
-            "activation": self.activation,
+            "config": json.dumps(asdict(self.config)),
             "only": json.dumps(self.only),
             "names": json.dumps(self._names),
             "aliases": json.dumps({name: other for name, other in aliases.items() if name != other}),
@@ -178,7 +186,7 @@ class Trace:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
         except (OSError, SafetensorError) as error:
             raise UserError(f"cannot read the trace {path}: {error}") from error
-        trace = cls(metadata["activation"], json.loads(metadata["only"]))
+        trace = cls(build(ModelConfig, json.loads(metadata["config"])), json.loads(metadata["only"]))
         trace._names = json.loads(metadata["names"])
         aliases = json.loads(metadata["aliases"])
         trace._values = {name: tensors[aliases.get(name, name)] for name in (*tensors, *aliases)}
@@ -196,7 +204,7 @@ def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
     only = [only] if isinstance(only, str) else only
     for pattern in only:
         require_match(pattern, model.config)
-    t = Trace(model.config.activation, only)
+    t = Trace(model.config, only)
     with attach(model, t):
         yield t
     if not t.layouts:
@@ -224,7 +232,9 @@ def tap_names(config: ModelConfig) -> list[str]:
         return [*_recurrent_names(config), "logits"]
     for stack in ("encoder",) * config.has_encoder + ("decoder",) * config.has_decoder:
         names += [f"{stack}.{name}" for name in _stack_names(config, stack)]
-    return names + ["logits"] * config.has_decoder
+    if config.masked_head:
+        names += ["head.pre_activation", "head.post_activation", *(f"head.{name}" for name in _norm_names(config))]
+    return names + ["logits"] * config.predicts_tokens
 
 
 def _recurrent_names(config: ModelConfig) -> list[str]:
@@ -237,24 +247,34 @@ def _recurrent_names(config: ModelConfig) -> list[str]:
     return [*names, *(f"decoder.{layer}.states" for layer in range(config.decoder_layers)), "decoder.vectors"]
 
 
+def _norm_names(config: ModelConfig, norm: str = "norm") -> list[str]:
+    names = ["input", *(["mean_square"] if config.norm == "rms" else ["mean", "variance"]), "output"]
+    return [f"{norm}.{name}" for name in names]
+
+
 def _stack_names(config: ModelConfig, stack: str) -> list[str]:
-    norm = ["input", *(["mean_square"] if config.norm == "rms" else ["mean", "variance"]), "output"]
-    norm = [f"norm.{name}" for name in norm]
-    rotated = ["rotated_queries", "rotated_keys"] * (config.positions == "rotary")
-    attention = ["queries", "keys", "values", *rotated, *ATTENTION, "projected"]
-    feed_forward = ["pre_activation", *["gate"] * (config.activation == "swiglu"), "post_activation", "output"]
+    norm, output_norm = _norm_names(config), _norm_names(config, "output_norm") * config.output_norm
+    only_self = ["normed_queries", "normed_keys"] * config.query_key_norm
+    only_self += ["rotated_queries", "rotated_keys"] * (config.positions == "rotary")
+    only_self += ["biased"] * (config.positions == "relative")
+    absent = ["capped"] * (not config.attention_cap) + ["biased"] * (config.positions != "relative")
+    attention = ["queries", "keys", "values", *(name for name in only_self if name != "biased")]
+    attention += [*(name for name in ATTENTION if name not in absent), "projected"]
+    feed_forward = ["pre_activation", *["gate"] * config.gated, "post_activation", "output"]
 
     sublayers = {"self" if stack == "encoder" else "masked": attention}
     if stack == "decoder" and config.has_encoder:
-        sublayers["cross"] = [name for name in attention if name not in rotated]
+        sublayers["cross"] = [name for name in attention if name not in only_self]
     sublayers["feed_forward"] = feed_forward
 
     names = ["tokens", "embedded", *["segments"] * bool(config.segments)]
-    names += ["positions"] * (config.positions not in ("rotary", "none"))
+    names += ["positions"] * (config.positions not in ("rotary", "relative", "none"))
     names += ["input", *(norm if config.embedding_norm else [])]
+    names += ["relative_bias"] * (config.positions == "relative")
     for layer in range(config.encoder_layers if stack == "encoder" else config.decoder_layers):
         for sublayer, taps in sublayers.items():
-            order = [*norm, *taps, "sum"] if config.norm_first else [*taps, "sum", *norm]
+            taps = [*taps, *output_norm, "sum"]
+            order = [*norm, *taps] if config.norm_first else [*taps, *norm]
             names += [f"{layer}.{sublayer}.{name}" for name in order]
     if config.norm_first:
         names += [name.replace("norm.", "final_norm.") for name in norm]

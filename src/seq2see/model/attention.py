@@ -10,40 +10,75 @@ output is [T, H, d].
 """
 
 import math
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.config import ModelConfig
 from seq2see.layout import Layout
 from seq2see.model.packed_attention import MAX_SHORT_LENGTH, packed_attention
 from seq2see.model.taps import NO_TAPS, Taps
 
 
-def attention_mask(queries: Layout, keys: Layout, causal: bool) -> Tensor:
+@dataclass(frozen=True)
+class Scoring:
+    """How one attention turns the products of queries and keys into weights; the default is the paper's."""
+
+    scale: float = 0.0  # 0: 1 / √d
+    cap: float = 0.0  # limits scaled scores to ±cap; 0: no limit
+    window: int = 0  # latest keys that a causal query attends to; 0: all
+
+    @classmethod
+    def of(cls, config: ModelConfig, local: bool = False) -> Self:
+        return cls(config.attention_scale, config.attention_cap, config.attention_window if local else 0)
+
+    def factor(self, head_width: int) -> float:
+        """The factor of the scores."""
+        return self.scale or head_width**-0.5
+
+    def limits(self, length: int) -> bool:
+        """Whether the window hides keys in a sequence of this length."""
+        return 0 < self.window < length
+
+
+PAPER = Scoring()
+
+
+def attention_mask(queries: Layout, keys: Layout, causal: bool, window: int = 0) -> Tensor:
     """True where a query may attend to a key, [S, 1, L or 1, M]: never to padding and, if causal, never to later keys.
 
-    Textbooks add this mask to the scores: 0 where it is true, −∞ where it is false.
+    With a window, only the latest `window` keys are visible, the query's own included. Textbooks add this mask to the
+    scores: 0 where it is true, −∞ where it is false.
     """
     padding_mask = keys.mask[:, None, None, :]  # [S, 1, 1, M]
     if not causal:
         return padding_mask
     positions = torch.arange(keys.max_length, device=padding_mask.device)
-    return padding_mask & (positions <= queries.pad(queries.positions)[:, None, :, None])  # [S, 1, L, M]
+    query_positions = queries.pad(queries.positions)[:, None, :, None]
+    visible = padding_mask & (positions <= query_positions)  # [S, 1, L, M]
+    return visible & (positions > query_positions - window) if window else visible
 
 
 def attention_reference(
     q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout,
-    causal: bool = False, dropout: float = 0.0, taps: Taps = NO_TAPS,
+    causal: bool = False, dropout: float = 0.0, taps: Taps = NO_TAPS, scoring: Scoring = PAPER, bias: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """softmax(Q Kᵀ / √d) V, step by step."""
+    """softmax(Q Kᵀ / √d) V, step by step; a bias, [S or 1, H, L, M], is added to the scaled scores."""
     group = q.shape[1] // k.shape[1]
     q = queries.pad(q).transpose(1, 2)  # [S, H, L, d]
     k, v = (keys.pad(x).transpose(1, 2).repeat_interleave(group, dim=1) for x in (k, v))  # [S, H, M, d]
 
     scores = taps("scores", q @ k.transpose(-1, -2))  # [S, H, L, M]
-    scaled = taps("scaled", scores / math.sqrt(q.shape[-1]))
-    masked = taps("masked", scaled.masked_fill(~attention_mask(queries, keys, causal), -math.inf))
+    scaled = taps("scaled", scores * scoring.scale if scoring.scale else scores / math.sqrt(q.shape[-1]))
+    if scoring.cap:
+        scaled = taps("capped", scoring.cap * torch.tanh(scaled / scoring.cap))
+    if bias is not None:
+        scaled = taps("biased", scaled + bias)
+    mask = attention_mask(queries, keys, causal, scoring.window)
+    masked = taps("masked", scaled.masked_fill(~mask, -math.inf))
     weights = taps("weights", masked.softmax(dim=-1))
     weights = F.dropout(weights, dropout)
     heads = queries.unpad((weights @ v).transpose(1, 2))  # [T, H, d]
@@ -73,28 +108,38 @@ def attention_by_columns(
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool = False, dropout: float = 0.0,
+    scoring: Scoring = PAPER, bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Fast attention: kernels for packed sequences on CUDA in half precision, otherwise SDPA on padded tensors."""
+    if scoring.cap:  # no fused kernel applies it
+        return attention_reference(q, k, v, queries, keys, causal, dropout, scoring=scoring, bias=bias)
     # The packed operation has a high launch cost on the host, which matters when decoding one sentence.
     uniform = queries.is_uniform and keys.is_uniform
     prefer_padded = uniform and (not torch.is_grad_enabled() or queries.max_length > MAX_SHORT_LENGTH)
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and not prefer_padded:
+    half = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
+    if half and not prefer_padded and bias is None and not scoring.limits(keys.max_length):
+        if scoring.scale:
+            q = q * (scoring.scale * math.sqrt(q.shape[-1]))  # the kernels divide by √d
         return packed_attention(q, k, v, queries, keys, causal, dropout)
-    return _attend_padded(q, k, v, queries, keys, causal, dropout)
+    return _attend_padded(q, k, v, queries, keys, causal, dropout, scoring, bias)
 
 
 def _attend_padded(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, dropout: float
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, dropout: float, scoring: Scoring,
+    bias: Tensor | None,
+) -> Tensor:  # fmt: skip
     """PyTorch's scaled_dot_product_attention (SDPA) on padded tensors."""
     grouped = q.shape[1] != k.shape[1]
     # Padding comes last, so the causal mask already hides it from the tokens. SDPA aligns that mask top left, which is
     # correct only if the queries are the whole sequence.
-    is_causal = causal and queries is keys
-    mask = None if is_causal or (keys.is_uniform and not causal) else attention_mask(queries, keys, causal)
+    is_causal = causal and queries is keys and bias is None and not scoring.limits(keys.max_length)
+    everything = is_causal or (keys.is_uniform and not causal)
+    mask = None if everything else attention_mask(queries, keys, causal, scoring.window)
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     q, k, v = (layout.pad(x).transpose(1, 2) for x, layout in ((q, queries), (k, keys), (v, keys)))
     heads = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=grouped
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=grouped, scale=scoring.scale or None
     )  # [S, H, L, d]
     return queries.unpad(heads.transpose(1, 2))

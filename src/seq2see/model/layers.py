@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
 from seq2see.layout import Layout
-from seq2see.model.attention import attend, attention_reference
+from seq2see.model.attention import Scoring, attend, attention_reference
 from seq2see.model.positions import Rotation, rotate
-from seq2see.model.taps import Taps
+from seq2see.model.taps import NO_TAPS, Taps
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -26,11 +26,12 @@ class LayerCache(Protocol):
     """The cached keys and values of one attention layer."""
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps
-    ) -> Tensor:
-        """Appends these keys and values, then attends to everything cached."""
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps,
+        scoring: Scoring, bias: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Appends these keys and values, then attends to everything cached. A step computes its own bias."""
 
-    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps) -> Tensor:
+    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps, scoring: Scoring) -> Tensor:
         """Attends to everything cached."""
 
 
@@ -42,6 +43,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
     "swiglu": F.silu,  # applied to the gate
+    "geglu": lambda x: F.gelu(x, approximate="tanh"),  # likewise
 }
 
 
@@ -102,7 +104,7 @@ def split_heads(stacked: Tensor, heads: tuple[int, ...], width: int) -> tuple[Te
 
 def _output_linear(config: ModelConfig) -> nn.Linear:
     """W_O, which mixes the outputs of the heads."""
-    return nn.Linear(config.heads * config.actual_head_width, config.width, bias=config.attention_bias)
+    return nn.Linear(config.heads * config.actual_head_width, config.width, bias=config.projection_bias)
 
 
 class Attention(nn.Module):
@@ -110,21 +112,23 @@ class Attention(nn.Module):
 
     project: nn.Linear
 
-    def __init__(self, config: ModelConfig, causal: bool) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, local: bool = False) -> None:
         super().__init__()
         self.causal = causal
+        self.scoring = Scoring.of(config, local)
         self.dropout = config.attention_dropout
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, taps: Taps, cache: LayerCache | None
-    ) -> Tensor:
+        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, taps: Taps, cache: LayerCache | None,
+        bias: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         dropout = self.dropout if self.training else 0.0
         if cache is not None:
-            heads = cache.attend(q, k, v, queries, keys, self.causal, taps)
+            heads = cache.attend(q, k, v, queries, keys, self.causal, taps, self.scoring, bias)
         elif taps.active:
-            heads = attention_reference(q, k, v, queries, keys, self.causal, dropout, taps)
+            heads = attention_reference(q, k, v, queries, keys, self.causal, dropout, taps, self.scoring, bias)
         else:
-            heads = attend(q, k, v, queries, keys, self.causal, dropout)  # [T, H, d]
+            heads = attend(q, k, v, queries, keys, self.causal, dropout, self.scoring, bias)  # [T, H, d]
         return self.output_projection(heads, taps)
 
     def output_projection(self, heads: Tensor, taps: Taps) -> Tensor:
@@ -140,20 +144,27 @@ class SelfAttention(Attention):
         H = 4, G = 2:   q0 q1 q2 q3 k0 k1 v0 v1       heads 0 and 1 use k0, v0; heads 2 and 3 use k1, v1
     """
 
-    def __init__(self, config: ModelConfig, causal: bool) -> None:
-        super().__init__(config, causal)
+    def __init__(self, config: ModelConfig, causal: bool, local: bool = False) -> None:
+        super().__init__(config, causal, local)
         kv_heads = config.actual_key_value_heads
         self.queries_keys_values = StackedLinear(config, (config.heads, kv_heads, kv_heads))
+        normed = config.query_key_norm
+        self.query_norm = RMSNorm(config.actual_head_width, eps=config.norm_epsilon) if normed else None
+        self.key_norm = RMSNorm(config.actual_head_width, eps=config.norm_epsilon) if normed else None
         self.project = _output_linear(config)
 
     def forward(
-        self, x: Tensor, layout: Layout, rotation: Rotation | None, taps: Taps, cache: LayerCache | None = None
-    ) -> Tensor:
+        self, x: Tensor, layout: Layout, rotation: Rotation | None, taps: Taps, cache: LayerCache | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         q, k, v = self.queries_keys_values(x)  # [T, H, d], [T, G, d], [T, G, d]
         q, k, v = taps("queries", q), taps("keys", k), taps("values", v)
+        if self.query_norm is not None and self.key_norm is not None:
+            q = taps("normed_queries", self.query_norm(q, NO_TAPS))
+            k = taps("normed_keys", self.key_norm(k, NO_TAPS))
         if rotation is not None:
             q, k = taps("rotated_queries", rotate(q, rotation)), taps("rotated_keys", rotate(k, rotation))
-        return self.attend(q, k, v, layout, layout, taps, cache)
+        return self.attend(q, k, v, layout, layout, taps, cache, bias)
 
 
 class CrossAttention(Attention):
@@ -174,7 +185,7 @@ class CrossAttention(Attention):
         q = taps("queries", q)
         if memory is None or memory_layout is None:  # a decoding step: the prefill cached keys and values
             assert cache is not None
-            return self.output_projection(cache.attend_cached(q, layout, taps), taps)
+            return self.output_projection(cache.attend_cached(q, layout, taps, self.scoring), taps)
         k, v = self.keys_values(memory)  # [U, G, d] each
         k, v = taps("keys", k), taps("values", v)
         return self.attend(q, k, v, layout, memory_layout, taps, cache)
@@ -189,9 +200,8 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
         bias = config.feed_forward_bias
-        gated = config.activation == "swiglu"
         self.up = nn.Linear(config.width, config.feed_forward, bias=bias)
-        self.gate = nn.Linear(config.width, config.feed_forward, bias=bias) if gated else None
+        self.gate = nn.Linear(config.width, config.feed_forward, bias=bias) if config.gated else None
         self.down = nn.Linear(config.feed_forward, config.width, bias=bias)
 
     def forward(self, x: Tensor, taps: Taps) -> Tensor:
@@ -205,28 +215,34 @@ class FeedForward(nn.Module):
 
 
 class AddAndNorm(nn.Module):
-    """The residual connection around a sub-layer: norm(x + f(x)) as in the paper, or x + f(norm(x)) as in later models."""
+    """The residual connection around a sub-layer: norm(x + f(x)) as in the paper, or x + f(norm(x)) as in later models.
+
+    With an output norm, f(x) is normalised as well before it is added.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm_first = config.norm_first
         self.norm = build_norm(config)
+        self.output_norm = build_norm(config) if config.output_norm else None
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Sublayer, taps: Taps) -> Tensor:
-        if self.norm_first:
-            return taps("sum", x + self.dropout(sublayer(self.norm(x, taps.at("norm")))))
-        return self.norm(taps("sum", x + self.dropout(sublayer(x))), taps.at("norm"))
+        y = sublayer(self.norm(x, taps.at("norm")) if self.norm_first else x)
+        if self.output_norm is not None:
+            y = self.output_norm(y, taps.at("output_norm"))
+        x = taps("sum", x + self.dropout(y))
+        return x if self.norm_first else self.norm(x, taps.at("norm"))
 
 
 class Block(nn.Module):
     """One layer of a stack: self-attention, cross-attention in the decoder of an encoder-decoder, then feed-forward."""
 
-    def __init__(self, config: ModelConfig, causal: bool, cross: bool) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, cross: bool, local: bool = False) -> None:
         super().__init__()
-        self.causal = causal
+        self.causal, self.local = causal, local
         self.name = "masked" if causal else "self"
-        self.attention = SelfAttention(config, causal)
+        self.attention = SelfAttention(config, causal, local)
         self.attention_norm = AddAndNorm(config)
         self.cross = CrossAttention(config) if cross else None
         self.cross_norm = AddAndNorm(config) if cross else None
@@ -235,11 +251,13 @@ class Block(nn.Module):
 
     def forward(
         self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, rotation: Rotation | None,
-        taps: Taps, caches: BlockCaches = (None, None),
+        taps: Taps, caches: BlockCaches = (None, None), bias: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         self_cache, cross_cache = caches
-        self_taps = taps.at(self.name, rows=layout, keys=layout)
-        x = self.attention_norm(x, lambda x: self.attention(x, layout, rotation, self_taps, self_cache), self_taps)
+        self_taps = taps.at(self.name, rows=layout, keys=layout, window=self.attention.scoring.window)
+        x = self.attention_norm(
+            x, lambda x: self.attention(x, layout, rotation, self_taps, self_cache, bias), self_taps
+        )
         if self.cross is not None and self.cross_norm is not None:
             cross_taps = taps.at("cross", rows=layout, keys=memory_layout)
             x = self.cross_norm(
@@ -247,3 +265,17 @@ class Block(nn.Module):
             )
         feed_forward_taps = taps.at("feed_forward")
         return self.feed_forward_norm(x, lambda x: self.feed_forward(x, feed_forward_taps), feed_forward_taps)
+
+
+class MaskedHead(nn.Module):
+    """BERT's transformation of a token's vector before the logits of a masked token: dense, activation, norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = build_norm(config)
+
+    def forward(self, x: Tensor, taps: Taps) -> Tensor:
+        x = taps("pre_activation", self.dense(x))
+        return self.norm(taps("post_activation", self.activation(x)), taps.at("norm"))

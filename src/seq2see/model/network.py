@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.layout import Layout, Packed
+from seq2see.model.layers import MaskedHead
 from seq2see.model.taps import NO_TAPS, Taps, with_attached
 
 
@@ -36,9 +37,11 @@ class Network(nn.Module):
             else None
         )
         self.encoder, self.decoder = encoder, decoder
-        untied = config.has_decoder and config.tie_embeddings == "none"
+        self.masked_head = MaskedHead(config) if config.masked_head else None
+        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        untied = config.predicts_tokens and config.tie_embeddings == "none"
         self.unembedding = nn.Linear(config.width, config.vocab_size, bias=False) if untied else None
-        biased = config.has_decoder and config.output_bias
+        biased = config.predicts_tokens and config.output_bias
         self.unembedding_bias = nn.Parameter(torch.zeros(config.vocab_size)) if biased else None
 
     @classmethod
@@ -69,13 +72,15 @@ class Network(nn.Module):
         """Recomputes non-persistent buffers, which `on_meta_device` leaves on the meta device."""
 
     def forward(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
-        """Returns next-token logits, [T, vocab_size], or the vectors of an encoder-only model, [U, width].
+        """Returns logits, [T, vocab_size], or the vectors of an encoder without a head for masked tokens, [U, width].
 
         An encoder-decoder takes both sequences; other models take only `source`.
         """
         taps = with_attached(self, taps)
         vectors = self.vectors(source, target, taps)
-        return vectors if self.decoder is None else self.logits(vectors, (target or source).layout, taps)
+        if not self.config.predicts_tokens:
+            return vectors
+        return self.logits(vectors, (target or source).layout, taps)
 
     def vectors(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
         """Returns the final vectors, [T, width], before the output projection."""
@@ -106,13 +111,28 @@ class Network(nn.Module):
 
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
         """Returns the dot product of each vector with every token's output embedding, [T, vocab_size]."""
+        if self.masked_head is not None:
+            vectors = self.masked_head(vectors, taps.at("head", rows=layout))
+        return taps.at("", rows=layout)("logits", self.project(vectors))
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """The output projection alone, with its scale and limit."""
+        cap = self.config.logit_cap
+        logits = self._unembed(vectors)
+        return cap * torch.tanh(logits / cap) if cap else logits
+
+    def _unembed(self, vectors: Tensor) -> Tensor:
+        if self.config.logit_scale != 1:
+            vectors = vectors * self.config.logit_scale
         if self.unembedding is None:
-            logits = F.linear(vectors, self.embedding.weight, self.unembedding_bias)
-        else:
-            logits = self.unembedding(vectors)
-            if self.unembedding_bias is not None:
-                logits = logits + self.unembedding_bias
-        return taps.at("", rows=layout)("logits", logits)
+            return F.linear(vectors, self.embedding.weight, self.unembedding_bias)
+        logits = self.unembedding(vectors)
+        return logits if self.unembedding_bias is None else logits + self.unembedding_bias
+
+    def pool(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
+        """Returns one vector per sequence, tanh of a linear map of its first token's vector, [S, width] (BERT)."""
+        assert self.pooler is not None
+        return taps("pooled", self.pooler(vectors[layout.starts[:-1].long()]).tanh())
 
     def output_weights(self) -> tuple[Tensor, Tensor | None]:
         """Returns the matrix [vocab_size, width] and the bias of the output projection."""

@@ -42,10 +42,15 @@ QUANTITIES: dict[str, Quantity] = {
     "queries": Quantity("x · W_Q: what a token looks for", _QUERY),
     "keys": Quantity("x · W_K: what a token is matched by", _KEY),
     "values": Quantity("x · W_V: what a token contributes", _KEY),
+    "normed_queries": Quantity("queries / √(mean of squares + ε) · γ, in each head", _QUERY),
+    "normed_keys": Quantity("keys / √(mean of squares + ε) · γ, in each head", _KEY),
     "rotated_queries": Quantity("queries, rotated by an angle proportional to the position", _QUERY),
     "rotated_keys": Quantity("keys, rotated likewise: scores depend on relative positions", _KEY),
     "scores": Quantity("Q · Kᵀ: how well query and key match", _TABLE, derived=True),
+    "relative_bias": Quantity("learned bias for each distance between query and key", _TABLE),
     "scaled": Quantity("scores / √head width", _TABLE, derived=True),
+    "capped": Quantity("cap · tanh(scaled / cap)", _TABLE, derived=True),
+    "biased": Quantity("scaled + relative bias", _TABLE, derived=True),
     "masked": Quantity("scaled, −∞ where attention is not allowed", _TABLE, derived=True),
     "energies": Quantity("vᵀ tanh(query + key): how well state and token match (2015)", _TABLE),
     "weights": Quantity("softmax over the keys: each row sums to 1", _TABLE, derived=True),
@@ -59,11 +64,12 @@ QUANTITIES: dict[str, Quantity] = {
     "norm.mean_square": Quantity("mean of the squares over the width", ("token", "1"), derived=True),
     "norm.output": Quantity("(x − mean) / √(variance + ε) · γ + β", _VECTOR),
     "pre_activation": Quantity("x · W₁ + b₁", ("token", "inner width")),
-    "gate": Quantity("x · W_gate: the gate of SwiGLU", ("token", "inner width")),
+    "gate": Quantity("x · W_gate: the gate of SwiGLU or GeGLU", ("token", "inner width")),
     "post_activation": Quantity("activation(pre_activation)", ("token", "inner width"), derived=True),
     "output": Quantity("post_activation · W₂ + b₂", _VECTOR),
     "states": Quantity("hidden state of a recurrent layer after each token", _VECTOR),
     "vectors": Quantity("final vector of each token", _VECTOR),
+    "pooled": Quantity("tanh(first vector · W + b): one vector per sequence", ("sequence", "width")),
     "logits": Quantity("vectors · Eᵀ: a score for every next token", ("token", "vocabulary")),
     "probabilities": Quantity("softmax of logits over the vocabulary", ("token", "vocabulary"), derived=True),
 }
@@ -83,6 +89,7 @@ class HookPoint:
     rows: Layout | None  # of the rows; in attention, of the queries
     keys: Layout | None  # of the keys, in attention
     modified: bool  # whether an intervention has changed a value in this part of the model
+    window: int = 0  # latest keys that a query sees, in the attention of a local layer; 0: all
 
     @property
     def layout(self) -> Layout | None:
@@ -105,7 +112,7 @@ class Taps:
 
     active = False
 
-    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None) -> "Taps":
+    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None, window: int = 0) -> "Taps":
         """Returns the taps of a submodule."""
         return self
 
@@ -129,14 +136,16 @@ class ActiveTaps(Taps):
 
     active = True
 
-    def __init__(self, *hooks: Hook, prefix: str = "", rows: Layout | None = None, keys: Layout | None = None) -> None:
+    def __init__(
+        self, *hooks: Hook, prefix: str = "", rows: Layout | None = None, keys: Layout | None = None, window: int = 0
+    ) -> None:
         self.hooks = sorted(hooks, key=lambda hook: hook.records)
-        self.prefix, self.rows, self.keys = prefix, rows, keys
+        self.prefix, self.rows, self.keys, self.window = prefix, rows, keys, window
         self.modified = False
 
-    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None) -> "ActiveTaps":
+    def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None, window: int = 0) -> "ActiveTaps":
         prefix = f"{self.prefix}.{name}" if self.prefix and name else self.prefix or name
-        return ActiveTaps(*self.hooks, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys)
+        return ActiveTaps(*self.hooks, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys, window=window)
 
     def interventions_only(self) -> "ActiveTaps":
         return self._with([hook for hook in self.hooks if not hook.records])
@@ -147,12 +156,12 @@ class ActiveTaps(Taps):
         return taps
 
     def _with(self, hooks: list[Hook]) -> "ActiveTaps":
-        return ActiveTaps(*hooks, prefix=self.prefix, rows=self.rows, keys=self.keys)
+        return ActiveTaps(*hooks, prefix=self.prefix, rows=self.rows, keys=self.keys, window=self.window)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full_name = f"{self.prefix}.{name}" if self.prefix else name
         for hook in self.hooks:
-            result = hook.on_value(HookPoint(full_name, self.rows, self.keys, self.modified), value)
+            result = hook.on_value(HookPoint(full_name, self.rows, self.keys, self.modified, self.window), value)
             self.modified |= result is not value
             value = result
         return value

@@ -18,7 +18,7 @@ from seq2see.layout import Layout, Packed
 from seq2see.model.init import initialize
 from seq2see.model.layers import Block, BlockCaches, Dropout, build_norm
 from seq2see.model.network import Network
-from seq2see.model.positions import rotary_cos_sin, sinusoids
+from seq2see.model.positions import RelativeBias, Rotation, rotary_cos_sin, rotary_frequencies, sinusoids
 from seq2see.model.taps import NO_TAPS, Taps
 
 _EXTEND_LOCK = threading.Lock()
@@ -32,10 +32,13 @@ class Stack(nn.Module):
         self.config = config
         self.positions = nn.Embedding(config.max_positions, config.width) if config.positions == "learned" else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.relative_bias = RelativeBias(config, causal) if config.positions == "relative" else None
         self.register_buffer("sinusoids", self._sinusoids(config.max_positions), persistent=False)
         self.embedding_norm = build_norm(config) if config.embedding_norm else None
         self.dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, causal, cross) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            Block(config, causal, cross, local=causal and config.is_local(layer)) for layer in range(layers)
+        )
         # With norm_first, the sum after the last block has not been normalised yet.
         self.final_norm = build_norm(config) if config.norm_first else None
 
@@ -47,12 +50,12 @@ class Stack(nn.Module):
         caches: Sequence[BlockCaches] | None = None,
     ) -> Tensor:  # fmt: skip
         x = self.embed_positions(embedded, layout, taps, segments)
-        rotation = None
-        if self.config.positions == "rotary":
-            rotation = rotary_cos_sin(layout.positions, self.config.actual_head_width, self.config.rotary_base)
+        rotation, local_rotation = self._rotations(layout)
+        bias = self._position_bias(layout, taps)
         for i, block in enumerate(self.blocks):
             block_caches = (None, None) if caches is None else caches[i]
-            x = block(x, layout, memory, memory_layout, rotation, taps.at(str(i)), block_caches)
+            block_rotation = local_rotation if block.local else rotation
+            x = block(x, layout, memory, memory_layout, block_rotation, taps.at(str(i)), block_caches, bias)
         if self.final_norm is not None:
             x = self.final_norm(x, taps.at("final_norm"))
         return taps("vectors", x)
@@ -70,6 +73,26 @@ class Stack(nn.Module):
         if self.embedding_norm is not None:
             x = self.embedding_norm(x, taps.at("norm"))
         return self.dropout(x)
+
+    def _rotations(self, layout: Layout) -> tuple[Rotation | None, Rotation | None]:
+        """Returns the rotations of global and of local layers, the same object unless they have a base of their own."""
+        if self.config.positions != "rotary":
+            return None, None
+        config, positions = self.config, layout.positions
+        kinds = (False, True) if config.local_rotary_base else (False,)
+        rotations = [
+            rotary_cos_sin(positions, rotary_frequencies(config, local, positions.device), config.rotary_magnitude)
+            for local in kinds
+        ]
+        return rotations[0], rotations[-1]
+
+    def _position_bias(self, layout: Layout, taps: Taps) -> Tensor | None:
+        """Returns the relative bias of all queries and keys, [S or 1, H, L, L]."""
+        if self.relative_bias is None:
+            return None
+        positions = torch.arange(layout.max_length, device=layout.positions.device)
+        bias = self.relative_bias(positions, positions)[None]
+        return taps("relative_bias", bias.expand(len(layout), -1, -1, -1)) if taps.active else bias
 
     def _positions(self, layout: Layout, dtype: torch.dtype) -> Tensor | None:
         if self.positions is not None:
@@ -93,9 +116,9 @@ class Stack(nn.Module):
                 self.sinusoids = self._sinusoids(length).to(self.sinusoids.device)  # type: ignore[union-attr]
 
     def _sinusoids(self, length: int) -> Tensor | None:
-        if self.config.positions not in ("sinusoidal", "sinusoidal-halves"):
+        if not self.config.positions.startswith("sinusoidal"):
             return None
-        return sinusoids(length, self.config.width, halves=self.config.positions == "sinusoidal-halves")
+        return sinusoids(length, self.config.width, self.config.positions)
 
 
 class Transformer(Network):

@@ -267,6 +267,11 @@ def _add_analysis_routes(app: FastAPI, respond: Respond, respond_tensor: Respond
         """Returns the most likely tokens of a row."""
         return await respond(lambda handlers, deadline: handlers.alternatives(id, row, top, deadline))
 
+    @app.get("/api/traces/{id}/top-tokens", response_model=responses.TopTokens, tags=["analyses"])
+    async def top_tokens(id: TraceId, count: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:
+        """Returns the logits and probabilities of the most likely tokens of all rows, for a large vocabulary."""
+        return await respond(lambda handlers, deadline: handlers.top_tokens(id, count, deadline))
+
     @app.get(
         "/api/traces/{id}/attention-rollout/{stack}", response_class=Response, responses=TENSOR_RESPONSE,
         tags=["analyses"],

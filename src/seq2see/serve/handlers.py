@@ -12,6 +12,7 @@ from seq2see.api import Model
 from seq2see.assessment import Assessment
 from seq2see.config import InferencePrecision
 from seq2see.decode.search import Search, SearchOptions
+from seq2see.exchange.foreign_model import is_foreign
 from seq2see.inspect.alignment import LayerHead, word_alignment
 from seq2see.inspect.attention_flow import Stack, attention_names, attention_rollout, head_ablation
 from seq2see.inspect.explain import Explanation, explain
@@ -65,7 +66,10 @@ class Handlers:
         return serializers.vocabulary(self.registry.load(name))
 
     def history(self, name: str) -> responses.History:
-        log = RunLog.load(self.registry.directory(name))
+        directory = self.registry.directory(name)
+        if is_foreign(directory):
+            return responses.History(model=name, steps=[], validations=[])
+        log = RunLog.load(directory)
         steps = [responses.TrainingPoint(step=row["step"], loss=row["loss"]) for row in downsample(log.steps)]
         validations = [
             responses.ValidationPoint(step=row["step"], loss=row["loss"], bleu=row.get("bleu"))
@@ -190,6 +194,10 @@ class Handlers:
         return responses.Alternatives(
             row=row, alternatives=[responses.Alternative.model_validate(alternative) for alternative in found]
         )
+
+    def top_tokens(self, id: str, count: int, deadline: Deadline) -> responses.TopTokens:
+        with self._explanation(id, deadline) as e:
+            return serializers.top_tokens(e, count)
 
     def contextual_embeddings(
         self, body: requests.ContextualEmbeddingsRequest, deadline: Deadline

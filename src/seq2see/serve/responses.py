@@ -29,7 +29,7 @@ class ErrorResponse(ResponseModel):
 
 
 class TokenizerInfo(ResponseModel):
-    kind: Literal["bpe", "character", "word"]
+    kind: str = Field(description="bpe, character or word; of another library's model, its own kind.")
     source_vocab_size: int
     target_vocab_size: int
     shared_vocab: bool = Field(description="Whether source and target use the same vocabulary.")
@@ -248,6 +248,15 @@ class Alternative(ResponseModel):
     probability: float
 
 
+class TopTokens(ResponseModel):
+    """The most likely tokens of all rows, which is all that a page can show of a large vocabulary."""
+
+    ids: list[int]
+    tokens: list[str]
+    logits: list[list[float]] = Field(description="For each row, the logit of each of these tokens.")
+    probabilities: list[list[float]]
+
+
 class Alternatives(ResponseModel):
     row: int
     alternatives: list[Alternative] = Field(description="Most likely first.")
@@ -339,6 +348,9 @@ class EmbeddedData(ResponseModel):
     hypotheses: list[Hypothesis] = Field(description="The n-best list of the beam; empty without a beam.")
     note: str = Field(description="A remark about how it was computed, or empty.")
     vocabulary: Vocabulary
+    top_tokens: TopTokens | None = Field(
+        default=None, description="Of a large vocabulary, instead of the probabilities."
+    )
     attention_entropy: AttentionEntropy
     logit_attributions: list[LogitAttribution] | str = Field(description="One per row, or the reason there are none.")
     tensors: dict[str, EmbeddedTensor]

@@ -9,6 +9,7 @@ from seq2see.decode.session import SpecialTokens
 from seq2see.inspect.attention_flow import attention_entropy
 from seq2see.inspect.comparison import compare
 from seq2see.inspect.explain import Explanation, rerun, token_labels
+from seq2see.inspect.logit_lens import most_likely_tokens
 from seq2see.inspect.weights import list_weights
 from seq2see.model.network import Network
 from seq2see.model.summary import summarize
@@ -43,6 +44,14 @@ def vocabulary(model: Pipeline) -> responses.Vocabulary:
     source, target = (token_labels(tokenizer, range(len(tokenizer))) for tokenizer in model.tokenizers)
     banned = SpecialTokens.from_tokenizer(model.tokenizers[1]).banned
     return responses.Vocabulary(source=source, target=target, banned=list(banned))
+
+
+def top_tokens(e: Explanation, count: int) -> responses.TopTokens:
+    ids = most_likely_tokens(e, count)
+    return responses.TopTokens(
+        ids=ids, tokens=[e.token_label(token) for token in ids], logits=e.trace["logits", 0][:, ids].tolist(),
+        probabilities=e.logprobs[:, ids].exp().tolist(),
+    )  # fmt: skip
 
 
 def hypothesis(model: Pipeline, found: Hypothesis) -> responses.Hypothesis:
@@ -91,11 +100,11 @@ def _spans(e: Explanation) -> list[responses.Span]:
     start = len(text) - len(e.output)  # skips the prompt of a language model
     rows: list[int] = []
     spans = []
-    for row, token in enumerate(e.output_spans):
+    for i, token in enumerate(e.output_spans):
         if token.end <= start:
             continue
-        rows.append(row)
-        following = e.output_spans[row + 1 : row + 2]
+        rows.append(max(i + e.prompt_length - 1, 0))
+        following = e.output_spans[i + 1 : i + 2]
         if token.end in boundaries and all(after.start >= token.end for after in following):
             spans.append(responses.Span(text=text[start : token.end], row=rows[0]))
             start, rows = token.end, []

@@ -13,6 +13,7 @@ import uvicorn
 
 from seq2see.config import InferencePrecision
 from seq2see.errors import UserError
+from seq2see.exchange.foreign_model import is_foreign
 from seq2see.serve.app import create_app
 from seq2see.serve.workers import Limits
 
@@ -26,7 +27,7 @@ def name_models(directories: Sequence[Path]) -> dict[str, Path | None]:
     """Maps each directory's name to its path, with a number appended to repeated names. Default: the bundled model."""
     models: dict[str, Path | None] = {}
     for directory in directories:
-        if not (directory / "config.toml").is_file():
+        if not (directory / "config.toml").is_file() and not is_foreign(directory):
             raise UserError(f"{directory} is not a model directory: it has no config.toml")
         base = name = directory.resolve().name
         number = 1

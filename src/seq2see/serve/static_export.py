@@ -24,6 +24,7 @@ from seq2see.inspect.weights import get_weight
 from seq2see.serve import PAGE_DIRECTORY, serializers
 from seq2see.serve.responses import EmbeddedData, EmbeddedTensor, LogitAttribution
 
+MAX_VOCABULARY, TOP_TOKENS = 20_000, 100  # of a larger vocabulary, only the most likely tokens are included
 MAX_TRACE_BYTES, MAX_WEIGHT_BYTES = 64 << 20, 16 << 20
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
@@ -74,7 +75,9 @@ def render_page(data: EmbeddedData, directory: Path = PAGE_DIRECTORY) -> str:
 
 def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> EmbeddedData:
     tensors = TensorStore()
-    size = sum(4 * e.trace[tensor, 0].numel() for tensor in e.trace.names())
+    large = e.model.config.model.vocab_size > MAX_VOCABULARY
+    names = [tensor for tensor in e.trace.names() if not (large and tensor == "probabilities")]
+    size = sum(4 * e.trace[tensor, 0].numel() for tensor in names)
     if size > MAX_TRACE_BYTES:
         tokens = len(e.source_tokens) + len(e.decoder_input_tokens)
         raise UserError(
@@ -91,7 +94,8 @@ def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> Em
         vocabulary=serializers.vocabulary(model),
         attention_entropy=serializers.entropy(e),
         logit_attributions=_logit_attributions(e),
-        tensors={tensor: tensors.add(e.trace[tensor, 0]) for tensor in e.trace.names()},
+        top_tokens=serializers.top_tokens(e, TOP_TOKENS) if large else None,
+        tensors={tensor: tensors.add(e.trace[tensor, 0]) for tensor in names},
         weight_infos=weight_infos,
         weights={one.name: tensors.add(get_weight(model.network, one.name)) for one in weight_infos} if fits else {},
         data=tensors.data,

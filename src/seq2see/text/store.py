@@ -89,7 +89,8 @@ def store_documents(
 ) -> TokenStore:  # fmt: skip
     """Opens or builds the tokens of documents, given as chunks (text, ends_document); see `store_pairs`."""
     spec = _StoreSpec(Path(directory), ("text",), fingerprint, (tokenizer,), bpe_dropout)
-    return spec.open_or_build(_split_long_texts(chunks), None, no_progress)
+    rows = _split_long_texts(chunks) if tokenizer.can_split else (((text,), ends) for text, ends in chunks)
+    return spec.open_or_build(rows, None, no_progress)
 
 
 _Row = tuple[tuple[str, ...], bool]  # one text per side, and whether the sentence ends with it

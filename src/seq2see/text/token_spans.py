@@ -45,7 +45,7 @@ def make_token_spans(
     for i, (id, content, (start, end)) in enumerate(zip(ids, contents, spans, strict=True)):
         overlaps = (i > 0 and spans[i - 1][1] > start) or (i + 1 < len(spans) and spans[i + 1][0] < end)
         whole = not overlaps and start in boundaries and end in boundaries
-        tokens.append(TokenSpan(id, _readable(content), start, end, whole))
+        tokens.append(TokenSpan(id, readable(content), start, end, whole))
     return tokens
 
 
@@ -82,7 +82,7 @@ def close_gaps(spans: Sequence[Span], length: int) -> list[Span]:
     return [(start if i else 0, extended[end]) for i, (start, end) in enumerate(spans)]
 
 
-def _readable(content: bytes) -> str:
+def readable(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -12,6 +12,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
@@ -25,7 +26,7 @@ from seq2see.config import Normalization, TokenizerKind
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import atomic_write, require_regular_file
 from seq2see.text.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
-from seq2see.text.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans
+from seq2see.text.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans, readable
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
 
@@ -59,6 +60,21 @@ class RaggedTokens(NamedTuple):
     offsets: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Framing:
+    """The special tokens of a tokenizer, and where a model expects them."""
+
+    pad: int
+    start: int
+    end: int
+    prompt: tuple[int, ...]  # before the text in a decoder; empty for models without a start token
+    before: tuple[int, ...] = ()  # before and after the text in an encoder
+    after: tuple[int, ...] = ()
+    forced: int = 0  # how many tokens of `prompt` belong to the output: they count for a beam's length penalty
+    other_ends: tuple[int, ...] = ()  # further tokens that end the output
+    banned: tuple[int, ...] = ()  # never generated
+
+
 class Tokenizer:
     """Converts text to tokens and back. Encoding never produces `<start>`, `<end>`, `<pad>` or role tokens."""
 
@@ -66,13 +82,39 @@ class Tokenizer:
         self._backend = backend
         # Not saved in the file, so it is set here: "<end>" in a user's text is five characters.
         backend.encode_special_tokens = True
-        self.kind: TokenizerKind = _tokenizer_kind(backend)
+        self.kind: str = _tokenizer_kind(backend)
         self.normalize: Normalization = "NFC" if isinstance(backend.normalizer, normalizers.NFC) else "none"
-        self.pad, self.start, self.end = (_token_id(backend, token) for token in (PAD, START, END))
+        pad, start, end = (_token_id(backend, token) for token in (PAD, START, END))
         self.unknown: int | None = None if self.kind == "bpe" else _token_id(backend, UNKNOWN)
         special = {token.content: id for id, token in backend.get_added_tokens_decoder().items()}
         self.roles = {token[1:-1]: id for token, id in special.items() if token not in (PAD, START, END, UNKNOWN)}
+        self.framing = Framing(pad, start, end, (start,), after=(end,), banned=(pad, start, *self.roles.values()))
         self._special = frozenset(special.values())
+
+    @property
+    def can_split(self) -> bool:
+        """Whether the parts of a text that `split_text` splits have the same tokens as the whole."""
+        return True
+
+    @property
+    def pad(self) -> int:
+        return self.framing.pad
+
+    @property
+    def start(self) -> int:
+        return self.framing.start
+
+    @property
+    def end(self) -> int:
+        return self.framing.end
+
+    def frame_source(self, ids: Iterable[int]) -> list[int]:
+        """Adds the special tokens that an encoder expects around a text: `<end>` after it."""
+        return [*self.framing.before, *ids, *self.framing.after]
+
+    def frame_prompt(self, ids: Iterable[int]) -> list[int]:
+        """Adds the special tokens that a decoder expects before a text: `<start>`."""
+        return [*self.framing.prompt, *ids]
 
     @classmethod
     def train(
@@ -141,7 +183,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text, without `<start>` or `<end>`."""
-        return self._encode_one(text).ids
+        return self._ids(self._encode_one(text))
 
     def encode_batch(self, texts: Sequence[str]) -> RaggedTokens:
         """Encodes many texts in parallel, on all cores."""
@@ -181,15 +223,16 @@ class Tokenizer:
         counts = np.bincount(text_of_word[words], minlength=len(texts))
         return RaggedTokens(symbols, np.r_[0, np.cumsum(counts)])
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of tokens, without special tokens."""
-        return b"".join(self._contents(list(map(int, ids)))).decode(errors="replace")
+    def decode(self, ids: Iterable[int], continues: bool = False) -> str:
+        """Returns the text of tokens, without special tokens; `continues`: they continue another text, space included."""
+        return b"".join(self._contents(list(map(int, ids)), continues)).decode(errors="replace")
 
     def token_spans(self, text: str) -> list[TokenSpan]:
         """Returns the tokens of a text, each with the characters of the original text that it covers."""
         encoding = self._encode_one(text)
-        spans = encoding.offsets if self.kind == "word" else close_gaps(encoding.offsets, len(text))
-        return make_token_spans(encoding.ids, [self._token_contents[id] for id in encoding.ids], spans, text)
+        ids = self._ids(encoding)
+        spans = encoding.offsets if self._omits_spaces else close_gaps(encoding.offsets, len(text))
+        return make_token_spans(ids, [self._label(id) for id in ids], spans, text)
 
     def token_spans_from_ids(self, ids: Iterable[int]) -> list[TokenSpan]:
         """Returns tokens that a model generated, each with the characters of `decode(ids)` that it covers."""
@@ -197,10 +240,22 @@ class Tokenizer:
         contents = self._contents(ids)
         spans = character_spans(contents)
         labels = [
-            self._token(id).encode() if id in self._special else content
-            for id, content in zip(ids, contents, strict=True)
+            self._label(id) if id in self._special else content for id, content in zip(ids, contents, strict=True)
         ]
         return make_token_spans(ids, labels, spans, b"".join(contents).decode(errors="replace"))
+
+    def token_text(self, id: int) -> str:
+        """Returns a token on its own, readable, also if it is special."""
+        return readable(self._label(id))
+
+    def _label(self, id: int) -> bytes:
+        """The token on its own, also if it is special."""
+        return self._token(id).encode() if id in self._special else self._token_contents[id]
+
+    @property
+    def _omits_spaces(self) -> bool:
+        """Whether no token covers the spaces between words."""
+        return self.kind == "word"
 
     def _encode_one(self, text: str) -> hf.Encoding:
         try:
@@ -208,12 +263,14 @@ class Tokenizer:
         except TypeError:
             raise _invalid_text_error([text]) from None
 
-    @staticmethod
-    def _ragged(encodings: Sequence[hf.Encoding]) -> RaggedTokens:
+    def _ids(self, encoding: hf.Encoding) -> list[int]:
+        return encoding.ids
+
+    def _ragged(self, encodings: Sequence[hf.Encoding]) -> RaggedTokens:
         ids: list[int] = []
         ends = [0]
         for encoding in encodings:
-            ids += encoding.ids
+            ids += self._ids(encoding)
             ends.append(len(ids))
         return RaggedTokens(np.array(ids, dtype=np.int32), np.array(ends, dtype=np.int64))
 
@@ -227,10 +284,10 @@ class Tokenizer:
         tokens = ["" if id in empty else self._token(id) for id in range(len(self))]
         if self.kind != "bpe":
             return [token.encode() for token in tokens]
-        byte_of = {character: bytes([byte]) for character, byte in _byte_characters().items()}
+        byte_of = {character: bytes([byte]) for character, byte in byte_characters().items()}
         return [b"".join(byte_of[character] for character in token) for token in tokens]
 
-    def _contents(self, ids: Sequence[int]) -> list[bytes]:
+    def _contents(self, ids: Sequence[int], continues: bool = False) -> list[bytes]:
         contents = [self._token_contents[id] for id in ids]
         if self.kind != "word":
             return contents
@@ -246,7 +303,7 @@ class Tokenizer:
     def _token_bytes(self) -> RaggedTokens:
         """The single-byte tokens that each token is merged from."""
         single = np.zeros(256, dtype=np.int32)
-        for character, byte in _byte_characters().items():
+        for character, byte in byte_characters().items():
             single[byte] = _token_id(self._backend, character)
         sizes = [len(content) for content in self._token_contents]
         content = np.frombuffer(b"".join(self._token_contents), dtype=np.uint8)
@@ -335,7 +392,7 @@ def _token_id(backend: hf.Tokenizer, token: str) -> int:
     return id
 
 
-def _byte_characters() -> dict[str, int]:
+def byte_characters() -> dict[str, int]:
     """Returns the byte that each printable character of a byte-level vocabulary stands for, as defined by GPT-2."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

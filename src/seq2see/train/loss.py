@@ -38,6 +38,8 @@ def output_loss(network: Network, vectors: Tensor, targets: Tensor, smoothing: f
     26.4 ms against 3.4).
     """
     weight, bias = network.output_weights()
+    if network.config.logit_scale != 1 or network.config.logit_cap:
+        return cross_entropy(network.project(vectors), targets, smoothing)
     padding = -len(weight) % TILE
     if not padding or not vectors.is_cuda:
         return cross_entropy(F.linear(vectors, weight, bias), targets, smoothing)

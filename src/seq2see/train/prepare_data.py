@@ -223,7 +223,7 @@ def micro_batch_tokens(config: Config) -> int:
 def with_vocab_sizes(config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> Config:
     """Returns the configuration with the actual vocabulary sizes of the tokenizers."""
     source, target = map(len, tokenizers)
-    shared = tokenizers[0] is tokenizers[1]
+    shared = config.text.shared_vocab or tokenizers[0] is tokenizers[1]
     tie = config.model.tie_embeddings if shared or config.model.tie_embeddings == "none" else "target"
     model = replace(config.model, vocab_size=target, source_vocab_size=0 if shared else source, tie_embeddings=tie)
     return replace(config, model=model)

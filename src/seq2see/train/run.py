@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, DataConfig
-from seq2see.directory import load_pipeline, load_tokenizers, save_config, save_tokenizers
+from seq2see.directory import load_files, load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.errors import UsageError, UserError
 from seq2see.manifest import remove_manifest
 from seq2see.model.registry import model_class
@@ -24,6 +24,7 @@ from seq2see.presets import preset_config, preset_for_size
 from seq2see.text.check.pairs import CheckSettings, check_pairs
 from seq2see.text.check.report import summary
 from seq2see.text.corpus import is_translation, training_pairs, validation_pairs
+from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.calibration import store_known_words
 from seq2see.train.checkpoint import CheckpointManager
 from seq2see.train.display import Display
@@ -161,7 +162,7 @@ def _choose_config(
     name = preset or _choose_preset(data, settings, context, fixed=bool(init))
     chosen = preset_config(name)
     if init:
-        other = Config.load(Path(init) / "config.toml")
+        other = load_files(Path(init)).config
         chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
     shape = "encoder-decoder" if is_translation(data) else "decoder"
     if chosen.model.shape != shape:
@@ -172,6 +173,15 @@ def _choose_config(
         )
     chosen = replace(chosen, data=data).override(settings)
     return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)
+
+
+def _require_simple_framing(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    """Training puts one token before a target and one after a source; some models of other libraries expect more."""
+    source, target = (tokenizer.framing for tokenizer in tokenizers)
+    if source.before or len(source.after) > 1 or len(target.prompt) > 1:
+        raise UserError(
+            "this model expects language or other special tokens around a text, and cannot be trained further"
+        )
 
 
 def _with_init(config: Config, init: Path | str) -> Config:
@@ -215,6 +225,8 @@ def _run(config: Config, context: RunContext, resumed: bool) -> None:
     has_checkpoint = resumed and bool(CheckpointManager(out / "checkpoints").list_files("step"))
     initial = load_pipeline(config.train.init, "cpu") if config.train.init and not has_checkpoint else None
     tokenizers = load_tokenizers(out) if resumed or not world.is_main else initial.tokenizers if initial else None
+    if tokenizers:
+        _require_simple_framing(tokenizers)
     static = world.device.type == "cuda"
     if is_translation(config.data):
         data = prepare_translation(config, out / "tokens", tokenizers, count, static, display.task)

@@ -101,7 +101,7 @@ def translate_sources(
 ) -> list[Hypothesis]:
     """Returns the greedy translations; sources that exceed the model's maximum length are cut."""
     source, target = tokenizers
-    ids = [[*source.encode(text), source.end][: model.config.max_positions] for text in sources]
+    ids = [source.frame_source(source.encode(text))[: model.config.max_positions] for text in sources]
     return [best for best, *_ in translate_tokens(model, ids, SpecialTokens.from_tokenizer(target))]
 
 

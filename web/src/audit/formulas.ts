@@ -97,9 +97,9 @@ export async function heads(cell: CellContext): Promise<Audit> {
 export async function embedded(cell: CellContext): Promise<Audit> {
   const [row, i] = cell.index;
   const { trace } = cell.run;
-  const isSource = cell.component === "encoder" && cell.config.shape === "encoder-decoder";
+  const isSource = cell.component === "encoder";
   const token = (isSource ? trace.source_tokens : trace.decoder_input_tokens)[row];
-  const ownTable = isSource && cell.config.tie_embeddings !== "all";
+  const ownTable = isSource && cell.config.shape === "encoder-decoder" && cell.config.tie_embeddings !== "all";
   const symbol = ownTable ? "E of the source" : "E";
   const entry = (await cell.weightRow(ownTable ? "source_embedding" : "embedding", symbol, token.id))!.data[i];
   const factor = cell.config.scale_embeddings ? Math.sqrt(cell.config.width) : 1;
@@ -123,14 +123,17 @@ export async function logits(cell: CellContext): Promise<Audit> {
   const bias = cell.config.output_bias ? await cell.weightScalar("unembedding_bias", "b", token) : null;
   const word = (await vocabularyOf(cell.run.model.name)).target[token];
   const scalars: ScalarOperand[] = bias === null ? [] : [{ label: "b", value: bias }];
+  const { logit_scale: scale, logit_cap: cap } = cell.config;
+  const sum = dot(x, embedding) * scale + (bias ?? 0);
+  const scaled = `vector · E[${word}]${scale === 1 ? "" : ` × ${formatNumber(scale, 4)}`}${bias === null ? "" : " + b"}`;
   return {
-    formula: `vector · E[${word}]${bias === null ? "" : " + b"}`,
+    formula: cap ? `${cap} × tanh((${scaled}) ÷ ${cap})` : scaled,
     substituted: sumOfProducts(x, embedding, scalars),
     scalars,
     vectors: [
       { label: "vector", values: x, cellAt: (i) => ({ name: "decoder.vectors", index: [row, i] }) },
       { label: `E[${word}]`, values: embedding },
     ],
-    computed: dot(x, embedding) + (bias ?? 0),
+    computed: cap ? cap * Math.tanh(sum / cap) : sum,
   };
 }

@@ -1,7 +1,7 @@
 // The formulas of the Inspector for Transformers.
-import { headWidth } from "../architecture";
+import { headWidth, isGated, isLocal, rotaryFrequency, scoredPrefix } from "../architecture";
 import { formatNumber } from "../format";
-import { activate, dot, mean, sinusoid, variance } from "../math";
+import { activate, dot, mean, relativeBucket, sinusoid, variance } from "../math";
 import type { Audit, CellContext, CellRef, ScalarOperand } from "./cells";
 import { copy, embedded, heads, keyValueHead, linear, logits, probabilities, sumOfProducts, term, weights, type Formula } from "./formulas";
 
@@ -27,19 +27,44 @@ const projection =
   async (cell) =>
     linear(cell, await cell.vector(source(cell), [cell.index[0]]), cell.index[1], `W${symbol}`, `b${symbol}`);
 
-/** Rotary position embedding: dimensions i and i ± d/2 are rotated together. */
-const rotated =
+const layerOf = (cell: CellContext): number => Number(cell.component.split(".")[1]);
+
+/** RMS norm of the queries or keys of one head. */
+const normed =
   (source: string): Formula =>
   async (cell) => {
     const [row, head, i] = cell.index;
+    const x = await cell.values(`${cell.component}.${source}`, `${row},${head}`);
+    const gamma = (await cell.weightScalar(`${cell.component}.${source === "queries" ? "query" : "key"}_norm`, "γ", i)) ?? 1;
+    const square = mean(Float64Array.from({ length: x.length }, (_, j) => x[j] ** 2));
+    const epsilon = cell.config.norm_epsilon;
+    return {
+      formula: "x ÷ √(mean square + ε) × γ",
+      substituted: `${term(x[i])} ÷ √(${formatNumber(square, 4)} + ${epsilon}) × ${term(gamma)}`,
+      scalars: [
+        { label: "x", value: x[i], cell: { name: `${cell.component}.${source}`, index: [row, head, i] } },
+        { label: "mean square", value: square },
+        { label: "γ", value: gamma },
+      ],
+      vectors: [{ label: "x", values: x, cellAt: (j) => ({ name: `${cell.component}.${source}`, index: [row, head, j] }) }],
+      computed: (x[i] / Math.sqrt(square + epsilon)) * gamma,
+    };
+  };
+
+/** Rotary position embedding: dimensions i and i ± d/2 are rotated together. */
+const rotated =
+  (projected: string): Formula =>
+  async (cell) => {
+    const source = cell.config.query_key_norm ? `normed_${projected}` : projected;
+    const [row, head, i] = cell.index;
     const d = headWidth(cell.config);
     const pair = i < d / 2 ? i + d / 2 : i - d / 2;
-    const base = cell.config.rotary_base;
-    const angle = row / base ** ((2 * (i % (d / 2))) / d);
+    const angle = row * rotaryFrequency(cell.config, layerOf(cell), i % (d / 2));
+    const magnitude = cell.config.rotary_magnitude;
     const x = await cell.values(`${cell.component}.${source}`, `${row},${head}`);
     const sign = i < d / 2 ? -1 : 1;
     return {
-      formula: `xᵢ · cos(pos·θᵢ) ${sign < 0 ? "−" : "+"} x${sign < 0 ? "ᵢ₊" : "ᵢ₋"}d/2 · sin(pos·θᵢ)`,
+      formula: `xᵢ · cos(pos·θᵢ) ${sign < 0 ? "−" : "+"} x${sign < 0 ? "ᵢ₊" : "ᵢ₋"}d/2 · sin(pos·θᵢ)${magnitude === 1 ? "" : `, × ${formatNumber(magnitude, 4)}`}`,
       substituted: `${term(x[i])}×${term(Math.cos(angle))} ${sign < 0 ? "−" : "+"} ${term(x[pair])}×${term(Math.sin(angle))}`,
       scalars: [
         { label: "xᵢ", value: x[i], cell: { name: `${cell.component}.${source}`, index: [row, head, i] } },
@@ -47,13 +72,13 @@ const rotated =
         { label: "angle", value: angle },
       ],
       vectors: [],
-      computed: x[i] * Math.cos(angle) + sign * x[pair] * Math.sin(angle),
+      computed: (x[i] * Math.cos(angle) + sign * x[pair] * Math.sin(angle)) * magnitude,
     };
   };
 
 async function scores(cell: CellContext): Promise<Audit> {
   const [head, query, key] = cell.index;
-  const prefix = cell.config.positions === "rotary" && !cell.component.endsWith(".cross") ? "rotated_" : "";
+  const prefix = scoredPrefix(cell.config, cell.component.endsWith(".cross"));
   const [queries, keys] = [`${cell.component}.${prefix}queries`, `${cell.component}.${prefix}keys`];
   const keyHead = keyValueHead(cell, head);
   const [q, k] = await Promise.all([cell.values(queries, `${query},${head}`), cell.values(keys, `${key},${keyHead}`)]);
@@ -72,6 +97,16 @@ async function scores(cell: CellContext): Promise<Audit> {
 async function scaled(cell: CellContext): Promise<Audit> {
   const d = headWidth(cell.config);
   const score = await cell.scalar(`${cell.component}.scores`, cell.index);
+  const factor = cell.config.attention_scale;
+  if (factor) {
+    return {
+      formula: `score × ${formatNumber(factor, 4)}`,
+      substituted: `${formatNumber(score, 4)} × ${formatNumber(factor, 4)}`,
+      scalars: [{ label: "score", value: score, cell: { name: `${cell.component}.scores`, index: cell.index } }],
+      vectors: [],
+      computed: score * factor,
+    };
+  }
   return {
     formula: "score ÷ √d",
     substituted: `${formatNumber(score, 4)} ÷ √${d} = ${formatNumber(score, 4)} ÷ ${formatNumber(Math.sqrt(d), 4)}`,
@@ -81,14 +116,48 @@ async function scaled(cell: CellContext): Promise<Audit> {
   };
 }
 
+/** The last step before the mask: the scaled scores, limited or biased if the model does that. */
+function beforeMask(cell: CellContext): string {
+  const isBiased = cell.config.positions === "relative" && !cell.component.endsWith(".cross");
+  return isBiased ? "biased" : cell.config.attention_cap ? "capped" : "scaled";
+}
+
+async function capped(cell: CellContext): Promise<Audit> {
+  const cap = cell.config.attention_cap;
+  const value = await cell.scalar(`${cell.component}.scaled`, cell.index);
+  return {
+    formula: "cap × tanh(scaled ÷ cap)",
+    substituted: `${cap} × tanh(${formatNumber(value, 4)} ÷ ${cap})`,
+    scalars: [{ label: "scaled", value, cell: { name: `${cell.component}.scaled`, index: cell.index } }],
+    vectors: [],
+    computed: cap * Math.tanh(value / cap),
+  };
+}
+
+const biased: Formula = (cell) =>
+  addition(cell, [`${cell.component}.${cell.config.attention_cap ? "capped" : "scaled"}`, `${cell.component.split(".")[0]}.relative_bias`], "scaled + bias of the distance");
+
+async function relativeBias(cell: CellContext): Promise<Audit> {
+  const [head, query, key] = cell.index;
+  const { relative_buckets, relative_distance } = cell.config;
+  const bucket = relativeBucket(key - query, cell.component === "decoder", relative_buckets, relative_distance);
+  const entry = (await cell.weightRow(`${cell.component}.relative_bias`, "b", bucket))!.data[head];
+  const scalars = [{ label: `bias of bucket ${bucket}, head ${head}`, value: entry }];
+  return { formula: `b[bucket of distance ${key - query}]`, substituted: `b[${bucket}] = ${formatNumber(entry, 4)}`, scalars, vectors: [], computed: entry };
+}
+
 async function masked(cell: CellContext): Promise<Audit> {
   const [, query, key] = cell.index;
-  const value = await cell.scalar(`${cell.component}.scaled`, cell.index);
-  const isMasked = cell.component.endsWith(".masked") && key > query;
+  const input = beforeMask(cell);
+  const value = await cell.scalar(`${cell.component}.${input}`, cell.index);
+  const causal = cell.component.endsWith(".masked");
+  const window = causal && isLocal(cell.config, layerOf(cell)) ? cell.config.attention_window : 0;
+  const isMasked = causal && (key > query || (window > 0 && key <= query - window));
+  const visible = window ? `i − ${window} < j ≤ i` : "j ≤ i";
   return {
-    formula: cell.component.endsWith(".masked") ? "scaled + M, where M is 0 for j ≤ i and −∞ for j > i" : "scaled + 0: no mask",
+    formula: causal ? `${input} + M, where M is 0 for ${visible} and −∞ elsewhere` : `${input} + 0: no mask`,
     substituted: `${formatNumber(value, 4)} + ${isMasked ? "(−∞)" : "0"}`,
-    scalars: [{ label: "scaled", value, cell: { name: `${cell.component}.scaled`, index: cell.index } }],
+    scalars: [{ label: input, value, cell: { name: `${cell.component}.${input}`, index: cell.index } }],
     vectors: [],
     computed: isMasked ? -Infinity : value,
   };
@@ -114,10 +183,8 @@ async function addition(cell: CellContext, names: readonly string[], formula: st
   };
 }
 
-const sum: Formula = (cell) => {
-  const sublayerOutput = cell.component.endsWith("feed_forward") ? `${cell.component}.output` : `${cell.component}.projected`;
-  return addition(cell, [cell.dataflow.residualInput(cell.component), sublayerOutput], "x + sublayer(x)");
-};
+const sum: Formula = (cell) =>
+  addition(cell, [cell.dataflow.residualInput(cell.component), cell.dataflow.addend(cell.component)], "x + sublayer(x)");
 
 const stackOrNormInput: Formula = (cell) => {
   if (cell.component.endsWith("norm")) return copy(cell, cell.dataflow.normInput(cell.component), cell.index, "the input of the norm");
@@ -170,11 +237,12 @@ async function postActivation(cell: CellContext): Promise<Audit> {
   const { activation } = cell.config;
   const input = await cell.scalar(`${cell.component}.pre_activation`, cell.index);
   const scalars: ScalarOperand[] = [{ label: "input", value: input, cell: { name: `${cell.component}.pre_activation`, index: cell.index } }];
-  if (activation === "swiglu") {
+  if (isGated(cell.config)) {
+    const name = activation === "swiglu" ? "silu" : "gelu";
     const gate = await cell.scalar(`${cell.component}.gate`, cell.index);
     scalars.push({ label: "gate", value: gate, cell: { name: `${cell.component}.gate`, index: cell.index } });
-    const computed = activate("silu", gate) * input;
-    return { formula: "silu(gate) × input", substituted: `silu(${formatNumber(gate, 4)}) × ${term(input)}`, scalars, vectors: [], computed };
+    const computed = activate(activation, gate) * input;
+    return { formula: `${name}(gate) × input`, substituted: `${name}(${formatNumber(gate, 4)}) × ${term(input)}`, scalars, vectors: [], computed };
   }
   const substituted = activation === "relu" ? `max(0, ${formatNumber(input, 4)})` : `${activation}(${formatNumber(input, 4)})`;
   return { formula: activation === "relu" ? "max(0, x)" : `${activation}(x)`, substituted, scalars, vectors: [], computed: activate(activation, input) };
@@ -189,17 +257,19 @@ async function positions(cell: CellContext): Promise<Audit> {
     const scalars = [{ label: "learned", value: entry }];
     return { formula: `P[${row}]`, substituted: formatNumber(entry, 4), scalars, vectors: [], computed: entry };
   }
-  const halves = cell.config.positions.endsWith("halves");
+  const fairseq = cell.config.positions === "sinusoidal-fairseq";
+  const halves = fairseq || cell.config.positions.endsWith("halves");
   const { width } = cell.config;
+  const [position, divisor] = fairseq ? [row + 2, width - 2] : [row, width];
   const half = Math.ceil(width / 2);
   const pair = halves ? i % half : i >> 1;
   const wave = (halves ? i >= half : i % 2 === 1) ? "cos" : "sin";
   return {
-    formula: `${wave}(pos ÷ 10000^(2i/width))`,
-    substituted: `${wave}(${row} ÷ 10000^(${2 * pair}/${width})) = ${wave}(${formatNumber(row / 10000 ** ((2 * pair) / width), 4)})`,
+    formula: fairseq ? `${wave}((pos + 2) ÷ 10000^(2i/(width − 2)))` : `${wave}(pos ÷ 10000^(2i/width))`,
+    substituted: `${wave}(${position} ÷ 10000^(${2 * pair}/${divisor})) = ${wave}(${formatNumber(position / 10000 ** ((2 * pair) / divisor), 4)})`,
     scalars: [],
     vectors: [],
-    computed: sinusoid(row, i, width, halves),
+    computed: sinusoid(row, i, width, halves, fairseq),
   };
 }
 
@@ -214,6 +284,11 @@ export const TRANSFORMER: Record<string, Formula> = {
   queries: headProjection("_Q"),
   keys: headProjection("_K"),
   values: headProjection("_V"),
+  normed_queries: normed("queries"),
+  normed_keys: normed("keys"),
+  relative_bias: relativeBias,
+  capped,
+  biased,
   rotated_queries: rotated("queries"),
   rotated_keys: rotated("keys"),
   scores,

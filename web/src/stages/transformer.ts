@@ -1,6 +1,6 @@
 // The stages of a Transformer.
 import type { ModelConfig } from "../api";
-import { layersOf, stacks } from "../architecture";
+import { isGated, isLocal, layersOf, scoredPrefix, stacks } from "../architecture";
 import { Dataflow } from "../dataflow";
 import { code, embeddingStages, outputStages, stageFactory, type Stage } from "./shared";
 
@@ -18,7 +18,13 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
   const inputs = isCross ? [dataflow.sublayerInput(component), "encoder.vectors"] : [dataflow.sublayerInput(component)];
   const name = (tensor: string): string => `${component}.${tensor}`;
   const stage = stageFactory(component);
-  const prefix = isRotary ? "rotated_" : "";
+  const prefix = scoredPrefix(config, isCross);
+  const isNormed = config.query_key_norm && !isCross;
+  const isBiased = config.positions === "relative" && !isCross;
+  const rotatedFrom = isNormed ? "normed_" : "";
+  const limited = config.attention_cap ? "capped" : "scaled";
+  const beforeMask = isBiased ? "biased" : limited;
+  const window = isLocal(config, Number(component.split(".")[1])) && kind === "masked" ? config.attention_window : 0;
   return [
     {
       ...stage(
@@ -28,15 +34,27 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
       ),
       tensors: [...inputs, name("queries"), name("keys"), name("values")],
     },
+    ...(isNormed
+      ? [
+          {
+            ...stage(
+              "normed_queries", "Q, K norm",
+              "The queries and keys of each head are divided by their root mean square, which keeps the scores in a fixed range.",
+              [name("queries"), name("keys")], code("query_key_norm"),
+            ),
+            tensors: [name("queries"), name("keys"), name("normed_queries"), name("normed_keys")],
+          },
+        ]
+      : []),
     ...(isRotary
       ? [
           {
             ...stage(
               "rotated_queries", "rotation",
               "Queries and keys are rotated by an angle proportional to their position, so that scores depend on the distance between tokens.",
-              [name("queries"), name("keys")], code("rotation"),
+              [name(`${rotatedFrom}queries`), name(`${rotatedFrom}keys`)], code("rotation"),
             ),
-            tensors: [name("queries"), name("keys"), name("rotated_queries"), name("rotated_keys")],
+            tensors: [name(`${rotatedFrom}queries`), name(`${rotatedFrom}keys`), name("rotated_queries"), name("rotated_keys")],
           },
         ]
       : []),
@@ -48,12 +66,25 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
       "scaled", "÷ √d", "The variance of a dot product grows with the dimension d. Dividing by √d keeps the scores small and the softmax out of saturation.",
       [name("scores")], code("scaled"),
     ),
+    ...(config.attention_cap
+      ? [stage("capped", "limit", `The scores are limited to ±${config.attention_cap} by a hyperbolic tangent.`, [name("scaled")], code("capped"))]
+      : []),
+    ...(isBiased
+      ? [
+          stage(
+            "biased", "+ distance", "Each head adds a learned number that depends only on the distance between query and key: the model’s positions.",
+            [name(limited), `${component.split(".")[0]}.relative_bias`], code("biased"),
+          ),
+        ]
+      : []),
     stage(
       "masked", "mask",
-      kind === "masked"
+      kind === "masked" && window
+        ? `This layer is local: a token attends to itself and the ${window - 1} tokens before it; −∞ is added elsewhere.`
+        : kind === "masked"
         ? "A token must not attend to later tokens: −∞ is added where j > i, 0 where j ≤ i. Without the mask, the model could copy the answer during training."
         : "There is no mask here: every token of the sentence is visible. The decoder’s self-attention adds −∞ at this step.",
-      [name("scaled")], code("masked"),
+      [name(beforeMask)], code("masked"),
     ),
     stage(
       "weights", "softmax", "The softmax of each row gives the attention weights: between 0 and 1, with a sum of 1.",
@@ -76,7 +107,7 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
 
 function feedForwardStages(component: string, dataflow: Dataflow): Stage[] {
   const { activation, width, feed_forward } = dataflow.config;
-  const gate = activation === "swiglu" ? [`${component}.gate`] : [];
+  const gate = isGated(dataflow.config) ? [`${component}.gate`] : [];
   const name = (tensor: string): string => `${component}.${tensor}`;
   const common = { group: component, kind: "matrix" as const };
   return [
@@ -115,17 +146,20 @@ function normStage(component: string, group: string, dataflow: Dataflow): Stage 
 }
 
 function residualStage(component: string, dataflow: Dataflow): Stage {
-  const output = component.endsWith("feed_forward") ? `${component}.output` : `${component}.projected`;
   return {
     key: `${component}.sum`, group: component, label: "add", kind: "matrix",
     description: "The residual connection adds the sub-layer’s output to its input, which preserves information and lets gradients flow.",
-    tensors: [dataflow.residualInput(component), output, `${component}.sum`],
-    code: code(dataflow.config.norm_first ? "residual_norm_first" : "residual_norm_last"),
+    tensors: [dataflow.residualInput(component), dataflow.addend(component), `${component}.sum`],
+    code: code("residual"),
   }; // prettier-ignore
 }
 
 function sublayerStages(component: string, dataflow: Dataflow): Stage[] {
-  const inner = component.endsWith("feed_forward") ? feedForwardStages(component, dataflow) : attentionStages(component, dataflow);
+  const outputNorm = { ...normStage(`${component}.output_norm`, component, dataflow), label: "output norm" };
+  const inner = [
+    ...(component.endsWith("feed_forward") ? feedForwardStages(component, dataflow) : attentionStages(component, dataflow)),
+    ...(dataflow.config.output_norm ? [outputNorm] : []),
+  ];
   const norm = normStage(`${component}.norm`, component, dataflow);
   const residual = residualStage(component, dataflow);
   return dataflow.config.norm_first ? [norm, ...inner, residual] : [...inner, residual, norm];
@@ -134,7 +168,7 @@ function sublayerStages(component: string, dataflow: Dataflow): Stage[] {
 function inputStages(stack: string, dataflow: Dataflow): Stage[] {
   const { config } = dataflow;
   const stage = stageFactory(stack);
-  const addsPositions = config.positions !== "rotary" && config.positions !== "none";
+  const addsPositions = !["rotary", "relative", "none"].includes(config.positions);
   return [
     ...embeddingStages(stack, config, "so that they are not dominated by the position vectors"),
     ...(addsPositions

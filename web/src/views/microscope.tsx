@@ -2,7 +2,7 @@
 // their scores and weights, and the values. The row can be played key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Trace } from "../api";
-import { architectureOf, attentions, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, type Attention } from "../architecture";
+import { architectureOf, attentions, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, type Attention, scoredPrefix } from "../architecture";
 import { parseCellRef } from "../audit/cells";
 import { colorFor, toCss } from "../color";
 import { formatNumber, formatPercent } from "../format";
@@ -79,7 +79,7 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
   const { lookup } = architectureOf(model);
   const keyHead = Math.floor(head / (model.config.model.heads / keyValueHeads(model.config.model)));
   const load = (name: string, index: string) => tensor(trace.id, `${attention.name}.${name}`, index);
-  const prefix = model.config.model.positions === "rotary" && attention.kind !== "cross" ? "rotated_" : "";
+  const prefix = scoredPrefix(model.config.model, attention.kind === "cross");
   const loaded = useAsync(
     async () => {
       const [query, keys, values, weights, output, ...scores] = await Promise.all([

@@ -17,6 +17,19 @@ export function Translate() {
   const { model, text, trace, streamedText, busy, error } = useSession();
   const isLanguageModel = model.kind === "language model";
   const examples = examplesFor(model);
+  if (model.kind === "encoder") {
+    return (
+      <div class="stack">
+        <section class="card stack">
+          <TextEntry text={text} label="Text to encode" />
+          {error ? <ErrorMessage error={error} /> : null}
+        </section>
+        <EmptyState>
+          <p>An encoder generates no output. Its vectors and attentions are in Walk, Heads and Microscope.</p>
+        </EmptyState>
+      </div>
+    );
+  }
   return (
     <div class="stack">
       <section class="card stack">

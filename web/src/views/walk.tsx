@@ -131,9 +131,8 @@ function StageNav({ stages, current, goTo }: { stages: readonly Stage[]; current
 }
 
 function Tokens({ stack }: { stack: string }) {
-  const { trace, model } = useSession();
-  const isSource = stack === "encoder" && model.config.model.shape === "encoder-decoder";
-  const tokens = isSource ? trace!.source_tokens : trace!.decoder_input_tokens;
+  const { trace } = useSession();
+  const tokens = stack === "encoder" ? trace!.source_tokens : trace!.decoder_input_tokens;
   return (
     <ol class="tokens">
       {tokens.map(({ id, text }, i) => (

@@ -11,6 +11,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from seq2see.config import ModelConfig
 from seq2see.errors import UserError, did_you_mean
 from seq2see.inspect.trace import Trace
 from seq2see.layout import Layout
@@ -34,7 +35,7 @@ class Steps:
 def attention(queries: Tensor, keys: Tensor, values: Tensor, causal: bool = False) -> Steps:
     """Computes softmax(Q Kᵀ / √d) V for one sentence, from [n, d], [m, d] and [m, d]."""
     rows, columns = Layout.from_lengths([len(queries)]), Layout.from_lengths([len(keys)])
-    trace = Trace("relu", only=["*"])
+    trace = Trace(ModelConfig(), only=["*"])
     q, k, v = (x.double()[:, None] for x in (queries, keys, values))  # [n, 1, d]: one head
     attention_reference(q, k, v, rows, columns, causal, taps=ActiveTaps(trace, rows=rows, keys=columns))
     scores, scaled, weights = (to_matrix(trace[name][0, 0]) for name in ("scores", "scaled", "weights"))

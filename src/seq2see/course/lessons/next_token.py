@@ -125,8 +125,7 @@ def _chat_prompt(model: Model, messages: Sequence[tuple[str, str]]) -> str:
     for role, _ in messages:
         if role not in ROLES:
             raise UserError(f'unknown chat role "{role}": {did_you_mean(role, ROLES)}')
-    formatted = "".join(getattr(model.chat_template, role).replace("{text}", text) for role, text in messages)
-    return formatted + model.chat_template.model.partition("{text}")[0]
+    return model.chat_template.render(messages)
 
 
 def describe(result: Result) -> LessonText:

@@ -1,0 +1,114 @@
+"""`seq2see chat`: a conversation with a language model in the terminal."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.cli.model_options import Device, Precision, is_interactive, load_model_of_shape, prompt_loop
+from seq2see.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2see.api import Model
+    from seq2see.decode.chat import Message
+    from seq2see.decode.search import SearchOptions
+
+_SAMPLING = "Sampling"
+_HINT = "Type a message; /reset starts a new conversation, /system TEXT sets the instructions."
+
+
+def chat(
+    model: Annotated[
+        Path,
+        typer.Option(
+            "--model",
+            help="Directory of a language model, ours or Hugging Face's, or a GGUF file.",
+            metavar="DIRECTORY",
+        ),
+    ],
+    system: Annotated[str, typer.Option(help="Instructions to the model.", metavar="TEXT")] = "",
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens of an answer.", min=1)] = 500,
+    temperature: Annotated[
+        float, typer.Option(help="Sampling temperature; 0 for greedy decoding.", min=0, rich_help_panel=_SAMPLING)
+    ] = 0.7,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Sample among the fewest tokens with this total probability.", min=0, max=1, rich_help_panel=_SAMPLING
+        ),
+    ] = 0.95,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for reproducible output; by default random.", rich_help_panel=_SAMPLING)
+    ] = None,
+    precision: Precision = "float32",
+    device: Device = "",
+) -> None:
+    """Chat with a language model, with the template that it was trained with; the conversation is its history.
+
+    Answers are printed as they are generated. In a pipe, every line is a message.
+
+    Examples:
+
+    seq2see chat --model SmolLM2-135M-Instruct
+
+    seq2see chat --model gemma-3-270m-it-Q4_K_M.gguf --system "Answer in one sentence." --temperature 0
+
+    echo "What is a transformer?" | seq2see chat --model Qwen3-0.6B
+    """
+    from seq2see.decode.chat import ChatTemplate
+    from seq2see.text.foreign_tokenizer import ForeignTokenizer
+
+    language_model = load_model_of_shape(model, "decoder", device, precision)
+    foreign = isinstance(language_model.tokenizers[1], ForeignTokenizer)
+    if foreign and isinstance(language_model.chat_template, ChatTemplate):
+        raise UserError(
+            f'{model} has no chat template, so it was not trained for conversations: use "seq2see generate"'
+        )
+    search: SearchOptions = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+    conversation = _Conversation(language_model, search, seed, system)
+    if is_interactive():
+        prompt_loop("> ", conversation.respond, _HINT)
+        return
+    if sys.stdin is None:
+        raise UserError("standard input is closed: write messages to it, one per line")
+    for line in sys.stdin.buffer:
+        if text := line.decode(errors="replace").strip():
+            conversation.respond(text)
+
+
+@dataclass
+class _Conversation:
+    """A model and what has been said."""
+
+    model: "Model"
+    search: "SearchOptions"
+    seed: int | None
+    system: str
+    messages: "list[Message]" = field(default_factory=list)  # without the instructions
+
+    def respond(self, text: str) -> None:
+        """Prints the answer to a message, or carries out a command."""
+        command, _, argument = text.strip().partition(" ")
+        if command == "/reset":
+            self.messages = []
+        elif command == "/system":
+            self.system = argument.strip()
+        elif command.startswith("/") and command.strip("/").isalpha():
+            typer.echo(f'seq2see: unknown command "{command}": use /reset or /system TEXT', err=True)
+        else:
+            self._answer(text)
+
+    def _answer(self, text: str) -> None:
+        seed = int.from_bytes(os.urandom(4)) if self.seed is None else self.seed
+        instructions: list[Message] = [("system", self.system)] if self.system else []
+        messages: list[Message] = [*self.messages, ("user", text)]
+        pieces = []
+        search: SearchOptions = {**self.search, "seed": seed}
+        for piece in self.model.stream_chat([*instructions, *messages], **search):
+            typer.echo(piece, nl=False)
+            pieces.append(piece)
+        typer.echo()
+        self.messages = [*messages, ("model", "".join(pieces).strip())]

@@ -1,0 +1,507 @@
+"""The families of models that can be loaded, as tables: their options and tensors, and ours.
+
+What a table cannot say is a rule: a function from their configuration to some of our options, shared between families.
+"""
+
+from collections.abc import Collection
+
+from seq2see.config import Bias, TieEmbeddings
+from seq2see.errors import UserError
+from seq2see.exchange.rotary import rotary_options, two_rotary_bases
+from seq2see.exchange.tables import (
+    FLAT,
+    ONE_PLUS,
+    PLAIN,
+    TRANSPOSED,
+    Family,
+    ForeignConfig,
+    Form,
+    Offset,
+    Options,
+    Rule,
+    Stored,
+    TensorTable,
+    stored,
+)
+
+_BIASES: dict[tuple[bool, bool], Bias] = {
+    (True, True): "everywhere", (True, False): "attention", (False, True): "feed-forward", (False, False): "nowhere",
+}  # fmt: skip
+
+
+# Rules
+
+
+def _tied(default: bool) -> Rule:
+    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
+        return {"tie_embeddings": "all" if config.get("tie_word_embeddings", default) else "none"}
+
+    return rule
+
+
+def _activation(key: str, default: str) -> Rule:
+    return lambda config, names: {"activation": config.activation(key, default)}
+
+
+def _biases(config: ForeignConfig, names: Collection[str]) -> Options:
+    return {"bias": _BIASES[bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))]}
+
+
+def _window(config: ForeignConfig, names: Collection[str]) -> Options:
+    """All layers are local (Mistral)."""
+    window = config.get("sliding_window", 0)
+    return _local_layers(config, window, range(config["num_hidden_layers"]))
+
+
+def _window_of_later_layers(config: ForeignConfig, names: Collection[str]) -> Options:
+    """Qwen: layers from max_window_layers on, if enabled."""
+    window = config.get("sliding_window", 0) if config.get("use_sliding_window", False) else 0
+    config.used.add("sliding_window")
+    return _local_layers(config, window, range(config.get("max_window_layers", 28), config["num_hidden_layers"]))
+
+
+def _window_in_a_pattern(pattern: int) -> Rule:
+    """Gemma: all layers except every n-th."""
+
+    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
+        every = config.get("sliding_window_pattern", config.get("_sliding_window_pattern", pattern))
+        layers = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
+        return _local_layers(config, config.get("sliding_window", 4096), layers)
+
+    return rule
+
+
+def _local_layers(config: ForeignConfig, window: int, layers: Collection[int]) -> Options:
+    """Takes the layers that `layer_types` names, if the configuration has it."""
+    types = config.get("layer_types", [])
+    for kind in types:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise UserError(f"{config.file}: layer_types has {kind!r}, which is not supported")
+    if types:
+        layers = [layer for layer, kind in enumerate(types) if kind == "sliding_attention"]
+    if not window or not layers:
+        return {}
+    return {"attention_window": window, "local_layers": tuple(layers)}
+
+
+def _gemma_attention(config: ForeignConfig, names: Collection[str]) -> Options:
+    # The older key was always computed as the approximation by tanh.
+    config.used.add("hidden_act")
+    config.require("hidden_activation", "gelu_pytorch_tanh")
+    return {
+        "attention_scale": config.get("query_pre_attn_scalar", 256) ** -0.5,
+        "bias": "attention" if config.get("attention_bias", False) else "nowhere",
+    }
+
+
+def _head_width(config: ForeignConfig, names: Collection[str]) -> Options:
+    return {"head_width": config.get("head_dim", 0)}
+
+
+def _encoder_decoder_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
+    return {
+        "heads": config.require_equal("encoder_attention_heads", "decoder_attention_heads"),
+        "feed_forward": config.require_equal("encoder_ffn_dim", "decoder_ffn_dim"),
+    }
+
+
+def _marian_vocabularies(config: ForeignConfig, names: Collection[str]) -> Options:
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    tied = config.get("tie_word_embeddings", True)
+    tie: TieEmbeddings = ("all" if shared else "target") if tied else "none"
+    size = config["vocab_size"]
+    return {
+        "tie_embeddings": tie,
+        "vocab_size": config.get("decoder_vocab_size", size),
+        "source_vocab_size": 0 if tie == "all" else size,
+    }
+
+
+def _tied_encoder_decoder(config: ForeignConfig, names: Collection[str]) -> Options:
+    """BART's source and target embeddings are always one; the output projection may be separate."""
+    config.require("tie_word_embeddings", True)
+    return {"tie_embeddings": "all"}
+
+
+def _gpt2_width(config: ForeignConfig, names: Collection[str]) -> Options:
+    options: Options = {"feed_forward": config.get("n_inner", 4 * config["n_embd"])}
+    if not config.get("scale_attn_weights", True):
+        options["attention_scale"] = 1.0
+    return options
+
+
+def _heads(masked: str, pooler: str = "") -> Rule:
+    """The heads of an encoder that the tensors belong to."""
+
+    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
+        has_head = any(name.startswith(masked) for name in names)
+        tied = config.get("tie_word_embeddings", True)
+        return {
+            "masked_head": has_head, "output_bias": has_head, "pooler": bool(pooler) and f"{pooler}.weight" in names,
+            "tie_embeddings": "all" if tied or not has_head else "none",
+        }  # fmt: skip
+
+    return rule
+
+
+def _roberta(config: ForeignConfig, names: Collection[str]) -> Options:
+    """Positions are counted from the padding token's id + 1."""
+    config.require("pad_token_id", 1)
+    if any(name.startswith("lm_head") for name in names):
+        config.require("hidden_act", "gelu")  # of the head, whatever the layers use
+    return {"max_positions": config["max_position_embeddings"] - 2}
+
+
+def _m2m_positions(config: ForeignConfig, names: Collection[str]) -> Options:
+    config.require("pad_token_id", 1)
+    return {}
+
+
+def _t5(config: ForeignConfig, names: Collection[str]) -> Options:
+    kind = config.require("feed_forward_proj", "relu", "gated-gelu")
+    config.used.update(("dense_act_fn", "is_gated_act"))
+    tied = config.get("tie_word_embeddings", True)
+    scaled = config.get("scale_decoder_outputs", tied)
+    return {
+        "decoder_layers": config.get("num_decoder_layers", config["num_layers"]),
+        "activation": "geglu" if kind == "gated-gelu" else "relu",
+        "tie_embeddings": "all" if tied else "none",
+        "logit_scale": config["d_model"] ** -0.5 if scaled else 1.0,
+    }
+
+
+# Tensors
+
+
+def _bart_tensors(positions: Form) -> dict[str, Stored]:
+    tables: dict[str, Stored] = {
+        "embedding": stored("shared|decoder.embed_tokens|encoder.embed_tokens|lm_head"),
+        "unembedding_bias": stored("final_logits_bias", form=FLAT, optional=True),
+    }
+    for stack in ("encoder", "decoder"):
+        ours, theirs = f"{stack}.blocks.*", f"{stack}.layers.*"
+        tables |= {
+            f"{stack}.positions": stored(f"{stack}.embed_positions", form=positions),
+            f"{stack}.embedding_norm": stored(f"{stack}.layernorm_embedding"),
+            f"{stack}.final_norm": stored(f"{stack}.layer_norm"),
+            f"{ours}.attention.queries_keys_values": stored(*(f"{theirs}.self_attn.{x}_proj" for x in "qkv")),
+            f"{ours}.attention.project": stored(f"{theirs}.self_attn.out_proj"),
+            f"{ours}.attention_norm.norm": stored(f"{theirs}.self_attn_layer_norm"),
+            f"{ours}.cross.queries": stored(f"{theirs}.encoder_attn.q_proj"),
+            f"{ours}.cross.keys_values": stored(*(f"{theirs}.encoder_attn.{x}_proj" for x in "kv")),
+            f"{ours}.cross.project": stored(f"{theirs}.encoder_attn.out_proj"),
+            f"{ours}.cross_norm.norm": stored(f"{theirs}.encoder_attn_layer_norm"),
+            f"{ours}.feed_forward.up": stored(f"{theirs}.fc1"),
+            f"{ours}.feed_forward.down": stored(f"{theirs}.fc2"),
+            f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.final_layer_norm"),
+        }
+    return tables
+
+
+_MARIAN_TENSORS: TensorTable = {
+    **_bart_tensors(PLAIN),
+    "embedding": stored("decoder.embed_tokens|shared|lm_head"),
+    "source_embedding": stored("encoder.embed_tokens|shared|decoder.embed_tokens|lm_head"),
+    "unembedding": stored("lm_head"),
+}
+
+_GPT2_TENSORS: TensorTable = {
+    "embedding": stored("wte"),
+    "unembedding": stored("lm_head"),
+    "decoder.positions": stored("wpe"),
+    "decoder.final_norm": stored("ln_f"),
+    "decoder.blocks.*.attention.queries_keys_values": stored("h.*.attn.c_attn", form=TRANSPOSED),
+    "decoder.blocks.*.attention.project": stored("h.*.attn.c_proj", form=TRANSPOSED),
+    "decoder.blocks.*.attention_norm.norm": stored("h.*.ln_1"),
+    "decoder.blocks.*.feed_forward.up": stored("h.*.mlp.c_fc", form=TRANSPOSED),
+    "decoder.blocks.*.feed_forward.down": stored("h.*.mlp.c_proj", form=TRANSPOSED),
+    "decoder.blocks.*.feed_forward_norm.norm": stored("h.*.ln_2"),
+}
+
+
+def _llama_tensors(norm: Form = PLAIN, sandwich: bool = False) -> dict[str, Stored]:
+    ours, theirs = "decoder.blocks.*", "layers.*"
+    before_feed_forward = "pre_feedforward_layernorm" if sandwich else "post_attention_layernorm"
+    return {
+        "embedding": stored("embed_tokens"),
+        "unembedding": stored("lm_head"),
+        "decoder.final_norm": stored("norm", form=norm),
+        f"{ours}.attention.queries_keys_values": stored(*(f"{theirs}.self_attn.{x}_proj" for x in "qkv")),
+        f"{ours}.attention.query_norm": stored(f"{theirs}.self_attn.q_norm", form=norm),
+        f"{ours}.attention.key_norm": stored(f"{theirs}.self_attn.k_norm", form=norm),
+        f"{ours}.attention.project": stored(f"{theirs}.self_attn.o_proj"),
+        f"{ours}.attention_norm.norm": stored(f"{theirs}.input_layernorm", form=norm),
+        f"{ours}.attention_norm.output_norm": stored(f"{theirs}.post_attention_layernorm", form=norm),
+        f"{ours}.feed_forward.up": stored(f"{theirs}.mlp.up_proj"),
+        f"{ours}.feed_forward.gate": stored(f"{theirs}.mlp.gate_proj"),
+        f"{ours}.feed_forward.down": stored(f"{theirs}.mlp.down_proj"),
+        f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.{before_feed_forward}", form=norm),
+        f"{ours}.feed_forward_norm.output_norm": stored(f"{theirs}.post_feedforward_layernorm", form=norm),
+    }
+
+
+def _bert_tensors(positions: Form, head: dict[str, Stored]) -> dict[str, Stored]:
+    ours, theirs = "encoder.blocks.*", "encoder.layer.*"
+    return {
+        "embedding": stored("embeddings.word_embeddings"),
+        "encoder.positions": stored("embeddings.position_embeddings", form=positions),
+        "encoder.segments": stored("embeddings.token_type_embeddings"),
+        "encoder.embedding_norm": stored("embeddings.LayerNorm"),
+        f"{ours}.attention.queries_keys_values": stored(
+            *(f"{theirs}.attention.self.{name}" for name in ("query", "key", "value"))
+        ),
+        f"{ours}.attention.project": stored(f"{theirs}.attention.output.dense"),
+        f"{ours}.attention_norm.norm": stored(f"{theirs}.attention.output.LayerNorm"),
+        f"{ours}.feed_forward.up": stored(f"{theirs}.intermediate.dense"),
+        f"{ours}.feed_forward.down": stored(f"{theirs}.output.dense"),
+        f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.output.LayerNorm"),
+        "pooler": stored("pooler.dense"),
+        **head,
+    }
+
+
+_BERT_TENSORS: TensorTable = _bert_tensors(PLAIN, {
+    "masked_head.dense": stored("cls.predictions.transform.dense"),
+    "masked_head.norm": stored("cls.predictions.transform.LayerNorm"),
+    "unembedding": stored("cls.predictions.decoder"),
+    "unembedding_bias": stored("cls.predictions.bias|cls.predictions.decoder.bias"),
+})  # fmt: skip
+
+_ROBERTA_TENSORS: TensorTable = _bert_tensors(Offset(2), {
+    "masked_head.dense": stored("lm_head.dense"),
+    "masked_head.norm": stored("lm_head.layer_norm"),
+    "unembedding": stored("lm_head.decoder"),
+    "unembedding_bias": stored("lm_head.bias|lm_head.decoder.bias"),
+})  # fmt: skip
+
+_DISTILBERT_TENSORS: TensorTable = {
+    "embedding": stored("embeddings.word_embeddings"),
+    "encoder.positions": stored("embeddings.position_embeddings"),
+    "encoder.embedding_norm": stored("embeddings.LayerNorm"),
+    "encoder.blocks.*.attention.queries_keys_values": stored(
+        *(f"transformer.layer.*.attention.{x}_lin" for x in "qkv")
+    ),
+    "encoder.blocks.*.attention.project": stored("transformer.layer.*.attention.out_lin"),
+    "encoder.blocks.*.attention_norm.norm": stored("transformer.layer.*.sa_layer_norm"),
+    "encoder.blocks.*.feed_forward.up": stored("transformer.layer.*.ffn.lin1"),
+    "encoder.blocks.*.feed_forward.down": stored("transformer.layer.*.ffn.lin2"),
+    "encoder.blocks.*.feed_forward_norm.norm": stored("transformer.layer.*.output_layer_norm"),
+    "masked_head.dense": stored("vocab_transform"),
+    "masked_head.norm": stored("vocab_layer_norm"),
+    "unembedding": stored("vocab_projector"),
+    "unembedding_bias": stored("vocab_projector.bias"),
+}
+
+
+def _t5_tensors() -> dict[str, Stored]:
+    tables = {
+        "embedding": stored("shared|decoder.embed_tokens|encoder.embed_tokens"),
+        "source_embedding": stored("shared|encoder.embed_tokens"),
+        "unembedding": stored("lm_head"),
+    }
+    for stack, last in (("encoder", 1), ("decoder", 2)):
+        ours, theirs = f"{stack}.blocks.*", f"{stack}.block.*.layer"
+        self_attention = f"{theirs}.0.SelfAttention"
+        tables |= {
+            f"{stack}.final_norm": stored(f"{stack}.final_layer_norm"),
+            f"{stack}.relative_bias": stored(f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"),
+            f"{ours}.attention.queries_keys_values": stored(*(f"{self_attention}.{x}" for x in "qkv")),
+            f"{ours}.attention.project": stored(f"{self_attention}.o"),
+            f"{ours}.attention_norm.norm": stored(f"{theirs}.0.layer_norm"),
+            f"{ours}.cross.queries": stored(f"{theirs}.1.EncDecAttention.q"),
+            f"{ours}.cross.keys_values": stored(*(f"{theirs}.1.EncDecAttention.{x}" for x in "kv")),
+            f"{ours}.cross.project": stored(f"{theirs}.1.EncDecAttention.o"),
+            f"{ours}.cross_norm.norm": stored(f"{theirs}.1.layer_norm"),
+            f"{ours}.feed_forward.gate": stored(f"{theirs}.{last}.DenseReluDense.wi_0"),
+            f"{ours}.feed_forward.up": stored(f"{theirs}.{last}.DenseReluDense.wi_1|{theirs}.{last}.DenseReluDense.wi"),
+            f"{ours}.feed_forward.down": stored(f"{theirs}.{last}.DenseReluDense.wo"),
+            f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.{last}.layer_norm"),
+        }
+    return tables
+
+
+# Families
+
+_ENCODER_DECODER = {
+    "d_model": "width", "encoder_layers": "encoder_layers", "decoder_layers": "decoder_layers",
+    "max_position_embeddings": "max_positions", "scale_embedding": "scale_embeddings", "dropout": "dropout",
+    "attention_dropout": "attention_dropout", "activation_dropout": "activation_dropout",
+}  # fmt: skip
+_ENCODER_DECODER_DEFAULTS = {
+    "scale_embedding": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+}
+_ENCODER_DECODER_HARMLESS = frozenset({
+    "num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
+    "save_step", "extra_pos_embeddings",
+})  # fmt: skip
+
+_LLAMA = {
+    "vocab_size": "vocab_size", "hidden_size": "width", "num_attention_heads": "heads",
+    "num_key_value_heads": "key_value_heads", "num_hidden_layers": "decoder_layers", "intermediate_size": "feed_forward",
+    "rms_norm_eps": "norm_epsilon", "attention_dropout": "attention_dropout",
+}  # fmt: skip
+_LLAMA_DEFAULTS = {"num_key_value_heads": 0, "attention_dropout": 0.0, "rms_norm_eps": 1e-6}
+_LLAMA_FIXED = {
+    "shape": "decoder", "activation": "swiglu", "norm": "rms", "norm_first": True, "positions": "rotary",
+    "scale_embeddings": False, "dropout": 0.0,
+}  # fmt: skip
+_LLAMA_SUPPORTED = {"hidden_act": ("silu",), "pretraining_tp": (1,)}
+_GEMMA_FIXED = {**_LLAMA_FIXED, "activation": "geglu", "scale_embeddings": True, "output_norm": True}
+
+_BERT = {
+    "vocab_size": "vocab_size", "hidden_size": "width", "num_attention_heads": "heads",
+    "num_hidden_layers": "encoder_layers", "intermediate_size": "feed_forward", "layer_norm_eps": "norm_epsilon",
+    "max_position_embeddings": "max_positions", "type_vocab_size": "segments", "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+}  # fmt: skip
+_BERT_DEFAULTS = {"layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+_BERT_FIXED = {"shape": "encoder", "positions": "learned", "embedding_norm": True, "scale_embeddings": False}
+_BERT_SUPPORTED = {
+    "position_embedding_type": ("absolute",), "directionality": ("bidi",), "is_decoder": (False,),
+    "add_cross_attention": (False,),
+}  # fmt: skip
+_BERT_HARMLESS = frozenset({
+    "classifier_dropout", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type",
+})  # fmt: skip
+# The head for the next sentence is not part of our model, and position ids are a buffer.
+_BERT_IGNORED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias", "position_ids", "token_type_ids", "decoder.weight",
+                 "decoder.bias")  # fmt: skip
+
+_ROBERTA_FAMILY = Family(
+    "RoBERTa", "roberta.", _BERT, _BERT_FIXED, _ROBERTA_TENSORS,
+    (_activation("hidden_act", "gelu"), _heads("lm_head.", "pooler.dense"), _roberta), _BERT_DEFAULTS, _BERT_SUPPORTED,
+    _BERT_IGNORED, _BERT_HARMLESS,
+)  # fmt: skip
+
+FAMILIES: dict[str, Family] = {
+    "marian": Family(
+        "Marian", "model.", _ENCODER_DECODER, {"positions": "sinusoidal-halves", "output_bias": True}, _MARIAN_TENSORS,
+        (_encoder_decoder_sizes, _marian_vocabularies, _activation("activation_function", "gelu")),
+        _ENCODER_DECODER_DEFAULTS,
+        {"static_position_embeddings": (True,), "normalize_before": (False,), "normalize_embedding": (False,),
+         "add_bias_logits": (False,), "add_final_layer_norm": (False,)},
+        ("embed_positions.weight", "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    ),
+    "bart": Family(
+        "BART", "model.", {**_ENCODER_DECODER, "vocab_size": "vocab_size"},
+        {"positions": "learned", "output_bias": True, "embedding_norm": True}, _bart_tensors(Offset(2)),
+        (_encoder_decoder_sizes, _tied_encoder_decoder, _activation("activation_function", "gelu")),
+        _ENCODER_DECODER_DEFAULTS,
+        {"static_position_embeddings": (False,), "normalize_before": (False,), "normalize_embedding": (True,),
+         "add_bias_logits": (False,), "add_final_layer_norm": (False,)},
+        ("embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    ),
+    "mbart": Family(
+        "mBART", "model.", {**_ENCODER_DECODER, "vocab_size": "vocab_size"},
+        {"positions": "learned", "output_bias": True, "embedding_norm": True, "norm_first": True}, _bart_tensors(Offset(2)),
+        (_encoder_decoder_sizes, _tied_encoder_decoder, _activation("activation_function", "gelu")),
+        _ENCODER_DECODER_DEFAULTS,
+        {"static_position_embeddings": (False,), "normalize_before": (True,), "normalize_embedding": (True,),
+         "add_bias_logits": (False,), "add_final_layer_norm": (True,)},
+        ("embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    ),
+    "m2m_100": Family(
+        "M2M100", "model.", {**_ENCODER_DECODER, "vocab_size": "vocab_size"},
+        {"positions": "sinusoidal-fairseq", "norm_first": True}, _bart_tensors(PLAIN),
+        (_encoder_decoder_sizes, _tied_encoder_decoder, _activation("activation_function", "relu"), _m2m_positions),
+        {**_ENCODER_DECODER_DEFAULTS, "scale_embedding": True},
+        {"static_position_embeddings": (True,), "normalize_before": (True,), "normalize_embedding": (False,),
+         "add_bias_logits": (False,), "add_final_layer_norm": (True,)},
+        ("embed_positions.weights", "embed_positions.weight", "embed_tokens.weight", "lm_head.weight"),
+        _ENCODER_DECODER_HARMLESS,
+    ),
+    "t5": Family(
+        "T5", "", {
+            "vocab_size": "vocab_size", "d_model": "width", "d_kv": "head_width", "d_ff": "feed_forward",
+            "num_layers": "encoder_layers", "num_heads": "heads", "relative_attention_num_buckets": "relative_buckets",
+            "relative_attention_max_distance": "relative_distance", "layer_norm_epsilon": "norm_epsilon",
+            "dropout_rate": "dropout",
+        },
+        {"positions": "relative", "norm": "rms", "norm_first": True, "bias": "nowhere", "scale_embeddings": False,
+         "attention_scale": 1.0, "max_positions": 512},
+        _t5_tensors(), (_t5,),
+        {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "layer_norm_epsilon": 1e-6,
+         "dropout_rate": 0.1},
+        {}, ("embed_tokens.weight", "lm_head.weight", "EncDecAttention.relative_attention_bias.weight"),
+        frozenset({"n_positions", "classifier_dropout"}),
+    ),
+    "gpt2": Family(
+        "GPT-2", "transformer.", {
+            "vocab_size": "vocab_size", "n_embd": "width", "n_head": "heads", "n_layer": "decoder_layers",
+            "layer_norm_epsilon": "norm_epsilon", "n_positions": "max_positions", "resid_pdrop": "dropout",
+            "attn_pdrop": "attention_dropout",
+        },
+        {"shape": "decoder", "norm_first": True, "positions": "learned", "scale_embeddings": False}, _GPT2_TENSORS,
+        (_tied(True), _activation("activation_function", "gelu_new"), _gpt2_width),
+        {"resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5},
+        {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
+        (".attn.bias", ".attn.masked_bias", "lm_head.weight"),  # the causal mask, stored as a tensor in older files
+        frozenset({"n_ctx", "embd_pdrop", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+                   "summary_proj_to_labels", "summary_type", "summary_use_proj"}),
+    ),
+    "llama": Family(
+        "Llama", "model.", _LLAMA, _LLAMA_FIXED, _llama_tensors(), (rotary_options, _tied(False), _biases, _head_width),
+        _LLAMA_DEFAULTS, _LLAMA_SUPPORTED, ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"is_llama_config"}),
+    ),
+    "mistral": Family(
+        "Mistral", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "nowhere"}, _llama_tensors(),
+        (rotary_options, _tied(False), _head_width, _window), {**_LLAMA_DEFAULTS, "num_key_value_heads": 8},
+        _LLAMA_SUPPORTED, ("rotary_emb.inv_freq", "lm_head.weight"),
+    ),
+    "qwen2": Family(
+        "Qwen 2", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "qkv"}, _llama_tensors(),
+        (rotary_options, _tied(False), _head_width, _window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"use_mrope"}),
+    ),
+    "qwen3": Family(
+        "Qwen 3", "model.", _LLAMA, {**_LLAMA_FIXED, "query_key_norm": True}, _llama_tensors(),
+        (rotary_options, _tied(False), _biases, _head_width, _window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        ("rotary_emb.inv_freq", "lm_head.weight"),
+    ),
+    "gemma2": Family(
+        "Gemma 2", "model.", {
+            **_LLAMA, "head_dim": "head_width", "attn_logit_softcapping": "attention_cap",
+            "final_logit_softcapping": "logit_cap",
+        },
+        _GEMMA_FIXED, _llama_tensors(ONE_PLUS, sandwich=True),
+        (rotary_options, _tied(True), _gemma_attention, _window_in_a_pattern(2)),
+        {**_LLAMA_DEFAULTS, "head_dim": 256, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
+        {"use_bidirectional_attention": (None, False)}, ("lm_head.weight",),
+        frozenset({"cache_implementation", "hidden_act"}),
+    ),
+    "gemma3_text": Family(
+        "Gemma 3", "model.", {
+            **_LLAMA, "head_dim": "head_width", "attn_logit_softcapping": "attention_cap",
+            "final_logit_softcapping": "logit_cap",
+        },
+        {**_GEMMA_FIXED, "query_key_norm": True}, _llama_tensors(ONE_PLUS, sandwich=True),
+        (two_rotary_bases, _tied(True), _gemma_attention, _window_in_a_pattern(6)),
+        {**_LLAMA_DEFAULTS, "head_dim": 256, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
+        {"use_bidirectional_attention": (None, False)}, ("lm_head.weight",),
+        frozenset({"cache_implementation", "hidden_act"}),
+    ),
+    "bert": Family(
+        "BERT", "bert.", _BERT, _BERT_FIXED, _BERT_TENSORS,
+        (_activation("hidden_act", "gelu"), _heads("cls.predictions.", "pooler.dense")), {**_BERT_DEFAULTS,
+        "type_vocab_size": 2}, _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
+    ),
+    "roberta": _ROBERTA_FAMILY,
+    "xlm-roberta": _ROBERTA_FAMILY,
+    "camembert": _ROBERTA_FAMILY,
+    "distilbert": Family(
+        "DistilBERT", "distilbert.", {
+            "vocab_size": "vocab_size", "dim": "width", "n_heads": "heads", "n_layers": "encoder_layers",
+            "hidden_dim": "feed_forward", "max_position_embeddings": "max_positions", "dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+        },
+        {**_BERT_FIXED, "norm_epsilon": 1e-12}, _DISTILBERT_TENSORS,
+        (_activation("activation", "gelu"), _heads("vocab_")), {"dropout": 0.1, "attention_dropout": 0.1}, {},
+        ("vocab_projector.weight", "position_ids"),
+        # With sinusoidal positions, their table is stored like a learned one.
+        frozenset({"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "output_past"}),
+    ),
+}  # fmt: skip

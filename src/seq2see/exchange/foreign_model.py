@@ -1,0 +1,105 @@
+"""Opens models of other libraries as they are: a Hugging Face directory or a GGUF file.
+
+Everything except the weights is read here; the weights are converted one tensor at a time when the model is loaded.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from seq2see.config import ModelConfig
+from seq2see.decode.chat import ChatTemplate
+from seq2see.errors import UserError
+from seq2see.exchange.chat_template import FILE, JinjaTemplate, find_template
+from seq2see.exchange.huggingface import ForeignWeights, ShardedWeights, read_config
+from seq2see.exchange.sentence_embeddings import read_pooling
+from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers
+from seq2see.files import require_regular_file
+from seq2see.model.network import Network
+from seq2see.model.pooling import Pooling
+from seq2see.text.tokenizer import Tokenizer
+
+OUR_CONFIG = "config.toml"
+
+
+class Weights(Protocol):
+    """The weights of another library's model."""
+
+    def tensors(
+        self, network: Network, dtype: torch.dtype | None, column_major: Collection[str] = (), device: str = "cpu"
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yields the tensors of our model."""
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model of another library, opened but not loaded."""
+
+    family: str
+    config: ModelConfig
+    weights: Weights
+    tokenizers: tuple[Tokenizer, Tokenizer]
+    chat_template: ChatTemplate | JinjaTemplate
+    facts: Mapping[str, str] = field(default_factory=dict)  # to be shown
+    pooling: Pooling | None = None  # of an encoder
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path is a GGUF file, or a directory of Hugging Face rather than ours."""
+    if path.is_file():
+        return path.suffix == ".gguf"
+    return (path / "config.json").exists() and not (path / OUR_CONFIG).exists()
+
+
+def open_foreign(path: Path) -> ForeignModel:
+    """Reads everything except the weights."""
+    if path.is_file():
+        from seq2see.exchange.gguf import open_gguf
+
+        return open_gguf(path)
+    config = read_config(path)
+    try:
+        weights = ForeignWeights.open(config, ShardedWeights.open(path))
+    except UserError as error:
+        raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
+    folder = ModelFolder(path, config, weights.config)
+    tokenizers = load_foreign_tokenizers(folder)
+    pooling = read_pooling(path) if weights.config.shape == "encoder" else None
+    return ForeignModel(
+        weights.family.name,
+        weights.config,
+        weights,
+        tokenizers,
+        _chat_template(folder),
+        _facts(folder, config),
+        pooling,
+    )
+
+
+def _chat_template(folder: ModelFolder) -> ChatTemplate | JinjaTemplate:
+    files = {}
+    if (folder.path / FILE).exists():
+        try:
+            files[FILE] = require_regular_file(folder.path / FILE).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read {folder.path / FILE}: {error}") from error
+    source = find_template(folder.tokenizer_config, files)
+    if not source:
+        return ChatTemplate()
+    return JinjaTemplate(source, folder.special_token("bos_token") or "", folder.special_token("eos_token") or "")
+
+
+def _facts(folder: ModelFolder, config: Mapping[str, Any]) -> dict[str, str]:
+    model = folder.model
+    facts = {"architecture": ", ".join(map(str, config.get("architectures") or [])) or "not named"}
+    limits = []
+    kind = (config.get("rope_scaling") or config.get("rope_parameters") or {}).get("rope_type", "")
+    if kind in ("dynamic", "longrope"):
+        limits.append(f"{kind} rotary positions beyond {model.max_positions:,} tokens")
+    if limits:
+        facts["not supported"] = "; ".join(limits)
+    return facts

@@ -1,0 +1,369 @@
+"""The tokenizers of a Hugging Face directory, from whichever files it has, and the special tokens that its model expects.
+
+In order: tokenizer.json; source.spm and target.spm with vocab.json (Marian); sentencepiece.bpe.model (mBART, NLLB; with
+vocab.json M2M100); spiece.model or tokenizer.model (T5, Llama); vocab.json with merges.txt (GPT-2); vocab.txt (BERT).
+"""
+
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers as hf
+from tokenizers import models, normalizers, pre_tokenizers
+
+from seq2see.config import ModelConfig
+from seq2see.errors import Notice, UserError
+from seq2see.exchange.huggingface import read_json
+from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
+from seq2see.files import require_regular_file
+from seq2see.text.foreign_tokenizer import (
+    ForeignTokenizer,
+    Languages,
+    LanguageStyle,
+    Notation,
+    Vocabulary,
+    ids_tokenizer,
+    source_framing,
+    target_framing,
+)
+from seq2see.text.tokenizer import Framing, Tokenizer
+
+_MBART = """
+    ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO
+    ru_RU si_LK tr_TR vi_VN zh_CN
+"""
+_MBART50 = """
+    af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN
+    th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
+"""
+_LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # en_XX, eng_Latn
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A directory's small JSON files."""
+
+    path: Path
+    config: Mapping[str, Any]
+    model: ModelConfig
+
+    def json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        return read_json(path) if path.exists() else {}
+
+    @cached_property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self.json("tokenizer_config.json")
+
+    @cached_property
+    def generation_config(self) -> dict[str, Any]:
+        return self.json("generation_config.json")
+
+    @cached_property
+    def special_tokens_map(self) -> dict[str, Any]:
+        return self.json("special_tokens_map.json")
+
+    def special_token(self, name: str) -> str | None:
+        """Returns the text of a special token such as `eos_token`."""
+        value = self.tokenizer_config.get(name) or self.special_tokens_map.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        return text if isinstance(text, str) else None
+
+    def ids(self, name: str) -> list[int]:
+        """Returns the ids under a key such as `eos_token_id`, of which there may be several."""
+        for table in (self.generation_config, self.config):
+            value = table.get(name)
+            ids = value if isinstance(value, list) else [value]
+            found = [id for id in ids if type(id) is int and 0 <= id < self.model.vocab_size]
+            if found:
+                return found
+        return []
+
+
+def load_foreign_tokenizers(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
+    """Returns the tokenizers of source and target, often the same object."""
+    path = folder.path
+    if (path / "tokenizer.json").exists():
+        backend = _read_backend(path / "tokenizer.json")
+        notation, strips = notation_of(backend)
+        tokenizer: Tokenizer = _frame(folder, backend, Vocabulary(folder.model.vocab_size, notation, strips))
+        return tokenizer, tokenizer
+    if (path / "source.spm").exists() and (path / "target.spm").exists():
+        return _marian(folder)
+    for name in ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model"):
+        if (path / name).exists():
+            tokenizer = _sentencepiece(folder, SentencePieceModel.load(path / name))
+            return tokenizer, tokenizer
+    if (path / "vocab.json").exists() and (path / "merges.txt").exists():
+        tokenizer = _frame(folder, _byte_level_bpe(folder), Vocabulary(folder.model.vocab_size, "bytes", False))
+        return tokenizer, tokenizer
+    if (path / "vocab.txt").exists():
+        tokenizer = _frame(folder, _wordpiece(folder), Vocabulary(folder.model.vocab_size, "wordpiece", True))
+        return tokenizer, tokenizer
+    warnings.warn(
+        f'{path} has no tokenizer that can be read: texts are lists of token ids, such as "12 7 99"',
+        Notice,
+        stacklevel=2,
+    )
+    return without_tokenizer(folder)
+
+
+def without_tokenizer(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
+    framing = _framing(folder, None)
+    target = ids_tokenizer(folder.model.vocab_size, framing)
+    size = folder.model.source_vocab_size or folder.model.vocab_size
+    return (target if size == folder.model.vocab_size else ids_tokenizer(size, framing)), target
+
+
+def _read_backend(path: Path) -> hf.Tokenizer:
+    try:
+        text = require_regular_file(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    try:
+        return hf.Tokenizer.from_str(text)
+    except BaseException as error:  # the library raises nothing more specific, and panics on some files
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{path} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+
+
+def notation_of(backend: hf.Tokenizer) -> tuple[Notation, bool]:
+    """Returns how the vocabulary writes spaces, and whether a decoded text loses the space before its first word."""
+    decoder = json.loads(backend.to_str())["decoder"] or {}
+    parts = {part["type"]: part for part in decoder.get("decoders", [decoder]) if part}
+    if "ByteLevel" in parts:
+        return "bytes", False
+    if "WordPiece" in parts:
+        return "wordpiece", True
+    if "Metaspace" in parts:
+        return "metaspace", parts["Metaspace"].get("prepend_scheme", "always") != "never"
+    if isinstance(backend.model, models.WordLevel | models.WordPiece):
+        return "words", True
+    return "metaspace", parts.get("Strip", {}).get("start", 0) > 0
+
+
+def _frame(folder: ModelFolder, backend: hf.Tokenizer, vocabulary: Vocabulary) -> ForeignTokenizer:
+    return _with_languages(folder, backend, _framing(folder, backend), vocabulary, _find_languages(folder, backend))
+
+
+def _framing(folder: ModelFolder, backend: hf.Tokenizer | None, vocabulary: Mapping[str, int] | None = None) -> Framing:
+    """Reads the special tokens from the files, and their places from the tokenizer's own template."""
+    shape, model = folder.model.shape, folder.model
+
+    def token(name: str) -> int | None:
+        if found := folder.ids(f"{name}_id"):
+            return found[0]
+        text = folder.special_token(name)
+        if text is None:
+            return None
+        if vocabulary is not None:
+            return vocabulary.get(text)
+        return None if backend is None else backend.token_to_id(text)
+
+    before, after = ((), ()) if backend is None else template(backend)
+    ends = folder.ids("eos_token_id") or [id for id in (token("eos_token"), token("sep_token")) if id is not None]
+    bos = next((id for id in (token("bos_token"), token("cls_token")) if id is not None), None)
+    end = ends[0] if ends else after[-1] if after else 0
+    start = end if bos is None else bos
+    pad = token("pad_token")
+    bad_words = folder.generation_config.get("bad_words_ids") or folder.config.get("bad_words_ids") or []
+    banned = {ids[0] for ids in bad_words if isinstance(ids, list) and len(ids) == 1 and type(ids[0]) is int}
+    framing = Framing(
+        pad=end if pad is None else pad, start=start, end=end, prompt=before, before=before, after=after,
+        other_ends=tuple(ends[1:]), banned=tuple(sorted(id for id in banned if 0 <= id < model.vocab_size)),
+    )  # fmt: skip
+    if shape != "encoder-decoder":
+        return framing
+    first = folder.ids("decoder_start_token_id") or [start]
+    forced = folder.ids("forced_bos_token_id")[:1]
+    return replace(framing, prompt=(first[0], *forced), forced=len(forced), start=first[0], after=after or (end,))
+
+
+def template(backend: hf.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the special tokens that a tokenizer puts before and after a text."""
+    encoding, plain = backend.encode("a"), backend.encode("a", add_special_tokens=False)
+    for start in range(len(encoding.ids) - len(plain.ids) + 1):
+        if encoding.ids[start : start + len(plain.ids)] == plain.ids:
+            return tuple(encoding.ids[:start]), tuple(encoding.ids[start + len(plain.ids) :])
+    return (), ()
+
+
+# Languages
+
+
+def _find_languages(folder: ModelFolder, backend: hf.Tokenizer) -> Languages:
+    if folder.model.shape != "encoder-decoder":
+        return Languages()
+    codes = {
+        token.content: id
+        for id, token in backend.get_added_tokens_decoder().items()
+        if _LANGUAGE_TOKEN.fullmatch(token.content)
+    }
+    style: LanguageStyle = (
+        "after" if folder.tokenizer_config.get("tokenizer_class", "").startswith("MBartT") else "before"
+    )
+    return Languages(codes, style)
+
+
+def _with_languages(
+    folder: ModelFolder, backend: hf.Tokenizer, framing: Framing, vocabulary: Vocabulary, languages: Languages
+) -> ForeignTokenizer:
+    """Chooses the languages that the files name; the source is English unless they say otherwise."""
+    if not languages.codes or languages.style == "source":
+        return ForeignTokenizer(backend, framing, vocabulary, languages)
+    by_id = {id: code for code, id in languages.codes.items()}
+    source = str(folder.tokenizer_config.get("src_lang"))
+    default = next(
+        (code for code in ("eng_Latn", "en_XX", "en") if code in languages.codes), next(iter(languages.codes))
+    )
+    framing = source_framing(framing, languages, source if source in languages.codes else default)
+    target = str(folder.tokenizer_config.get("tgt_lang") or by_id.get(framing.prompt[-1]))
+    if target not in languages.codes:
+        return ForeignTokenizer(backend, framing, vocabulary, languages, needs_language=True)
+    return ForeignTokenizer(backend, target_framing(framing, languages, target), vocabulary, languages)
+
+
+# Other files
+
+
+def _marian(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
+    """Marian splits by SentencePiece, but numbers the pieces by vocab.json, in which both languages share ids."""
+    source_ids = _vocabulary(folder.path / "vocab.json")
+    target_file = folder.path / "target_vocab.json"
+    target_ids = _vocabulary(target_file) if target_file.exists() else source_ids
+    codes = {token[2:-2]: id for token, id in source_ids.items() if token.startswith(">>") and token.endswith("<<")}
+    sizes = (folder.model.source_vocab_size or folder.model.vocab_size, folder.model.vocab_size)
+    tokenizers = []
+    for name, ids, size in (("source.spm", source_ids, sizes[0]), ("target.spm", target_ids, sizes[1])):
+        framing = _framing(folder, None, ids)
+        backend, vocabulary = _renumber(SentencePieceModel.load(folder.path / name), ids, size, list(ids))
+        tokenizers.append(ForeignTokenizer(backend, framing, vocabulary, Languages(codes, "source")))
+    return tokenizers[0], tokenizers[1]
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    table = read_json(path)
+    if not all(type(id) is int and id >= 0 for id in table.values()):
+        raise UserError(f"{path} must map tokens to ids")
+    return table
+
+
+def _renumber(
+    model: SentencePieceModel, ids: Mapping[str, int], size: int, added: Sequence[str] = ()
+) -> tuple[hf.Tokenizer, Vocabulary]:
+    """Gives the pieces of a SentencePiece model the ids of another vocabulary; a piece without one is unknown.
+
+    Of the other tokens, those in angle brackets are recognised in a text, as they are special.
+    """
+    backend = model.tokenizer()
+    texts = {piece.text for piece in model.pieces}
+    special = [token for token in added if token not in texts and re.fullmatch(r"(<.*>|>>.*<<|__\w+__)", token)]
+    special += [piece.text for piece in model.pieces if piece.type in (CONTROL, UNKNOWN) and piece.text in ids]
+    backend.add_special_tokens([hf.AddedToken(token, normalized=False, special=True) for token in special])
+    unknown = ids.get("<unk>", 0)
+    tokens = [""] * max([size, *(id + 1 for id in ids.values())])
+    for token, id in ids.items():
+        tokens[id] = token
+    numbers = []
+    for id in range(backend.get_vocab_size()):
+        piece = model.pieces[id] if id < len(model.pieces) else None
+        text = backend.id_to_token(id) if piece is None or piece.type not in (CONTROL, UNKNOWN) else piece.text
+        numbers.append(ids.get(text or "", unknown))
+    return backend, Vocabulary(size, "metaspace", True, tuple(tokens[:size]), tuple(numbers))
+
+
+def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTokenizer:
+    size, kind = folder.model.vocab_size, str(folder.tokenizer_config.get("tokenizer_class", ""))
+    model_type = folder.config.get("model_type")
+    style: LanguageStyle = "before"
+    codes: dict[str, int] = {}
+    if (folder.path / "vocab.json").exists():  # M2M100
+        ids = _vocabulary(folder.path / "vocab.json")
+        added = _m2m100_languages(folder, len(ids))
+        codes = {name.strip("_"): id for name, id in added.items()}
+        ids |= added
+    elif model_type in ("mbart", "m2m_100", "xlm-roberta", "camembert"):  # fairseq's numbers
+        ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+        ids |= {piece.text: i + 1 for i, piece in enumerate(model.pieces) if i >= 3}
+        if model_type == "mbart":
+            languages = (_MBART + _MBART50 if "50" in kind else _MBART).split()
+            style = "before" if "50" in kind else "after"
+            codes = {code: len(ids) + i for i, code in enumerate(languages)}
+            ids |= {**codes, "<mask>": len(ids) + len(codes)}
+    else:
+        ids = {piece.text: i for i, piece in enumerate(model.pieces)}
+        extra = folder.tokenizer_config.get("extra_ids", 100 if model_type == "t5" else 0)
+        ids |= {f"<extra_id_{extra - 1 - i}>": len(model.pieces) + i for i in range(extra)}
+    backend, vocabulary = _renumber(model, ids, size, list(ids))
+    framing = _framing(folder, None, ids)
+    if folder.model.shape == "decoder" and folder.tokenizer_config.get("add_bos_token", True):
+        framing = replace(framing, prompt=(framing.start,))
+    if folder.model.shape == "encoder":
+        framing = replace(framing, before=(framing.start,), after=(framing.end,))
+    return _with_languages(folder, backend, framing, vocabulary, Languages(codes, style))
+
+
+def _m2m100_languages(folder: ModelFolder, first: int) -> dict[str, int]:
+    """Returns the ids of tokens such as `__fr__`: as newer files list them, or numbered in the order of older files."""
+    table = folder.tokenizer_config.get("added_tokens_decoder") or {}
+    contents = {int(id): str(token.get("content")) for id, token in table.items() if isinstance(token, dict)}
+    found = {name: id for id, name in sorted(contents.items()) if re.fullmatch(r"__\w+__", name)}
+    listed = folder.special_tokens_map.get("additional_special_tokens", [])
+    names = [token if isinstance(token, str) else str(token.get("content")) for token in listed]
+    return found or {name: first + i for i, name in enumerate(names)}
+
+
+def _byte_level_bpe(folder: ModelFolder) -> hf.Tokenizer:
+    """GPT-2's tokenizer, also of RoBERTa and BART, which put the text between <s> and </s>."""
+    vocabulary = _vocabulary(folder.path / "vocab.json")
+    try:
+        lines = require_regular_file(folder.path / "merges.txt").read_text(encoding="utf-8").split("\n")
+        merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+        backend = hf.Tokenizer(models.BPE(vocabulary, merges))  # type: ignore[arg-type]
+    except Exception as error:  # the library raises nothing more specific
+        raise UserError(f"cannot read {folder.path / 'merges.txt'}: {error}") from error
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    from tokenizers import AddedToken, decoders, processors
+
+    backend.decoder = decoders.ByteLevel()
+    special = [token for token in vocabulary if re.fullmatch(r"<(s|/s|pad|unk|mask|\|endoftext\|)>", token)]
+    backend.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True, lstrip=token == "<mask>") for token in special]
+    )
+    if folder.model.shape != "decoder" and {"<s>", "</s>"} <= set(vocabulary):
+        pairs = [("<s>", vocabulary["<s>"]), ("</s>", vocabulary["</s>"])]
+        backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=pairs)
+    return backend
+
+
+def _wordpiece(folder: ModelFolder) -> hf.Tokenizer:
+    """BERT's tokenizer."""
+    from tokenizers import decoders, processors
+
+    path = folder.path / "vocab.txt"
+    try:
+        lines = require_regular_file(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    vocabulary = {line.rstrip("\r"): id for id, line in enumerate(lines) if line}
+    settings = folder.tokenizer_config
+    lower = settings.get("do_lower_case", True)
+    backend = hf.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"), lowercase=lower,
+    )  # fmt: skip
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    special = [token for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if token in vocabulary]
+    backend.add_special_tokens([hf.AddedToken(token, normalized=False, special=True) for token in special])
+    if {"[CLS]", "[SEP]"} <= set(vocabulary):
+        pairs = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
+        backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=pairs)
+    return backend
