@@ -243,7 +243,9 @@ def test_wrong_kind_of_model_names_the_right_command(models: Path) -> None:
     assert 'is a translator, not a language model: use "seq2see translate"' in error_message(
         "generate", "--model", models / "translator", "--prompt", "x"
     )
-    assert "it cannot generate text" in error_message("generate", "--model", models / "encoder", "--prompt", "x")
+    assert 'is an encoder, not a language model: use "seq2see embed"' in error_message(
+        "generate", "--model", models / "encoder", "--prompt", "x"
+    )
 
 
 def test_empty_file_gives_an_empty_translation(models: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from seq2see.api import Model
 from seq2see.course.lessons.attention import Matrix, to_matrix
 from seq2see.course.lessons.figures import heatmap, save_figure, subplots
-from seq2see.course.lessons.models import explain_sentence, relative_change, resolve_model
+from seq2see.course.lessons.models import explain_sentence, relative_change, resolve_decoder
 from seq2see.course.lessons.render import LessonText, format_small, matrix_table
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
@@ -45,7 +45,7 @@ def compute(
     sentence: str = "How are you?", target: str | None = None, layer: int = 0, head: int = 0, model: Model | None = None
 ) -> Result:
     """Shows one head of the masked attention, and measures which positions a change of the last word affects."""
-    model = resolve_model(model)
+    model = resolve_decoder(model)
     config = model.config.model
     if not (0 <= layer < config.decoder_layers and 0 <= head < config.heads):
         raise UserError(

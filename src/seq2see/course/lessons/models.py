@@ -40,6 +40,13 @@ def resolve_translator(model: Model | None) -> Model:
     return chosen
 
 
+def resolve_decoder(model: Model | None) -> Model:
+    chosen = resolve_model(model)
+    if not chosen.config.model.has_decoder:
+        raise UserError("this lesson needs a model with a decoder, but this model is an encoder: choose another")
+    return chosen
+
+
 def explain_sentence(
     model: Model, sentence: str, target: str | None = None, interventions: Sequence[Intervention] = ()
 ) -> Explanation:

@@ -14,7 +14,7 @@ import torch
 from seq2see.api import Model
 from seq2see.course.lessons.attention import Matrix
 from seq2see.course.lessons.figures import label_axes, save_figure, subplots
-from seq2see.course.lessons.models import explain_sentence, resolve_model
+from seq2see.course.lessons.models import explain_sentence, resolve_decoder
 from seq2see.course.lessons.render import LessonText, Row, Table
 from seq2see.decode.chat import ROLES
 from seq2see.decode.sampling import filter_logits
@@ -75,7 +75,7 @@ def compute(
         )
     if min(*temperatures, *printed) <= 0:
         raise UserError(f"temperatures {list(temperatures)} and probabilities {list(printed)}: all must be above 0")
-    model = resolve_model(model)
+    model = resolve_decoder(model)
     e = explain_sentence(model, sentence)
     lens, prompt, reply = logit_lens(e, top=3), _chat_prompt(model, messages), ""
     if model.config.model.shape == "decoder":
