@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import Device, Precision, is_interactive, load_model_of_shape, prompt_loop
+from seq2see.cli.model_options import (
+    Device,
+    Precision,
+    SamplingSeed,
+    Temperature,
+    TopP,
+    is_interactive,
+    load_model_of_shape,
+    prompt_loop,
+)
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,7 +25,6 @@ if TYPE_CHECKING:
     from seq2see.decode.chat import Message
     from seq2see.decode.search import SearchOptions
 
-_SAMPLING = "Sampling"
 _HINT = "Type a message; /reset starts a new conversation, /system TEXT sets the instructions."
 
 
@@ -31,18 +39,9 @@ def chat(
     ],
     system: Annotated[str, typer.Option(help="Instructions to the model.", metavar="TEXT")] = "",
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens of an answer.", min=1)] = 500,
-    temperature: Annotated[
-        float, typer.Option(help="Sampling temperature; 0 for greedy decoding.", min=0, rich_help_panel=_SAMPLING)
-    ] = 0.7,
-    top_p: Annotated[
-        float,
-        typer.Option(
-            help="Sample among the fewest tokens with this total probability.", min=0, max=1, rich_help_panel=_SAMPLING
-        ),
-    ] = 0.95,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed for reproducible output; by default random.", rich_help_panel=_SAMPLING)
-    ] = None,
+    temperature: Temperature = 0.7,
+    top_p: TopP = 0.95,
+    seed: SamplingSeed = None,
     precision: Precision = "float32",
     device: Device = "",
 ) -> None:

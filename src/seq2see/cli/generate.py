@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import Device, Precision, is_interactive, load_model_of_shape, prompt_loop
+from seq2see.cli.model_options import (
+    SAMPLING,
+    Device,
+    Precision,
+    SamplingSeed,
+    Temperature,
+    TopP,
+    is_interactive,
+    load_model_of_shape,
+    prompt_loop,
+)
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -18,7 +28,6 @@ if TYPE_CHECKING:
     from seq2see.decode.search import SearchOptions
 
 MAX_PROMPT_BYTES = 1 << 24
-_SAMPLING = "Sampling"
 
 
 def generate(
@@ -39,30 +48,21 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(help="Stop before this text; can be repeated.", metavar="TEXT")
     ] = None,
-    temperature: Annotated[
-        float, typer.Option(help="Sampling temperature; 0 for greedy decoding.", min=0, rich_help_panel=_SAMPLING)
-    ] = 0.8,
+    temperature: Temperature = 0.8,
     top_k: Annotated[
-        int, typer.Option(help="Sample among the k most likely tokens; 0 for all.", min=0, rich_help_panel=_SAMPLING)
+        int, typer.Option(help="Sample among the k most likely tokens; 0 for all.", min=0, rich_help_panel=SAMPLING)
     ] = 0,
-    top_p: Annotated[
-        float,
-        typer.Option(
-            help="Sample among the fewest tokens with this total probability.", min=0, max=1, rich_help_panel=_SAMPLING
-        ),
-    ] = 1.0,
+    top_p: TopP = 1.0,
     min_p: Annotated[
         float,
         typer.Option(
             help="Sample among tokens with at least this fraction of the highest probability.",
             min=0,
             max=1,
-            rich_help_panel=_SAMPLING,
+            rich_help_panel=SAMPLING,
         ),
     ] = 0.0,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed for reproducible output; by default random.", rich_help_panel=_SAMPLING)
-    ] = None,
+    seed: SamplingSeed = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and the samples as JSON.")] = False,
     precision: Precision = "float32",
     device: Device = "",

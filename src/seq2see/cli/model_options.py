@@ -1,4 +1,4 @@
-"""Options for the model that a command uses, and the interactive prompt in a terminal."""
+"""Options for the model that a command uses and for sampling, and the interactive prompt in a terminal."""
 
 import sys
 from collections.abc import Callable
@@ -42,6 +42,20 @@ TargetLanguage = Annotated[
     typer.Option(
         "--target-language", help="Target language, if the model has a choice, such as fra_Latn.", metavar="CODE"
     ),
+]
+
+SAMPLING = "Sampling"  # the panel of these options in the help
+Temperature = Annotated[
+    float, typer.Option(help="Sampling temperature; 0 for greedy decoding.", min=0, rich_help_panel=SAMPLING)
+]
+TopP = Annotated[
+    float,
+    typer.Option(
+        help="Sample among the fewest tokens with this total probability.", min=0, max=1, rich_help_panel=SAMPLING
+    ),
+]
+SamplingSeed = Annotated[
+    int | None, typer.Option(help="Seed for reproducible output; by default random.", rich_help_panel=SAMPLING)
 ]
 
 _COMMANDS = {"encoder-decoder": "translate", "decoder": "generate", "encoder": "embed"}

@@ -1,20 +1,33 @@
 """The families of models that can be loaded, as tables: their options and tensors, and ours.
 
-What a table cannot say is a rule: a function from their configuration to some of our options, shared between families.
+What a table cannot say is a rule (`rules.py`).
 """
 
-from collections.abc import Collection
-
-from seq2see.config import Bias, TieEmbeddings
-from seq2see.errors import UserError
 from seq2see.exchange.rotary import rotary_options, two_rotary_bases
+from seq2see.exchange.rules import (
+    activation,
+    biases,
+    encoder_decoder_sizes,
+    encoder_heads,
+    gemma_attention,
+    gpt2_options,
+    head_width,
+    m2m_positions,
+    marian_vocabularies,
+    roberta_options,
+    sliding_window,
+    t5_options,
+    tied,
+    tied_encoder_decoder,
+    window_in_a_pattern,
+    window_of_later_layers,
+)
 from seq2see.exchange.tables import (
     FLAT,
     ONE_PLUS,
     PLAIN,
     TRANSPOSED,
     Family,
-    ForeignConfig,
     Form,
     Offset,
     Options,
@@ -23,152 +36,6 @@ from seq2see.exchange.tables import (
     TensorTable,
     stored,
 )
-
-_BIASES: dict[tuple[bool, bool], Bias] = {
-    (True, True): "everywhere", (True, False): "attention", (False, True): "feed-forward", (False, False): "nowhere",
-}  # fmt: skip
-
-
-# Rules
-
-
-def _tied(default: bool) -> Rule:
-    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
-        return {"tie_embeddings": "all" if config.get("tie_word_embeddings", default) else "none"}
-
-    return rule
-
-
-def _activation(key: str, default: str) -> Rule:
-    return lambda config, names: {"activation": config.activation(key, default)}
-
-
-def _biases(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {"bias": _BIASES[bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))]}
-
-
-def _window(config: ForeignConfig, names: Collection[str]) -> Options:
-    """All layers are local (Mistral)."""
-    window = config.get("sliding_window", 0)
-    return _local_layers(config, window, range(config["num_hidden_layers"]))
-
-
-def _window_of_later_layers(config: ForeignConfig, names: Collection[str]) -> Options:
-    """Qwen: layers from max_window_layers on, if enabled."""
-    window = config.get("sliding_window", 0) if config.get("use_sliding_window", False) else 0
-    config.used.add("sliding_window")
-    return _local_layers(config, window, range(config.get("max_window_layers", 28), config["num_hidden_layers"]))
-
-
-def _window_in_a_pattern(pattern: int) -> Rule:
-    """Gemma: all layers except every n-th."""
-
-    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
-        every = config.get("sliding_window_pattern", config.get("_sliding_window_pattern", pattern))
-        layers = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
-        return _local_layers(config, config.get("sliding_window", 4096), layers)
-
-    return rule
-
-
-def _local_layers(config: ForeignConfig, window: int, layers: Collection[int]) -> Options:
-    """Takes the layers that `layer_types` names, if the configuration has it."""
-    types = config.get("layer_types", [])
-    for kind in types:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise UserError(f"{config.file}: layer_types has {kind!r}, which is not supported")
-    if types:
-        layers = [layer for layer, kind in enumerate(types) if kind == "sliding_attention"]
-    if not window or not layers:
-        return {}
-    return {"attention_window": window, "local_layers": tuple(layers)}
-
-
-def _gemma_attention(config: ForeignConfig, names: Collection[str]) -> Options:
-    # The older key was always computed as the approximation by tanh.
-    config.used.add("hidden_act")
-    config.require("hidden_activation", "gelu_pytorch_tanh")
-    return {
-        "attention_scale": config.get("query_pre_attn_scalar", 256) ** -0.5,
-        "bias": "attention" if config.get("attention_bias", False) else "nowhere",
-    }
-
-
-def _head_width(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {"head_width": config.get("head_dim", 0)}
-
-
-def _encoder_decoder_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {
-        "heads": config.require_equal("encoder_attention_heads", "decoder_attention_heads"),
-        "feed_forward": config.require_equal("encoder_ffn_dim", "decoder_ffn_dim"),
-    }
-
-
-def _marian_vocabularies(config: ForeignConfig, names: Collection[str]) -> Options:
-    shared = config.get("share_encoder_decoder_embeddings", True)
-    tied = config.get("tie_word_embeddings", True)
-    tie: TieEmbeddings = ("all" if shared else "target") if tied else "none"
-    size = config["vocab_size"]
-    return {
-        "tie_embeddings": tie,
-        "vocab_size": config.get("decoder_vocab_size", size),
-        "source_vocab_size": 0 if tie == "all" else size,
-    }
-
-
-def _tied_encoder_decoder(config: ForeignConfig, names: Collection[str]) -> Options:
-    """BART's source and target embeddings are always one; the output projection may be separate."""
-    config.require("tie_word_embeddings", True)
-    return {"tie_embeddings": "all"}
-
-
-def _gpt2_width(config: ForeignConfig, names: Collection[str]) -> Options:
-    options: Options = {"feed_forward": config.get("n_inner", 4 * config["n_embd"])}
-    if not config.get("scale_attn_weights", True):
-        options["attention_scale"] = 1.0
-    return options
-
-
-def _heads(masked: str, pooler: str = "") -> Rule:
-    """The heads of an encoder that the tensors belong to."""
-
-    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
-        has_head = any(name.startswith(masked) for name in names)
-        tied = config.get("tie_word_embeddings", True)
-        return {
-            "masked_head": has_head, "output_bias": has_head, "pooler": bool(pooler) and f"{pooler}.weight" in names,
-            "tie_embeddings": "all" if tied or not has_head else "none",
-        }  # fmt: skip
-
-    return rule
-
-
-def _roberta(config: ForeignConfig, names: Collection[str]) -> Options:
-    """Positions are counted from the padding token's id + 1."""
-    config.require("pad_token_id", 1)
-    if any(name.startswith("lm_head") for name in names):
-        config.require("hidden_act", "gelu")  # of the head, whatever the layers use
-    return {"max_positions": config["max_position_embeddings"] - 2}
-
-
-def _m2m_positions(config: ForeignConfig, names: Collection[str]) -> Options:
-    config.require("pad_token_id", 1)
-    return {}
-
-
-def _t5(config: ForeignConfig, names: Collection[str]) -> Options:
-    kind = config.require("feed_forward_proj", "relu", "gated-gelu")
-    config.used.update(("dense_act_fn", "is_gated_act"))
-    tied = config.get("tie_word_embeddings", True)
-    scaled = config.get("scale_decoder_outputs", tied)
-    return {
-        "decoder_layers": config.get("num_decoder_layers", config["num_layers"]),
-        "activation": "geglu" if kind == "gated-gelu" else "relu",
-        "tie_embeddings": "all" if tied else "none",
-        "logit_scale": config["d_model"] ** -0.5 if scaled else 1.0,
-    }
-
 
 # Tensors
 
@@ -338,6 +205,28 @@ _ENCODER_DECODER_HARMLESS = frozenset({
     "save_step", "extra_pos_embeddings",
 })  # fmt: skip
 
+
+def _encoder_decoder(
+    name: str, fixed: Options, tensors: TensorTable, default_activation: str, *rules: Rule, static_positions: bool,
+    norm_first: bool, embedding_norm: bool, scale_embedding: bool = False,
+) -> Family:  # fmt: skip
+    """The families of fairseq and Marian differ in positions, norms and vocabularies; some files repeat their choices."""
+    repeated = {
+        "static_position_embeddings": static_positions, "normalize_before": norm_first,
+        "normalize_embedding": embedding_norm, "add_bias_logits": False, "add_final_layer_norm": norm_first,
+    }  # fmt: skip
+    # Marian's vocabularies may differ, so a rule sets their sizes.
+    options = _ENCODER_DECODER if marian_vocabularies in rules else {**_ENCODER_DECODER, "vocab_size": "vocab_size"}
+    positions = ("embed_positions.weights", "embed_positions.weight") if static_positions else ()
+    return Family(
+        name, "model.", options, {**fixed, "norm_first": norm_first}, tensors,
+        (encoder_decoder_sizes, activation("activation_function", default_activation), *rules),
+        {**_ENCODER_DECODER_DEFAULTS, "scale_embedding": scale_embedding},
+        {key: (value,) for key, value in repeated.items()},
+        (*positions, "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    )  # fmt: skip
+
+
 _LLAMA = {
     "vocab_size": "vocab_size", "hidden_size": "width", "num_attention_heads": "heads",
     "num_key_value_heads": "key_value_heads", "num_hidden_layers": "decoder_layers", "intermediate_size": "feed_forward",
@@ -350,6 +239,20 @@ _LLAMA_FIXED = {
 }  # fmt: skip
 _LLAMA_SUPPORTED = {"hidden_act": ("silu",), "pretraining_tp": (1,)}
 _GEMMA_FIXED = {**_LLAMA_FIXED, "activation": "geglu", "scale_embeddings": True, "output_norm": True}
+
+
+def _gemma(name: str, fixed: Options, *rules: Rule) -> Family:
+    return Family(
+        name, "model.", {
+            **_LLAMA, "head_dim": "head_width", "attn_logit_softcapping": "attention_cap",
+            "final_logit_softcapping": "logit_cap",
+        },
+        {**_GEMMA_FIXED, **fixed}, _llama_tensors(ONE_PLUS, sandwich=True), (tied(True), gemma_attention, *rules),
+        {**_LLAMA_DEFAULTS, "head_dim": 256, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
+        {"use_bidirectional_attention": (None, False)}, ("lm_head.weight",),
+        frozenset({"cache_implementation", "hidden_act"}),
+    )  # fmt: skip
+
 
 _BERT = {
     "vocab_size": "vocab_size", "hidden_size": "width", "num_attention_heads": "heads",
@@ -373,46 +276,26 @@ _BERT_IGNORED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias", "po
 
 _ROBERTA_FAMILY = Family(
     "RoBERTa", "roberta.", _BERT, _BERT_FIXED, _ROBERTA_TENSORS,
-    (_activation("hidden_act", "gelu"), _heads("lm_head.", "pooler.dense"), _roberta), _BERT_DEFAULTS, _BERT_SUPPORTED,
-    _BERT_IGNORED, _BERT_HARMLESS,
+    (activation("hidden_act", "gelu"), encoder_heads("lm_head.", "pooler.dense"), roberta_options), _BERT_DEFAULTS,
+    _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
-    "marian": Family(
-        "Marian", "model.", _ENCODER_DECODER, {"positions": "sinusoidal-halves", "output_bias": True}, _MARIAN_TENSORS,
-        (_encoder_decoder_sizes, _marian_vocabularies, _activation("activation_function", "gelu")),
-        _ENCODER_DECODER_DEFAULTS,
-        {"static_position_embeddings": (True,), "normalize_before": (False,), "normalize_embedding": (False,),
-         "add_bias_logits": (False,), "add_final_layer_norm": (False,)},
-        ("embed_positions.weight", "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    "marian": _encoder_decoder(
+        "Marian", {"positions": "sinusoidal-halves", "output_bias": True}, _MARIAN_TENSORS, "gelu", marian_vocabularies,
+        static_positions=True, norm_first=False, embedding_norm=False,
     ),
-    "bart": Family(
-        "BART", "model.", {**_ENCODER_DECODER, "vocab_size": "vocab_size"},
-        {"positions": "learned", "output_bias": True, "embedding_norm": True}, _bart_tensors(Offset(2)),
-        (_encoder_decoder_sizes, _tied_encoder_decoder, _activation("activation_function", "gelu")),
-        _ENCODER_DECODER_DEFAULTS,
-        {"static_position_embeddings": (False,), "normalize_before": (False,), "normalize_embedding": (True,),
-         "add_bias_logits": (False,), "add_final_layer_norm": (False,)},
-        ("embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    "bart": _encoder_decoder(
+        "BART", {"positions": "learned", "output_bias": True, "embedding_norm": True}, _bart_tensors(Offset(2)), "gelu",
+        tied_encoder_decoder, static_positions=False, norm_first=False, embedding_norm=True,
     ),
-    "mbart": Family(
-        "mBART", "model.", {**_ENCODER_DECODER, "vocab_size": "vocab_size"},
-        {"positions": "learned", "output_bias": True, "embedding_norm": True, "norm_first": True}, _bart_tensors(Offset(2)),
-        (_encoder_decoder_sizes, _tied_encoder_decoder, _activation("activation_function", "gelu")),
-        _ENCODER_DECODER_DEFAULTS,
-        {"static_position_embeddings": (False,), "normalize_before": (True,), "normalize_embedding": (True,),
-         "add_bias_logits": (False,), "add_final_layer_norm": (True,)},
-        ("embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+    "mbart": _encoder_decoder(
+        "mBART", {"positions": "learned", "output_bias": True, "embedding_norm": True}, _bart_tensors(Offset(2)), "gelu",
+        tied_encoder_decoder, static_positions=False, norm_first=True, embedding_norm=True,
     ),
-    "m2m_100": Family(
-        "M2M100", "model.", {**_ENCODER_DECODER, "vocab_size": "vocab_size"},
-        {"positions": "sinusoidal-fairseq", "norm_first": True}, _bart_tensors(PLAIN),
-        (_encoder_decoder_sizes, _tied_encoder_decoder, _activation("activation_function", "relu"), _m2m_positions),
-        {**_ENCODER_DECODER_DEFAULTS, "scale_embedding": True},
-        {"static_position_embeddings": (True,), "normalize_before": (True,), "normalize_embedding": (False,),
-         "add_bias_logits": (False,), "add_final_layer_norm": (True,)},
-        ("embed_positions.weights", "embed_positions.weight", "embed_tokens.weight", "lm_head.weight"),
-        _ENCODER_DECODER_HARMLESS,
+    "m2m_100": _encoder_decoder(
+        "M2M100", {"positions": "sinusoidal-fairseq"}, _bart_tensors(PLAIN), "relu", tied_encoder_decoder, m2m_positions,
+        static_positions=True, norm_first=True, embedding_norm=False, scale_embedding=True,
     ),
     "t5": Family(
         "T5", "", {
@@ -423,7 +306,7 @@ FAMILIES: dict[str, Family] = {
         },
         {"positions": "relative", "norm": "rms", "norm_first": True, "bias": "nowhere", "scale_embeddings": False,
          "attention_scale": 1.0, "max_positions": 512},
-        _t5_tensors(), (_t5,),
+        _t5_tensors(), (t5_options,),
         {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "layer_norm_epsilon": 1e-6,
          "dropout_rate": 0.1},
         {}, ("embed_tokens.weight", "lm_head.weight", "EncDecAttention.relative_attention_bias.weight"),
@@ -436,7 +319,7 @@ FAMILIES: dict[str, Family] = {
             "attn_pdrop": "attention_dropout",
         },
         {"shape": "decoder", "norm_first": True, "positions": "learned", "scale_embeddings": False}, _GPT2_TENSORS,
-        (_tied(True), _activation("activation_function", "gelu_new"), _gpt2_width),
+        (tied(True), activation("activation_function", "gelu_new"), gpt2_options),
         {"resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5},
         {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
         (".attn.bias", ".attn.masked_bias", "lm_head.weight"),  # the causal mask, stored as a tensor in older files
@@ -444,49 +327,29 @@ FAMILIES: dict[str, Family] = {
                    "summary_proj_to_labels", "summary_type", "summary_use_proj"}),
     ),
     "llama": Family(
-        "Llama", "model.", _LLAMA, _LLAMA_FIXED, _llama_tensors(), (rotary_options, _tied(False), _biases, _head_width),
+        "Llama", "model.", _LLAMA, _LLAMA_FIXED, _llama_tensors(), (rotary_options, tied(False), biases, head_width),
         _LLAMA_DEFAULTS, _LLAMA_SUPPORTED, ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"is_llama_config"}),
     ),
     "mistral": Family(
         "Mistral", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "nowhere"}, _llama_tensors(),
-        (rotary_options, _tied(False), _head_width, _window), {**_LLAMA_DEFAULTS, "num_key_value_heads": 8},
+        (rotary_options, tied(False), head_width, sliding_window), {**_LLAMA_DEFAULTS, "num_key_value_heads": 8},
         _LLAMA_SUPPORTED, ("rotary_emb.inv_freq", "lm_head.weight"),
     ),
     "qwen2": Family(
         "Qwen 2", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "qkv"}, _llama_tensors(),
-        (rotary_options, _tied(False), _head_width, _window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        (rotary_options, tied(False), head_width, window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
         ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"use_mrope"}),
     ),
     "qwen3": Family(
         "Qwen 3", "model.", _LLAMA, {**_LLAMA_FIXED, "query_key_norm": True}, _llama_tensors(),
-        (rotary_options, _tied(False), _biases, _head_width, _window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        (rotary_options, tied(False), biases, head_width, window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
         ("rotary_emb.inv_freq", "lm_head.weight"),
     ),
-    "gemma2": Family(
-        "Gemma 2", "model.", {
-            **_LLAMA, "head_dim": "head_width", "attn_logit_softcapping": "attention_cap",
-            "final_logit_softcapping": "logit_cap",
-        },
-        _GEMMA_FIXED, _llama_tensors(ONE_PLUS, sandwich=True),
-        (rotary_options, _tied(True), _gemma_attention, _window_in_a_pattern(2)),
-        {**_LLAMA_DEFAULTS, "head_dim": 256, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
-        {"use_bidirectional_attention": (None, False)}, ("lm_head.weight",),
-        frozenset({"cache_implementation", "hidden_act"}),
-    ),
-    "gemma3_text": Family(
-        "Gemma 3", "model.", {
-            **_LLAMA, "head_dim": "head_width", "attn_logit_softcapping": "attention_cap",
-            "final_logit_softcapping": "logit_cap",
-        },
-        {**_GEMMA_FIXED, "query_key_norm": True}, _llama_tensors(ONE_PLUS, sandwich=True),
-        (two_rotary_bases, _tied(True), _gemma_attention, _window_in_a_pattern(6)),
-        {**_LLAMA_DEFAULTS, "head_dim": 256, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
-        {"use_bidirectional_attention": (None, False)}, ("lm_head.weight",),
-        frozenset({"cache_implementation", "hidden_act"}),
-    ),
+    "gemma2": _gemma("Gemma 2", {}, rotary_options, window_in_a_pattern(2)),
+    "gemma3_text": _gemma("Gemma 3", {"query_key_norm": True}, two_rotary_bases, window_in_a_pattern(6)),
     "bert": Family(
         "BERT", "bert.", _BERT, _BERT_FIXED, _BERT_TENSORS,
-        (_activation("hidden_act", "gelu"), _heads("cls.predictions.", "pooler.dense")), {**_BERT_DEFAULTS,
+        (activation("hidden_act", "gelu"), encoder_heads("cls.predictions.", "pooler.dense")), {**_BERT_DEFAULTS,
         "type_vocab_size": 2}, _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
     ),
     "roberta": _ROBERTA_FAMILY,
@@ -499,7 +362,7 @@ FAMILIES: dict[str, Family] = {
             "attention_dropout": "attention_dropout",
         },
         {**_BERT_FIXED, "norm_epsilon": 1e-12}, _DISTILBERT_TENSORS,
-        (_activation("activation", "gelu"), _heads("vocab_")), {"dropout": 0.1, "attention_dropout": 0.1}, {},
+        (activation("activation", "gelu"), encoder_heads("vocab_")), {"dropout": 0.1, "attention_dropout": 0.1}, {},
         ("vocab_projector.weight", "position_ids"),
         # With sinusoidal positions, their table is stored like a learned one.
         frozenset({"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "output_past"}),
