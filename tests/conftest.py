@@ -1,4 +1,4 @@
-"""Settings for all tests, which must precede the first import of torch, and fixtures shared by the tests of the page."""
+"""Settings for all tests, which must precede the first import of torch, and shared fixtures."""
 
 import os
 import signal
@@ -15,11 +15,21 @@ import torch
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from seq2see.config import DataConfig
+
 torch.set_num_threads(1)  # the models of the tests are too small for a second thread to help
 hypothesis.settings.register_profile("any machine", deadline=None)  # by default 200 ms per example
 hypothesis.settings.load_profile("any machine")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported: our kernels then run on the CPU
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> "DataConfig":
+    """Short phrases that a small model learns in seconds."""
+    from tests.corpora import write_phrases
+
+    return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture

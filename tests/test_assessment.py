@@ -27,7 +27,7 @@ from seq2see.train.calibration import calibrate, fit_threshold
 from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
-from tests.corpora import SMALL_SETTINGS, write_phrases
+from tests.corpora import SMALL_SETTINGS
 from tests.test_serve import serving
 
 NONSENSE = "The weather is nice today"
@@ -37,11 +37,6 @@ def seq2see(*arguments: object, given: str = "") -> Result:
     done = CliRunner().invoke(app, list(map(str, arguments)), input=given)
     assert done.exit_code == 0, done.output
     return done
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

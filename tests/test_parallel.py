@@ -17,7 +17,7 @@ from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.train import run, runner
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
-from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, write_phrases
+from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS
 from tests.waiting import HANG
 
 # No dropout, because each process draws its own masks. Two processes cannot share three micro-batches evenly.
@@ -58,11 +58,6 @@ def write(*arguments):
 CheckpointManager._write = write
 main()
 """
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

@@ -28,16 +28,11 @@ from seq2see.train.loop import Trainer
 from seq2see.train.run_lock import LOCK
 from seq2see.train.run_log import RunLog
 from seq2see.train.stop_signals import SIGNALS, StopSignals
-from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
+from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
 from tests.kill_study import KILLED_RUN, STATEFUL, ForkServer, checkpoints, is_same_run, newest, rows, study
 from tests.waiting import HANG, wait_until
 
 SEQ2SEE = [sys.executable, "-m", "seq2see"]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
 def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:

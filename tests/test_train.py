@@ -33,13 +33,8 @@ from seq2see.train.prepare_data import TextSplit, open_documents
 from seq2see.train.run_lock import RunStatus
 from seq2see.train.run_log import RunLog, sparkline
 from seq2see.train.schedule import learning_rate
-from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
+from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
 from tests.waiting import HANG
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return write_phrases(tmp_path_factory.mktemp("corpus"))
 
 
 def test_loss_equals_torch_cross_entropy_with_label_smoothing() -> None:

@@ -96,7 +96,10 @@ def load_files(folder: Path) -> ModelFiles:
     if is_foreign(folder):
         return _foreign_files(open_foreign(folder))
     if not (folder / "config.toml").exists():
-        raise UserError(f"{folder} is not a model directory: it has no config.toml")
+        missing = (
+            "it has no config.toml, and no config.json as of Hugging Face" if folder.exists() else "it does not exist"
+        )
+        raise UserError(f"{folder} is not a model directory: {missing}")
     check_files(folder, ["config.toml", "tokenizer.json", "source.json", WORDS])
     config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
     _check_vocabularies(folder, config, tokenizers)
