@@ -109,7 +109,7 @@ def perturbed(model: nn.Module) -> nn.Module:
 
 
 def _has_sinusoids(model: nn.Module) -> bool:
-    return model.config.model_type in ("marian", "pegasus")  # type: ignore[union-attr]
+    return str(model.config.model_type) in ("marian", "pegasus")  # type: ignore[union-attr]
 
 
 def run_huggingface(model: nn.Module, ours: Transformer, sentence: int) -> tuple[Tensor, dict[str, Tensor]]:

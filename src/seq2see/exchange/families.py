@@ -17,6 +17,7 @@ from seq2see.exchange.rules import (
     M2M_POSITIONS,
     MARIAN_VOCABULARIES,
     ROBERTA_OPTIONS,
+    SEGMENTS,
     T5_OPTIONS,
     TIED_ENCODER_DECODER,
     WINDOW,
@@ -267,7 +268,7 @@ def _gemma(name: str, architecture: str, fixed: Options, *rules: Rule) -> Family
 _BERT = {
     "vocab_size": "vocab_size", "hidden_size": "width", "num_attention_heads": "heads",
     "num_hidden_layers": "encoder_layers", "intermediate_size": "feed_forward", "layer_norm_eps": "norm_epsilon",
-    "max_position_embeddings": "max_positions", "type_vocab_size": "segments", "hidden_dropout_prob": "dropout",
+    "max_position_embeddings": "max_positions", "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }  # fmt: skip
 _BERT_DEFAULTS = {"layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -286,7 +287,7 @@ _BERT_IGNORED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias", "po
 
 _ROBERTA_FAMILY = Family(
     "RoBERTa", "Roberta*", "roberta.", _BERT, _BERT_FIXED, _always(_ROBERTA_TENSORS),
-    (activation("hidden_act", "gelu"), encoder_heads("lm_head.", "pooler.dense"), ROBERTA_OPTIONS), _BERT_DEFAULTS,
+    (SEGMENTS, activation("hidden_act", "gelu"), encoder_heads("lm_head.", "pooler.dense"), ROBERTA_OPTIONS), _BERT_DEFAULTS,
     _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
 )  # fmt: skip
 
@@ -367,8 +368,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3_text": _gemma("Gemma 3", "Gemma3ForCausalLM", {"query_key_norm": True}, TWO_ROTARY_BASES, window_in_a_pattern(6)),
     "bert": Family(
         "BERT", "Bert*", "bert.", _BERT, _BERT_FIXED, _always(_BERT_TENSORS),
-        (activation("hidden_act", "gelu"), encoder_heads("cls.predictions.", "pooler.dense")), {**_BERT_DEFAULTS,
-        "type_vocab_size": 2}, _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
+        (SEGMENTS, activation("hidden_act", "gelu"), encoder_heads("cls.predictions.", "pooler.dense")), _BERT_DEFAULTS,
+        _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
     ),
     "roberta": _ROBERTA_FAMILY,
     "xlm-roberta": _ROBERTA_FAMILY,

@@ -208,6 +208,13 @@ def encoder_heads(masked: str, pooler: str = "") -> Rule:
     return Rule(read, lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"})
 
 
+# BERT has at least one segment.
+SEGMENTS = Rule(
+    lambda config, names: {"segments": config.get("type_vocab_size", 2)},
+    lambda config: {"type_vocab_size": max(config.segments, 1)},
+)
+
+
 def _read_roberta(config: ForeignConfig, names: Collection[str]) -> Options:
     config.require("pad_token_id", 1)
     if any(name.startswith("lm_head") for name in names):

@@ -1,7 +1,8 @@
 """The tokenizers of a Hugging Face directory, from whichever files it has, and the special tokens that its model expects.
 
-In order: tokenizer.json; source.spm and target.spm with vocab.json (Marian); sentencepiece.bpe.model (mBART, NLLB; with
-vocab.json M2M100); spiece.model or tokenizer.model (T5, Llama); vocab.json with merges.txt (GPT-2); vocab.txt (BERT).
+In order: tokenizer.json, and target/tokenizer.json if the target has its own; source.spm and target.spm with vocab.json
+(Marian); sentencepiece.bpe.model (mBART, NLLB; with vocab.json M2M100); spiece.model or tokenizer.model (T5, Llama);
+vocab.json with merges.txt (GPT-2); vocab.txt (BERT).
 """
 
 import json
@@ -33,6 +34,7 @@ from seq2see.text.foreign_tokenizer import (
 )
 from seq2see.text.tokenizer import Framing, Tokenizer
 
+TARGET = "target"  # the directory of a target tokenizer of its own
 _MBART = """
     ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO
     ru_RU si_LK tr_TR vi_VN zh_CN
@@ -89,9 +91,10 @@ def load_foreign_tokenizers(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
     """Returns the tokenizers of source and target, often the same object."""
     path = folder.path
     if (path / "tokenizer.json").exists():
-        backend = _read_backend(path / "tokenizer.json")
-        notation, strips = notation_of(backend)
-        tokenizer: Tokenizer = _frame(folder, backend, Vocabulary(folder.model.vocab_size, notation, strips))
+        sizes = (folder.model.source_vocab_size or folder.model.vocab_size, folder.model.vocab_size)
+        if (path / TARGET / "tokenizer.json").exists():
+            return _fast(folder, path, sizes[0]), _fast(folder, path / TARGET, sizes[1])
+        tokenizer: Tokenizer = _fast(folder, path, folder.model.vocab_size)
         return tokenizer, tokenizer
     if (path / "source.spm").exists() and (path / "target.spm").exists():
         return _marian(folder)
@@ -118,6 +121,12 @@ def without_tokenizer(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
     target = ids_tokenizer(folder.model.vocab_size, framing)
     size = folder.model.source_vocab_size or folder.model.vocab_size
     return (target if size == folder.model.vocab_size else ids_tokenizer(size, framing)), target
+
+
+def _fast(folder: ModelFolder, path: Path, size: int) -> ForeignTokenizer:
+    backend = _read_backend(path / "tokenizer.json")
+    notation, strips = notation_of(backend)
+    return _frame(folder, backend, Vocabulary(size, notation, strips))
 
 
 def _read_backend(path: Path) -> hf.Tokenizer:
@@ -283,6 +292,8 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
     model_type = folder.config.get("model_type")
     style: LanguageStyle = "before"
     codes: dict[str, int] = {}
+    if model_type == "pegasus":
+        raise UserError(f"{folder.path} has no tokenizer.json: Pegasus's SentencePiece files are not supported")
     if (folder.path / "vocab.json").exists():  # M2M100
         ids = _vocabulary(folder.path / "vocab.json")
         added = _m2m100_languages(folder, len(ids))
