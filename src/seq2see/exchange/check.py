@@ -87,9 +87,9 @@ class Samples:
     def translates(self) -> bool:
         return self.pipeline.config.model.shape == "encoder-decoder"
 
-    def outputs(self, beam: int = 1) -> list[list[int]]:
+    def outputs(self, beam: int = 1, early_stopping: bool = False) -> list[list[int]]:
         """The tokens that our model generates, without the prompt and the end."""
-        search = Search(beam=beam, max_new_tokens=self.new_tokens)
+        search = Search(beam=beam, early_stopping=early_stopping, max_new_tokens=self.new_tokens)
         network = self.pipeline.network
         if self.translates:
             found = translate_tokens(network, self.inputs, self.special_tokens, search)

@@ -15,6 +15,7 @@ import torch
 from seq2see.errors import UsageError, UserError
 from seq2see.exchange.check import Check, Samples
 from seq2see.exchange.foreign_model import OUR_CONFIG, is_foreign, open_foreign
+from seq2see.exchange.tokenizer_writer import write_tokenizers
 from seq2see.files import check_new_directory, new_directory
 from seq2see.pipeline import Pipeline
 from seq2see.text.tokenizer import Tokenizer
@@ -22,9 +23,11 @@ from seq2see.text.tokenizer import Tokenizer
 Format = Literal["huggingface", "ctranslate2", "onnx", "gguf"]
 ExportPrecision = Literal["float32", "bf16", "float16", "int8"]
 
-PRECISIONS: dict[Format, tuple[ExportPrecision, ...]] = {"huggingface": ("float32", "bf16", "float16")}
+PRECISIONS: dict[Format, tuple[ExportPrecision, ...]] = {
+    "huggingface": ("float32", "bf16", "float16"), "ctranslate2": ("float32", "bf16", "float16", "int8"),
+}  # fmt: skip
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "float16": torch.float16}
-RUNTIMES: dict[Format, str] = {"huggingface": "transformers"}
+RUNTIMES: dict[Format, str] = {"huggingface": "transformers", "ctranslate2": "ctranslate2"}
 _TRAVELS = ("scores.json", "LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "CITATION*")
 CARD = "README.md"
 
@@ -72,17 +75,29 @@ def not_checked(format: Format) -> str:
 
 
 def _write(pipeline: Pipeline, source: Path, folder: Path, format: Format, precision: ExportPrecision) -> list[str]:
-    from seq2see.exchange.to_huggingface import write_huggingface
+    original = _original(pipeline, source)
+    if format == "huggingface":
+        from seq2see.exchange.to_huggingface import write_huggingface
 
-    return write_huggingface(pipeline, folder, DTYPES[precision], _original(pipeline, source))
+        return write_huggingface(pipeline, folder, DTYPES[precision], original)
+    from seq2see.exchange.to_ctranslate2 import write_ctranslate2
+
+    steps = write_ctranslate2(pipeline, folder, precision)
+    write_tokenizers(folder, pipeline.tokenizers, pipeline.config.model, pipeline.chat_template)
+    return steps
 
 
 def _check(pipeline: Pipeline, folder: Path, format: Format) -> Check | None:
     if find_spec(RUNTIMES[format]) is None:
         return None
-    from seq2see.exchange.to_huggingface import check_huggingface
+    samples = Samples(pipeline)
+    if format == "huggingface":
+        from seq2see.exchange.to_huggingface import check_huggingface
 
-    return check_huggingface(Samples(pipeline), folder)
+        return check_huggingface(samples, folder)
+    from seq2see.exchange.to_ctranslate2 import check_ctranslate2
+
+    return check_ctranslate2(samples, folder)
 
 
 def _original(pipeline: Pipeline, source: Path) -> Path | None:
@@ -142,6 +157,7 @@ def _write_card(
 
 
 def _usage(format: Format, pipeline: Pipeline) -> str:
-    from seq2see.exchange.to_huggingface import USAGE
+    from seq2see.exchange import to_ctranslate2, to_huggingface
 
-    return USAGE[pipeline.config.model.shape]
+    module = {"huggingface": to_huggingface, "ctranslate2": to_ctranslate2}[format]
+    return module.USAGE[pipeline.config.model.shape]

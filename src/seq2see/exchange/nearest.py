@@ -111,10 +111,8 @@ def find_nearest(
     name, different = nearest
     needs = ", ".join(f"model.{o} = {_toml(theirs)} (not {_toml(ours)})" for o, (ours, theirs) in different.items())
     settings = " ".join(f"--set model.{option}={_plain(theirs)}" for option, (_, theirs) in different.items())
-    raise UserError(
-        f"{format} has no class with this model's options: the nearest, {titles.get(name, name)}, needs {needs}; train a "
-        f"model with {settings}"
-    )
+    family = f"has no class with this model's options: the nearest, {titles.get(name, name)}," * (name != format)
+    raise UserError(f"{format} {family or 'cannot hold this model: it'} needs {needs}; train a model with {settings}")
 
 
 def _combinations(config: ModelConfig) -> Iterator[tuple[Rewriting, ...]]:
@@ -127,7 +125,19 @@ def differences(ours: ModelConfig, theirs: ModelConfig) -> dict[str, tuple[Any, 
     """Returns the options in which two models differ, each with both values; options without effect do not count."""
     first, second = canonical(ours), canonical(theirs)
     pairs = {f.name: (getattr(first, f.name), getattr(second, f.name)) for f in fields(ours)}
-    return {name: pair for name, pair in pairs.items() if not _equal(*pair)}
+    different = {name: pair for name, pair in pairs.items() if not _equal(*pair)}
+    hidden = {name for option in different for name in _DETAILS.get(option, ())}
+    return {name: pair for name, pair in different.items() if name not in hidden}
+
+
+# Options that mean nothing where these differ.
+_DETAILS = {
+    "positions": (
+        "max_positions", "rotary_base", "rotary_factors", "rotary_magnitude", "relative_buckets", "relative_distance",
+        "local_rotary_base",
+    ),
+    "attention_window": ("local_layers", "local_rotary_base"),
+}  # fmt: skip
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -87,6 +87,12 @@ def tokenizer_backend(tokenizer: Tokenizer, config: ModelConfig) -> hf.Tokenizer
     return backend
 
 
+def vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
+    """Returns the token of each id, as the written tokenizer names it."""
+    backend = tokenizer_backend(tokenizer, config)
+    return [backend.id_to_token(id) or f"<extra_id_{id}>" for id in range(len(tokenizer))]
+
+
 def _frame(backend: hf.Tokenizer, framing: Framing, config: ModelConfig) -> None:
     before, after = (framing.before, framing.after) if config.has_encoder else (framing.prompt, ())
     if template(backend) == (before, after):
