@@ -25,9 +25,15 @@ ExportPrecision = Literal["float32", "bf16", "float16", "int8"]
 
 PRECISIONS: dict[Format, tuple[ExportPrecision, ...]] = {
     "huggingface": ("float32", "bf16", "float16"), "ctranslate2": ("float32", "bf16", "float16", "int8"),
+    "onnx": ("float32", "int8"), "gguf": ("float32", "bf16", "float16", "int8"),
 }  # fmt: skip
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "float16": torch.float16}
-RUNTIMES: dict[Format, str] = {"huggingface": "transformers", "ctranslate2": "ctranslate2"}
+RUNTIMES: dict[Format, str] = {
+    "huggingface": "transformers",
+    "ctranslate2": "ctranslate2",
+    "onnx": "onnxruntime",
+    "gguf": "llama_cpp",
+}
 _TRAVELS = ("scores.json", "LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "CITATION*")
 CARD = "README.md"
 
@@ -71,33 +77,34 @@ def check_target(out: Path, format: Format, precision: ExportPrecision) -> None:
 
 
 def not_checked(format: Format) -> str:
-    return f"not checked: {RUNTIMES[format]} is not installed"
+    package = {"llama_cpp": "llama-cpp-python"}.get(RUNTIMES[format], RUNTIMES[format])
+    return f"not checked: {package} is not installed"
 
 
 def _write(pipeline: Pipeline, source: Path, folder: Path, format: Format, precision: ExportPrecision) -> list[str]:
-    original = _original(pipeline, source)
+    from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
+
     if format == "huggingface":
-        from seq2see.exchange.to_huggingface import write_huggingface
-
-        return write_huggingface(pipeline, folder, DTYPES[precision], original)
-    from seq2see.exchange.to_ctranslate2 import write_ctranslate2
-
-    steps = write_ctranslate2(pipeline, folder, precision)
+        original = _original(pipeline, source)
+        return to_huggingface.write_huggingface(pipeline, folder, DTYPES[precision], original)
+    if format == "gguf":  # the tokenizer is in the file
+        return to_gguf.write_gguf(pipeline, folder, precision)
+    write = to_onnx.write_onnx if format == "onnx" else to_ctranslate2.write_ctranslate2
+    steps = write(pipeline, folder, precision)
     write_tokenizers(folder, pipeline.tokenizers, pipeline.config.model, pipeline.chat_template)
     return steps
 
 
 def _check(pipeline: Pipeline, folder: Path, format: Format) -> Check | None:
+    from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
+
     if find_spec(RUNTIMES[format]) is None:
         return None
-    samples = Samples(pipeline)
-    if format == "huggingface":
-        from seq2see.exchange.to_huggingface import check_huggingface
-
-        return check_huggingface(samples, folder)
-    from seq2see.exchange.to_ctranslate2 import check_ctranslate2
-
-    return check_ctranslate2(samples, folder)
+    checks = {
+        "huggingface": to_huggingface.check_huggingface, "ctranslate2": to_ctranslate2.check_ctranslate2,
+        "onnx": to_onnx.check_onnx, "gguf": to_gguf.check_gguf,
+    }  # fmt: skip
+    return checks[format](Samples(pipeline), folder)
 
 
 def _original(pipeline: Pipeline, source: Path) -> Path | None:
@@ -157,7 +164,10 @@ def _write_card(
 
 
 def _usage(format: Format, pipeline: Pipeline) -> str:
-    from seq2see.exchange import to_ctranslate2, to_huggingface
+    from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
 
-    module = {"huggingface": to_huggingface, "ctranslate2": to_ctranslate2}[format]
-    return module.USAGE[pipeline.config.model.shape]
+    usages = {
+        "huggingface": to_huggingface.USAGE, "ctranslate2": to_ctranslate2.USAGE, "onnx": to_onnx.USAGE, "gguf": to_gguf.USAGE,
+    }  # fmt: skip
+    start = pipeline.tokenizers[1].framing.start
+    return usages[format][pipeline.config.model.shape].replace("START", str(start))

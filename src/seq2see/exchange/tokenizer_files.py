@@ -124,22 +124,24 @@ def without_tokenizer(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _fast(folder: ModelFolder, path: Path, size: int) -> ForeignTokenizer:
-    backend = _read_backend(path / "tokenizer.json")
+    file = path / "tokenizer.json"
+    try:
+        text = require_regular_file(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {file}: {error}") from error
+    backend = read_backend(text, f"{file}")
     notation, strips = notation_of(backend)
     return _frame(folder, backend, Vocabulary(size, notation, strips))
 
 
-def _read_backend(path: Path) -> hf.Tokenizer:
-    try:
-        text = require_regular_file(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
+def read_backend(text: str, name: str) -> hf.Tokenizer:
+    """Reads the content of a tokenizer.json; `name` is shown in an error."""
     try:
         return hf.Tokenizer.from_str(text)
     except BaseException as error:  # the library raises nothing more specific, and panics on some files
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise UserError(f"{path} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"{name} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
 
 
 def notation_of(backend: hf.Tokenizer) -> tuple[Notation, bool]:
