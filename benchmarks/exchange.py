@@ -1,9 +1,11 @@
-"""Models of other libraries on a CPU: the time and the peak memory of loading, and decoding beside transformers.
+"""Models of other libraries on a CPU: the time and the peak memory of loading, decoding beside transformers, and exports.
 
 Loads a Qwen 3 of about 500 million parameters with random bf16 weights; decodes 64 tokens after a prompt of 16 with a GPT-2 of
-124 million and a Llama of 135 million, greedily, in turns with Hugging Face's generate. Ends in one JSON line.
+124 million and a Llama of 135 million, greedily, in turns with Hugging Face's generate. Exports a translator of 6+6 layers,
+width 512 and 16,000 tokens, and decodes 64 tokens from a source of 24, greedily, one sentence at a time, in turns here, in
+CTranslate2 and in onnxruntime. Ends in one JSON line.
 
-    python benchmarks/exchange.py [--rounds 3] [--threads 2]
+    python benchmarks/exchange.py [--rounds 3] [--threads 2] [--only exports]
 """
 
 import argparse
@@ -13,16 +15,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+from seq2see.config import Config, ModelConfig
 from seq2see.decode.engine import decode_requests
+from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
+from seq2see.exchange.to_ctranslate2 import write_ctranslate2
+from seq2see.exchange.to_onnx import Runner, write_onnx
+from seq2see.exchange.tokenizer_writer import vocabulary
+from seq2see.model.transformer import Transformer
+from seq2see.pipeline import Pipeline
+from seq2see.text.foreign_tokenizer import ids_tokenizer
+from seq2see.text.tokenizer import Framing
 
 PROMPT, NEW = list(range(5, 21)), 64
 LOAD = "import seq2see, sys; seq2see.load(sys.argv[1])"
@@ -33,12 +49,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=["loading", "decoding", "exports"])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    result: dict[str, Any] = {"load": _loading()}
-    for name, model in (("GPT-2 124M", _gpt2()), ("Llama 135M", _llama())):
-        result[name] = _decoding(model.eval(), options.rounds)
-        print(name, result[name])
+    result: dict[str, Any] = {}
+    if options.only in (None, "loading"):
+        result["load"] = _loading()
+    if options.only in (None, "decoding"):
+        for name, model in (("GPT-2 124M", _gpt2()), ("Llama 135M", _llama())):
+            result[name] = _decoding(model.eval(), options.rounds)
+            print(name, result[name])
+    if options.only in (None, "exports"):
+        result["exports"] = _exports(options.rounds, options.threads)
     print(json.dumps(result))
 
 
@@ -105,6 +127,79 @@ def _decoding(theirs: Any, rounds: int) -> dict[str, float]:
     ratios = [a / b for a, b in zip(*speeds.values(), strict=True)]
     medians = {name: round(statistics.median(values), 1) for name, values in speeds.items()}
     return {**medians, "ratio": round(statistics.median(ratios), 2)}
+
+
+Decode = Callable[[], int]  # returns the number of generated tokens
+SOURCE, END = list(range(5, 29)), 2
+
+
+def _exports(rounds: int, threads: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    config = ModelConfig(vocab_size=16_000, max_positions=512)
+    framing = Framing(pad=0, start=1, end=END, prompt=(1,), after=(END,), banned=(END,))
+    tokenizer = ids_tokenizer(config.vocab_size, framing)
+    network = optimize_for_decoding(Transformer(config).eval())
+    pipeline = Pipeline(Config(model=config), network, (tokenizer, tokenizer), {})
+    with tempfile.TemporaryDirectory() as folder:
+        decoders, sizes = _write_exports(pipeline, Path(folder), threads)
+        decoders |= {"seq2see float32": _ours(network), "seq2see int8": _ours(quantize_int8(network))}
+        seconds: dict[str, list[float]] = {name: [] for name in decoders}
+        for _ in range(rounds + 1):
+            for name, decode in decoders.items():
+                start = time.perf_counter()
+                assert decode() == NEW
+                seconds[name].append(time.perf_counter() - start)
+    rows = {}
+    for name, times in seconds.items():
+        ours = seconds[f"seq2see {name.rsplit(maxsplit=1)[-1]}"]
+        ratios = [theirs / own for theirs, own in zip(times[1:], ours[1:], strict=True)]  # the first round warms up
+        rows[name] = {
+            "tokens_per_second": round(NEW / statistics.median(times[1:]), 1),
+            "seq2see_is_faster_by": round(statistics.median(ratios), 2),
+            **({"megabytes": sizes[name]} if name in sizes else {}),
+        }
+        print(name, rows[name])
+    return rows
+
+
+def _write_exports(pipeline: Pipeline, folder: Path, threads: int) -> tuple[dict[str, Decode], dict[str, float]]:
+    """Writes the exports whose runtimes are installed; returns how each decodes, and its size in megabytes."""
+    decoders: dict[str, Decode] = {}
+    sizes = {}
+    for format, precision in product(("CTranslate2", "onnxruntime"), ("float32", "int8")):
+        if not find_spec(format.lower()):
+            print(f"{format} is not installed: skipped")
+            continue
+        name, path = f"{format} {precision}", folder / f"{format}-{precision}"
+        path.mkdir()
+        if format == "CTranslate2":
+            write_ctranslate2(pipeline, path, precision)
+            decoders[name] = _ctranslate2(path, pipeline, threads)
+        else:
+            write_onnx(pipeline, path, precision)
+            runner = Runner(path, threads)
+            decoders[name] = partial(_onnxruntime, runner)
+        sizes[name] = round(sum(file.stat().st_size for file in path.iterdir()) / 1e6, 1)
+    return decoders, sizes
+
+
+def _ours(network: Any) -> Decode:
+    request, tokens = Request(0, SOURCE, [1], NEW), SpecialTokens(1, END, banned=(END,))
+    return lambda: len(decode_requests(network, [request], Search(), tokens)[0][0].tokens)
+
+
+def _ctranslate2(path: Path, pipeline: Pipeline, threads: int) -> Decode:
+    import ctranslate2
+
+    names = vocabulary(pipeline.tokenizers[0], pipeline.config.model)
+    translator = ctranslate2.Translator(str(path), device="cpu", intra_threads=threads)
+    source = [[names[id] for id in SOURCE]]
+    options = {"beam_size": 1, "max_decoding_length": NEW, "suppress_sequences": [[names[END]]]}
+    return lambda: len(translator.translate_batch(source, **options)[0].hypotheses[0])
+
+
+def _onnxruntime(runner: Runner) -> int:
+    return len(runner.greedy(SOURCE, [1], NEW, (), (END,)))
 
 
 if __name__ == "__main__":

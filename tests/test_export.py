@@ -123,31 +123,41 @@ def test_our_tokenizers_encode_and_decode_the_same_in_transformers(kind: Any, tm
     model = tiny_model(TEXTS + LINES, TINY, TextConfig(tokenizer=kind, normalize="NFC"))
     export(save(model, tmp_path / "in"), tmp_path / "out")
     theirs: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ours = model.tokenizers[0]
+    ours, again = model.tokenizers[0], seq2see.load(tmp_path / "out").tokenizers[0]
     for text in [*TEXTS, *strings(300)]:
         if "<" in text:  # they recognise special tokens in a text
             continue
         ids = ours.encode(text)
         assert theirs(text)["input_ids"] == ours.frame_source(ids)
         assert theirs.decode(ids) == ours.decode(ids)
+        assert again.decode(ids) == ours.decode(ids)
 
 
-def test_a_source_with_its_own_tokenizer_has_a_directory_for_the_target(tmp_path: Path) -> None:
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_source_with_its_own_tokenizer_has_a_directory_for_the_target(norm_first: bool, tmp_path: Path) -> None:
+    """Marian has two vocabularies; with pre-norm, both become one, in which the source's ids come last."""
     source = Tokenizer.train(["How are you? I like tea."] * 5, "word", 100)
-    model = tiny_model(TEXTS, TINY)
+    model = tiny_model(TEXTS, replace(TINY, norm_first=norm_first))
     target = model.tokenizers[1]
+    offset = len(target) if norm_first else 0
     config = replace(model.config.model, tie_embeddings="target", source_vocab_size=len(source))
     separate = replace(
         model, config=replace(model.config, model=config, text=replace(model.config.text, shared_vocab=False)),
         network=Transformer(config).eval(), tokenizers=(source, target),
     )  # fmt: skip
-    require_close(export(save(separate, tmp_path / "in"), tmp_path / "out"))
+    exported = export(save(separate, tmp_path / "in"), tmp_path / "out")
+    require_close(exported)
+    assert exported.check is not None and exported.check.equal["tokenized texts"] == (4, 4)
     first, second = (transformers.AutoTokenizer.from_pretrained(tmp_path / "out", subfolder=s) for s in ("", "target"))
-    assert first("I like tea.")["input_ids"] == source.frame_source(source.encode("I like tea."))
+    ids = [id + offset for id in source.encode("I like tea.")]
+    assert first("I like tea.")["input_ids"] == [*ids, source.end + offset]
     assert second.decode(target.encode("मुझे चाय पसंद है।")) == "मुझे चाय पसंद है।"
     again = seq2see.load(tmp_path / "out")
-    assert again.tokenizers[0].encode("I like tea.") == source.encode("I like tea.")
-    assert again.translate_sentences(["I like tea."], max_new_tokens=3)
+    assert again.tokenizers[0].encode("I like tea.") == ids
+    (found,), (expected,) = (
+        m.hypotheses(["I like tea."], max_new_tokens=4) for m in (again, load_pipeline(tmp_path / "in"))
+    )
+    assert found[0].logprobs == pytest.approx(expected[0].logprobs, abs=1e-4)
 
 
 def test_generation_config_carries_ends_bans_and_forced_tokens(tmp_path: Path) -> None:

@@ -2,20 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from seq2see.config import ExportFormat, ExportPrecision
 
 if TYPE_CHECKING:
     from seq2see.exchange.export import Exported
 
-FormatName = Literal["huggingface", "ctranslate2", "onnx", "gguf"]
-PrecisionName = Literal["float32", "bf16", "float16", "int8"]
-
 
 def export(
     to: Annotated[
-        FormatName, typer.Option("--to", help="The format: of transformers, CTranslate2, ONNX or llama.cpp.")
+        ExportFormat, typer.Option("--to", help="The format: of transformers, CTranslate2, ONNX or llama.cpp.")
     ],
     out: Annotated[Path, typer.Option(help="New directory for the exported model.", metavar="DIRECTORY")],
     model: Annotated[
@@ -26,8 +25,8 @@ def export(
         ),
     ] = None,
     precision: Annotated[
-        PrecisionName,
-        typer.Option(help="Precision of the weights; int8 for CTranslate2, ONNX and GGUF, bf16 not for ONNX."),
+        ExportPrecision,
+        typer.Option(help="Precision of the weights; huggingface has no int8, onnx only float32 and int8."),
     ] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -59,7 +58,7 @@ def export(
     _print(exported, to, precision)
 
 
-def _print(exported: "Exported", to: FormatName, precision: str) -> None:
+def _print(exported: "Exported", to: ExportFormat, precision: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

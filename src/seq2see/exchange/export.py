@@ -8,10 +8,10 @@ import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import torch
 
+from seq2see.config import ExportFormat, ExportPrecision
 from seq2see.errors import UsageError, UserError
 from seq2see.exchange.check import Check, Samples
 from seq2see.exchange.foreign_model import OUR_CONFIG, is_foreign, open_foreign
@@ -20,15 +20,12 @@ from seq2see.files import check_new_directory, new_directory
 from seq2see.pipeline import Pipeline
 from seq2see.text.tokenizer import Tokenizer
 
-Format = Literal["huggingface", "ctranslate2", "onnx", "gguf"]
-ExportPrecision = Literal["float32", "bf16", "float16", "int8"]
-
-PRECISIONS: dict[Format, tuple[ExportPrecision, ...]] = {
+PRECISIONS: dict[ExportFormat, tuple[ExportPrecision, ...]] = {
     "huggingface": ("float32", "bf16", "float16"), "ctranslate2": ("float32", "bf16", "float16", "int8"),
     "onnx": ("float32", "int8"), "gguf": ("float32", "bf16", "float16", "int8"),
 }  # fmt: skip
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "float16": torch.float16}
-RUNTIMES: dict[Format, str] = {
+RUNTIMES: dict[ExportFormat, str] = {
     "huggingface": "transformers",
     "ctranslate2": "ctranslate2",
     "onnx": "onnxruntime",
@@ -53,7 +50,7 @@ class Exported:
 
 
 def export_model(
-    pipeline: Pipeline, source: Path, out: Path, format: Format, precision: ExportPrecision = "float32"
+    pipeline: Pipeline, source: Path, out: Path, format: ExportFormat, precision: ExportPrecision = "float32"
 ) -> Exported:
     """Writes a model, which was loaded from `source`, to a new directory in another format."""
     check_target(out, format, precision)
@@ -68,7 +65,7 @@ def export_model(
     return Exported(out, steps, files, check)
 
 
-def check_target(out: Path, format: Format, precision: ExportPrecision) -> None:
+def check_target(out: Path, format: ExportFormat, precision: ExportPrecision) -> None:
     """Raises a UserError if nothing can be exported like this; called before the model is loaded."""
     if precision not in PRECISIONS[format]:
         known = ", ".join(PRECISIONS[format])
@@ -76,12 +73,14 @@ def check_target(out: Path, format: Format, precision: ExportPrecision) -> None:
     check_new_directory(out)
 
 
-def not_checked(format: Format) -> str:
+def not_checked(format: ExportFormat) -> str:
     package = {"llama_cpp": "llama-cpp-python"}.get(RUNTIMES[format], RUNTIMES[format])
     return f"not checked: {package} is not installed"
 
 
-def _write(pipeline: Pipeline, source: Path, folder: Path, format: Format, precision: ExportPrecision) -> list[str]:
+def _write(
+    pipeline: Pipeline, source: Path, folder: Path, format: ExportFormat, precision: ExportPrecision
+) -> list[str]:
     from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
 
     if format == "huggingface":
@@ -95,7 +94,7 @@ def _write(pipeline: Pipeline, source: Path, folder: Path, format: Format, preci
     return steps
 
 
-def _check(pipeline: Pipeline, folder: Path, format: Format) -> Check | None:
+def _check(pipeline: Pipeline, folder: Path, format: ExportFormat) -> Check | None:
     from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
 
     if find_spec(RUNTIMES[format]) is None:
@@ -141,7 +140,7 @@ def _copy_documents(source: Path, folder: Path) -> None:
 
 
 def _write_card(
-    source: Path, folder: Path, name: str, format: Format, precision: str, pipeline: Pipeline, steps: list[str],
+    source: Path, folder: Path, name: str, format: ExportFormat, precision: str, pipeline: Pipeline, steps: list[str],
     check: Check | None,
 ) -> None:  # fmt: skip
     """Writes the model's card with a section about the export."""
@@ -163,7 +162,7 @@ def _write_card(
     (folder / CARD).write_text(text.rstrip("\n") + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _usage(format: Format, pipeline: Pipeline) -> str:
+def _usage(format: ExportFormat, pipeline: Pipeline) -> str:
     from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
 
     usages = {

@@ -223,6 +223,7 @@ _ENCODER_DECODER_HARMLESS = frozenset({
 def _encoder_decoder(
     name: str, architecture: str, fixed: Options, tensors: Tensors, default_activation: str, *rules: Rule,
     static_positions: bool, norm_first: bool, embedding_norm: bool, scale_embedding: bool = False,
+    sinusoids: tuple[str, ...] = (),
 ) -> Family:  # fmt: skip
     """The families of fairseq and Marian differ in positions, norms and vocabularies; some files repeat their choices."""
     repeated = {
@@ -237,7 +238,7 @@ def _encoder_decoder(
         (ENCODER_DECODER_SIZES, activation("activation_function", default_activation), *rules),
         {**_ENCODER_DECODER_DEFAULTS, "scale_embedding": scale_embedding},
         {key: (value,) for key, value in repeated.items()},
-        (*positions, "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+        (*positions, "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS, sinusoids,
     )  # fmt: skip
 
 
@@ -313,7 +314,7 @@ FAMILIES: dict[str, Family] = {
     "pegasus": _encoder_decoder(
         "Pegasus", "PegasusForConditionalGeneration", {"positions": "sinusoidal-halves", "output_bias": True},
         _always(_bart_tensors(PLAIN)), "gelu", TIED_ENCODER_DECODER, static_positions=True, norm_first=True,
-        embedding_norm=False,
+        embedding_norm=False, sinusoids=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
     ),
     "t5": Family(
         "T5", "T5ForConditionalGeneration", "", {

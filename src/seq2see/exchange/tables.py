@@ -15,6 +15,7 @@ from torch import Tensor
 from seq2see.config import Activation, ModelConfig, build
 from seq2see.errors import UserError
 from seq2see.model.network import Network
+from seq2see.model.positions import sinusoids
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "silu": "silu", "swish": "silu",
@@ -206,6 +207,7 @@ class Family:
     supported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # their key → the values that we support
     ignored: tuple[str, ...] = ()  # ends of tensor names that are no part of the model: buffers, other heads
     harmless: frozenset[str] = frozenset()  # keys that do not change what the model computes, besides those in HARMLESS
+    sinusoids: tuple[str, ...] = ()  # tables that their files hold, and ours do not
 
     def model_config(self, config: ForeignConfig, names: Collection[str]) -> ModelConfig:
         """Converts the configuration; every key is used, harmless, or rejected by name."""
@@ -235,6 +237,8 @@ class Family:
         for name, tensor in split_stored(config, self.tensors(config), weights):
             in_head = name.startswith(HEADS) or not config.predicts_tokens
             yield name if in_head else self.prefix + name, tensor
+        for name in self.sinusoids:
+            yield self.prefix + name, sinusoids(config.max_positions, config.width, config.positions)
 
 
 def build_config(options: Options) -> ModelConfig:

@@ -24,6 +24,7 @@ from seq2see.pipeline import Pipeline
 from seq2see.text.tokenizer import Framing
 
 FORMAT = "Hugging Face"
+NEVER = -1e4  # the bias of tokens that are never generated, as half precision can hold it
 
 
 def write_huggingface(pipeline: Pipeline, folder: Path, dtype: torch.dtype, original: Path | None = None) -> list[str]:
@@ -34,19 +35,44 @@ def write_huggingface(pipeline: Pipeline, folder: Path, dtype: torch.dtype, orig
     config, tokenizers = pipeline.config.model, pipeline.tokenizers
     keys = special_token_keys(tokenizers[1].framing, config)
     preferred = str(read_config(original)["model_type"]) if original is not None else ""
-    found = find_family(config, keys, preferred)
+    weights, offset = pipeline.network.state_dict(), 0
+    try:
+        found = find_family(config, keys, preferred)
+    except UserError:
+        joint = _joint_vocabulary(config)
+        if joint is None:
+            raise
+        found, weights, offset = find_family(joint, keys), _joint_weights(weights, config), config.vocab_size
     family = FAMILIES[found.name]
     name = str(dtype).removeprefix("torch.")
     theirs = {"model_type": found.name, **family.foreign_config(found.config), **keys, "dtype": name}
     _write_json(folder / "config.json", theirs)
     _write_json(folder / "generation_config.json", _generation(keys, config, tokenizers[1].framing))
-    weights = found.weights(pipeline.network.state_dict())
-    save_file(_unique(family.foreign_tensors(found.config, weights), dtype), folder / WEIGHTS, {"format": "pt"})
+    tensors = family.foreign_tensors(found.config, found.weights(weights))
+    save_file(_unique(tensors, dtype), folder / WEIGHTS, {"format": "pt"})
     if original is not None:
         copy_tokenizers(original, folder)
     else:
-        write_tokenizers(folder, tokenizers, config, pipeline.chat_template)
-    return [f"family {family.name}", *(rewriting.summary for rewriting in found.rewritings)]
+        write_tokenizers(folder, tokenizers, config, pipeline.chat_template, offset)
+    steps = [f"family {family.name}", *(rewriting.summary for rewriting in found.rewritings)]
+    return [*steps, f"one vocabulary: ids of the source begin at {offset:,}"] if offset else steps
+
+
+def _joint_vocabulary(config: ModelConfig) -> ModelConfig | None:
+    """Returns the same translator with one vocabulary, the target's tokens before the source's, if it has two."""
+    if config.shape != "encoder-decoder" or config.tie_embeddings != "target":
+        return None
+    size = config.vocab_size + (config.source_vocab_size or config.vocab_size)
+    return replace(config, vocab_size=size, source_vocab_size=0, tie_embeddings="all", output_bias=True)
+
+
+def _joint_weights(weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    joint = {name: tensor for name, tensor in weights.items() if name != "source_embedding.weight"}
+    source, target = weights["source_embedding.weight"], weights["embedding.weight"]
+    bias = weights.get("unembedding_bias", torch.zeros(config.vocab_size))
+    joint["embedding.weight"] = torch.cat([target, source])
+    joint["unembedding_bias"] = torch.cat([bias, torch.full((len(source),), NEVER)])
+    return joint
 
 
 def find_family(config: ModelConfig, keys: Keys, preferred: str = "") -> Nearest:
@@ -139,17 +165,21 @@ def _check(transformers: Any, samples: Samples, folder: Path, config: ModelConfi
     classes = {"encoder-decoder": "AutoModelForSeq2SeqLM", "decoder": "AutoModelForCausalLM"}
     name = classes.get(config.shape, "AutoModelForMaskedLM" if config.masked_head else "AutoModel")
     model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    sizes = [len(tokenizer) for tokenizer in samples.pipeline.tokenizers]
+    offset = sizes[1] if config.tie_embeddings == "target" and model.config.vocab_size == sum(sizes) else 0
+    sources = [[id + offset for id in ids] for ids in samples.inputs]
     outputs = []
-    for source, target in zip(samples.inputs, samples.targets, strict=True):
+    for source, target in zip(sources, samples.targets, strict=True):
         extra = {"decoder_input_ids": torch.tensor([target])} if config.shape == "encoder-decoder" else {}
         result = model(input_ids=torch.tensor([source]), **extra)
-        outputs.append((result.logits if config.predicts_tokens else result.last_hidden_state)[0].float())
+        rows = (result.logits if config.predicts_tokens else result.last_hidden_state)[0].float()
+        outputs.append(rows[:, : sizes[1]] if offset else rows)
     equal = {}
     if any((folder / name).exists() for name in FILES):
-        equal["tokenized texts"] = count_equal(samples.inputs, _tokenize(transformers, samples, folder))
+        equal["tokenized texts"] = count_equal(sources, _tokenize(transformers, samples, folder))
     if config.has_decoder:
         for beam, what in ((1, "greedy outputs"), (BEAM, f"outputs with beam {BEAM}")):
-            equal[what] = count_equal(samples.outputs(beam), _generate(model, samples, beam))
+            equal[what] = count_equal(samples.outputs(beam), _generate(model, samples, sources, beam))
     quantity = "logits" if config.predicts_tokens else "vectors"
     return compare(f"transformers {transformers.__version__}", quantity, samples.results(), outputs, equal)
 
@@ -159,12 +189,12 @@ def _tokenize(transformers: Any, samples: Samples, folder: Path) -> list[list[in
     return [tokenizer(text)["input_ids"] for text in samples.texts]
 
 
-def _generate(model: Any, samples: Samples, beam: int) -> list[Sequence[int]]:
+def _generate(model: Any, samples: Samples, sources: list[list[int]], beam: int) -> list[Sequence[int]]:
     """Generates one text at a time, without padding."""
     found = []
     special, translates = samples.special_tokens, model.config.is_encoder_decoder
     ends = {special.end, *special.other_ends}
-    for ids in samples.inputs:
+    for ids in sources:
         start = len(special.prompt_with(())) if translates else len(ids)
         forced = special.forced if translates else 0
         out = model.generate(

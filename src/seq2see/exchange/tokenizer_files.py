@@ -34,6 +34,7 @@ from seq2see.text.foreign_tokenizer import (
 )
 from seq2see.text.tokenizer import Framing, Tokenizer
 
+WORD_PREFIX = "\0"  # of no token: marks the decoder of our word tokenizer
 TARGET = "target"  # the directory of a target tokenizer of its own
 _MBART = """
     ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO
@@ -151,9 +152,12 @@ def notation_of(backend: hf.Tokenizer) -> tuple[Notation, bool]:
     if "ByteLevel" in parts:
         return "bytes", False
     if "WordPiece" in parts:
-        return "wordpiece", True
+        ours = parts["WordPiece"].get("prefix") == WORD_PREFIX
+        return ("our words", False) if ours else ("wordpiece", True)
     if "Metaspace" in parts:
         return "metaspace", parts["Metaspace"].get("prepend_scheme", "always") != "never"
+    if isinstance(backend.model, models.WordLevel) and parts.keys() == {"Fuse"}:
+        return "characters", False
     if isinstance(backend.model, models.WordLevel | models.WordPiece):
         return "words", True
     return "metaspace", parts.get("Strip", {}).get("start", 0) > 0

@@ -17,7 +17,7 @@ from seq2see.config import ModelConfig
 from seq2see.decode.chat import ChatTemplate, ConversationTemplate
 from seq2see.exchange.chat_template import FILE as CHAT_TEMPLATE
 from seq2see.exchange.chat_template import JinjaTemplate
-from seq2see.exchange.tokenizer_files import TARGET, template
+from seq2see.exchange.tokenizer_files import TARGET, WORD_PREFIX, template
 from seq2see.text.foreign_tokenizer import ForeignTokenizer
 from seq2see.text.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Framing, Tokenizer
 
@@ -39,10 +39,12 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
 
 
 def write_tokenizers(
-    folder: Path, tokenizers: tuple[Tokenizer, Tokenizer], config: ModelConfig, chat: ConversationTemplate
-) -> None:
+    folder: Path, tokenizers: tuple[Tokenizer, Tokenizer], config: ModelConfig, chat: ConversationTemplate,
+    offset: int = 0,
+) -> None:  # fmt: skip
+    """Writes the tokenizers of a model; the ids of a source with its own tokenizer begin at `offset`."""
     source, target = tokenizers
-    _write(folder, source, config)
+    _write(folder, source, config, offset)
     if source is not target:
         (folder / TARGET).mkdir()
         _write(folder / TARGET, target, config)
@@ -52,8 +54,10 @@ def write_tokenizers(
         (folder / CHAT_TEMPLATE).write_text(jinja(chat, target), encoding="utf-8")
 
 
-def _write(folder: Path, tokenizer: Tokenizer, config: ModelConfig) -> None:
+def _write(folder: Path, tokenizer: Tokenizer, config: ModelConfig, offset: int = 0) -> None:
     backend = tokenizer_backend(tokenizer, config)
+    if offset:
+        backend = _shifted(backend, offset)
     framing = tokenizer.framing
     names = {"pad_token": framing.pad, "bos_token": framing.start, "eos_token": framing.end}
     if tokenizer.unknown is not None:
@@ -61,7 +65,7 @@ def _write(folder: Path, tokenizer: Tokenizer, config: ModelConfig) -> None:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
         "model_max_length": config.max_positions, "model_input_names": ["input_ids", "attention_mask"],
-        **{name: backend.id_to_token(id) for name, id in names.items()},
+        **{name: backend.id_to_token(id + offset) for name, id in names.items()},
     }  # fmt: skip
     backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -93,6 +97,22 @@ def vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
     return [backend.id_to_token(id) or f"<extra_id_{id}>" for id in range(len(tokenizer))]
 
 
+def _shifted(backend: hf.Tokenizer, offset: int) -> hf.Tokenizer:
+    """Adds a number to all ids."""
+    table = json.loads(backend.to_str())
+    model = table["model"]
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {token: id + offset for token, id in model["vocab"].items()}
+    else:  # a list, in the order of ids
+        model["vocab"] = [*((f"\0{id}", 0.0) for id in range(offset)), *model["vocab"]]
+        model["unk_id"] += offset
+    for token in table["added_tokens"]:
+        token["id"] += offset
+    for token in ((table["post_processor"] or {}).get("special_tokens") or {}).values():
+        token["ids"] = [id + offset for id in token["ids"]]
+    return hf.Tokenizer.from_str(json.dumps(table))
+
+
 def _frame(backend: hf.Tokenizer, framing: Framing, config: ModelConfig) -> None:
     before, after = (framing.before, framing.after) if config.has_encoder else (framing.prompt, ())
     if template(backend) == (before, after):
@@ -111,7 +131,7 @@ def word_decoder() -> decoders.Decoder:
     )
     marks = "\\p{M}\u200c\u200d"
     return decoders.Sequence([
-        decoders.WordPiece(prefix="\0", cleanup=False),  # a space before every word but the first
+        decoders.WordPiece(prefix=WORD_PREFIX, cleanup=False),  # a space before every word but the first
         decoders.Fuse(),
         decoders.Replace(hf.Regex(f" (?=[{before}](?![{marks}]))|(?<=[{after}]) "), ""),
     ])  # fmt: skip

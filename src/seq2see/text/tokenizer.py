@@ -293,15 +293,7 @@ class Tokenizer:
 
     def _contents(self, ids: Sequence[int], continues: bool = False) -> list[bytes]:
         contents = [self._token_contents[id] for id in ids]
-        if self.kind != "word":
-            return contents
-        previous = ""
-        for i, content in enumerate(contents):
-            word = content.decode()
-            if previous and word and word not in NO_SPACE_BEFORE and previous not in NO_SPACE_AFTER:
-                contents[i] = b" " + content
-            previous = word or previous
-        return contents
+        return join_words(contents) if self.kind == "word" else contents
 
     @cached_property
     def _token_bytes(self) -> RaggedTokens:
@@ -319,6 +311,17 @@ class Tokenizer:
         id_of = model["vocab"]
         triples = [(id_of[left], id_of[right], id_of[left + right]) for left, right in model["merges"]]
         return MergeRules.from_triples(triples, len(self))
+
+
+def join_words(words: list[bytes]) -> list[bytes]:
+    """Puts a space before each word that follows another, but not before a full stop or after an opening bracket."""
+    joined, previous = [], ""
+    for content in words:
+        word = content.decode()
+        spaced = previous and word and word not in NO_SPACE_BEFORE and previous not in NO_SPACE_AFTER
+        joined.append(b" " + content if spaced else content)
+        previous = word or previous
+    return joined
 
 
 def concat_ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
