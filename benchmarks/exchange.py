@@ -16,9 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from itertools import product
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.exchange.to_ctranslate2 import write_ctranslate2
 from seq2see.exchange.to_onnx import Runner, write_onnx
-from seq2see.exchange.tokenizer_writer import vocabulary
 from seq2see.model.transformer import Transformer
 from seq2see.pipeline import Pipeline
 from seq2see.text.foreign_tokenizer import ids_tokenizer
@@ -134,21 +134,18 @@ SOURCE, END = list(range(5, 29)), 2
 
 
 def _exports(rounds: int, threads: int) -> dict[str, Any]:
-    torch.manual_seed(0)
-    config = ModelConfig(vocab_size=16_000, max_positions=512)
-    framing = Framing(pad=0, start=1, end=END, prompt=(1,), after=(END,), banned=(END,))
-    tokenizer = ids_tokenizer(config.vocab_size, framing)
-    network = optimize_for_decoding(Transformer(config).eval())
-    pipeline = Pipeline(Config(model=config), network, (tokenizer, tokenizer), {})
     with tempfile.TemporaryDirectory() as folder:
-        decoders, sizes = _write_exports(pipeline, Path(folder), threads)
-        decoders |= {"seq2see float32": _ours(network), "seq2see int8": _ours(quantize_int8(network))}
-        seconds: dict[str, list[float]] = {name: [] for name in decoders}
+        sizes = _write_exports(Path(folder))
+        names = ["seq2see float32", "seq2see int8", *sizes]
+        pipes = {name: _start(name, folder, threads) for name in names}
+        seconds: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(rounds + 1):
-            for name, decode in decoders.items():
-                start = time.perf_counter()
-                assert decode() == NEW
-                seconds[name].append(time.perf_counter() - start)
+            for name, pipe in pipes.items():
+                time.sleep(0.3)  # until the previous contender's threads stop spinning
+                pipe.send(True)
+                seconds[name].append(pipe.recv())
+        for pipe in pipes.values():
+            pipe.send(None)
     rows = {}
     for name, times in seconds.items():
         ours = seconds[f"seq2see {name.rsplit(maxsplit=1)[-1]}"]
@@ -162,44 +159,66 @@ def _exports(rounds: int, threads: int) -> dict[str, Any]:
     return rows
 
 
-def _write_exports(pipeline: Pipeline, folder: Path, threads: int) -> tuple[dict[str, Decode], dict[str, float]]:
-    """Writes the exports whose runtimes are installed; returns how each decodes, and its size in megabytes."""
-    decoders: dict[str, Decode] = {}
-    sizes = {}
+def _write_exports(folder: Path) -> dict[str, float]:
+    """Writes the exports whose runtimes are installed; returns their sizes in megabytes."""
+    pipeline, sizes = _translator(), {}
     for format, precision in product(("CTranslate2", "onnxruntime"), ("float32", "int8")):
         if not find_spec(format.lower()):
             print(f"{format} is not installed: skipped")
             continue
-        name, path = f"{format} {precision}", folder / f"{format}-{precision}"
-        path.mkdir()
-        if format == "CTranslate2":
-            write_ctranslate2(pipeline, path, precision)
-            decoders[name] = _ctranslate2(path, pipeline, threads)
-        else:
-            write_onnx(pipeline, path, precision)
-            runner = Runner(path, threads)
-            decoders[name] = partial(_onnxruntime, runner)
-        sizes[name] = round(sum(file.stat().st_size for file in path.iterdir()) / 1e6, 1)
-    return decoders, sizes
+        name = f"{format} {precision}"
+        (folder / name).mkdir()
+        (write_ctranslate2 if format == "CTranslate2" else write_onnx)(pipeline, folder / name, precision)
+        sizes[name] = round(sum(file.stat().st_size for file in (folder / name).iterdir()) / 1e6, 1)
+    return sizes
 
 
-def _ours(network: Any) -> Decode:
+def _translator() -> Pipeline:
+    torch.manual_seed(0)
+    config = ModelConfig(vocab_size=16_000, max_positions=512)
+    framing = Framing(pad=0, start=1, end=END, prompt=(1,), after=(END,), banned=(END,))
+    tokenizer = ids_tokenizer(config.vocab_size, framing)
+    return Pipeline(Config(model=config), Transformer(config).eval(), (tokenizer, tokenizer), {})
+
+
+def _start(name: str, folder: str, threads: int) -> Connection:
+    """Starts a contender in its own process: several thread pools in one would compete for the cores."""
+    pipe, theirs = get_context("spawn").Pipe()
+    get_context("spawn").Process(target=_contend, args=(name, folder, threads, theirs), daemon=True).start()
+    return pipe
+
+
+def _contend(name: str, folder: str, threads: int, pipe: Connection) -> None:
+    torch.set_num_threads(threads)
+    library, precision = name.split()
+    decode = {"seq2see": _ours, "CTranslate2": _ctranslate2, "onnxruntime": _onnxruntime}[library]
+    run = decode(Path(folder) / name, precision, threads)
+    while pipe.recv():
+        start = time.perf_counter()
+        assert run() == NEW
+        pipe.send(time.perf_counter() - start)
+
+
+def _ours(path: Path, precision: str, threads: int) -> Decode:
+    network = _translator().network
+    network = quantize_int8(network) if precision == "int8" else optimize_for_decoding(network)
     request, tokens = Request(0, SOURCE, [1], NEW), SpecialTokens(1, END, banned=(END,))
     return lambda: len(decode_requests(network, [request], Search(), tokens)[0][0].tokens)
 
 
-def _ctranslate2(path: Path, pipeline: Pipeline, threads: int) -> Decode:
+def _ctranslate2(path: Path, precision: str, threads: int) -> Decode:
     import ctranslate2
 
-    names = vocabulary(pipeline.tokenizers[0], pipeline.config.model)
+    names = json.loads((path / "shared_vocabulary.json").read_text())
     translator = ctranslate2.Translator(str(path), device="cpu", intra_threads=threads)
     source = [[names[id] for id in SOURCE]]
     options = {"beam_size": 1, "max_decoding_length": NEW, "suppress_sequences": [[names[END]]]}
     return lambda: len(translator.translate_batch(source, **options)[0].hypotheses[0])
 
 
-def _onnxruntime(runner: Runner) -> int:
-    return len(runner.greedy(SOURCE, [1], NEW, (), (END,)))
+def _onnxruntime(path: Path, precision: str, threads: int) -> Decode:
+    runner = Runner(path, threads)
+    return lambda: len(runner.greedy(SOURCE, [1], NEW, (), (END,)))
 
 
 if __name__ == "__main__":

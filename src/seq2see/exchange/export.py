@@ -168,5 +168,6 @@ def _usage(format: ExportFormat, pipeline: Pipeline) -> str:
     usages = {
         "huggingface": to_huggingface.USAGE, "ctranslate2": to_ctranslate2.USAGE, "onnx": to_onnx.USAGE, "gguf": to_gguf.USAGE,
     }  # fmt: skip
-    start = pipeline.tokenizers[1].framing.start
-    return usages[format][pipeline.config.model.shape].replace("START", str(start))
+    framing = pipeline.tokenizers[1].framing
+    code = usages[format][pipeline.config.model.shape]
+    return code.replace("START", str(framing.start)).replace("END", str(framing.end))

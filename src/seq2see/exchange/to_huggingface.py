@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import ModelConfig
@@ -49,7 +49,8 @@ def write_huggingface(pipeline: Pipeline, folder: Path, dtype: torch.dtype, orig
     _write_json(folder / "config.json", theirs)
     _write_json(folder / "generation_config.json", _generation(keys, config, tokenizers[1].framing))
     tensors = family.foreign_tensors(found.config, found.weights(weights))
-    save_file(_unique(tensors, dtype), folder / WEIGHTS, {"format": "pt"})
+    # Not save_file, whose file only its owner can read, and which hides the system's error on a full disk.
+    (folder / WEIGHTS).write_bytes(save(_unique(tensors, dtype), {"format": "pt"}))
     if original is not None:
         copy_tokenizers(original, folder)
     else:

@@ -238,24 +238,34 @@ def check_onnx(samples: Samples, folder: Path) -> Check:
     return compare(f"onnxruntime {onnxruntime.__version__}", quantity, samples.results(), theirs, equal)
 
 
-_LOOP = f"""import numpy as np
+# Each pass reads all tokens again; decoder_with_past_model.onnx would read only the new one, and the caches.
+USAGE = {
+    "encoder-decoder": f"""import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-tokenizer = Tokenizer.from_file(PATH + "/tokenizer.json")
-run = lambda file, inputs: (s := onnxruntime.InferenceSession(PATH + "/" + file)) and dict(
-    zip([o.name for o in s.get_outputs()], s.run(None, inputs)))
-ids = np.array([tokenizer.encode("…").ids])
-{{start}}
-print(out["logits"].argmax(-1))  # the next tokens; {STEP} continues with out's present.* as its past_key_values.*"""
-USAGE = {
-    "encoder-decoder": _LOOP.format(
-        start=f"""mask = np.ones_like(ids)
-memory = run("{ENCODER}", {{"input_ids": ids, "attention_mask": mask}})["last_hidden_state"]
-out = run("{DECODER}", {{"input_ids": np.array([[START]]), "encoder_hidden_states": memory, "encoder_attention_mask": mask}})
-# The target's tokenizer, if it has its own, is in {TARGET}/."""
-    ),
-    "decoder": _LOOP.format(start=f'out = run("{DECODER}", {{"input_ids": ids, "attention_mask": np.ones_like(ids)}})'),
+source = Tokenizer.from_file(PATH + "/tokenizer.json")
+target = source  # if there is a directory {TARGET}/: Tokenizer.from_file(PATH + "/{TARGET}/tokenizer.json")
+encoder, decoder = (onnxruntime.InferenceSession(PATH + "/" + file) for file in ("{ENCODER}", "{DECODER}"))
+ids = np.array([source.encode("…").ids])
+mask, output = np.ones_like(ids), [START]
+(memory,) = encoder.run(None, {{"input_ids": ids, "attention_mask": mask}})
+while output[-1] != END and len(output) < 100:
+    inputs = {{"input_ids": np.array([output]), "encoder_hidden_states": memory, "encoder_attention_mask": mask}}
+    (logits,) = decoder.run(["logits"], inputs)
+    output.append(int(logits[0, -1].argmax()))
+print(target.decode(output))""",
+    "decoder": f"""import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer, decoder = Tokenizer.from_file(PATH + "/tokenizer.json"), onnxruntime.InferenceSession(PATH + "/{DECODER}")
+output = tokenizer.encode("…").ids
+while output[-1] != END and len(output) < 100:
+    ids = np.array([output])
+    (logits,) = decoder.run(["logits"], {{"input_ids": ids, "attention_mask": np.ones_like(ids)}})
+    output.append(int(logits[0, -1].argmax()))
+print(tokenizer.decode(output))""",
     "encoder": f"""import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
