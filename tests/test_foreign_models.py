@@ -1,12 +1,14 @@
 """Models of other libraries open as they are, with their own words, in the library and in the commands."""
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers as hf
 import torch
 import transformers
 from typer.testing import CliRunner
@@ -94,6 +96,17 @@ def test_tokens_equal_theirs_on_nasty_strings(make: Any, model: Any, tmp_path: P
         assert all(0 <= span.start <= span.end <= len(text) for span in spans)
     framed = ours.frame_source(ours.encode(TEXT))
     assert framed == theirs(TEXT)["input_ids"] or ours.framing.prompt == tuple(theirs("")["input_ids"])
+
+
+def test_a_tokenizer_file_that_cuts_and_pads_every_text_keeps_its_special_tokens(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "minilm")  # all-MiniLM-L6-v2 is published so
+    backend = hf.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.enable_truncation(max_length=8)
+    backend.enable_padding(length=8)
+    backend.save(str(folder / "tokenizer.json"))
+    ours = seq2see.load(folder).tokenizers[0]
+    text = "the model never sees padding"
+    assert ours.frame_source(ours.encode(text)) == transformers.AutoTokenizer.from_pretrained(bert)(text)["input_ids"]
 
 
 def test_older_files_of_gpt2_and_bert_give_the_same_tokenizer(tmp_path: Path) -> None:

@@ -126,11 +126,15 @@ def _read_backend(path: Path) -> hf.Tokenizer:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     try:
-        return hf.Tokenizer.from_str(text)
+        backend = hf.Tokenizer.from_str(text)
     except BaseException as error:  # the library raises nothing more specific, and panics on some files
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{path} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+    # Some published files cut or pad every text to a fixed length, which is for batches of theirs.
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
 
 
 def notation_of(backend: hf.Tokenizer) -> tuple[Notation, bool]:
@@ -191,7 +195,7 @@ def template(backend: hf.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(encoding.ids) - len(plain.ids) + 1):
         if encoding.ids[start : start + len(plain.ids)] == plain.ids:
             return tuple(encoding.ids[:start]), tuple(encoding.ids[start + len(plain.ids) :])
-    return (), ()
+    raise UserError("the tokenizer's post-processor changes the tokens of a text, which is not supported")
 
 
 # Languages

@@ -61,8 +61,6 @@ class ForeignTokenizer(Tokenizer):
         needs_language: bool = False,
     ) -> None:  # fmt: skip
         """`needs_language`: a target language has to be chosen before the tokenizer can frame a text."""
-        backend.no_truncation()
-        backend.no_padding()
         backend.encode_special_tokens = False
         self._backend, self.base_framing, self.vocabulary = backend, framing, vocabulary
         self.languages, self.needs_language = languages or Languages(), needs_language
