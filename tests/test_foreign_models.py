@@ -200,6 +200,29 @@ def test_a_translator_of_many_languages_takes_their_codes(nllb: Path) -> None:
         assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize(
+    ("tokenizer_class", "file"),
+    [("MBartTokenizer", "tokenizer_config.json"), ("MBart50Tokenizer", "tokenizer_config.json"), (None, ""),
+     ("MBart50Tokenizer", "config.json")],
+)  # fmt: skip
+def test_mbart_has_the_language_after_the_text_and_mbart50_before(
+    tokenizer_class: str | None, file: str, tmp_path: Path
+) -> None:
+    tokenizer = unigram(("en_XX", "fr_XX"))
+    model = translator("MBartForConditionalGeneration", tokenizer.get_vocab_size())
+    save(tmp_path, model, tokenizer, eos_token="</s>", pad_token="<pad>", unk_token="<unk>", bos_token="<s>")
+    for name in ("tokenizer_config.json", "config.json"):
+        table = json.loads((tmp_path / name).read_text())
+        table["tokenizer_class"] = tokenizer_class if name == file else None
+        (tmp_path / name).write_text(json.dumps(table))
+    source, target = seq2see.load(tmp_path).with_languages("en_XX", "fr_XX").tokenizers
+    english, french = (tokenizer.token_to_id(code) for code in ("en_XX", "fr_XX"))
+    if tokenizer_class == "MBart50Tokenizer":
+        assert (source.frame_source([7]), target.framing.prompt) == ([english, 7, 2], (2, french))
+    else:
+        assert (source.frame_source([7]), target.framing.prompt) == ([7, 2, english], (french,))
+
+
 def test_an_encoder_embeds_texts_and_predicts_masked_tokens(bert: Path, tmp_path: Path) -> None:
     texts = ["the model never sees padding", "attention", TEXT]
     model = seq2see.load(bert)

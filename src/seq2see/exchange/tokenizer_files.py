@@ -209,10 +209,16 @@ def _find_languages(folder: ModelFolder, backend: hf.Tokenizer) -> Languages:
         for id, token in backend.get_added_tokens_decoder().items()
         if _LANGUAGE_TOKEN.fullmatch(token.content)
     }
-    style: LanguageStyle = (
-        "after" if folder.tokenizer_config.get("tokenizer_class", "").startswith("MBartT") else "before"
-    )
-    return Languages(codes, style)
+    return Languages(codes, _language_style(folder))
+
+
+def _is_mbart50(folder: ModelFolder) -> bool:
+    return "50" in str(folder.tokenizer_config.get("tokenizer_class") or folder.config.get("tokenizer_class"))
+
+
+def _language_style(folder: ModelFolder) -> LanguageStyle:
+    """Only the first mBART has the language after the text. (NLLB's files say so, too, but its library overrides them.)"""
+    return "after" if folder.config.get("model_type") == "mbart" and not _is_mbart50(folder) else "before"
 
 
 def _with_languages(
@@ -283,9 +289,7 @@ def _renumber(
 
 
 def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTokenizer:
-    size, kind = folder.model.vocab_size, str(folder.tokenizer_config.get("tokenizer_class", ""))
-    model_type = folder.config.get("model_type")
-    style: LanguageStyle = "before"
+    size, model_type = folder.model.vocab_size, folder.config.get("model_type")
     codes: dict[str, int] = {}
     if (folder.path / "vocab.json").exists():  # M2M100
         ids = _vocabulary(folder.path / "vocab.json")
@@ -296,8 +300,7 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
         ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
         ids |= {piece.text: i + 1 for i, piece in enumerate(model.pieces) if i >= 3}
         if model_type == "mbart":
-            languages = (_MBART + _MBART50 if "50" in kind else _MBART).split()
-            style = "before" if "50" in kind else "after"
+            languages = (_MBART + _MBART50 if _is_mbart50(folder) else _MBART).split()
             codes = {code: len(ids) + i for i, code in enumerate(languages)}
             ids |= {**codes, "<mask>": len(ids) + len(codes)}
     else:
@@ -310,7 +313,7 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
         framing = replace(framing, prompt=(framing.start,))
     if folder.model.shape == "encoder":
         framing = replace(framing, before=(framing.start,), after=(framing.end,))
-    return _with_languages(folder, backend, framing, vocabulary, Languages(codes, style))
+    return _with_languages(folder, backend, framing, vocabulary, Languages(codes, _language_style(folder)))
 
 
 def _m2m100_languages(folder: ModelFolder, first: int) -> dict[str, int]:
