@@ -17,6 +17,7 @@ import seq2see
 from seq2see.cli import app
 from seq2see.errors import Notice, UserError
 from seq2see.exchange.chat_template import JinjaTemplate
+from seq2see.serve.app import create_app
 from seq2see.text.foreign_tokenizer import ForeignTokenizer, load_tokenizer
 from tests.foreign_models import (
     CHAT,
@@ -32,6 +33,7 @@ from tests.foreign_models import (
 )
 from tests.nasty import strings
 from tests.parity import build, small
+from tests.test_serve import serving
 
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXT = "The model never sees padding, नमस्ते 東京 café!"
@@ -198,6 +200,29 @@ def test_a_translator_of_many_languages_takes_their_codes(nllb: Path) -> None:
     for command in ("translate", "explain"):
         result = CliRunner().invoke(app, [command, "the model", "--model", str(nllb), "--target-language", "fra_Latn"])
         assert result.exit_code == 0, result.output
+
+
+def test_a_request_chooses_the_languages(nllb: Path) -> None:
+    with serving(create_app({"nllb": nllb})) as client:
+        (info,) = client.get("/api/models").json()["models"]
+        assert info["languages"] == {
+            "codes": ["eng_Latn", "fra_Latn", "hin_Deva"],
+            "source": "eng_Latn",
+            "target": None,
+        }
+        assert client.get("/api/models/nllb/vocabulary").status_code == 200
+        refused = client.post("/api/translate", json={"text": "the model"})
+        assert (refused.status_code, "target_language in a request" in refused.json()["message"]) == (422, True)
+        chosen = {"text": "the model", "source_language": "hin_Deva", "target_language": "fra_Latn"}
+        trace = client.post("/api/traces", json=chosen).json()
+        expected = seq2see.load(nllb).with_languages("hin_Deva", "fra_Latn").explain("the model")
+        assert trace["output"] == expected.output
+        assert trace["source_tokens"][0]["text"] == "hin_Deva"
+        assert trace["decoder_input_tokens"][1]["text"] == "fra_Latn"
+        for analysis in ("alignment", "logit-lens", "next-token?row=1", "logit-attribution?row=1"):
+            assert client.get(f"/api/traces/{trace['id']}/{analysis}").status_code == 200, analysis
+        unknown = client.post("/api/traces", json=chosen | {"target_language": "fr"})
+        assert (unknown.status_code, "fra_Latn" in unknown.json()["message"]) == (422, True)
 
 
 @pytest.mark.parametrize(
