@@ -18,6 +18,7 @@ from seq2see.cli import app
 from seq2see.errors import Notice, UserError
 from seq2see.exchange.chat_template import JinjaTemplate
 from seq2see.serve.app import create_app
+from seq2see.serve.static_export import embedded_data
 from seq2see.text.foreign_tokenizer import ForeignTokenizer, load_tokenizer
 from tests.foreign_models import (
     CHAT,
@@ -548,3 +549,28 @@ def test_a_malicious_template_is_stopped_in_one_line(template: str, message: str
     with pytest.raises(UserError, match=message) as error:
         JinjaTemplate(template).render([("user", "hello")])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM"])
+def test_an_encoder_with_a_large_vocabulary_has_a_page_of_its_own_and_answers_every_request(
+    kind: str, tmp_path: Path
+) -> None:
+    model = encoder(kind, vocab_size=20_001)
+    folder = save(tmp_path / "bert", model, word_piece(), cls_token="[CLS]", sep_token="[SEP]")
+    embedded = embedded_data(seq2see.load(folder).explain("the model"), "bert", [])
+    assert (embedded.top_tokens is not None) == (kind == "BertForMaskedLM")
+    with serving(create_app({"bert": folder})) as client:
+        trace = client.post("/api/traces", json={"text": "the model"}).json()
+        url = f"/api/traces/{trace['id']}"
+        for path in ("alternatives?row=0", "next-token?row=0", "logit-attribution?row=0", "logit-lens", "alignment",
+                     "head-ablation/encoder.0.self", "attention-rollout/both", "attention-rollout/decoder"):  # fmt: skip
+            assert client.get(f"{url}/{path}").status_code == 422, path
+        assert client.get(f"{url}/top-tokens").status_code == (422 if kind == "BertModel" else 200)
+        for path in ("attention-entropy", "attention-rollout/encoder", "token-similarity/encoder.vectors"):
+            assert client.get(f"{url}/{path}").status_code == 200, path
+        ablated = {"type": "ablate_head", "attention": "encoder.0.self", "head": 1}
+        changed = client.post("/api/traces", json={"text": "the model", "interventions": [ablated]}).json()
+        tensors = [
+            client.get(f"/api/traces/{id}/tensors/encoder.vectors").content for id in (trace["id"], changed["id"])
+        ]
+        assert tensors[0] != tensors[1]

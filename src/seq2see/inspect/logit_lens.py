@@ -45,6 +45,7 @@ class Alternative:
 @torch.no_grad()
 def logit_lens(e: Explanation, top: int = 5) -> LogitLens:
     """Computes softmax(norm(x) · Eᵀ) for the decoder's vectors x before and after every block."""
+    e.require_output("the logit lens")
     e.require_transformer("the logit lens")
     layers = _layers(e)
     targets = torch.tensor(e.target_ids)[:, None]
