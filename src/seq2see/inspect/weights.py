@@ -20,7 +20,8 @@ GATES = "ifgo"  # of an LSTM: input, forget, cell, output
 LETTERS = {"weight_ih": "W", "weight_hh": "U", "bias_ih": "b", "bias_hh": "d"}  # input weights, recurrent weights
 ADDITIVE = {"queries": "W", "keys": "U", "score": "v", "initial_state": "W_s", "combine": "W_t"}
 TABLES = {
-    "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P", "segments": "S"
+    "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P",
+    "segments": "S", "relative_bias": "b",
 }  # fmt: skip
 
 
