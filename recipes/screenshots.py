@@ -4,7 +4,7 @@ model, those of OTHER_MODELS: of a model of 2015 trained as in docs/recurrent.md
 python recipes/screenshots.py             # needs the page (make page) and chromium
 python recipes/screenshots.py runs/2015 attention-2015
 python recipes/screenshots.py gemma-3-270m-Q4_K_M.gguf gemma-generate gemma-inspector
-python recipes/screenshots.py all-MiniLM-L6-v2 minilm-heads minilm-inspector
+python recipes/screenshots.py all-MiniLM-L6-v2 minilm-inspector
 """
 
 import shutil
@@ -35,7 +35,6 @@ OTHER_MODELS = {
     "gemma-generate": "#/translate?text=The+capital+of+France+is",
     "gemma-inspector": "#/walk?text=The+capital+of+France+is&stage=decoder.0.masked.normed_queries&row=4"
     "&cell=decoder.0.masked.normed_queries:4,0,3",
-    "minilm-heads": "#/heads?text=She+sat+on+the+bank+of+the+river.&sort=entropy",
     "minilm-inspector": "#/microscope?text=She+sat+on+the+bank+of+the+river.&attention=encoder.0.self&head=4"
     "&cell=encoder.0.self.weights:4,5,8",
 }
