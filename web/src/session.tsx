@@ -89,7 +89,7 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
   const busy = loaded.state === "loading" && text.trim() !== "";
   useEffect(() => {
     setStreamedText("");
-    if (!busy || state.search === "beam") return;
+    if (!busy || state.search === "beam" || model.kind === "encoder") return;
     const abort = new AbortController();
     const timer = setTimeout(async () => {
       try {
