@@ -411,6 +411,7 @@ def test_a_full_queue_returns_503_with_retry_after(directories: dict[str, Path |
     with serving(app) as client, ThreadPoolExecutor(2) as others:
         id = post(client, "/api/traces", text=TEXT)["id"]
         path, pool = f"/api/traces/{id}/tensors/logits", app.state.workers
+        wait_until(lambda: not pool._running)  # a response is sent shortly before its worker is free
         with app.state.handlers().traces[id].lock:  # blocks the worker, so that the next request stays in the queue
             blocked = [others.submit(client.get, path)]
             wait_until(lambda: pool._running)
