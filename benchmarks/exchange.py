@@ -5,7 +5,7 @@ Loads a Qwen 3 of about 500 million parameters with random bf16 weights; decodes
 width 512 and 16,000 tokens, and decodes 64 tokens from a source of 24, greedily, one sentence at a time, in turns here, in
 CTranslate2 and in onnxruntime. Ends in one JSON line.
 
-    python benchmarks/exchange.py [--rounds 3] [--threads 2] [--only exports]
+    python benchmarks/exchange.py [--rounds 3] [--threads 2] [--only exports] [--layers 6]
 """
 
 import argparse
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=["loading", "decoding", "exports"])
+    parser.add_argument("--layers", type=int, default=6, help="of the exported translator, in encoder and decoder each")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     result: dict[str, Any] = {}
@@ -60,7 +61,7 @@ def main() -> None:
             result[name] = _decoding(model.eval(), options.rounds)
             print(name, result[name])
     if options.only in (None, "exports"):
-        result["exports"] = _exports(options.rounds, options.threads)
+        result["exports"] = _exports(options.rounds, options.threads, options.layers)
     print(json.dumps(result))
 
 
@@ -133,11 +134,11 @@ Decode = Callable[[], int]  # returns the number of generated tokens
 SOURCE, END = list(range(5, 29)), 2
 
 
-def _exports(rounds: int, threads: int) -> dict[str, Any]:
+def _exports(rounds: int, threads: int, layers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        sizes = _write_exports(Path(folder))
+        sizes = _write_exports(Path(folder), layers)
         names = ["seq2see float32", "seq2see int8", *sizes]
-        pipes = {name: _start(name, folder, threads) for name in names}
+        pipes = {name: _start(name, folder, threads, layers) for name in names}
         seconds: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(rounds + 1):
             for name, pipe in pipes.items():
@@ -159,9 +160,9 @@ def _exports(rounds: int, threads: int) -> dict[str, Any]:
     return rows
 
 
-def _write_exports(folder: Path) -> dict[str, float]:
+def _write_exports(folder: Path, layers: int) -> dict[str, float]:
     """Writes the exports whose runtimes are installed; returns their sizes in megabytes."""
-    pipeline, sizes = _translator(), {}
+    pipeline, sizes = _translator(layers), {}
     for format, precision in product(("CTranslate2", "onnxruntime"), ("float32", "int8")):
         if not find_spec(format.lower()):
             print(f"{format} is not installed: skipped")
@@ -173,40 +174,43 @@ def _write_exports(folder: Path) -> dict[str, float]:
     return sizes
 
 
-def _translator() -> Pipeline:
+def _translator(layers: int) -> Pipeline:
     torch.manual_seed(0)
-    config = ModelConfig(vocab_size=16_000, max_positions=512)
+    config = ModelConfig(vocab_size=16_000, encoder_layers=layers, decoder_layers=layers, max_positions=512)
     framing = Framing(pad=0, start=1, end=END, prompt=(1,), after=(END,), banned=(END,))
     tokenizer = ids_tokenizer(config.vocab_size, framing)
     return Pipeline(Config(model=config), Transformer(config).eval(), (tokenizer, tokenizer), {})
 
 
-def _start(name: str, folder: str, threads: int) -> Connection:
+def _start(name: str, folder: str, threads: int, layers: int) -> Connection:
     """Starts a contender in its own process: several thread pools in one would compete for the cores."""
     pipe, theirs = get_context("spawn").Pipe()
-    get_context("spawn").Process(target=_contend, args=(name, folder, threads, theirs), daemon=True).start()
+    get_context("spawn").Process(target=_contend, args=(name, folder, threads, layers, theirs), daemon=True).start()
     return pipe
 
 
-def _contend(name: str, folder: str, threads: int, pipe: Connection) -> None:
+def _contend(name: str, folder: str, threads: int, layers: int, pipe: Connection) -> None:
     torch.set_num_threads(threads)
     library, precision = name.split()
-    decode = {"seq2see": _ours, "CTranslate2": _ctranslate2, "onnxruntime": _onnxruntime}[library]
-    run = decode(Path(folder) / name, precision, threads)
+    path = Path(folder) / name
+    if library == "seq2see":
+        run = _ours(precision, layers)
+    else:
+        run = (_ctranslate2 if library == "CTranslate2" else _onnxruntime)(path, threads)
     while pipe.recv():
         start = time.perf_counter()
         assert run() == NEW
         pipe.send(time.perf_counter() - start)
 
 
-def _ours(path: Path, precision: str, threads: int) -> Decode:
-    network = _translator().network
+def _ours(precision: str, layers: int) -> Decode:
+    network = _translator(layers).network
     network = quantize_int8(network) if precision == "int8" else optimize_for_decoding(network)
     request, tokens = Request(0, SOURCE, [1], NEW), SpecialTokens(1, END, banned=(END,))
     return lambda: len(decode_requests(network, [request], Search(), tokens)[0][0].tokens)
 
 
-def _ctranslate2(path: Path, precision: str, threads: int) -> Decode:
+def _ctranslate2(path: Path, threads: int) -> Decode:
     import ctranslate2
 
     names = json.loads((path / "shared_vocabulary.json").read_text())
@@ -216,7 +220,7 @@ def _ctranslate2(path: Path, precision: str, threads: int) -> Decode:
     return lambda: len(translator.translate_batch(source, **options)[0].hypotheses[0])
 
 
-def _onnxruntime(path: Path, precision: str, threads: int) -> Decode:
+def _onnxruntime(path: Path, threads: int) -> Decode:
     runner = Runner(path, threads)
     return lambda: len(runner.greedy(SOURCE, [1], NEW, (), (END,)))
 
