@@ -109,7 +109,7 @@ def perturbed(model: nn.Module) -> nn.Module:
 
 
 def _has_sinusoids(model: nn.Module) -> bool:
-    return model.config.model_type == "marian"  # type: ignore[union-attr]
+    return str(model.config.model_type) in ("marian", "pegasus")  # type: ignore[union-attr]
 
 
 def run_huggingface(model: nn.Module, ours: Transformer, sentence: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -208,6 +208,10 @@ def bart(r: random.Random) -> nn.Module:
 
 def mbart(r: random.Random) -> nn.Module:
     return build("MBartForConditionalGeneration", _encoder_decoder(r))
+
+
+def pegasus(r: random.Random) -> nn.Module:
+    return build("PegasusForConditionalGeneration", _encoder_decoder(r) | {"pad_token_id": 0})
 
 
 def m2m100(r: random.Random) -> nn.Module:
@@ -339,7 +343,8 @@ def distilbert(r: random.Random) -> nn.Module:
 
 
 FAMILIES: dict[str, Draw] = {
-    "Marian": marian, "BART": bart, "mBART": mbart, "M2M100, NLLB": m2m100, "T5": t5, "GPT-2": gpt2, "Llama, SmolLM": llama,
+    "Marian": marian, "BART": bart, "mBART": mbart, "Pegasus": pegasus, "M2M100, NLLB": m2m100, "T5": t5,
+    "GPT-2": gpt2, "Llama, SmolLM": llama,
     "Mistral": mistral, "Qwen 2": qwen2, "Qwen 3": qwen3, "Gemma 2": gemma2, "Gemma 3": gemma3, "BERT, MiniLM": bert,
     "RoBERTa": roberta, "DistilBERT": distilbert,
 }  # fmt: skip

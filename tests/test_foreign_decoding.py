@@ -18,7 +18,7 @@ from seq2see.layout import Packed
 from tests.parity import FAMILIES, padded, perturbed, their_precision
 
 DECODERS = ["GPT-2", "Llama, SmolLM", "Mistral", "Qwen 2", "Qwen 3", "Gemma 2", "Gemma 3"]
-TRANSLATORS = ["Marian", "BART", "mBART", "M2M100, NLLB", "T5"]
+TRANSLATORS = ["Marian", "BART", "mBART", "Pegasus", "M2M100, NLLB", "T5"]
 PROMPTS = [[5, 9, 2, 14, 33, 60, 71], [7, 3], [11, 8, 4, 6]]
 END, NEW = 100, 8
 

@@ -32,6 +32,8 @@ AverageSelection = Literal["best", "last"]
 Metric = Literal["bleu", "chrf", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
 InferencePrecision = Literal["float32", "bf16", "int8"]
+ExportFormat = Literal["huggingface", "ctranslate2", "onnx", "gguf"]
+ExportPrecision = Literal["float32", "bf16", "float16", "int8"]
 
 # Far more than any model has; a larger number is a mistake that would exhaust memory.
 MAX_LAYERS, MAX_SIZE, MAX_TABLE = 1_000, 1 << 20, 1 << 28

@@ -9,8 +9,6 @@ reported before the model is used.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +26,7 @@ from seq2see.errors import UserError
 from seq2see.exchange.chat_template import SAVED as JINJA_TEMPLATE
 from seq2see.exchange.chat_template import JinjaTemplate
 from seq2see.exchange.foreign_model import ForeignModel, is_foreign, open_foreign
-from seq2see.files import atomic_write
+from seq2see.files import atomic_write, new_directory
 from seq2see.manifest import check_files, write_manifest
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
@@ -229,18 +227,12 @@ def save_config(folder: Path, config: Config) -> None:
 
 def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
     """Writes a complete model directory, or nothing."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists and is not an empty directory: choose another name")
-    if not folder.parent.is_dir():
-        raise UserError(f"{folder.parent} does not exist: create it first")
     weights = pipeline.network.state_dict()
     if weights.keys() != model_class(pipeline.config.model).weight_names(pipeline.config.model):
         raise UserError(
             'this model was converted to bf16 or int8 for decoding: load it with precision="float32" to save it'
         )
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    try:
-        temporary.mkdir()
+    with new_directory(folder) as temporary:
         save_config(temporary, pipeline.config)
         save_tokenizers(temporary, pipeline.tokenizers)
         save_weights(temporary / WEIGHTS, weights)
@@ -251,8 +243,3 @@ def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
         if pipeline.known_words is not None:
             save_words(temporary / WORDS, pipeline.known_words)
         write_manifest(temporary)
-        temporary.replace(folder)
-    except OSError as error:
-        raise UserError(f"cannot write {folder}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Output files, which are written atomically, input files, which must be regular, and file locks."""
 
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,32 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
         if not is_stream:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def check_new_directory(path: Path) -> None:
+    """Raises a UserError unless a directory can be written there without overwriting anything."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} exists and is not an empty directory: choose another name")
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent} does not exist: create it first")
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Yields a temporary directory next to `path`, which must be new or empty; on exit it is renamed to `path`.
+
+    If the block raises, nothing is left behind.
+    """
+    check_new_directory(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.mkdir()
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _is_stream(path: Path) -> bool:

@@ -24,6 +24,7 @@ from seq2see.cli.embed import embed
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.explain import explain
 from seq2see.cli.explore import explore
+from seq2see.cli.export import export
 from seq2see.cli.generate import generate
 from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
@@ -55,6 +56,7 @@ app.add_typer(data_app, name="data")
 data_app.command("check", cls=MultiValueCommand)(check)
 app.add_typer(vectors_app, name="vectors")
 app.command("model")(describe)
+app.command("export")(export)
 app.command("lesson")(lesson)
 
 

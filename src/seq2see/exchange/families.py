@@ -3,24 +3,29 @@
 What a table cannot say is a rule (`rules.py`).
 """
 
-from seq2see.exchange.rotary import rotary_options, two_rotary_bases
+from collections.abc import Callable
+
+from seq2see.config import ModelConfig
+from seq2see.exchange.rotary import ROTARY, TWO_ROTARY_BASES
 from seq2see.exchange.rules import (
+    ATTENTION_BIAS,
+    BIASES,
+    ENCODER_DECODER_SIZES,
+    GEMMA_ATTENTION,
+    GPT2_OPTIONS,
+    HEAD_WIDTH,
+    M2M_POSITIONS,
+    MARIAN_VOCABULARIES,
+    ROBERTA_OPTIONS,
+    SEGMENTS,
+    T5_OPTIONS,
+    TIED_ENCODER_DECODER,
+    WINDOW,
+    WINDOW_OF_LATER_LAYERS,
     activation,
-    biases,
-    encoder_decoder_sizes,
     encoder_heads,
-    gemma_attention,
-    gpt2_options,
-    head_width,
-    m2m_positions,
-    marian_vocabularies,
-    roberta_options,
-    sliding_window,
-    t5_options,
     tied,
-    tied_encoder_decoder,
     window_in_a_pattern,
-    window_of_later_layers,
 )
 from seq2see.exchange.tables import (
     FLAT,
@@ -37,7 +42,13 @@ from seq2see.exchange.tables import (
     stored,
 )
 
+Tensors = Callable[[ModelConfig], TensorTable]
+
 # Tensors
+
+
+def _always(table: TensorTable) -> Tensors:
+    return lambda config: table
 
 
 def _bart_tensors(positions: Form) -> dict[str, Stored]:
@@ -65,12 +76,15 @@ def _bart_tensors(positions: Form) -> dict[str, Stored]:
     return tables
 
 
-_MARIAN_TENSORS: TensorTable = {
-    **_bart_tensors(PLAIN),
-    "embedding": stored("decoder.embed_tokens|shared|lm_head"),
-    "source_embedding": stored("encoder.embed_tokens|shared|decoder.embed_tokens|lm_head"),
-    "unembedding": stored("lm_head"),
-}
+def _marian_tensors(config: ModelConfig) -> TensorTable:
+    target = "shared|decoder.embed_tokens" if config.tie_embeddings == "all" else "decoder.embed_tokens|shared"
+    return {
+        **_bart_tensors(PLAIN),
+        "embedding": stored(f"{target}|lm_head"),
+        "source_embedding": stored("encoder.embed_tokens|shared|decoder.embed_tokens|lm_head"),
+        "unembedding": stored("lm_head"),
+    }
+
 
 _GPT2_TENSORS: TensorTable = {
     "embedding": stored("wte"),
@@ -160,7 +174,7 @@ _DISTILBERT_TENSORS: TensorTable = {
 }
 
 
-def _t5_tensors() -> dict[str, Stored]:
+def _t5_tensors(config: ModelConfig) -> TensorTable:
     tables = {
         "embedding": stored("shared|decoder.embed_tokens|encoder.embed_tokens"),
         "source_embedding": stored("shared|encoder.embed_tokens"),
@@ -180,7 +194,7 @@ def _t5_tensors() -> dict[str, Stored]:
             f"{ours}.cross.project": stored(f"{theirs}.1.EncDecAttention.o"),
             f"{ours}.cross_norm.norm": stored(f"{theirs}.1.layer_norm"),
             f"{ours}.feed_forward.gate": stored(f"{theirs}.{last}.DenseReluDense.wi_0"),
-            f"{ours}.feed_forward.up": stored(f"{theirs}.{last}.DenseReluDense.wi_1|{theirs}.{last}.DenseReluDense.wi"),
+            f"{ours}.feed_forward.up": stored(f"{theirs}.{last}.DenseReluDense.{'wi_1' if config.gated else 'wi'}"),
             f"{ours}.feed_forward.down": stored(f"{theirs}.{last}.DenseReluDense.wo"),
             f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.{last}.layer_norm"),
         }
@@ -207,8 +221,9 @@ _ENCODER_DECODER_HARMLESS = frozenset({
 
 
 def _encoder_decoder(
-    name: str, fixed: Options, tensors: TensorTable, default_activation: str, *rules: Rule, static_positions: bool,
-    norm_first: bool, embedding_norm: bool, scale_embedding: bool = False,
+    name: str, architecture: str, fixed: Options, tensors: Tensors, default_activation: str, *rules: Rule,
+    static_positions: bool, norm_first: bool, embedding_norm: bool, scale_embedding: bool = False,
+    sinusoids: tuple[str, ...] = (),
 ) -> Family:  # fmt: skip
     """The families of fairseq and Marian differ in positions, norms and vocabularies; some files repeat their choices."""
     repeated = {
@@ -216,14 +231,14 @@ def _encoder_decoder(
         "normalize_embedding": embedding_norm, "add_bias_logits": False, "add_final_layer_norm": norm_first,
     }  # fmt: skip
     # Marian's vocabularies may differ, so a rule sets their sizes.
-    options = _ENCODER_DECODER if marian_vocabularies in rules else {**_ENCODER_DECODER, "vocab_size": "vocab_size"}
+    options = _ENCODER_DECODER if MARIAN_VOCABULARIES in rules else {**_ENCODER_DECODER, "vocab_size": "vocab_size"}
     positions = ("embed_positions.weights", "embed_positions.weight") if static_positions else ()
     return Family(
-        name, "model.", options, {**fixed, "norm_first": norm_first}, tensors,
-        (encoder_decoder_sizes, activation("activation_function", default_activation), *rules),
+        name, architecture, "model.", options, {**fixed, "norm_first": norm_first}, tensors,
+        (ENCODER_DECODER_SIZES, activation("activation_function", default_activation), *rules),
         {**_ENCODER_DECODER_DEFAULTS, "scale_embedding": scale_embedding},
         {key: (value,) for key, value in repeated.items()},
-        (*positions, "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS,
+        (*positions, "embed_tokens.weight", "lm_head.weight"), _ENCODER_DECODER_HARMLESS, sinusoids,
     )  # fmt: skip
 
 
@@ -241,14 +256,11 @@ _LLAMA_SUPPORTED = {"hidden_act": ("silu",), "pretraining_tp": (1,)}
 _GEMMA_FIXED = {**_LLAMA_FIXED, "activation": "geglu", "scale_embeddings": True, "output_norm": True}
 
 
-def _gemma(name: str, fixed: Options, *rules: Rule) -> Family:
+def _gemma(name: str, architecture: str, fixed: Options, *rules: Rule) -> Family:
     return Family(
-        name, "model.", {
-            **_LLAMA, "head_dim": "head_width", "attn_logit_softcapping": "attention_cap",
-            "final_logit_softcapping": "logit_cap",
-        },
-        {**_GEMMA_FIXED, **fixed}, _llama_tensors(ONE_PLUS, sandwich=True), (tied(True), gemma_attention, *rules),
-        {**_LLAMA_DEFAULTS, "head_dim": 256, "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0},
+        name, architecture, "model.", {**_LLAMA, "head_dim": "head_width"},
+        {**_GEMMA_FIXED, **fixed}, _always(_llama_tensors(ONE_PLUS, sandwich=True)),
+        (tied(True), GEMMA_ATTENTION, ATTENTION_BIAS, *rules), {**_LLAMA_DEFAULTS, "head_dim": 256},
         {"use_bidirectional_attention": (None, False)}, ("lm_head.weight",),
         frozenset({"cache_implementation", "hidden_act"}),
     )  # fmt: skip
@@ -257,7 +269,7 @@ def _gemma(name: str, fixed: Options, *rules: Rule) -> Family:
 _BERT = {
     "vocab_size": "vocab_size", "hidden_size": "width", "num_attention_heads": "heads",
     "num_hidden_layers": "encoder_layers", "intermediate_size": "feed_forward", "layer_norm_eps": "norm_epsilon",
-    "max_position_embeddings": "max_positions", "type_vocab_size": "segments", "hidden_dropout_prob": "dropout",
+    "max_position_embeddings": "max_positions", "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }  # fmt: skip
 _BERT_DEFAULTS = {"layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -275,30 +287,37 @@ _BERT_IGNORED = ("cls.seq_relationship.weight", "cls.seq_relationship.bias", "po
                  "decoder.bias")  # fmt: skip
 
 _ROBERTA_FAMILY = Family(
-    "RoBERTa", "roberta.", _BERT, _BERT_FIXED, _ROBERTA_TENSORS,
-    (activation("hidden_act", "gelu"), encoder_heads("lm_head.", "pooler.dense"), roberta_options), _BERT_DEFAULTS,
+    "RoBERTa", "Roberta*", "roberta.", _BERT, _BERT_FIXED, _always(_ROBERTA_TENSORS),
+    (SEGMENTS, activation("hidden_act", "gelu"), encoder_heads("lm_head.", "pooler.dense"), ROBERTA_OPTIONS), _BERT_DEFAULTS,
     _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "marian": _encoder_decoder(
-        "Marian", {"positions": "sinusoidal-halves", "output_bias": True}, _MARIAN_TENSORS, "gelu", marian_vocabularies,
-        static_positions=True, norm_first=False, embedding_norm=False,
+        "Marian", "MarianMTModel", {"positions": "sinusoidal-halves", "output_bias": True}, _marian_tensors, "gelu",
+        MARIAN_VOCABULARIES, static_positions=True, norm_first=False, embedding_norm=False,
     ),
     "bart": _encoder_decoder(
-        "BART", {"positions": "learned", "output_bias": True, "embedding_norm": True}, _bart_tensors(Offset(2)), "gelu",
-        tied_encoder_decoder, static_positions=False, norm_first=False, embedding_norm=True,
+        "BART", "BartForConditionalGeneration", {"positions": "learned", "output_bias": True, "embedding_norm": True},
+        _always(_bart_tensors(Offset(2))), "gelu", TIED_ENCODER_DECODER, static_positions=False, norm_first=False,
+        embedding_norm=True,
     ),
     "mbart": _encoder_decoder(
-        "mBART", {"positions": "learned", "output_bias": True, "embedding_norm": True}, _bart_tensors(Offset(2)), "gelu",
-        tied_encoder_decoder, static_positions=False, norm_first=True, embedding_norm=True,
+        "mBART", "MBartForConditionalGeneration", {"positions": "learned", "output_bias": True, "embedding_norm": True},
+        _always(_bart_tensors(Offset(2))), "gelu", TIED_ENCODER_DECODER, static_positions=False, norm_first=True,
+        embedding_norm=True,
     ),
     "m2m_100": _encoder_decoder(
-        "M2M100", {"positions": "sinusoidal-fairseq"}, _bart_tensors(PLAIN), "relu", tied_encoder_decoder, m2m_positions,
-        static_positions=True, norm_first=True, embedding_norm=False, scale_embedding=True,
+        "M2M100", "M2M100ForConditionalGeneration", {"positions": "sinusoidal-fairseq"}, _always(_bart_tensors(PLAIN)), "relu",
+        TIED_ENCODER_DECODER, M2M_POSITIONS, static_positions=True, norm_first=True, embedding_norm=False, scale_embedding=True,
+    ),
+    "pegasus": _encoder_decoder(
+        "Pegasus", "PegasusForConditionalGeneration", {"positions": "sinusoidal-halves", "output_bias": True},
+        _always(_bart_tensors(PLAIN)), "gelu", TIED_ENCODER_DECODER, static_positions=True, norm_first=True,
+        embedding_norm=False, sinusoids=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
     ),
     "t5": Family(
-        "T5", "", {
+        "T5", "T5ForConditionalGeneration", "", {
             "vocab_size": "vocab_size", "d_model": "width", "d_kv": "head_width", "d_ff": "feed_forward",
             "num_layers": "encoder_layers", "num_heads": "heads", "relative_attention_num_buckets": "relative_buckets",
             "relative_attention_max_distance": "relative_distance", "layer_norm_epsilon": "norm_epsilon",
@@ -306,20 +325,20 @@ FAMILIES: dict[str, Family] = {
         },
         {"positions": "relative", "norm": "rms", "norm_first": True, "bias": "nowhere", "scale_embeddings": False,
          "attention_scale": 1.0, "max_positions": 512},
-        _t5_tensors(), (t5_options,),
+        _t5_tensors, (T5_OPTIONS,),
         {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "layer_norm_epsilon": 1e-6,
          "dropout_rate": 0.1},
         {}, ("embed_tokens.weight", "lm_head.weight", "EncDecAttention.relative_attention_bias.weight"),
         frozenset({"n_positions", "classifier_dropout"}),
     ),
     "gpt2": Family(
-        "GPT-2", "transformer.", {
+        "GPT-2", "GPT2LMHeadModel", "transformer.", {
             "vocab_size": "vocab_size", "n_embd": "width", "n_head": "heads", "n_layer": "decoder_layers",
             "layer_norm_epsilon": "norm_epsilon", "n_positions": "max_positions", "resid_pdrop": "dropout",
             "attn_pdrop": "attention_dropout",
         },
-        {"shape": "decoder", "norm_first": True, "positions": "learned", "scale_embeddings": False}, _GPT2_TENSORS,
-        (tied(True), activation("activation_function", "gelu_new"), gpt2_options),
+        {"shape": "decoder", "norm_first": True, "positions": "learned", "scale_embeddings": False}, _always(_GPT2_TENSORS),
+        (tied(True), activation("activation_function", "gelu_new"), GPT2_OPTIONS),
         {"resid_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5},
         {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
         (".attn.bias", ".attn.masked_bias", "lm_head.weight"),  # the causal mask, stored as a tensor in older files
@@ -327,41 +346,42 @@ FAMILIES: dict[str, Family] = {
                    "summary_proj_to_labels", "summary_type", "summary_use_proj"}),
     ),
     "llama": Family(
-        "Llama", "model.", _LLAMA, _LLAMA_FIXED, _llama_tensors(), (rotary_options, tied(False), biases, head_width),
-        _LLAMA_DEFAULTS, _LLAMA_SUPPORTED, ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"is_llama_config"}),
+        "Llama", "LlamaForCausalLM", "model.", _LLAMA, _LLAMA_FIXED, _always(_llama_tensors()),
+        (ROTARY, tied(False), BIASES, HEAD_WIDTH), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"is_llama_config"}),
     ),
     "mistral": Family(
-        "Mistral", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "nowhere"}, _llama_tensors(),
-        (rotary_options, tied(False), head_width, sliding_window), {**_LLAMA_DEFAULTS, "num_key_value_heads": 8},
+        "Mistral", "MistralForCausalLM", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "nowhere"}, _always(_llama_tensors()),
+        (ROTARY, tied(False), HEAD_WIDTH, WINDOW), {**_LLAMA_DEFAULTS, "num_key_value_heads": 8},
         _LLAMA_SUPPORTED, ("rotary_emb.inv_freq", "lm_head.weight"),
     ),
     "qwen2": Family(
-        "Qwen 2", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "qkv"}, _llama_tensors(),
-        (rotary_options, tied(False), head_width, window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        "Qwen 2", "Qwen2ForCausalLM", "model.", _LLAMA, {**_LLAMA_FIXED, "bias": "qkv"}, _always(_llama_tensors()),
+        (ROTARY, tied(False), HEAD_WIDTH, WINDOW_OF_LATER_LAYERS), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
         ("rotary_emb.inv_freq", "lm_head.weight"), frozenset({"use_mrope"}),
     ),
     "qwen3": Family(
-        "Qwen 3", "model.", _LLAMA, {**_LLAMA_FIXED, "query_key_norm": True}, _llama_tensors(),
-        (rotary_options, tied(False), biases, head_width, window_of_later_layers), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
+        "Qwen 3", "Qwen3ForCausalLM", "model.", _LLAMA, {**_LLAMA_FIXED, "query_key_norm": True}, _always(_llama_tensors()),
+        (ROTARY, tied(False), ATTENTION_BIAS, HEAD_WIDTH, WINDOW_OF_LATER_LAYERS), _LLAMA_DEFAULTS, _LLAMA_SUPPORTED,
         ("rotary_emb.inv_freq", "lm_head.weight"),
     ),
-    "gemma2": _gemma("Gemma 2", {}, rotary_options, window_in_a_pattern(2)),
-    "gemma3_text": _gemma("Gemma 3", {"query_key_norm": True}, two_rotary_bases, window_in_a_pattern(6)),
+    "gemma2": _gemma("Gemma 2", "Gemma2ForCausalLM", {}, ROTARY, window_in_a_pattern(2)),
+    "gemma3_text": _gemma("Gemma 3", "Gemma3ForCausalLM", {"query_key_norm": True}, TWO_ROTARY_BASES, window_in_a_pattern(6)),
     "bert": Family(
-        "BERT", "bert.", _BERT, _BERT_FIXED, _BERT_TENSORS,
-        (activation("hidden_act", "gelu"), encoder_heads("cls.predictions.", "pooler.dense")), {**_BERT_DEFAULTS,
-        "type_vocab_size": 2}, _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
+        "BERT", "Bert*", "bert.", _BERT, _BERT_FIXED, _always(_BERT_TENSORS),
+        (SEGMENTS, activation("hidden_act", "gelu"), encoder_heads("cls.predictions.", "pooler.dense")), _BERT_DEFAULTS,
+        _BERT_SUPPORTED, _BERT_IGNORED, _BERT_HARMLESS,
     ),
     "roberta": _ROBERTA_FAMILY,
     "xlm-roberta": _ROBERTA_FAMILY,
     "camembert": _ROBERTA_FAMILY,
     "distilbert": Family(
-        "DistilBERT", "distilbert.", {
+        "DistilBERT", "DistilBert*", "distilbert.", {
             "vocab_size": "vocab_size", "dim": "width", "n_heads": "heads", "n_layers": "encoder_layers",
             "hidden_dim": "feed_forward", "max_position_embeddings": "max_positions", "dropout": "dropout",
             "attention_dropout": "attention_dropout",
         },
-        {**_BERT_FIXED, "norm_epsilon": 1e-12}, _DISTILBERT_TENSORS,
+        {**_BERT_FIXED, "norm_epsilon": 1e-12}, _always(_DISTILBERT_TENSORS),
         (activation("activation", "gelu"), encoder_heads("vocab_")), {"dropout": 0.1, "attention_dropout": 0.1}, {},
         ("vocab_projector.weight", "position_ids"),
         # With sinusoidal positions, their table is stored like a learned one.

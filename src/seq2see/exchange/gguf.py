@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tokenizers as hf
@@ -34,11 +34,13 @@ from seq2see.exchange.tables import (
     convert,
     stored,
 )
+from seq2see.exchange.tokenizer_files import read_backend
 from seq2see.files import require_regular_file
 from seq2see.model.network import Network
 from seq2see.text.foreign_tokenizer import ForeignTokenizer, Vocabulary
 from seq2see.text.tokenizer import Framing
 
+TOKENIZER_JSON = "tokenizer.huggingface.json"  # the whole tokenizer, if a file has it
 QUANTISATIONS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0")
 ROWS = 1024  # dequantised at a time
 
@@ -59,7 +61,7 @@ ARCHITECTURES: dict[str, Options] = {
         "dropout": 0.0,
     },
 }  # fmt: skip
-_SIZES = {
+SIZES = {
     "embedding_length": "width", "block_count": "decoder_layers", "feed_forward_length": "feed_forward",
     "attention.head_count": "heads", "context_length": "max_positions",
 }  # fmt: skip
@@ -69,11 +71,11 @@ _HARMLESS = frozenset({"vocab_size", "rope.dimension_count", "rope.scaling.finet
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_SPLITS = {
+SPLITS = {
     "llama-bpe": rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}",
     "qwen2": rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}",
 }
-_GPT2_SPLITS = ("gpt-2", "default", "smollm")
+GPT2_SPLITS = ("gpt-2", "default", "smollm")
 
 
 def open_gguf(path: Path) -> ForeignModel:
@@ -85,7 +87,7 @@ def open_gguf(path: Path) -> ForeignModel:
             f'{path}: the architecture "{architecture}" is not supported; supported: {", ".join(ARCHITECTURES)}'
         )
     try:
-        config = _model_config(file, architecture)
+        config = model_config(file, architecture)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     tokenizer = _tokenizer(file, config)
@@ -94,7 +96,7 @@ def open_gguf(path: Path) -> ForeignModel:
     template = JinjaTemplate(source, bos, eos) if isinstance(source, str) and source else ChatTemplate()
     kinds = ", ".join(sorted({info.kind.name for info in file.tensors.values()}))
     facts = {"architecture": architecture, "quantisation": kinds}
-    table = _tensor_table(config, architecture)
+    table = tensor_table(config, architecture)
     weights = GgufWeights(file, table)
     return ForeignModel(f"GGUF {architecture}", config, weights, (tokenizer, tokenizer), template, facts)
 
@@ -212,7 +214,7 @@ def _parse(header: _Header) -> tuple[dict[str, Any], list[tuple[str, tuple[int, 
 class _Tensors(Mapping[str, Tensor]):
     """The tensors of a file as float32, dequantised when they are read."""
 
-    def __init__(self, file: _GgufFile) -> None:
+    def __init__(self, file: "GgufFields") -> None:
         self.file = file
 
     def blocks(self, name: str) -> Iterator[Tensor]:
@@ -248,12 +250,25 @@ class GgufWeights:
         tensors.require_all_used(("rope_freqs.weight",))
 
 
-def _model_config(file: _GgufFile, architecture: str) -> ModelConfig:
+class GgufFields(Protocol):
+    """What the configuration of a model is read from."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def fields(self) -> Mapping[str, Any]: ...
+    @property
+    def tensors(self) -> Mapping[str, Any]: ...
+    def shape(self, name: str) -> tuple[int, ...]: ...
+    def rows(self, name: str, start: int, stop: int) -> Tensor: ...
+
+
+def model_config(file: GgufFields, architecture: str) -> ModelConfig:
     prefix = f"{architecture}."
     values = {key.removeprefix(prefix): value for key, value in file.fields.items() if key.startswith(prefix)}
     config = ForeignConfig(values, prefix, file.path.name)
     options = dict(ARCHITECTURES[architecture])
-    for key, option in _SIZES.items():
+    for key, option in SIZES.items():
         options[option] = config[key]
     if "token_embd.weight" not in file.tensors:
         raise UserError("the file has no tensor token_embd.weight: is it a part of a split file?")
@@ -270,7 +285,7 @@ def _model_config(file: _GgufFile, architecture: str) -> ModelConfig:
     return build_config(options)
 
 
-def _llama_options(file: _GgufFile, config: ForeignConfig, options: Options) -> Options:
+def _llama_options(file: GgufFields, config: ForeignConfig, options: Options) -> Options:
     heads = options["heads"]
     if not isinstance(heads, int) or not isinstance(config.get("attention.head_count_kv", heads), int):
         raise UserError("layers with different numbers of heads are not supported")
@@ -305,7 +320,7 @@ def _llama_options(file: _GgufFile, config: ForeignConfig, options: Options) -> 
     return found
 
 
-def _tensor_table(config: ModelConfig, architecture: str) -> dict[str, Stored]:
+def tensor_table(config: ModelConfig, architecture: str) -> dict[str, Stored]:
     ours, theirs = "decoder.blocks.*", "blk.*"
     # llama.cpp rotates neighbouring dimensions in Llama and permutes the rows of queries and keys to match.
     permuted = architecture == "llama"
@@ -347,6 +362,9 @@ def _tokenizer(file: _GgufFile, config: ModelConfig) -> ForeignTokenizer:
     types = fields.get("token_type") or [1] * len(tokens)
     if kind == "llama":
         backend, vocabulary = _sentencepiece(fields, tokens, types, config.vocab_size)
+    elif kind == "gpt2" and isinstance(file.fields.get(TOKENIZER_JSON), str):
+        backend = read_backend(file.fields[TOKENIZER_JSON], f"{file.path}, {TOKENIZER_JSON}")
+        vocabulary = Vocabulary(config.vocab_size, "bytes", strips_first_space=False)
     elif kind == "gpt2":
         backend = _byte_level_bpe(file, fields, tokens, types)
         vocabulary = Vocabulary(config.vocab_size, "bytes", strips_first_space=False)
@@ -385,17 +403,22 @@ def _sentencepiece(
 
 def _byte_level_bpe(file: _GgufFile, fields: Mapping[str, Any], tokens: list[str], types: list[int]) -> hf.Tokenizer:
     split = fields.get("pre", "default")
-    if split not in _SPLITS and split not in _GPT2_SPLITS:
-        known = ", ".join([*_GPT2_SPLITS, *_SPLITS])
+    if split not in SPLITS and split not in GPT2_SPLITS:
+        known = ", ".join([*GPT2_SPLITS, *SPLITS])
         raise UserError(f'{file.path}: the pre-tokenizer "{split}" is not supported; supported: {known}')
-    merges = [tuple(merge.split(" ", 1)) for merge in fields.get("merges") or []]
-    ids = {token: id for id, token in enumerate(tokens)}
     try:
-        backend = hf.Tokenizer(models.BPE(ids, merges, ignore_merges=split == "llama-bpe"))
+        return byte_level_backend(split, tokens, types, fields.get("merges") or [])
     except Exception as error:  # the library raises nothing more specific
         raise UserError(f"{file.path}: the tokenizer's merges do not fit its tokens: {error}") from error
-    if split in _SPLITS:
-        words = pre_tokenizers.Split(hf.Regex(_SPLITS[split]), "isolated")
+
+
+def byte_level_backend(split: str, tokens: list[str], types: list[int], merges: list[str]) -> hf.Tokenizer:
+    """Builds a byte-level BPE tokenizer that splits a text into words by one of llama.cpp's rules."""
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    ids = {token: id for id, token in enumerate(tokens)}
+    backend = hf.Tokenizer(models.BPE(ids, pairs, ignore_merges=split == "llama-bpe"))  # type: ignore[arg-type]
+    if split in SPLITS:
+        words = pre_tokenizers.Split(hf.Regex(SPLITS[split]), "isolated")
         steps: list[Any] = [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     else:
         digits = [pre_tokenizers.Digits(individual_digits=True)] if split == "smollm" else []

@@ -64,7 +64,7 @@ class ForeignWeights:
     ) -> Iterator[tuple[str, Tensor]]:
         """Yields the tensors of our model; a tensor of theirs that is left over is an error."""
         tensors = ForeignTensors(self.weights, self.family.prefix)
-        yield from convert(network, self.family.tensors, tensors, dtype, column_major, device)
+        yield from convert(network, self.family.tensors(self.config), tensors, dtype, column_major, device)
         tensors.require_all_used(self.family.ignored)
 
 

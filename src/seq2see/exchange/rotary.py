@@ -12,21 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.exchange.tables import ForeignConfig, Options
+from seq2see.exchange.tables import ForeignConfig, Keys, Options, Rule
 
 SECTIONS = ("rope_parameters", "rope_scaling")  # the newer key and the older one
 
 
-def rotary_options(config: ForeignConfig, names: Collection[str]) -> Options:
-    """Returns the options of models with one kind of rotary positions for all layers."""
+def _read_rotary(config: ForeignConfig, names: Collection[str]) -> Options:
     config.require("rope_interleaved", False)
     section = _section(config, config.fields, "rope_theta", 10000.0)
     return _options(config, section)
 
 
-def two_rotary_bases(config: ForeignConfig, names: Collection[str]) -> Options:
-    """Returns the options of models whose local layers have a base of their own (Gemma 3)."""
+def _read_two_bases(config: ForeignConfig, names: Collection[str]) -> Options:
     nested = config.fields.get("rope_parameters") or {}
     if "full_attention" not in nested:  # older files
         options = _options(config, _section(config, config.fields, "rope_theta", 1000000.0))
@@ -151,3 +150,36 @@ def _longrope(section: ForeignConfig, plain: Tensor, base: float, window: int) -
 _SCALINGS = {
     "default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope,
 }  # fmt: skip
+
+
+def _write_rotary(config: ModelConfig) -> Keys:
+    """Writes the older keys, which all versions of transformers read."""
+    return {
+        "rope_theta": config.rotary_base, "rope_scaling": _scaling(config), "max_position_embeddings": config.max_positions,
+    }  # fmt: skip
+
+
+def _scaling(config: ModelConfig) -> Keys | None:
+    """Any divisors can be written as longrope, which has one for each frequency; equal ones are linear."""
+    width, window = config.actual_head_width, config.max_positions
+    divisors = config.rotary_factors or (1.0,) * (width // 2)
+    if config.rotary_magnitude == 1:
+        plain = 1.0 / config.rotary_base ** (torch.arange(0, width, 2).float() / width)
+        frequencies = (plain.double() / torch.tensor(divisors, dtype=torch.float64)).float()
+        factor = round(divisors[0], 6)
+        if torch.equal(plain, frequencies):
+            return None
+        if torch.equal(plain / factor, frequencies):
+            return {"rope_type": "linear", "factor": factor}
+    return {
+        "rope_type": "longrope", "short_factor": list(divisors), "long_factor": list(divisors), "factor": 1.0,
+        "attention_factor": config.rotary_magnitude, "original_max_position_embeddings": window,
+    }  # fmt: skip
+
+
+def _write_two_bases(config: ModelConfig) -> Keys:
+    return {**_write_rotary(config), "rope_local_base_freq": config.local_rotary_base or config.rotary_base}
+
+
+ROTARY = Rule(_read_rotary, _write_rotary)  # one kind of rotary positions for all layers
+TWO_ROTARY_BASES = Rule(_read_two_bases, _write_two_bases)  # local layers have a base of their own (Gemma 3)

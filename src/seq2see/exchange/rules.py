@@ -1,13 +1,14 @@
 """Rules of families: options of ours that depend on several keys of a configuration, or on the names of the tensors.
 
-A rule is a function from their configuration to some of our options. Whatever one key determines is in the tables instead.
+A rule is a pair of functions, from their configuration to some of our options and back. Whatever one key determines is in the
+tables instead.
 """
 
 from collections.abc import Collection
 
-from seq2see.config import Bias, TieEmbeddings
+from seq2see.config import Bias, ModelConfig, TieEmbeddings
 from seq2see.errors import UserError
-from seq2see.exchange.tables import ForeignConfig, Options, Rule
+from seq2see.exchange.tables import ACTIVATIONS, ForeignConfig, Keys, Options, Rule
 
 _BIASES: dict[tuple[bool, bool], Bias] = {
     (True, True): "everywhere", (True, False): "attention", (False, True): "feed-forward", (False, False): "nowhere",
@@ -15,42 +16,80 @@ _BIASES: dict[tuple[bool, bool], Bias] = {
 
 
 def tied(default: bool) -> Rule:
-    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
+    def read(config: ForeignConfig, names: Collection[str]) -> Options:
         return {"tie_embeddings": "all" if config.get("tie_word_embeddings", default) else "none"}
 
-    return rule
+    return Rule(read, lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"})
 
 
 def activation(key: str, default: str) -> Rule:
-    return lambda config, names: {"activation": config.activation(key, default)}
+    def write(config: ModelConfig) -> Keys:
+        return {key: next((name for name, ours in ACTIVATIONS.items() if ours == config.activation), default)}
+
+    return Rule(lambda config, names: {"activation": config.activation(key, default)}, write)
 
 
-def biases(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_biases(config: ForeignConfig, names: Collection[str]) -> Options:
     return {"bias": _BIASES[bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))]}
 
 
-def sliding_window(config: ForeignConfig, names: Collection[str]) -> Options:
-    """All layers are local (Mistral)."""
-    window = config.get("sliding_window", 0)
-    return _local_layers(config, window, range(config["num_hidden_layers"]))
+BIASES = Rule(
+    _read_biases, lambda config: {"attention_bias": config.projection_bias, "mlp_bias": config.feed_forward_bias}
+)
 
 
-def window_of_later_layers(config: ForeignConfig, names: Collection[str]) -> Options:
-    """Qwen: layers from max_window_layers on, if enabled."""
+def _read_attention_bias(config: ForeignConfig, names: Collection[str]) -> Options:
+    return {"bias": "attention" if config.get("attention_bias", False) else "nowhere"}
+
+
+ATTENTION_BIAS = Rule(_read_attention_bias, lambda config: {"attention_bias": config.projection_bias})
+
+
+def _read_window(config: ForeignConfig, names: Collection[str]) -> Options:
+    return _local_layers(config, config.get("sliding_window", 0), range(config["num_hidden_layers"]))
+
+
+# All layers are local, or none (Mistral).
+WINDOW = Rule(_read_window, lambda config: {"sliding_window": config.attention_window or None})
+
+
+def _read_later_window(config: ForeignConfig, names: Collection[str]) -> Options:
     window = config.get("sliding_window", 0) if config.get("use_sliding_window", False) else 0
     config.used.add("sliding_window")
     return _local_layers(config, window, range(config.get("max_window_layers", 28), config["num_hidden_layers"]))
 
 
+def _write_later_window(config: ModelConfig) -> Keys:
+    window = config.attention_window
+    later = next((layer for layer in range(config.decoder_layers) if config.is_local(layer)), config.decoder_layers)
+    return {
+        "use_sliding_window": window > 0, "sliding_window": window or None, "max_window_layers": later,
+        "layer_types": _layer_types(config),
+    }  # fmt: skip
+
+
+WINDOW_OF_LATER_LAYERS = Rule(_read_later_window, _write_later_window)  # Qwen: from max_window_layers on, if enabled
+
+
 def window_in_a_pattern(pattern: int) -> Rule:
     """Gemma: all layers except every n-th."""
+    default = 4096
 
-    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
+    def read(config: ForeignConfig, names: Collection[str]) -> Options:
         every = config.get("sliding_window_pattern", config.get("_sliding_window_pattern", pattern))
         layers = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
-        return _local_layers(config, config.get("sliding_window", 4096), layers)
+        return _local_layers(config, config.get("sliding_window", default), layers)
 
-    return rule
+    return Rule(
+        read,
+        lambda config: {"sliding_window": config.attention_window or default, "layer_types": _layer_types(config)},
+    )
+
+
+def _layer_types(config: ModelConfig) -> list[str]:
+    return [
+        "sliding_attention" if config.is_local(layer) else "full_attention" for layer in range(config.decoder_layers)
+    ]
 
 
 def _local_layers(config: ForeignConfig, window: int, layers: Collection[int]) -> Options:
@@ -66,28 +105,51 @@ def _local_layers(config: ForeignConfig, window: int, layers: Collection[int]) -
     return {"attention_window": window, "local_layers": tuple(layers)}
 
 
-def gemma_attention(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_gemma(config: ForeignConfig, names: Collection[str]) -> Options:
     # The older key was always computed as the approximation by tanh.
     config.used.add("hidden_act")
     config.require("hidden_activation", "gelu_pytorch_tanh")
     return {
         "attention_scale": config.get("query_pre_attn_scalar", 256) ** -0.5,
-        "bias": "attention" if config.get("attention_bias", False) else "nowhere",
+        "attention_cap": config.get("attn_logit_softcapping", 0.0),
+        "logit_cap": config.get("final_logit_softcapping", 0.0),
     }
 
 
-def head_width(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {"head_width": config.get("head_dim", 0)}
+def _write_gemma(config: ModelConfig) -> Keys:
+    scalar = (config.attention_scale or config.actual_head_width**-0.5) ** -2
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": round(scalar) if abs(scalar - round(scalar)) < 1e-6 else scalar,
+        "attn_logit_softcapping": config.attention_cap or None, "final_logit_softcapping": config.logit_cap or None,
+    }  # fmt: skip
 
 
-def encoder_decoder_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
+GEMMA_ATTENTION = Rule(_read_gemma, _write_gemma)
+HEAD_WIDTH = Rule(
+    lambda config, names: {"head_width": config.get("head_dim", 0)},
+    lambda config: {"head_dim": config.actual_head_width},
+)
+
+
+def _read_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
     return {
         "heads": config.require_equal("encoder_attention_heads", "decoder_attention_heads"),
         "feed_forward": config.require_equal("encoder_ffn_dim", "decoder_ffn_dim"),
     }
 
 
-def marian_vocabularies(config: ForeignConfig, names: Collection[str]) -> Options:
+def _write_sizes(config: ModelConfig) -> Keys:
+    return {
+        "encoder_attention_heads": config.heads, "decoder_attention_heads": config.heads,
+        "encoder_ffn_dim": config.feed_forward, "decoder_ffn_dim": config.feed_forward,
+    }  # fmt: skip
+
+
+ENCODER_DECODER_SIZES = Rule(_read_sizes, _write_sizes)
+
+
+def _read_vocabularies(config: ForeignConfig, names: Collection[str]) -> Options:
     shared = config.get("share_encoder_decoder_embeddings", True)
     tied = config.get("tie_word_embeddings", True)
     tie: TieEmbeddings = ("all" if shared else "target") if tied else "none"
@@ -99,23 +161,43 @@ def marian_vocabularies(config: ForeignConfig, names: Collection[str]) -> Option
     }
 
 
-def tied_encoder_decoder(config: ForeignConfig, names: Collection[str]) -> Options:
-    """BART's source and target embeddings are always one; the output projection may be separate."""
+def _write_vocabularies(config: ModelConfig) -> Keys:
+    return {
+        "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
+        "tie_word_embeddings": config.tie_embeddings != "none",
+        "vocab_size": config.source_vocab_size or config.vocab_size, "decoder_vocab_size": config.vocab_size,
+    }  # fmt: skip
+
+
+MARIAN_VOCABULARIES = Rule(_read_vocabularies, _write_vocabularies)
+
+
+def _read_tied_translator(config: ForeignConfig, names: Collection[str]) -> Options:
     config.require("tie_word_embeddings", True)
     return {"tie_embeddings": "all"}
 
 
-def gpt2_options(config: ForeignConfig, names: Collection[str]) -> Options:
+# BART's source and target embeddings are always one; the output projection may be separate.
+TIED_ENCODER_DECODER = Rule(_read_tied_translator, lambda config: {"tie_word_embeddings": True})
+
+
+def _read_gpt2(config: ForeignConfig, names: Collection[str]) -> Options:
     options: Options = {"feed_forward": config.get("n_inner", 4 * config["n_embd"])}
     if not config.get("scale_attn_weights", True):
         options["attention_scale"] = 1.0
     return options
 
 
+GPT2_OPTIONS = Rule(
+    _read_gpt2,
+    lambda config: {"n_inner": config.feed_forward, "scale_attn_weights": config.attention_scale != 1.0},
+)
+
+
 def encoder_heads(masked: str, pooler: str = "") -> Rule:
     """The heads of an encoder that the tensors belong to."""
 
-    def rule(config: ForeignConfig, names: Collection[str]) -> Options:
+    def read(config: ForeignConfig, names: Collection[str]) -> Options:
         has_head = any(name.startswith(masked) for name in names)
         tied = config.get("tie_word_embeddings", True)
         return {
@@ -123,23 +205,36 @@ def encoder_heads(masked: str, pooler: str = "") -> Rule:
             "tie_embeddings": "all" if tied or not has_head else "none",
         }  # fmt: skip
 
-    return rule
+    return Rule(read, lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"})
 
 
-def roberta_options(config: ForeignConfig, names: Collection[str]) -> Options:
-    """Positions are counted from the padding token's id + 1."""
+# BERT has at least one segment.
+SEGMENTS = Rule(
+    lambda config, names: {"segments": config.get("type_vocab_size", 2)},
+    lambda config: {"type_vocab_size": max(config.segments, 1)},
+)
+
+
+def _read_roberta(config: ForeignConfig, names: Collection[str]) -> Options:
     config.require("pad_token_id", 1)
     if any(name.startswith("lm_head") for name in names):
         config.require("hidden_act", "gelu")  # of the head, whatever the layers use
     return {"max_positions": config["max_position_embeddings"] - 2}
 
 
-def m2m_positions(config: ForeignConfig, names: Collection[str]) -> Options:
+# Positions are counted from the padding token's id + 1.
+ROBERTA_OPTIONS = Rule(_read_roberta, lambda config: {"max_position_embeddings": config.max_positions + 2})
+
+
+def _read_m2m(config: ForeignConfig, names: Collection[str]) -> Options:
     config.require("pad_token_id", 1)
     return {}
 
 
-def t5_options(config: ForeignConfig, names: Collection[str]) -> Options:
+M2M_POSITIONS = Rule(_read_m2m, lambda config: {})
+
+
+def _read_t5(config: ForeignConfig, names: Collection[str]) -> Options:
     kind = config.require("feed_forward_proj", "relu", "gated-gelu")
     config.used.update(("dense_act_fn", "is_gated_act"))
     tied = config.get("tie_word_embeddings", True)
@@ -150,3 +245,13 @@ def t5_options(config: ForeignConfig, names: Collection[str]) -> Options:
         "tie_embeddings": "all" if tied else "none",
         "logit_scale": config["d_model"] ** -0.5 if scaled else 1.0,
     }
+
+
+def _write_t5(config: ModelConfig) -> Keys:
+    return {
+        "num_decoder_layers": config.decoder_layers, "tie_word_embeddings": config.tie_embeddings == "all",
+        "feed_forward_proj": "gated-gelu" if config.gated else "relu", "scale_decoder_outputs": config.logit_scale != 1,
+    }  # fmt: skip
+
+
+T5_OPTIONS = Rule(_read_t5, _write_t5)

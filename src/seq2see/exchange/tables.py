@@ -5,7 +5,7 @@ tensors are looked up by name, with `*` for the number of a layer; a name withou
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from seq2see.config import Activation, ModelConfig, build
 from seq2see.errors import UserError
 from seq2see.model.network import Network
+from seq2see.model.positions import sinusoids
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "silu": "silu", "swish": "silu",
@@ -150,6 +151,8 @@ class InterleavedHeads:
         return halves.transpose(1, 2).flatten(0, 2)
 
 
+# Tensors of a model's head, which never have the base model's prefix.
+HEADS = ("lm_head", "final_logits_bias", "cls.", "vocab_")
 PLAIN, TRANSPOSED, ONE_PLUS, FLAT = Plain(), Transposed(), OnePlus(), Flat()
 
 
@@ -174,9 +177,19 @@ def stored(*names: str, form: Form | tuple[Form, ...] = PLAIN, optional: bool = 
 
 TensorTable = Mapping[str, Stored]
 Options = dict[str, Any]
-Rule = Callable[
-    [ForeignConfig, Collection[str]], Options
-]  # options that depend on several keys, or on the tensors' names
+Keys = dict[str, Any]  # of their configuration
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Options that depend on several keys, or on the tensors' names.
+
+    `write` returns the keys that `read` turns into these options. It need not check that they can: what is written is read
+    back and compared.
+    """
+
+    read: Callable[[ForeignConfig, Collection[str]], Options]
+    write: Callable[[ModelConfig], Keys]
 
 
 @dataclass(frozen=True)
@@ -184,15 +197,17 @@ class Family:
     """One family of models, as tables."""
 
     name: str
+    architecture: str  # their class, with `*` for the head: ForMaskedLM or Model in an encoder
     prefix: str  # models with a head store the base model's tensors under this prefix
     options: Mapping[str, str]  # their key → our option, the same value
     fixed: Mapping[str, Any]  # our options that all models of the family share
-    tensors: TensorTable
+    tensors: Callable[[ModelConfig], TensorTable]
     rules: tuple[Rule, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of their keys, where a file may leave them out
     supported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # their key → the values that we support
     ignored: tuple[str, ...] = ()  # ends of tensor names that are no part of the model: buffers, other heads
     harmless: frozenset[str] = frozenset()  # keys that do not change what the model computes, besides those in HARMLESS
+    sinusoids: tuple[str, ...] = ()  # tables that their files hold, and ours do not
 
     def model_config(self, config: ForeignConfig, names: Collection[str]) -> ModelConfig:
         """Converts the configuration; every key is used, harmless, or rejected by name."""
@@ -203,13 +218,27 @@ class Family:
             value = config.get(key, self.defaults[key]) if key in self.defaults else config[key]
             options[option] = value
         for rule in self.rules:
-            options |= rule(config, names)
+            options |= rule.read(config, names)
         config.require_all_known(self.harmless | HARMLESS)
         return build_config(options)
 
-    def find(self, ours: str) -> Stored:
-        """Returns where a tensor of ours is stored."""
-        return find_stored(self.tensors, ours)
+    def foreign_config(self, config: ModelConfig) -> Keys:
+        """Converts our configuration to theirs; `model_config` of the result says how much of it the family can hold."""
+        keys: Keys = {key: getattr(config, option) for key, option in self.options.items()}
+        for rule in self.rules:
+            keys |= rule.write(config)
+        head = "ForMaskedLM" if config.predicts_tokens else "Model"
+        return {**keys, "architectures": [self.architecture.replace("*", head)]}
+
+    def foreign_tensors(
+        self, config: ModelConfig, weights: Iterable[tuple[str, Tensor]]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yields our tensors under their names and in their form."""
+        for name, tensor in split_stored(config, self.tensors(config), weights):
+            in_head = name.startswith(HEADS) or not config.predicts_tokens
+            yield name if in_head else self.prefix + name, tensor
+        for name in self.sinusoids:
+            yield self.prefix + name, sinusoids(config.max_positions, config.width, config.positions)
 
 
 def build_config(options: Options) -> ModelConfig:
@@ -226,6 +255,18 @@ def find_stored(table: TensorTable, ours: str) -> Stored:
     layer = numbers[0] if numbers else "*"
     names = tuple("|".join(f"{alias.replace('*', layer)}{suffix}" for alias in name.split("|")) for name in found.names)
     return Stored(names, found.form, found.optional)
+
+
+def split_stored(
+    config: ModelConfig, table: TensorTable, weights: Iterable[tuple[str, Tensor]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yields tensors of ours under the first of their names, in their form; those that we stack are split."""
+    heads, groups = (n * config.actual_head_width for n in (config.heads, config.actual_key_value_heads))
+    for ours, tensor in weights:
+        found = find_stored(table, ours)
+        rows = {1: [len(tensor)], 2: [groups, groups], 3: [heads, groups, groups]}[len(found.names)]
+        for aliases, form, part in zip(found.names, found.forms(), tensor.detach().split(rows), strict=True):
+            yield aliases.split("|")[0], form.write(part).contiguous()
 
 
 class ForeignTensors:

@@ -1,7 +1,8 @@
 """The tokenizers of a Hugging Face directory, from whichever files it has, and the special tokens that its model expects.
 
-In order: tokenizer.json; source.spm and target.spm with vocab.json (Marian); sentencepiece.bpe.model (mBART, NLLB; with
-vocab.json M2M100); spiece.model or tokenizer.model (T5, Llama); vocab.json with merges.txt (GPT-2); vocab.txt (BERT).
+In order: tokenizer.json, and target/tokenizer.json if the target has its own; source.spm and target.spm with vocab.json
+(Marian); sentencepiece.bpe.model (mBART, NLLB; with vocab.json M2M100); spiece.model or tokenizer.model (T5, Llama);
+vocab.json with merges.txt (GPT-2); vocab.txt (BERT).
 """
 
 import json
@@ -33,6 +34,8 @@ from seq2see.text.foreign_tokenizer import (
 )
 from seq2see.text.tokenizer import Framing, Tokenizer
 
+WORD_PREFIX = "\0"  # of no token: marks the decoder of our word tokenizer
+TARGET = "target"  # the directory of a target tokenizer of its own
 _MBART = """
     ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO
     ru_RU si_LK tr_TR vi_VN zh_CN
@@ -89,9 +92,10 @@ def load_foreign_tokenizers(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
     """Returns the tokenizers of source and target, often the same object."""
     path = folder.path
     if (path / "tokenizer.json").exists():
-        backend = _read_backend(path / "tokenizer.json")
-        notation, strips = notation_of(backend)
-        tokenizer: Tokenizer = _frame(folder, backend, Vocabulary(folder.model.vocab_size, notation, strips))
+        sizes = (folder.model.source_vocab_size or folder.model.vocab_size, folder.model.vocab_size)
+        if (path / TARGET / "tokenizer.json").exists():
+            return _fast(folder, path, sizes[0]), _fast(folder, path / TARGET, sizes[1])
+        tokenizer: Tokenizer = _fast(folder, path, folder.model.vocab_size)
         return tokenizer, tokenizer
     if (path / "source.spm").exists() and (path / "target.spm").exists():
         return _marian(folder)
@@ -120,17 +124,25 @@ def without_tokenizer(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
     return (target if size == folder.model.vocab_size else ids_tokenizer(size, framing)), target
 
 
-def _read_backend(path: Path) -> hf.Tokenizer:
+def _fast(folder: ModelFolder, path: Path, size: int) -> ForeignTokenizer:
+    file = path / "tokenizer.json"
     try:
-        text = require_regular_file(path).read_text(encoding="utf-8")
+        text = require_regular_file(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
+        raise UserError(f"cannot read {file}: {error}") from error
+    backend = read_backend(text, f"{file}")
+    notation, strips = notation_of(backend)
+    return _frame(folder, backend, Vocabulary(size, notation, strips))
+
+
+def read_backend(text: str, name: str) -> hf.Tokenizer:
+    """Reads the content of a tokenizer.json; `name` is shown in an error."""
     try:
         backend = hf.Tokenizer.from_str(text)
     except BaseException as error:  # the library raises nothing more specific, and panics on some files
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise UserError(f"{path} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"{name} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
     # Some published files cut or pad every text to a fixed length, which is for batches of theirs.
     backend.no_truncation()
     backend.no_padding()
@@ -144,9 +156,12 @@ def notation_of(backend: hf.Tokenizer) -> tuple[Notation, bool]:
     if "ByteLevel" in parts:
         return "bytes", False
     if "WordPiece" in parts:
-        return "wordpiece", True
+        ours = parts["WordPiece"].get("prefix") == WORD_PREFIX
+        return ("our words", False) if ours else ("wordpiece", True)
     if "Metaspace" in parts:
         return "metaspace", parts["Metaspace"].get("prepend_scheme", "always") != "never"
+    if isinstance(backend.model, models.WordLevel) and parts.keys() == {"Fuse"}:
+        return "characters", False
     if isinstance(backend.model, models.WordLevel | models.WordPiece):
         return "words", True
     return "metaspace", parts.get("Strip", {}).get("start", 0) > 0
@@ -291,6 +306,8 @@ def _renumber(
 def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTokenizer:
     size, model_type = folder.model.vocab_size, folder.config.get("model_type")
     codes: dict[str, int] = {}
+    if model_type == "pegasus":
+        raise UserError(f"{folder.path} has no tokenizer.json: Pegasus's SentencePiece files are not supported")
     if (folder.path / "vocab.json").exists():  # M2M100
         ids = _vocabulary(folder.path / "vocab.json")
         added = _m2m100_languages(folder, len(ids))

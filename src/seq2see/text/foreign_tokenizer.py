@@ -17,11 +17,12 @@ from tokenizers import models, pre_tokenizers
 
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import atomic_write, require_regular_file
-from seq2see.text.tokenizer import Framing, Tokenizer, byte_characters
+from seq2see.text.tokenizer import Framing, Tokenizer, byte_characters, join_words
 
 # How a vocabulary writes spaces: as one of GPT-2's 256 characters for bytes, as ▁ (SentencePiece), as the absence of ## inside
-# a word (WordPiece), or not at all.
-Notation = Literal["bytes", "metaspace", "wordpiece", "words"]
+# a word (WordPiece), or not at all: words are then joined by spaces, or as our own word tokenizer joins them.
+# Characters need no rule.
+Notation = Literal["bytes", "metaspace", "wordpiece", "words", "our words", "characters"]
 # Where the language goes: before the source and, as the first token, before the target (NLLB, mBART-50, M2M100); after the
 # source and in place of the start token (mBART); or only before the source, naming the target (Marian).
 LanguageStyle = Literal["before", "after", "source"]
@@ -155,7 +156,7 @@ class ForeignTokenizer(Tokenizer):
 
     @property
     def _omits_spaces(self) -> bool:
-        return self.vocabulary.notation in ("wordpiece", "words")
+        return self.vocabulary.notation in ("wordpiece", "words", "our words")
 
     @cached_property
     def _token_contents(self) -> list[bytes]:
@@ -175,6 +176,8 @@ class ForeignTokenizer(Tokenizer):
 
     def _contents(self, ids: Sequence[int], continues: bool = False) -> list[bytes]:
         contents = [self._token_contents[id] for id in ids]
+        if self.vocabulary.notation == "our words":
+            return join_words(contents)
         first = next((i for i, content in enumerate(contents) if content), None)
         if first is not None and not continues and self.vocabulary.strips_first_space:
             contents[first] = contents[first].removeprefix(b" ")
@@ -201,6 +204,8 @@ def _content(token: str, notation: Notation, byte_of: Mapping[str, bytes]) -> by
         return token[2:].encode() if token.startswith("##") else f" {token}".encode()
     if notation == "words":
         return f" {token}".encode()
+    if notation in ("our words", "characters"):
+        return token.encode()
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):  # a byte of a character without a token
         return bytes([int(token[3:5], 16)])
     return token.replace("▁", " ").encode()

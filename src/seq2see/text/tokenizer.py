@@ -47,8 +47,8 @@ _WORDS = f"[\\p{{N}}{LETTERS}]+(?:['’-][\\p{{N}}{LETTERS}]+)*|[^\\s\\p{{N}}{LE
 _ANY_CHARACTER = "[\\s\\S]"
 
 # The word tokenizer does not store whitespace; it decodes without a space before or after these.
-_NO_SPACE_BEFORE = frozenset(".,!?;:।॥…)]}%’”»")
-_NO_SPACE_AFTER = frozenset("([{‘“«")
+NO_SPACE_BEFORE = frozenset(".,!?;:।॥…)]}%’”»")
+NO_SPACE_AFTER = frozenset("([{‘“«")
 
 _BATCH_CHARACTERS = 1 << 18  # passed to the trainer at a time
 
@@ -174,6 +174,10 @@ class Tokenizer:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
 
+    def table(self) -> dict[str, Any]:
+        """Returns the content of its tokenizer.json, as the `tokenizers` library writes it."""
+        return json.loads(self._backend.to_str())
+
     def __len__(self) -> int:
         return self._backend.get_vocab_size()
 
@@ -294,15 +298,7 @@ class Tokenizer:
 
     def _contents(self, ids: Sequence[int], continues: bool = False) -> list[bytes]:
         contents = [self._token_contents[id] for id in ids]
-        if self.kind != "word":
-            return contents
-        previous = ""
-        for i, content in enumerate(contents):
-            word = content.decode()
-            if previous and word and word not in _NO_SPACE_BEFORE and previous not in _NO_SPACE_AFTER:
-                contents[i] = b" " + content
-            previous = word or previous
-        return contents
+        return join_words(contents) if self.kind == "word" else contents
 
     @cached_property
     def _token_bytes(self) -> RaggedTokens:
@@ -316,10 +312,21 @@ class Tokenizer:
 
     @cached_property
     def _merge_rules(self) -> MergeRules:
-        model: dict[str, Any] = json.loads(self._backend.to_str())["model"]
+        model = self.table()["model"]
         id_of = model["vocab"]
         triples = [(id_of[left], id_of[right], id_of[left + right]) for left, right in model["merges"]]
         return MergeRules.from_triples(triples, len(self))
+
+
+def join_words(words: list[bytes]) -> list[bytes]:
+    """Puts a space before each word that follows another, but not before a full stop or after an opening bracket."""
+    joined, previous = [], ""
+    for content in words:
+        word = content.decode()
+        spaced = previous and word and word not in NO_SPACE_BEFORE and previous not in NO_SPACE_AFTER
+        joined.append(b" " + content if spaced else content)
+        previous = word or previous
+    return joined
 
 
 def concat_ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

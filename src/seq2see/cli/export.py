@@ -1,0 +1,77 @@
+"""`seq2see export`: writes a model in the format of another library."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.config import ExportFormat, ExportPrecision
+
+if TYPE_CHECKING:
+    from seq2see.exchange.export import Exported
+
+
+def export(
+    to: Annotated[
+        ExportFormat, typer.Option("--to", help="The format: of transformers, CTranslate2, ONNX or llama.cpp.")
+    ],
+    out: Annotated[Path, typer.Option(help="New directory for the exported model.", metavar="DIRECTORY")],
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled model.",
+        ),
+    ] = None,
+    precision: Annotated[
+        ExportPrecision,
+        typer.Option(help="Precision of the weights; huggingface has no int8, onnx only float32 and int8."),
+    ] = "float32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write a model in the format of another library, and compare it there with our own.
+
+    The card, the licence and the scores go with it. A model that the format cannot hold is refused with the reason.
+
+    Examples:
+
+    seq2see export runs/en-hi --to huggingface --out en-hi-hf
+
+    seq2see export runs/en-hi --to ctranslate2 --precision int8 --out en-hi-ct2
+
+    seq2see export runs/my-gpt --to gguf --precision float16 --out my-gpt-gguf
+    """
+    from seq2see.directory import BUNDLED, load_pipeline
+    from seq2see.exchange.export import check_target, export_model
+
+    check_target(out, to, precision)
+    source = model or BUNDLED
+    exported = export_model(load_pipeline(source, "cpu"), source, out, to, precision)
+    if as_json:
+        result = {
+            "directory": str(exported.path), "format": to, "precision": precision, "steps": exported.steps,
+            "files": exported.files, "check": None if exported.check is None else vars(exported.check),
+        }  # fmt: skip
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    _print(exported, to, precision)
+
+
+def _print(exported: "Exported", to: ExportFormat, precision: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from seq2see.exchange.export import not_checked
+
+    facts = {
+        "directory": str(exported.path),
+        "format": f"{to}, {precision}: {'; '.join(exported.steps)}",
+        "files": "\n".join(f"{size:>13,}  {name}" for name, size in exported.files.items()),
+        "check": not_checked(to) if exported.check is None else str(exported.check),
+    }
+    table = Table.grid(padding=(0, 2))
+    for fact, value in facts.items():
+        table.add_row(f"[bold]{fact}[/]", Text(value))
+    Console(highlight=False).print(table)
