@@ -13,7 +13,7 @@ PARALLEL := -n 2 --dist loadfile
 # Decoding, int8 and the page: where an older processor would show. tests/machines.sh tries more settings.
 AVX2_TESTS := $(patsubst %,tests/test_%.py,decode whole_models processors page page_recurrent page_views)
 
-.PHONY: setup page demo test lint format types parity bench clean
+.PHONY: setup page demo test test-extras lint format types parity bench clean
 
 setup: $(READY) page
 
@@ -39,6 +39,11 @@ test: lint types
 	! test -d web/node_modules || npm --prefix web -s test
 	$(BIN)/pytest $(PARALLEL)
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest $(PARALLEL) $(AVX2_TESTS)
+
+# Tests that need packages of others: the clients of the service.
+test-extras: setup
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,extras]'
+	$(BIN)/pytest -m extras tests/
 
 lint: setup
 	$(BIN)/ruff check .

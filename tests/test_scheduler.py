@@ -14,7 +14,7 @@ from seq2see.decode.batch import StopCondition
 from seq2see.decode.engine import build_requests, decode_requests
 from seq2see.decode.scheduler import DeadlineError, FairQueue, QueueFullError, ScheduledJob, Scheduler
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import DeviceProfile
+from seq2see.decode.session import DeviceProfile, Session
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from tests.decoders import LANGUAGE_MODEL, SPECIAL_TOKENS, START, TRANSLATORS, exact_model, random_sentences
@@ -144,7 +144,7 @@ def test_failure_of_a_step_fails_its_jobs_and_no_later_ones(monkeypatch: pytest.
     broken, later = jobs_for(model, random_sentences(2), [Search()])
     with scheduler_of(model) as scheduler:
         with monkeypatch.context() as patch:
-            patch.setattr(scheduling.Session, "add", lambda *_: 1 / 0)
+            patch.setattr(Session, "add", lambda *_: 1 / 0)
             scheduler.submit([broken])
             with pytest.raises(ZeroDivisionError):
                 broken.future.result(HANG)

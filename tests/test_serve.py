@@ -53,6 +53,7 @@ from seq2see.quantize import quantize
 from seq2see.serve import code_excerpts, page_sources, server, workers
 from seq2see.serve.app import create_app
 from seq2see.serve.handlers import Handlers
+from seq2see.serve.http_protocol import HeaderTimeoutProtocol
 from seq2see.serve.middleware import HEADERS
 from seq2see.serve.workers import Limits
 from tests.models import TINY, save, tiny_model
@@ -83,7 +84,8 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | No
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
     """Runs a real server on a free port and yields a client for it."""
     listener = server.bind(0)
-    uvicorn_server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, http=HeaderTimeoutProtocol)
+    uvicorn_server = uvicorn.Server(config)
     thread = threading.Thread(target=uvicorn_server.run, args=([listener],))
     thread.start()
     try:
@@ -442,6 +444,25 @@ def test_a_body_that_does_not_arrive_times_out(directories: dict[str, Path | Non
         connection.sendall(head)
         answer = connection.recv(4096)
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+REQUEST = b"GET /docs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@pytest.mark.parametrize(("before", "head"), [(b"", b""), (b"", REQUEST[:-2]), (REQUEST, REQUEST[:-2])])
+def test_headers_that_do_not_arrive_time_out(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, before: bytes, head: bytes
+) -> None:
+    monkeypatch.setattr(HeaderTimeoutProtocol, "header_seconds", 0.2)
+    with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
+        if before:
+            connection.sendall(before)
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        connection.sendall(head)
+        received = b""
+        while data := connection.recv(1 << 16):
+            received += data
+    assert b"HTTP/1.1 408" in received
 
 
 def test_long_input_is_rejected(client: httpx.Client, trace: dict[str, Any]) -> None:
