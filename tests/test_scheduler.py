@@ -11,6 +11,7 @@ import torch
 
 from seq2see.decode import scheduler as scheduling
 from seq2see.decode.batch import StopCondition
+from seq2see.decode.constraints import progress_of
 from seq2see.decode.engine import build_requests, decode_requests
 from seq2see.decode.scheduler import DeadlineError, FairQueue, QueueFullError, ScheduledJob, Scheduler
 from seq2see.decode.search import Hypothesis, Search
@@ -44,7 +45,7 @@ def jobs_for(model: Network, sequences: Sequence[Sequence[int]], searches: Seque
 
 
 def decode_alone(model: Network, job: ScheduledJob, should_stop: StopCondition | None = None) -> list[Hypothesis]:
-    return decode_requests(model, [replace(job.request, sampling=None)], job.search, SPECIAL_TOKENS, should_stop)[0]
+    return decode_requests(model, [replace(job.request, options=None)], job.search, SPECIAL_TOKENS, should_stop)[0]
 
 
 @contextmanager
@@ -163,3 +164,28 @@ def test_queue_is_fair_between_clients_and_between_their_requests() -> None:
     assert order[:4] == [("a", "document"), ("b", "one"), ("a", "short"), ("b", "one")]
     assert order[4:] == [("a", "document")] * 3
     assert len(queue) == 1
+
+
+def test_constrained_outputs_contain_their_phrases_and_others_are_unchanged() -> None:
+    model = exact_model()
+    searches = [Search(beam=4, max_new_tokens=25), Search(beam=4, max_new_tokens=25, nbest=3)]
+    jobs = jobs_for(model, random_sentences(24), searches)
+    for i, job in enumerate(jobs[::2]):
+        job.constraints = ((10 + i, 11, 12),) if i % 2 else ((40, 41), (10 + i,))
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)
+        found = [job.future.result(HANG) for job in jobs]
+    for job, hypotheses in zip(jobs, found, strict=True):
+        if not job.constraints:
+            assert [h.tokens for h in hypotheses] == [h.tokens for h in decode_alone(model, job)]
+        for phrase in job.constraints:
+            for h in hypotheses:
+                assert any(h.tokens[i : i + len(phrase)] == phrase for i in range(len(h.tokens))), (phrase, h.tokens)
+
+
+def test_progress_of_an_output_through_its_phrases() -> None:
+    phrases = ((1, 2, 3), (5,))
+    for output, missing in {
+        (): 4, (1, 2): 2, (1, 2, 3): 1, (1, 2, 9): 4, (1, 1, 2, 3): 1, (5, 1, 2): 1, (1, 5, 2): 3, (1, 2, 3, 5): 0,
+    }.items():  # fmt: skip
+        assert progress_of(output, phrases).tokens_missing == missing, output

@@ -33,7 +33,8 @@ SENTENCES = [
     "He does not go to the market.",
     "We are friends.",
 ]
-KEY, LIMITED = "the-key", "limited-key"
+LONG = [" ".join(SENTENCES)] * 90  # seconds of work
+KEY, LIMITED, GLOSSARY_KEY = "the-key", "limited-key", "glossary-key"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,7 @@ def service(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     (folder / "keys.toml").write_text(
         f'[[key]]\nname = "acme"\nsha256 = "{_sha256(KEY)}"\n'
         f'[[key]]\nname = "small"\nsha256 = "{_sha256(LIMITED)}"\nrequests_per_minute = 1\nmax_characters = 20\n'
+        f'[[key]]\nname = "terms"\nsha256 = "{_sha256(GLOSSARY_KEY)}"\nglossary = {{ tea = "दूध" }}\n'
     )
     options = ("--key-file", str(folder / "keys.toml"), "--explain", "--cors", "https://example.org", "--timeout", "30")
     with running_service(folder / "log", models, *options) as service:
@@ -121,6 +123,20 @@ def test_html_keeps_its_markup(client: httpx.Client, bundled: Model) -> None:
     assert script in found
     for sentence in ("We are friends.", "I like tea."):
         assert bundled.translate(sentence, beam=4) in found
+
+
+def test_terms_of_a_glossary_are_used(service: RunningService, client: httpx.Client) -> None:
+    body = {"q": "I like tea. He does not go to the market.", "source": "en", "target": "hi"}
+    glossary = {"TEA": "दूध", "market": "स्कूल", "river": "नदी"}
+    found = client.post("/translate", json={**body, "glossary": glossary}).json()["translatedText"]
+    assert found == "मुझे दूध पसंद है। वह स्कूल नहीं जाता।"
+    with service.client(GLOSSARY_KEY) as other:
+        assert "दूध" in other.post("/translate", json=body).json()["translatedText"]
+    unknown = client.post("/translate", json={**body, "glossary": {"tea": "नदियाँनदियाँ"}})
+    assert "the model cannot write" in error(unknown, 400)
+    assert "glossary parameter is not an object" in error(
+        client.post("/translate", json={**body, "glossary": [1]}), 400
+    )
 
 
 def test_language_is_detected_among_those_served(client: httpx.Client) -> None:
@@ -388,7 +404,7 @@ def test_request_of_a_client_that_leaves_is_cancelled(service: RunningService, c
 
 def test_dead_worker_is_replaced_and_its_requests_are_answered_503(models: dict[str, Path], tmp_path: Path) -> None:
     with running_service(tmp_path / "log", {"en-hi": models["en-hi"]}) as service, service.client() as client:
-        body = {"q": SENTENCES * 10, "source": "en", "target": "hi"}
+        body = {"q": LONG, "source": "en", "target": "hi"}
 
         def translate(number: int) -> httpx.Response:
             with service.client() as own:
@@ -396,7 +412,7 @@ def test_dead_worker_is_replaced_and_its_requests_are_answered_503(models: dict[
 
         with ThreadPoolExecutor(8) as pool:
             running = [pool.submit(translate, number) for number in range(8)]
-            wait_until(lambda: "seq2see_requests_running 8" in client.get("/metrics").text)
+            wait_until(lambda: _running(client) == 8 or running[0].done())
             (worker,) = _children(service.process.pid)
             os.kill(worker, signal.SIGKILL)
             statuses = {each.result(HANG).status_code for each in running}
@@ -432,10 +448,10 @@ def test_stopping_finishes_what_runs_and_ends_the_workers(models: dict[str, Path
     with running_service(tmp_path / "log", {"en-hi": models["en-hi"]}) as service:
         (worker,) = _children(service.process.pid)
         with ThreadPoolExecutor(1) as pool, service.client() as client:
-            body = {"q": SENTENCES * 10, "source": "en", "target": "hi"}
+            body = {"q": LONG, "source": "en", "target": "hi"}
             running = pool.submit(client.post, "/translate", json=body)
             with service.client() as other:
-                wait_until(lambda: "seq2see_requests_running 1" in other.get("/metrics").text)
+                wait_until(lambda: _running(other) == 1 or running.done())
             service.process.send_signal(signal.SIGTERM)
             assert running.result(HANG).status_code == 200
         assert service.process.wait(HANG) == 0
@@ -444,6 +460,12 @@ def test_stopping_finishes_what_runs_and_ends_the_workers(models: dict[str, Path
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert {"time", "client", "status", "milliseconds", "tokens"} <= set(lines[0])
     assert "tea" not in log and "चाय" not in log
+
+
+def _running(client: httpx.Client) -> float:
+    found = re.search(r"^seq2see_requests_running (\S+)", client.get("/metrics").text, re.MULTILINE)
+    assert found
+    return float(found[1])
 
 
 def _children(pid: int) -> list[int]:

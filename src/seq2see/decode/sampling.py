@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from seq2see.decode.search import Search
 
 
+Phrase = tuple[int, ...]
+
+
 @dataclass(frozen=True)
-class Sampling:
-    """How one row samples its tokens."""
+class RowOptions:
+    """What a row of a batch has of its own: how it samples its tokens, and phrases that its output must contain."""
 
     temperature: float = 0.0  # 0: the most likely token
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    constraints: tuple[Phrase, ...] = ()  # for a beam
 
 
 def draw_uniforms(seeds: list[int], steps: int) -> Tensor:
@@ -31,7 +35,7 @@ def draw_uniforms(seeds: list[int], steps: int) -> Tensor:
     return torch.stack([torch.from_numpy(to_uniform(random_uint64(steps, seed))) for seed in seeds])
 
 
-def filter_logits(logits: Tensor, options: "Sampling | Search") -> Tensor:
+def filter_logits(logits: Tensor, options: "RowOptions | Search") -> Tensor:
     """Applies temperature, top-k, top-p and min-p in this order; excluded tokens become −∞."""
     logits = logits / options.temperature
     if 0 < options.top_k < logits.shape[-1]:

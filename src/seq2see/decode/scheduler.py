@@ -18,7 +18,7 @@ import torch
 
 from seq2see.decode.batch import Batch, Job
 from seq2see.decode.engine import require_output
-from seq2see.decode.sampling import Sampling
+from seq2see.decode.sampling import Phrase
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import CacheSize, Session, SpecialTokens, session_profile
 from seq2see.errors import UserError
@@ -45,6 +45,7 @@ class ScheduledJob(Job):
 
     search: Search = field(default_factory=Search)
     special_tokens: SpecialTokens = field(kw_only=True)
+    constraints: tuple[Phrase, ...] = ()  # that the output must contain; beam > 1 only
     flow: tuple[str, str] = ("", "")  # client and request, between which the queue is fair
     deadline: float = float("inf")  # by time.monotonic()
     on_tokens: Callable[[Hypothesis], None] | None = None  # called with the output so far; beam = 1 only
@@ -53,15 +54,16 @@ class ScheduledJob(Job):
     streamed: int = 0  # number of tokens that `on_tokens` has seen
     waited: int = 0  # steps for which there was a row, but others were awaited
 
-    def batch_key(self, by_sampling: bool) -> "BatchKey":
+    def batch_key(self, by_row_options: bool) -> "BatchKey":
         """Returns what the jobs of a batch have in common."""
         search, request = self.search, self.request
         positions = max(len(request.source), len(request.prompt) + request.max_new_tokens, SHORTEST)
         # Limits and seeds belong to rows; a batch keeps all k hypotheses, of which each job takes its n best.
         shared = replace(search, seed=0, max_new_tokens=0, samples=1, nbest=search.beam)
-        if not by_sampling:
-            shared = replace(shared, **vars(Sampling()))
-        return BatchKey(shared, self.special_tokens, 1 << (positions - 1).bit_length())
+        if not by_row_options:
+            shared = replace(shared, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
+        constrained = by_row_options and bool(self.constraints)
+        return BatchKey(shared, self.special_tokens, 1 << (positions - 1).bit_length(), constrained)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class BatchKey:
     search: Search
     special_tokens: SpecialTokens
     positions: int  # at least as many as the source, or the prompt with the output, of any job
+    constrained: bool = False  # decoded without CUDA graphs: constraints are met on the host
 
 
 class FairQueue:
@@ -172,9 +175,10 @@ class Scheduler:
         if self._stopped:
             raise QueueFullError("the model is being unloaded: send the request again")
         for job in jobs:
-            # A captured CUDA graph samples all rows alike.
-            job.key = job.batch_key(by_sampling=self.profile.cuda_graphs)
-            job.request = replace(job.request, sampling=job.search.sampling)
+            # A captured CUDA graph treats all rows alike.
+            job.key = job.batch_key(by_row_options=self.profile.cuda_graphs)
+            options = replace(job.search.row_options, constraints=job.constraints)
+            job.request = replace(job.request, options=options)
         self._arrived.extend(jobs)
         self._wake.set()
 
@@ -256,7 +260,8 @@ class Scheduler:
         has_source = self.model.encoder is not None
         limit = positions if has_source else min(positions, self.model.config.max_positions)
         size = CacheSize(rows, positions, limit, positions if has_source else 0)
-        session = Session(self.model, key.search, key.special_tokens, size, self.profile)
+        profile = replace(self.profile, cuda_graphs=self.profile.cuda_graphs and not key.constrained)
+        session = Session(self.model, key.search, key.special_tokens, size, profile)
         return Batch(session, rows)
 
     def _deliver(self, batch: Batch[ScheduledJob]) -> None:

@@ -23,6 +23,7 @@ from seq2see.service.service import Service
 from seq2see.translate.suffixes import DOCUMENT_SUFFIXES
 
 MAX_ALTERNATIVES = 10
+GLOSSARY_BEAM = 4  # at least: terms are found by a beam search
 MAX_FILES = 64  # translated files that wait for their download
 Parameters = dict[str, Any]
 
@@ -88,7 +89,7 @@ def create_router(service: Service) -> APIRouter:
             translations: list[list[str]] = [[text] for text in texts]
             for model in dict.fromkeys(filter(None, models)):
                 index = [i for i, each in enumerate(models) if each == model]
-                beam = max(service.settings.beam, alternatives + 1)
+                beam = max(service.settings.beam, alternatives + 1, GLOSSARY_BEAM if glossary else 1)
                 message = {
                     "operation": "translate", "model": model, "texts": [texts[i] for i in index], "format": format,
                     "beam": beam, "nbest": alternatives + 1, "glossary": glossary,
@@ -155,7 +156,8 @@ def create_router(service: Service) -> APIRouter:
         with service.admit(client, len(content.decode(errors="replace"))):
             if model is not None:
                 message = {
-                    "operation": "document", "model": model, "name": name, "beam": service.settings.beam,
+                    "operation": "document", "model": model, "name": name, "glossary": client.glossary,
+                    "beam": max(service.settings.beam, GLOSSARY_BEAM if client.glossary else 1),
                     "content": b64encode(content).decode(),
                 }  # fmt: skip
                 content = b64decode((await service.call(request, client, message))["content"])

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from seq2see.service.completions import Completions, ContextLengthError
 from seq2see.text.check.statistics import no_progress
 from seq2see.translate import html
 from seq2see.translate.documents import translate_content
+from seq2see.translate.glossary import required_phrases
 from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator, one_line
@@ -69,6 +70,7 @@ class BatchedModel(Model):
 
     scheduler: Scheduler = field(kw_only=True)
     answering: Answering = field(kw_only=True)
+    glossary: Mapping[str, str] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=lambda: [0, 0])  # read and generated
 
     def hypotheses(
@@ -76,13 +78,17 @@ class BatchedModel(Model):
     ) -> list[list[Hypothesis]]:
         source, target = self.tokenizers
         options, special_tokens = Search(**search), SpecialTokens.from_tokenizer(target)
-        jobs = [
-            ScheduledJob(request, search=options, special_tokens=special_tokens)
-            for i, sentence in enumerate(sentences)
-            for request in build_requests(
-                self.network, i, source.frame_source(source.encode(sentence)), special_tokens.prompt_with(()), options
-            )
-        ]
+        jobs = []
+        for i, sentence in enumerate(sentences):
+            ids = source.frame_source(source.encode(sentence))
+            constraints = required_phrases(sentence, self.glossary, target)
+            # By the mean per token, a phrase could be hidden in a second sentence that nobody wrote; by the sum, it costs least
+            # where it belongs.
+            search_options = replace(options, length_penalty=0.0) if constraints else options
+            jobs += [
+                ScheduledJob(request, search=search_options, special_tokens=special_tokens, constraints=constraints)
+                for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options)
+            ]
         self.answering.schedule(self.scheduler, jobs)
         found = [job.future.result() for job in jobs]
         self.tokens[0] += sum(len(job.request.source) for job in jobs)
@@ -145,7 +151,7 @@ class Worker:
         return BatchedModel(**vars(self._models[name]), scheduler=self._schedulers[name], answering=answering)
 
     def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model, texts = self._batched(message, answering), message["texts"]
+        model, texts = replace(self._batched(message, answering), glossary=message["glossary"]), message["texts"]
         translator = Translator(model, _SILENT, {"beam": message["beam"], "nbest": message["nbest"]})
         locations = [""] * len(texts)
         if message["format"] == "html":
@@ -163,7 +169,7 @@ class Worker:
         yield {"result": {"translations": nbest_lists, "tokens": model.tokens}}
 
     def _document(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model = self._batched(message, answering)
+        model = replace(self._batched(message, answering), glossary=message["glossary"])
         translator = Translator(model, _SILENT, {"beam": message["beam"]})
         content = base64.b64decode(message["content"])
         translated = translate_content(Path(message["name"]), content, translator, False, no_progress)
