@@ -69,7 +69,8 @@ bench: setup
 	$(BIN)/python benchmarks/decode_cpu.py
 	$(BIN)/python benchmarks/exchange.py
 	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
-	$(BIN)/python benchmarks/serve_load.py
+	$(BIN)/python benchmarks/explore_load.py
+	$(BIN)/python benchmarks/serve_load.py $(if $(DATA),--sentences $(DATA)/multi30k/test.en)
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))

@@ -656,7 +656,7 @@ def test_the_schemas_for_the_page_are_complete() -> None:
 
 
 def test_under_load_no_request_is_lost_and_memory_stays_bounded(directories: dict[str, Path | None]) -> None:
-    script = Path(__file__).parent.parent / "benchmarks" / "serve_load.py"
+    script = Path(__file__).parent.parent / "benchmarks" / "explore_load.py"
     command = [
         sys.executable,
         str(script),

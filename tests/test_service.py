@@ -17,6 +17,17 @@ from typing import Any
 
 import httpx
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 import seq2see
 from seq2see.api import Model
@@ -486,3 +497,39 @@ def test_unusable_models_are_reported_at_the_start(arguments: list[str], problem
     command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", *filled]
     result = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert result.returncode in (1, 2) and problem in result.stderr
+
+
+# Anything at all
+
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def fuzz(service: RunningService, cases: int) -> dict[int, int]:
+    """Sends requests that follow and that break the schema to every endpoint; returns how often each status was answered."""
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    statuses: dict[int, int] = {}
+    for result in schema.get_all_operations():
+        assert isinstance(result, Ok)
+        operation = result.ok()
+        strategies = [operation.as_strategy(mode) for mode in GenerationMode]
+
+        @settings(
+            max_examples=cases, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+        )
+        @given(case=st.one_of(strategies))
+        def check(case: "schemathesis.Case[Any]") -> None:
+            if isinstance(case.body, dict) and sum(statuses.values()) % 2:  # otherwise nearly all would name no model
+                known = {"model": "encoder" if "embeddings" in case.path else "chat", "source": "en", "target": "hi"}
+                case.body.update({name: value for name, value in known.items() if name in case.body})
+            response = case.call(headers={"authorization": f"Bearer {KEY}"})
+            statuses[response.status_code] = statuses.get(response.status_code, 0) + 1
+            case.validate_response(response, checks=CHECKS)
+
+        check()
+    return statuses
+
+
+def test_no_request_makes_the_server_fail(service: RunningService) -> None:
+    statuses = fuzz(service, cases=6)
+    assert not any(status >= 500 for status in statuses), statuses

@@ -27,6 +27,8 @@ OWNER = "seq2see"
 
 Stop = str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Prompts = Annotated[list[str], Field(min_length=1, max_length=100)]
+TokenPrompts = Annotated[list[TokenIds], Field(min_length=1, max_length=100)]
 
 
 class Parameters(BaseModel):
@@ -90,9 +92,7 @@ class ChatParameters(GenerationParameters):
 
 
 class CompletionParameters(GenerationParameters):
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=100)] | TokenIds | list[TokenIds] = (
-        "<|endoftext|>"
-    )
+    prompt: str | Prompts | TokenIds | TokenPrompts = "<|endoftext|>"
     max_tokens: int | None = Field(None, ge=1)
     logprobs: int | None = Field(None, ge=0, le=5)
     echo: Literal[False] | None = None
