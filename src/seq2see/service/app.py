@@ -21,7 +21,6 @@ from seq2see.service import libretranslate, openai
 from seq2see.service.service import Service
 
 DESCRIPTION = "Translation by LibreTranslate's API; chat, completions and embeddings by OpenAI's."
-OPEN_PATHS = frozenset({"/health"})
 
 
 def create_app(service: Service, explore: App | None = None) -> FastAPI:

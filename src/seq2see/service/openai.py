@@ -148,7 +148,7 @@ def _details(error: ApiError) -> Message:
     return {"message": message, "type": kind, "param": param, "code": code}
 
 
-def validation_error(errors: list[Any], fields: type[BaseModel] | None = None) -> OpenAIError:
+def validation_error(errors: list[Any]) -> OpenAIError:
     """Returns an invalid request's error as OpenAI words it."""
     first = errors[0]
     name = ".".join(str(part) for part in first["loc"] if part != "body")

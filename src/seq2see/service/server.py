@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from seq2see.config import InferencePrecision
 from seq2see.errors import UsageError, UserError
@@ -87,7 +88,7 @@ async def _serve(
         if not all(split_pair(name)):
             await supervisor.stop()
             raise UsageError(f'--model {name}=… is a translator: call it by its languages, such as "en-hi"')
-    app = create_app(service, _explore(workers, settings) if explain else None)
+    app = create_app(service, _explore(workers) if explain else None)
     config = uvicorn.Config(
         app, log_level="warning", server_header=False, access_log=False, timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.timeout) + 5, limit_concurrency=MAX_CONNECTIONS,
@@ -107,7 +108,7 @@ async def _serve(
     await uvicorn.Server(config).serve([listener])
 
 
-def _explore(workers: WorkerOptions, settings: Settings):  # type: ignore[no-untyped-def]
+def _explore(workers: WorkerOptions) -> FastAPI:
     """Our own page and API, in this process, with copies of the models that it loads on first use."""
     from seq2see.serve.app import create_app as create_explore
 

@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from base64 import b64decode
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +38,6 @@ class Settings:
     timeout: float = 60.0  # seconds to send a request, and from its arrival to its answer
     origins: tuple[str, ...] = ()  # whose pages may use the service (CORS)
     access_log: bool = True
-    title: str = field(default="seq2see", repr=False)
 
 
 class Service:
@@ -163,12 +162,6 @@ def _header_key(request: Request) -> str:
 def server_sent_event(data: object) -> bytes:
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text}\n\n".encode(errors="replace")
-
-
-async def with_first(first: T, rest: AsyncIterator[T]) -> AsyncIterator[T]:
-    yield first
-    async for each in rest:
-        yield each
 
 
 def now() -> int:
