@@ -40,7 +40,8 @@ test: lint types
 	$(BIN)/pytest $(PARALLEL)
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest $(PARALLEL) $(AVX2_TESTS)
 
-# The exports in their own runtimes, which it installs; llama.cpp is compiled, in about five minutes on two cores.
+# Tests with packages of others, which it installs: the runtimes that exports are for, and the clients of the service.
+# llama.cpp is compiled, in about five minutes on two cores.
 test-extras: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[extras]'
 	$(BIN)/python -c "import llama_cpp" 2>/dev/null || $(BIN)/pip install -q -c constraints.txt llama-cpp-python
@@ -70,7 +71,8 @@ bench: setup
 	$(BIN)/python benchmarks/decode_cpu.py
 	$(BIN)/python benchmarks/exchange.py
 	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
-	$(BIN)/python benchmarks/serve_load.py
+	$(BIN)/python benchmarks/explore_load.py
+	$(BIN)/python benchmarks/serve_load.py $(if $(DATA),--sentences $(DATA)/multi30k/test.en)
 	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
 	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))

@@ -1,174 +1,236 @@
-"""Load test of the server: no accepted request may be lost, and memory must not grow.
+"""Load test of `seq2see serve`, beside Hugging Face's generate behind FastAPI with the same weights.
 
-    python benchmarks/serve_load.py [--clients 50] [--seconds 30] [--model DIR]
+    python benchmarks/serve_load.py [--clients 1 16 100 500] [--sentences FILE] [--width 256] [--layers 3] [--beam 4]
 
-Starts `seq2see explore`; every client translates, generates, traces and fetches tensors and analyses, one request after
-another. A 503 is not a loss: the client retries after Retry-After. Nor is the 404 of a trace that newer ones have evicted,
-with more clients than stored traces. Every other response must be complete.
+Every client sends one sentence after another; a 503 is retried after Retry-After. The model is a MarianMT with random
+weights, so every output has the maximum length: the most work per sentence. Every answer is compared with the offline
+translation; where they differ, the two best candidates must lie within a margin. Ends in one JSON line.
 """
 
 import argparse
 import asyncio
 import json
-import math
+import os
 import re
-import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 import httpx
+import torch
+import transformers
 
-TEXTS = ["How are you?", "I like tea.", "The girl reads a book.", "He does not go to the market.", "We are friends."]
-TENSORS = [
-    "decoder.1.cross.weights",
-    "decoder.0.masked.masked?index=0",
-    "logits?index=0",
-    "encoder.vectors?index=:,0:8",
+import seq2see
+from seq2see.config import Config
+from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.exchange.huggingface import from_huggingface
+from seq2see.text.tokenizer import Tokenizer
+
+OFFLINE = 50  # sentences
+MARGIN = 1e-4  # between the scores of two candidates that may swap with the batch
+SUBJECTS = [
+    "The girl",
+    "My old friend from the village",
+    "A man in a blue shirt",
+    "Nobody",
+    "The children of our teacher",
 ]
-ANALYSES = [
-    "alignment",
-    "logit-lens?top=3",
-    "attention-entropy",
-    "logit-attribution?row=0",
-    "alternatives?row=-1",
+VERBS = ["reads", "is looking for", "does not want to buy", "has seen", "writes about"]
+OBJECTS = [
+    "a book",
+    "the big dog that sleeps near the river every day",
+    "water",
+    "two red apples and a small cup of tea",
 ]
 
 
-@dataclass
-class Stats:
-    completed: Counter[str] = field(default_factory=Counter)
-    retried: int = 0  # 503 responses
-    evicted: int = 0  # 404 responses for traces evicted by newer ones
-    lost: list[str] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list)  # seconds
-    memory: list[int] = field(default_factory=list)  # resident bytes, sampled once per second
+def default_sentences() -> list[str]:
+    """Returns sentences of 4 to 25 words."""
+    return [f"{s} {v} {o}." for s in SUBJECTS for v in VERBS for o in OBJECTS]
 
 
-async def run_clients(address: str, clients: int, seconds: float, pid: int) -> Stats:
-    """Runs concurrent clients against a server for a time."""
-    stats, deadline = Stats(), time.monotonic() + seconds
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    async with httpx.AsyncClient(base_url=address, timeout=60, limits=limits) as client:
-        sampler = asyncio.create_task(_sample_memory(pid, stats))
-        await asyncio.gather(*(_run_client(client, number, deadline, stats) for number in range(clients)))
-        sampler.cancel()
-    return stats
+def build_model(folder: Path, sentences: list[str], width: int, layers: int) -> None:
+    """Saves the same random weights for us and for transformers."""
+    tokenizer = Tokenizer.train(sentences, "bpe", vocab_size=2000, normalize="NFC")
+    torch.manual_seed(0)
+    theirs = transformers.MarianMTModel(
+        transformers.MarianConfig(
+            vocab_size=len(tokenizer), d_model=width, encoder_layers=layers, decoder_layers=layers,
+            encoder_attention_heads=width // 64, decoder_attention_heads=width // 64, encoder_ffn_dim=4 * width,
+            decoder_ffn_dim=4 * width, scale_embedding=True, pad_token_id=tokenizer.pad, eos_token_id=tokenizer.end,
+            decoder_start_token_id=tokenizer.start, max_position_embeddings=512,
+        )
+    ).eval()  # fmt: skip
+    network = from_huggingface(theirs)
+    config = Config(model=network.config)
+    seq2see.Model(config, optimize_for_decoding(network), (tokenizer, tokenizer), {}).save(folder / "ours")
+    theirs.save_pretrained(folder / "theirs")
 
 
-async def _run_client(client: httpx.AsyncClient, number: int, deadline: float, stats: Stats) -> None:
-    i = number
-    while time.monotonic() < deadline:
-        i += 1
-        text = TEXTS[i % len(TEXTS)]
-        await _request(client, "translate", "POST", "/api/translate", {"text": text, "beam": 1 + i % 4}, stats)
-        generate = {"prompt": text, "max_new_tokens": 20, "seed": i}
-        await _request(client, "generate", "POST", "/api/generate", generate, stats)
-        ablation = [{"type": "ablate_head", "attention": "decoder.1.cross", "head": i % 2}] if i % 3 == 0 else []
-        body = {"text": text, "interventions": ablation}
-        trace = await _request(client, "trace", "POST", "/api/traces", body, stats)
-        if trace is not None:
-            path = f"/api/traces/{trace.json()['id']}"
-            await _request(client, "tensor", "GET", f"{path}/tensors/{TENSORS[i % len(TENSORS)]}", None, stats)
-            await _request(client, "analysis", "GET", f"{path}/{ANALYSES[i % len(ANALYSES)]}", None, stats)
+def run_peer(folder: Path, listener: socket.socket, beam: int) -> None:
+    """A plain service: one request after another through generate."""
+    import uvicorn
+    from fastapi import FastAPI
+
+    tokenizer = seq2see.load(folder / "ours").tokenizers[0]
+    model: Any = transformers.MarianMTModel.from_pretrained(folder / "theirs").eval()
+    app, lock = FastAPI(), threading.Lock()
+
+    @app.post("/translate")
+    def translate(body: dict[str, str]) -> dict[str, str]:
+        source = torch.tensor([tokenizer.frame_source(tokenizer.encode(body["q"]))])
+        limit = int(source.shape[1] * 1.5) + 10
+        with lock, torch.inference_mode():
+            output = model.generate(input_ids=source, num_beams=beam, max_new_tokens=limit, do_sample=False)
+        return {"translatedText": tokenizer.decode(output[0, 1:].tolist())}
+
+    @app.get("/health")
+    def health() -> str:
+        return "ok"
+
+    uvicorn.Server(uvicorn.Config(app, log_level="critical")).run([listener])
 
 
-async def _request(
-    client: httpx.AsyncClient, kind: str, method: str, path: str, body: object, stats: Stats
-) -> httpx.Response | None:
-    """Sends a request, retrying while the server is overloaded; returns None if it failed."""
+def start(command: list[str]) -> tuple["subprocess.Popen[str]", str]:
+    log = tempfile.NamedTemporaryFile("w+", suffix=".log", delete=False)  # noqa: SIM115
+    process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
+    while not (found := re.search(r"http://\S+", Path(log.name).read_text())):
+        assert process.poll() is None, Path(log.name).read_text()
+        time.sleep(0.1)
     while True:
-        start = time.monotonic()
         try:
-            response = await client.request(method, path, json=body)
-        except httpx.HTTPError as error:
-            stats.lost.append(f"{kind}: {error!r}")
-            return None
-        if response.status_code == 503:
-            stats.retried += 1
-            await asyncio.sleep(float(response.headers["retry-after"]))
-            continue
-        if response.status_code == 404:
-            stats.evicted += 1
-            return None
-        problem = _find_problem(kind, response)
-        if problem:
-            stats.lost.append(f"{kind}: {problem}")
-            return None
-        stats.completed[kind] += 1
-        stats.latencies.append(time.monotonic() - start)
-        return response
+            httpx.get(f"{found[0]}/health", timeout=60).raise_for_status()
+            return process, found[0]
+        except httpx.HTTPError:
+            time.sleep(0.2)
 
 
-def _find_problem(kind: str, response: httpx.Response) -> str:
-    if response.status_code not in (200, 201):
-        return f"{response.status_code} {response.text[:200]}"
-    if kind == "tensor":
-        shape = [int(size) for size in response.headers["x-shape"].split(",")]
-        size = len(response.content)
-        return "" if size == 4 * math.prod(shape) else f"{size} bytes for shape {shape}"
-    if kind == "generate":
-        last = json.loads(response.text.splitlines()[-1])
-        return "" if last.get("done") else f"ends with {last}"
-    return "" if response.json() else "empty"
+async def run_clients(url: str, sentences: list[str], clients: int, requests: int) -> dict[str, Any]:
+    answers: list[tuple[int, str]] = []
+    latencies: list[float] = []
+    retried, lost = 0, 0
+    todo = iter(range(requests))
+    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+
+    async def run_client(client: httpx.AsyncClient) -> None:
+        nonlocal retried, lost
+        for number in todo:
+            body = {"q": sentences[number % len(sentences)], "source": "en", "target": "fr"}
+            start = time.perf_counter()
+            while True:
+                try:
+                    response = await client.post("/translate", json=body)
+                except httpx.HTTPError:
+                    lost += 1
+                    break
+                if response.status_code in (429, 503):
+                    retried += 1
+                    await asyncio.sleep(float(response.headers["retry-after"]))
+                    continue
+                if response.status_code != 200:
+                    lost += 1
+                    break
+                latencies.append(time.perf_counter() - start)
+                answers.append((number % len(sentences), response.json()["translatedText"]))
+                break
+
+    start = time.perf_counter()
+    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+        await asyncio.gather(*(run_client(client) for _ in range(clients)))
+    seconds = time.perf_counter() - start
+    percentiles = quantiles(latencies, n=100) if len(latencies) > 1 else latencies * 99
+    return {
+        "clients": clients, "requests": requests, "per_second": round(len(answers) / seconds, 2), "retried": retried,
+        "lost": lost, **{f"p{n}": round(percentiles[n - 1], 3) for n in (50, 95, 99)}, "answers": answers,
+    }  # fmt: skip
 
 
-async def _sample_memory(pid: int, stats: Stats) -> None:
-    while True:
-        stats.memory.append(resident_memory(pid))
-        await asyncio.sleep(1)
+def count_differences(
+    model: seq2see.Model, sentences: list[str], answers: list[tuple[int, str]], beam: int
+) -> dict[str, int]:
+    """Compares answers with the offline translations: equal, tied within the margin, or wrong."""
+    offline = model.hypotheses(sentences, beam=beam, nbest=2)
+    counts = {"equal": 0, "tied": 0, "wrong": 0}
+    for i, answer in answers:
+        best, second = offline[i]
+        if model.text(best).replace("\n", " ").strip() == answer:
+            counts["equal"] += 1
+        else:
+            counts["tied" if best.score - second.score < MARGIN else "wrong"] += 1
+    return counts
+
+
+def measure_offline(model: seq2see.Model, sentences: list[str], beam: int) -> float:
+    """Returns the sentences per second of the engine by itself, with one thread or all, whichever is faster now."""
+    rates = []
+    for threads in (1, os.cpu_count() or 1):
+        torch.set_num_threads(threads)
+        start = time.perf_counter()
+        model.hypotheses(sentences, beam=beam)
+        rates.append(len(sentences) / (time.perf_counter() - start))
+    return round(max(rates), 2)
 
 
 def resident_memory(pid: int) -> int:
-    """Returns the resident set size of a process in bytes."""
-    result = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
-    return int(result.stdout) << 10
-
-
-def start_server(*options: str) -> tuple[subprocess.Popen[str], str]:
-    """Starts `seq2see explore`; returns the process and its address once it responds."""
-    command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    address = re.search(r"http://\S+", process.stdout.readline())
-    assert address, "the server printed no address"
-    httpx.get(f"{address[0]}/api/models", timeout=120).raise_for_status()
-    return process, address[0]
+    """Returns the resident memory of a process and its children in MiB."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in (pid, *children))
+    return pages * 4096 >> 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 100, 500])
+    parser.add_argument("--sentences", type=Path, help="one sentence per line; by default made up")
+    parser.add_argument("--requests", type=int, default=200, help="per number of clients, and at least one per client")
+    parser.add_argument("--peer-requests", type=int, default=30)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    process, address = start_server(*(argument for model in options.model for argument in ("--model", model)))
-    try:
-        warmup = min(3.0, options.seconds / 4)  # loads every model and module
-        asyncio.run(run_clients(address, 2, warmup, process.pid))
-        before = resident_memory(process.pid)
-        stats = asyncio.run(run_clients(address, options.clients, options.seconds, process.pid))
-    finally:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-    for loss in stats.lost[:10]:
-        print("lost", loss)
-    percentiles = quantiles(stats.latencies, n=20)
-    completed = sum(stats.completed.values())
-    result = {
-        "clients": options.clients, "seconds": options.seconds, "completed": completed,
-        "completed_by_kind": dict(stats.completed), "requests_per_second": round(completed / options.seconds, 1),
-        "retried": stats.retried, "evicted": stats.evicted, "lost": len(stats.lost),
-        "median_ms": round(percentiles[9] * 1000), "p95_ms": round(percentiles[18] * 1000),
-        "mib_before": before >> 20, "mib_max": max(stats.memory) >> 20, "mib_after": stats.memory[-1] >> 20,
-    }  # fmt: skip
+    if options.peer:
+        listener = socket.create_server(("127.0.0.1", 0))
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        run_peer(options.peer, listener, options.beam)
+        return
+    sentences = options.sentences.read_text().splitlines()[:200] if options.sentences else default_sentences()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        build_model(folder, sentences, options.width, options.layers)
+        model = seq2see.load(folder / "ours")
+        result: dict[str, Any] = {"seq2see": [], "huggingface": []}
+        script = [sys.executable, __file__]
+        ours = [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--model", f"en-fr={folder / 'ours'}",
+                "--beam", str(options.beam), "--timeout", "600"]  # fmt: skip
+        for peer, command in (
+            ("seq2see", ours), ("huggingface", [*script, "--peer", str(folder), "--beam", str(options.beam)]),
+        ):  # fmt: skip
+            process, url = start(command)
+            try:
+                asyncio.run(run_clients(url, sentences, 2, 10))  # loads everything
+                for clients in options.clients:
+                    if peer == "huggingface" and clients > 100:
+                        continue
+                    requests = max(options.requests if peer == "seq2see" else options.peer_requests, clients)
+                    row = asyncio.run(run_clients(url, sentences, clients, requests))
+                    answers = row.pop("answers")
+                    row["mib"] = resident_memory(process.pid)
+                    if peer == "seq2see":
+                        row["offline_per_second"] = measure_offline(model, sentences[:OFFLINE], options.beam)
+                        row.update(count_differences(model, sentences, answers, options.beam))
+                    result[peer].append(row)
+                    print(peer, json.dumps(row), flush=True)
+            finally:
+                process.terminate()
+                process.wait(60)
     print(json.dumps(result))
-    sys.exit(1 if stats.lost else 0)
 
 
 if __name__ == "__main__":

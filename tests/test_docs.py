@@ -97,7 +97,7 @@ def command_lines(text: str) -> Iterator[list[str]]:
     for line in text.replace("\\\n", " ").splitlines():
         if re.match(r"\s*(\$ |Examples?: )?(seq2see|torchrun|srun) ", line):
             words = shlex.split(re.sub(r"^\s*(\$ |Examples?: )", "", line), comments=True)
-            for is_separator, group in groupby(words, lambda word: word in ("&&", "|", "<", ">")):
+            for is_separator, group in groupby(words, lambda word: word in ("&&", "|", "<", ">", ">>")):
                 command = [word for word in group if not word.startswith("$")]
                 if not is_separator and "seq2see" in command:
                     yield command[command.index("seq2see") + 1 :]

@@ -298,3 +298,22 @@ def test_malformed_po_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.po").write_text('msgid "a"\nmsgstr "b"\nnonsense\n')
     with pytest.raises(UserError, match=r"a\.po, line 3: not PO"):
         translate_file(tmp_path / "a.po", identity)
+
+
+PAGE = """<!doctype html>
+<html><head><title>Tea</title><style>p { color: red }</style></head>
+<body><!-- a note --><h1>I like <b>tea</b>.</h1>
+<p class="x">Two  words &amp; caf&eacute;<br>Next</p><pre>let a = 1 < 2</pre><script>if (a < b) f("tea")</script>
+<p>Not <unclosed
+"""
+
+
+def test_html_is_translated_between_its_blocks_and_unchanged_elsewhere(tmp_path: Path) -> None:
+    translate_file = documents.translate_content
+    (tmp_path / "page.html").write_text(PAGE)
+    upper = fake_translator(str.upper)
+    found = translate_file(tmp_path / "page.html", PAGE.encode(), upper, False, lambda *_: lambda _: None).decode()
+    assert "<title>TEA</title>" in found and "I LIKE <b>TEA</b>." in found
+    assert "TWO WORDS &amp; CAFÉ<br>NEXT</p>" in found
+    for kept in ("<style>p { color: red }</style>", "<!-- a note -->", "<pre>let a = 1 < 2</pre>", 'f("tea")</script>'):
+        assert kept in found

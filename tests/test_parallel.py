@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -70,12 +71,17 @@ def single(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     return out
 
 
-def start(program: str, *arguments: str | Path) -> subprocess.Popen[str]:
-    """Starts torchrun with two processes on a free port."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def start(program: str, *arguments: str | Path, rendezvous: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Starts torchrun with two processes on a free port, or at a rendezvous with other machines."""
+    place = rendezvous or [f"--master-port={free_port()}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *place]
     command = [*torchrun, *program.split(), "train", *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV)
 
@@ -132,6 +138,22 @@ def test_two_processes_match_the_losses_and_checkpoints_of_one(double: tuple[str
     assert len(losses(single)) == 50 + 3  # steps and validations
     assert losses(out) == pytest.approx(losses(single), abs=1e-4)
     assert contents(out) == contents(single)
+
+
+def test_two_nodes_of_two_processes_match_one(
+    corpus: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [*SETTINGS, "train.gradient_accumulation=4", "train.steps=10"]
+    (tmp_path / "config.toml").write_text(Config(data=corpus).override(settings).to_toml())
+    (tmp_path / "program.py").write_text(EVERY_STEP)
+    monkeypatch.setattr(runner, "REPORT_EVERY", 1)
+    run.train(corpus, tmp_path / "one", settings=settings)
+    rendezvous = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test"]
+    arguments = ("--config", tmp_path / "config.toml", "--out", tmp_path / "four")
+    nodes = [start(str(tmp_path / "program.py"), *arguments, rendezvous=rendezvous) for _ in range(2)]
+    stderr = "".join(finish(node) for node in nodes)
+    assert stderr.count("(weights: ") == 1, "only the main process prints"
+    assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
 
 
 def test_run_with_two_processes_resumes_with_one(double: tuple[str, Path], single: Path, tmp_path: Path) -> None:

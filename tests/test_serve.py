@@ -53,6 +53,7 @@ from seq2see.quantize import quantize
 from seq2see.serve import code_excerpts, page_sources, server, workers
 from seq2see.serve.app import create_app
 from seq2see.serve.handlers import Handlers
+from seq2see.serve.http_protocol import HeaderTimeoutProtocol
 from seq2see.serve.middleware import HEADERS
 from seq2see.serve.workers import Limits
 from tests.models import TINY, save, tiny_model
@@ -83,7 +84,8 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | No
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
     """Runs a real server on a free port and yields a client for it."""
     listener = server.bind(0)
-    uvicorn_server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, http=HeaderTimeoutProtocol)
+    uvicorn_server = uvicorn.Server(config)
     thread = threading.Thread(target=uvicorn_server.run, args=([listener],))
     thread.start()
     try:
@@ -465,6 +467,25 @@ def test_a_body_that_does_not_arrive_times_out(directories: dict[str, Path | Non
     assert answer.startswith(b"HTTP/1.1 408")
 
 
+REQUEST = b"GET /docs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@pytest.mark.parametrize(("before", "head"), [(b"", b""), (b"", REQUEST[:-2]), (REQUEST, REQUEST[:-2])])
+def test_headers_that_do_not_arrive_time_out(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, before: bytes, head: bytes
+) -> None:
+    monkeypatch.setattr(HeaderTimeoutProtocol, "header_seconds", 0.2)
+    with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
+        if before:
+            connection.sendall(before)
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        connection.sendall(head)
+        received = b""
+        while data := connection.recv(1 << 16):
+            received += data
+    assert b"HTTP/1.1 408" in received
+
+
 def test_long_input_is_rejected(client: httpx.Client, trace: dict[str, Any]) -> None:
     assert error(client.post("/api/traces", json={"text": "a b " * 900}), 422)["location"] == "text"
     assert error(client.post("/api/translate", json={"text": "a" * 8001}), 422)["location"] == "body.text"
@@ -656,7 +677,7 @@ def test_the_schemas_for_the_page_are_complete() -> None:
 
 
 def test_under_load_no_request_is_lost_and_memory_stays_bounded(directories: dict[str, Path | None]) -> None:
-    script = Path(__file__).parent.parent / "benchmarks" / "serve_load.py"
+    script = Path(__file__).parent.parent / "benchmarks" / "explore_load.py"
     command = [
         sys.executable,
         str(script),
@@ -724,11 +745,12 @@ def _own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def test_only_serve_imports_the_web_framework() -> None:
+def test_only_the_servers_import_the_web_framework() -> None:
     code = Path(seq2see.__file__).parent
     libraries = re.compile(r"^\s*(?:import|from) (?:fastapi|starlette|uvicorn|pydantic)", re.MULTILINE)
     users = {path for path in code.rglob("*.py") if libraries.search(path.read_text(encoding="utf-8"))}
-    assert users and all(path.is_relative_to(code / "serve") for path in users)
-    importers = re.compile(r"^(?:import|from) seq2see\.serve", re.MULTILINE)
-    others = [path for path in code.rglob("*.py") if not path.is_relative_to(code / "serve")]
+    servers = {"serve", "service"}
+    assert {path.relative_to(code).parts[0] for path in users} == servers
+    importers = re.compile(r"^(?:import|from) seq2see\.serv", re.MULTILINE)
+    others = [path for path in code.rglob("*.py") if path.relative_to(code).parts[0] not in servers]
     assert not [path for path in others if importers.search(path.read_text(encoding="utf-8"))]

@@ -29,6 +29,7 @@ from seq2see.cli.generate import generate
 from seq2see.cli.lesson import lesson
 from seq2see.cli.model import describe
 from seq2see.cli.runs import runs
+from seq2see.cli.serve import serve
 from seq2see.cli.train import train
 from seq2see.cli.translate import translate
 from seq2see.cli.vectors import vectors_app
@@ -52,6 +53,7 @@ app.command("embed")(embed)
 app.command("evaluate", cls=MultiValueCommand)(evaluate)
 app.command("explain")(explain)
 app.command("explore")(explore)
+app.command("serve")(serve)
 app.add_typer(data_app, name="data")
 data_app.command("check", cls=MultiValueCommand)(check)
 app.add_typer(vectors_app, name="vectors")

@@ -39,6 +39,7 @@ MASKED = float("-inf")
 BUCKET = 64  # with static shapes, the number of slots attended to is a multiple of this
 MATMUL_ROWS = 16  # from this many single queries, three matrix operations are faster on a CPU than SDPA
 COMPACT_STEPS = 12  # steps of a beam between compactions
+MAX_UNUSED_SLOTS = 64  # without a beam: compacts if the slots exceed the longest sentence twice and by this many more
 
 
 class LayerKeyValues:
@@ -357,7 +358,11 @@ class KeyValueCache:
 
     def compact_if_needed(self) -> None:
         """Before a step: compacts if the slots run out, or if many of a beam's slots may be unused."""
-        unused = self.beam > 1 and self.next_slot - self.compacted_at >= COMPACT_STEPS * self.beam
+        if self.beam > 1:
+            unused = self.next_slot - self.compacted_at >= COMPACT_STEPS * self.beam
+        else:  # sentences left, and others joined at slot 0
+            longest = self.steps - min(self.start_steps[: self.active], default=self.steps)
+            unused = self.next_slot >= 2 * longest + MAX_UNUSED_SLOTS
         if unused or self.next_slot + self.beam > self.slots:
             self.compact()
 

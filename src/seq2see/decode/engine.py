@@ -4,12 +4,13 @@ Requests are sorted by length and admitted until a token budget is full. A finis
 the last row takes its place, and new sequences join at the end, so the batch stays full. Results are in request order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
+from seq2see.decode.batch import Batch, Job, StopCondition
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Request, Session, SpecialTokens, device_profile, open_session
+from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
 from seq2see.errors import UsageError, UserError
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps
@@ -18,8 +19,6 @@ from seq2see.model.taps import Taps
 LENGTH_RATIO, LENGTH_MARGIN = 1.5, 10
 CONTINUATION_LENGTH = 200
 GREEDY = Search()
-
-StopCondition = Callable[[Sequence[int]], bool]  # whether generation may stop after these tokens
 
 
 @torch.inference_mode()
@@ -44,59 +43,32 @@ def decode_requests(
         max_rows = max(1, profile.max_hypotheses // options.beam)
         budget_rows = (token_budget or profile.token_budget) // (max_tokens * options.beam)
         rows = max(1, min(budget_rows, max_rows, len(similar)))
+        jobs = {Job(requests[i], should_stop): i for i in similar}
         with open_session(model, [requests[i] for i in similar], options, special_tokens, rows) as session:
-            for i, hypotheses in _run(session, similar, requests, rows, should_stop):
-                results[i] = hypotheses
+            for job, hypotheses in _run(Batch(session, rows), list(jobs)):
+                results[jobs[job]] = hypotheses
     return results
 
 
-def _run(
-    session: Session, waiting: list[int], requests: Sequence[Request], rows: int, should_stop: StopCondition | None
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Yields the index and the hypotheses of each waiting request as it finishes."""
-    running: list[int] = []  # the request of each row
-    while waiting or running:
-        free = rows - len(running)
-        if waiting and (free * 4 >= rows or not running):  # encoding a few sources together is faster than one by one
-            running += waiting[:free]
-            session.add([requests[i] for i in waiting[:free]])
-            waiting = waiting[free:]
+def _run(batch: Batch[Job], waiting: Sequence[Job]) -> Iterator[tuple[Job, list[Hypothesis]]]:
+    """Yields each waiting job with its hypotheses as it finishes."""
+    while waiting or batch.jobs:
+        if waiting and batch.should_fill:
+            joining, waiting = waiting[: batch.free], waiting[batch.free :]
+            batch.add(joining)
         else:
-            session.run()
-        done = session.selector.done[: len(running)].tolist()
-        candidates = [row for row in range(len(running)) if done[row] or should_stop is not None]
-        if not candidates:
-            continue
-        finished = []
-        found = session.selector.hypotheses(torch.tensor(candidates, device=session.tokens.device))
-        for row, hypotheses in zip(candidates, found, strict=True):
-            stop = first_stop(hypotheses[0].tokens, should_stop) if should_stop is not None and hypotheses else None
-            if stop is not None:
-                hypotheses = [_truncate(hypotheses[0], stop)]
-            if done[row] or stop is not None:
-                if not hypotheses:
-                    raise UserError(
-                        f"no output for sentence {requests[running[row]].sequence_id + 1}: every token has probability 0 "
-                        "or NaN; the model's activations may have overflowed"
-                    )
-                yield running[row], hypotheses
-                finished.append(row)
-        for origin, row in session.remove(finished) if finished else []:
-            running[row] = running[origin]
-        del running[len(running) - len(finished) :]
+            batch.run()
+        for job, hypotheses in batch.take_finished():
+            require_output(job.request, hypotheses)
+            yield job, hypotheses
 
 
-def first_stop(tokens: Sequence[int], should_stop: StopCondition) -> int | None:
-    """Returns the length of the shortest prefix that meets the stop condition, or None."""
-    if not should_stop(tokens):
-        return None
-    return next(count for count in range(1, len(tokens) + 1) if should_stop(tokens[:count]))
-
-
-def _truncate(hypothesis: Hypothesis, count: int) -> Hypothesis:
-    logprobs = hypothesis.logprobs[:count]
-    alternatives = hypothesis.alternatives[:count]
-    return Hypothesis(hypothesis.tokens[:count], logprobs, sum(logprobs) / count, True, alternatives)
+def require_output(request: Request, hypotheses: Sequence[Hypothesis]) -> None:
+    if not hypotheses:
+        raise UserError(
+            f"no output for sentence {request.sequence_id + 1}: every token has probability 0 or NaN; the model's "
+            "activations may have overflowed"
+        )
 
 
 def stream_tokens(model: Network, request: Request, options: Search, special_tokens: SpecialTokens) -> Iterator[int]:

@@ -4,6 +4,7 @@ Every sequence has a seed, and its uniform number at a step depends only on the 
 inverse transform sampling, so a sample does not depend on the rest of the batch.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,25 +16,39 @@ if TYPE_CHECKING:
     from seq2see.decode.search import Search
 
 
+Phrase = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What a row of a batch has of its own: how it samples its tokens, and phrases that its output must contain."""
+
+    temperature: float = 0.0  # 0: the most likely token
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    constraints: tuple[Phrase, ...] = ()  # for a beam
+
+
 def draw_uniforms(seeds: list[int], steps: int) -> Tensor:
     """Returns one uniform number in [0, 1) per seed and step, [seeds, steps]."""
     return torch.stack([torch.from_numpy(to_uniform(random_uint64(steps, seed))) for seed in seeds])
 
 
-def filter_logits(logits: Tensor, search: "Search") -> Tensor:
+def filter_logits(logits: Tensor, options: "RowOptions | Search") -> Tensor:
     """Applies temperature, top-k, top-p and min-p in this order; excluded tokens become −∞."""
-    logits = logits / search.temperature
-    if 0 < search.top_k < logits.shape[-1]:
-        threshold = logits.topk(search.top_k)[0][:, -1:]
+    logits = logits / options.temperature
+    if 0 < options.top_k < logits.shape[-1]:
+        threshold = logits.topk(options.top_k)[0][:, -1:]
         logits = logits.masked_fill(logits < threshold, -torch.inf)
-    if search.top_p < 1:
+    if options.top_p < 1:
         ordered, index = logits.sort()  # ascending
-        excluded = ordered.softmax(-1).cumsum(-1) <= 1 - search.top_p
+        excluded = ordered.softmax(-1).cumsum(-1) <= 1 - options.top_p
         excluded[:, -1] = False  # the most likely token always stays
         logits = logits.masked_fill(excluded.scatter(1, index, excluded), -torch.inf)
-    if search.min_p > 0:
+    if options.min_p > 0:
         p = logits.softmax(-1)
-        logits = logits.masked_fill(p < search.min_p * p.amax(-1, keepdim=True), -torch.inf)
+        logits = logits.masked_fill(p < options.min_p * p.amax(-1, keepdim=True), -torch.inf)
     return logits
 
 

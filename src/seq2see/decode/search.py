@@ -7,7 +7,7 @@ another.
 Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N maximum number of new tokens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol, TypedDict
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seq2see.decode.optimize import has_kernels
-from seq2see.decode.sampling import filter_logits, sample_tokens
+from seq2see.decode.sampling import RowOptions, filter_logits, sample_tokens
 from seq2see.errors import UsageError
 
 EarlyStopping = bool | Literal["never"]
@@ -82,6 +82,10 @@ class Search:
         if not condition:
             raise UsageError(f"{name} = {getattr(self, name)} {problem}")
 
+    @property
+    def row_options(self) -> RowOptions:
+        return RowOptions(self.temperature, self.top_k, self.top_p, self.min_p)
+
     def normalize(self, score: Tensor, length: Tensor) -> Tensor:
         """Applies the length penalty to sums of log-probabilities; the length includes `<end>`."""
         return score / self.divisor(length)
@@ -117,10 +121,11 @@ class TokenSelector(Protocol):
     def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
         """Starts new sequences in these rows."""
 
-    def select(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+    def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
         """Returns the next token of each hypothesis, [rows · k], and the hypothesis it continues, [rows, k].
 
-        The logits have one row per hypothesis or, at the first step, one row per sentence.
+        The logits have one row per hypothesis or, at the first step, one row per sentence. `options` are those
+        of each row, if not the search's.
         """
 
     def move_rows(self, origins: Tensor, rows: Tensor) -> None:
@@ -147,7 +152,7 @@ class TokenSampler:
         self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
         self.done = torch.ones(rows, dtype=torch.bool, device=banned.device)
         sampled = search.temperature > 0
-        self.uniforms = torch.zeros(rows, size if sampled else 0, dtype=torch.float64, device=banned.device)
+        self.uniforms = torch.zeros(rows, size, dtype=torch.float64, device=banned.device)
         self.alternatives = banned.new_zeros(rows, size, search.alternatives)
         self.alternative_logprobs = torch.zeros(rows, size, search.alternatives, device=banned.device)
         self.greedy_kernel = None
@@ -167,7 +172,7 @@ class TokenSampler:
         if uniforms is not None:
             self.uniforms[rows, : uniforms.shape[1]] = uniforms
 
-    def select(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+    def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
         if self.greedy_kernel is not None:
             selected = self.greedy_kernel(
                 logits, self.banned, self.tokens[rows], self.logprobs[rows], self.count[rows], self.limit[rows],
@@ -178,10 +183,7 @@ class TokenSampler:
         if len(self.banned):
             logprobs.index_fill_(1, self.banned, -torch.inf)
         step = self.count[rows, None]  # [S, 1]
-        if self.search.temperature > 0:
-            tokens = sample_tokens(filter_logits(logprobs, self.search), self.uniforms[rows].gather(1, step))  # [S, 1]
-        else:
-            tokens = fast_topk(logprobs, 1)[1]
+        tokens = _sample_rows(logprobs, options or [self.search.row_options], self.uniforms[rows].gather(1, step))
         self.tokens[rows].scatter_(1, step, tokens)
         self.logprobs[rows].scatter_(1, step, logprobs.gather(1, tokens))
         if self.other_ends is not None:
@@ -269,8 +271,9 @@ class BeamSearch:
         self.count[rows], self.limit[rows], self.done[rows] = 0, max_new_tokens, False
         self.scores[rows], self.done_scores[rows], self.done_count[rows] = 0.0, MIN_SCORE, 0
 
-    def select(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
-        if self.step_kernel is not None:
+    def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
+        constrained = any(each.constraints for each in options)
+        if self.step_kernel is not None and not constrained:
             return self.step_kernel(logits, self.banned, [table[rows] for table in self._tables()])
         k, size = self.k, rows.stop - rows.start
         beams = len(logits) // size  # hypotheses with logits: 1 at the first step, then k
@@ -285,6 +288,8 @@ class BeamSearch:
         tokens, logprobs = tokens.view(size, -1).gather(1, index), logprobs.gather(1, index)
         if self.other_ends is not None:
             tokens = _unify_ends(tokens, self.other_ends, self.end)
+        if constrained:
+            self._constrain(all_logprobs.view(size, beams, -1), options, rows, (total, tokens, logprobs, parents))
 
         step = self.count[rows, None]  # [S, 1]
         limit = self.limit[rows, None]
@@ -303,6 +308,33 @@ class BeamSearch:
         count += ~done
         done |= self._is_done(running, rows)
         return tokens.flatten(), parents
+
+    def _constrain(
+        self, all_logprobs: Tensor, options: Sequence[RowOptions], rows: slice, candidates: tuple[Tensor, ...]
+    ) -> None:
+        """Replaces the candidates of rows with constraints: total, tokens, logprobs and parents, [S, 2k] each."""
+        from seq2see.decode.constraints import constrained_candidates
+
+        for i, each in enumerate(options):
+            row = rows.start + i
+            if not each.constraints or bool(self.done[row]):
+                continue
+            beams, count = all_logprobs.shape[1], int(self.count[row])
+            total = all_logprobs[i] + self.scores[row, :beams, None]  # [beams, V]
+            outputs = self.tokens[row, :beams, :count].tolist()
+            last = count + 1 >= int(self.limit[row])
+            chosen = constrained_candidates(total, outputs, each.constraints, self.k, self._ends, last)
+            values, tokens, parents = (
+                torch.tensor(column, device=total.device) for column in zip(*chosen, strict=True)
+            )
+            for table, new in zip(candidates, (values, tokens, all_logprobs[i][parents, tokens], parents), strict=True):
+                table[i] = new
+            if self.other_ends is not None:
+                candidates[1][i] = _unify_ends(tokens, self.other_ends, self.end)
+
+    @property
+    def _ends(self) -> frozenset[int]:
+        return frozenset([self.end, *(self.other_ends.tolist() if self.other_ends is not None else ())])
 
     def _add_finished(
         self, total: Tensor, tokens: Tensor, logprobs: Tensor, parents: Tensor, ends: Tensor, rows: slice
@@ -359,6 +391,24 @@ class BeamSearch:
             ]
             for row in zip(*(table[rows, best].tolist() for table in tables), strict=True)
         ]
+
+
+def _sample_rows(logprobs: Tensor, options: Sequence[RowOptions], uniforms: Tensor) -> Tensor:
+    """Returns the next token of each row, [S, 1]. Rows that sample alike are sampled together."""
+    distinct = set(options)
+    if len(distinct) == 1:
+        return _sample(logprobs, options[0], uniforms)
+    tokens = torch.zeros(len(logprobs), 1, dtype=torch.int64, device=logprobs.device)  # rows not in use stay 0
+    for each in distinct:
+        index = torch.tensor([i for i, other in enumerate(options) if other == each], device=logprobs.device)
+        tokens[index] = _sample(logprobs[index], each, uniforms[index])
+    return tokens
+
+
+def _sample(logprobs: Tensor, options: RowOptions, uniforms: Tensor) -> Tensor:
+    if options.temperature > 0:
+        return sample_tokens(filter_logits(logprobs, options), uniforms)
+    return fast_topk(logprobs, 1)[1]
 
 
 def _hypothesis(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seq2see.decode.cache import BUCKET, KeyValueCache, pack, single_token_layout
 from seq2see.decode.recurrent_cache import RecurrentCache
-from seq2see.decode.sampling import draw_uniforms
+from seq2see.decode.sampling import RowOptions, draw_uniforms
 from seq2see.decode.search import BeamSearch, Search, TokenSampler, TokenSelector
 from seq2see.layout import Packed
 from seq2see.model.network import Network
@@ -56,6 +56,11 @@ def device_profile(device: torch.device) -> DeviceProfile:
     return replace(CUDA_PROFILE, cuda_graphs=not torch.is_autocast_enabled("cuda"))
 
 
+def session_profile(model: Network) -> DeviceProfile:
+    profile = device_profile(model.embedding.weight.device)
+    return replace(profile, cuda_graphs=False) if isinstance(model, Recurrent) else profile
+
+
 @dataclass(frozen=True)
 class Request:
     sequence_id: int
@@ -63,6 +68,7 @@ class Request:
     prompt: Sequence[int]  # <start> and the prefix of the output
     max_new_tokens: int
     seed: int = 0
+    options: RowOptions | None = None  # None: the session's search
 
     @property
     def inputs(self) -> tuple[Sequence[int], Sequence[int]]:
@@ -160,8 +166,8 @@ class Session:
     def _add(self, requests: Sequence[Request]) -> None:
         rows = slice(len(self.requests), len(self.requests) + len(requests))
         limits = torch.tensor([request.max_new_tokens for request in requests], device=self.tokens.device)
-        uniforms = None
-        if self.search.temperature > 0:
+        uniforms, options = None, self._row_options(requests)
+        if any(each.temperature > 0 for each in options):
             steps = max(request.max_new_tokens for request in requests)
             uniforms = draw_uniforms([request.seed for request in requests], steps)
         self.selector.reset(rows, limits, uniforms)
@@ -178,8 +184,12 @@ class Session:
             self.cache.move_rows(origins, [rows.start + i for i in copies])
             logits = logits[torch.tensor(prompt_of, device=logits.device)]
         self._set_active_rows()
-        selected, _ = self.selector.select(logits, rows)
+        selected, _ = self.selector.select(logits, rows, options)
         self.tokens[rows] = selected.view(-1, self.search.beam)
+
+    def _row_options(self, requests: Sequence[Request]) -> list[RowOptions]:
+        default = self.search.row_options
+        return [request.options or default for request in requests]
 
     def _set_active_rows(self) -> None:
         running = len(self.requests)
@@ -238,7 +248,7 @@ class Session:
         tokens = Packed(self.tokens[:size].view(-1), layout)
         vectors = self.model.decode(tokens, None, None, self.taps, caches)
         logits = self.model.logits(vectors, layout, self.taps)
-        selected, parents = self.selector.select(logits, slice(0, size))
+        selected, parents = self.selector.select(logits, slice(0, size), self._row_options(self.requests))
         self.cache.advance(parents, ~self.selector.done[:size])
         self.tokens[:size] = selected.view(size, -1)
 
@@ -302,9 +312,7 @@ def open_session(
     model: Network, requests: Sequence[Request], search: Search, special_tokens: SpecialTokens, rows: int
 ) -> Iterator[Session]:
     """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
-    profile = device_profile(model.embedding.weight.device)
-    if isinstance(model, Recurrent):
-        profile = replace(profile, cuda_graphs=False)
+    profile = session_profile(model)
     size = CacheSize.for_requests(model, requests, rows, profile.static_shapes)
     # Graphs refer to the addresses of the weights.
     addresses = tuple(weight.data_ptr() for weight in model.parameters()) if profile.cuda_graphs else ()

@@ -6,31 +6,55 @@ from seq2see.text.token_spans import grapheme_boundaries
 from seq2see.text.tokenizer import Tokenizer
 
 
-def stream_text(
-    tokenizer: Tokenizer, tokens: Iterable[int], stop: Sequence[str] = (), continues: bool = False
-) -> Iterator[str]:
-    """Yields the text of tokens as they arrive, never splitting a grapheme; ends before the first stop string.
+class TextStream:
+    """The text of tokens that arrive one after another; ends before the first stop string.
 
     `continues`: the tokens continue a prompt, so that a space before the first word is part of the text.
 
     The last grapheme is held back until a later token completes it: the bytes of one character may be spread over
     several tokens, and a vowel sign, an accent or the rest of an emoji may follow.
     """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), continues: bool = False) -> None:
+        self.tokenizer, self.stop, self.continues = tokenizer, stop, continues
+        self.shown = 0
+        self.stopped = False  # at a stop string
+
+    def advance(self, tokens: Sequence[int]) -> str:
+        """Returns the text that no later token can change and that was not returned before; takes all tokens so far."""
+        if self.stopped:
+            return ""
+        text = self.tokenizer.decode(tokens, self.continues)
+        end = find_stop(text, self.stop)
+        self.stopped = end is not None
+        stable = _stable_length(text.removesuffix("\ufffd"), self.shown, self.stop) if end is None else end
+        return self._show(text, stable)
+
+    def finish(self, tokens: Sequence[int]) -> str:
+        """Returns the rest of the text."""
+        piece = self.advance(tokens)
+        text = self.tokenizer.decode(tokens, self.continues)
+        return piece if self.stopped else piece + self._show(text, len(text))
+
+    def _show(self, text: str, end: int) -> str:
+        piece = text[self.shown : end]
+        self.shown = max(self.shown, end)
+        return piece
+
+
+def stream_text(
+    tokenizer: Tokenizer, tokens: Iterable[int], stop: Sequence[str] = (), continues: bool = False
+) -> Iterator[str]:
+    """Yields the text of tokens as they arrive, never splitting a grapheme; ends before the first stop string."""
     ids: list[int] = []
-    shown = 0
+    stream = TextStream(tokenizer, stop, continues)
     for token in tokens:
         ids.append(token)
-        text = tokenizer.decode(ids, continues)
-        end = find_stop(text, stop)
-        if end is not None:
-            yield text[shown:end]
+        if piece := stream.advance(ids):
+            yield piece
+        if stream.stopped:
             return
-        stable = _stable_length(text.removesuffix("\ufffd"), shown, stop)
-        if stable > shown:
-            yield text[shown:stable]
-            shown = stable
-    rest = tokenizer.decode(ids, continues)[shown:]
-    if rest:
+    if rest := stream.finish(ids):
         yield rest
 
 

@@ -123,9 +123,12 @@ class LazyHandlers:
 
 def create_app(
     models: dict[str, Path | None], limits: Limits | None = None, page_directory: Path = PAGE_DIRECTORY,
-    device: str = "cpu", precision: InferencePrecision = "float32",
+    device: str = "cpu", precision: InferencePrecision = "float32", local_only: bool = True,
 ) -> FastAPI:  # fmt: skip
-    """Returns the application for models by name; a path of None is the bundled model."""
+    """Returns the application for models by name; a path of None is the bundled model.
+
+    `local_only`: answer only requests to this machine's own name and from the page itself.
+    """
     limits = limits or Limits()
     workers, handlers = WorkerPool(limits), LazyHandlers(models, limits, device, precision)
 
@@ -139,7 +142,9 @@ def create_app(
         title="seq2see", version=__version__, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         responses=ERRORS,
     )  # fmt: skip
-    app.add_middleware(SecurityMiddleware, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout)
+    app.add_middleware(
+        SecurityMiddleware, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout, local_only=local_only
+    )
     _add_error_handlers(app)
 
     async def respond(

@@ -50,8 +50,8 @@ def error_response(error: ApiError, path: str) -> Response:
 class SecurityMiddleware:
     """Wraps the whole application. Also turns an unexpected exception into a 500 response and a traceback in the log."""
 
-    def __init__(self, app: App, max_body_bytes: int, timeout: float) -> None:
-        self.app, self.max_body_bytes, self.timeout = app, max_body_bytes, timeout
+    def __init__(self, app: App, max_body_bytes: int, timeout: float, local_only: bool = True) -> None:
+        self.app, self.max_body_bytes, self.timeout, self.local_only = app, max_body_bytes, timeout, local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,18 +70,23 @@ class SecurityMiddleware:
 
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            self._check(headers, scope["path"])
+            if self.local_only:
+                self._check_origin(headers, scope["path"])
+            self._check_size(headers)
             await self.app(scope, self._limited(receive), send_with_headers)
         except ApiError as error:
             if not started:
-                await error_response(error, scope["path"])(scope, receive, send_with_headers)
+                await self.respond(error, scope["path"])(scope, receive, send_with_headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if not started:
                 internal = ApiError(500, "internal server error", "see the traceback in the server's terminal")
-                await error_response(internal, scope["path"])(scope, receive, send_with_headers)
+                await self.respond(internal, scope["path"])(scope, receive, send_with_headers)
 
-    def _check(self, headers: dict[str, str], path: str) -> None:
+    def respond(self, error: ApiError, path: str) -> Response:
+        return error_response(error, path)
+
+    def _check_origin(self, headers: dict[str, str], path: str) -> None:
         host = headers.get("host", "")
         if _hostname(f"//{host}") not in LOCAL_HOSTS:
             raise ApiError(421, f'unknown host name "{host[:80]}"', "use 127.0.0.1 or localhost", "Host")
@@ -94,6 +99,8 @@ class SecurityMiddleware:
             raise ApiError(
                 403, "cross-origin requests are not allowed", "use the page that this server serves", "Origin"
             )
+
+    def _check_size(self, headers: dict[str, str]) -> None:
         length = headers.get("content-length", "0")
         if not re.fullmatch("[0-9]{1,18}", length) or int(length) > self.max_body_bytes:
             raise self._too_large(f"{length[:20]} bytes")

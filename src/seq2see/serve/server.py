@@ -15,6 +15,7 @@ from seq2see.config import InferencePrecision
 from seq2see.errors import UserError
 from seq2see.exchange.foreign_model import is_foreign
 from seq2see.serve.app import create_app
+from seq2see.serve.http_protocol import HeaderTimeoutProtocol
 from seq2see.serve.workers import Limits
 
 HOST = "127.0.0.1"
@@ -85,6 +86,7 @@ def serve(
         timeout_graceful_shutdown=1,
         timeout_keep_alive=KEEP_ALIVE,
         limit_concurrency=MAX_CONNECTIONS,
+        http=HeaderTimeoutProtocol,
     )
     with suppress(KeyboardInterrupt):
         _Server(config, app.state.workers.stop).run([listener])

@@ -3,20 +3,20 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from seq2see.errors import UserError
 from seq2see.text.formats.lines import convert_read_errors, open_bytes, strip_bom
-from seq2see.translate import markdown, po, subtitles
+from seq2see.translate import html, markdown, po, subtitles
 from seq2see.translate.parts import Part, TranslationUnit, rebuild
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
+from seq2see.translate.suffixes import DOCUMENT_SUFFIXES
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 
 if TYPE_CHECKING:
     from seq2see.text.check.statistics import ProgressFactory
 
-DOCUMENT_SUFFIXES: Final = (".po", ".pot", ".srt", ".vtt", ".md", ".markdown")
 MAX_DOCUMENT_BYTES = 1 << 26  # a document is translated in memory
 _BATCH_UNITS = 200  # translated together
 _INVALID_UTF8 = re.compile("[\udc80-\udcff]+")  # as `surrogateescape` decodes it
@@ -32,6 +32,8 @@ def read_parts(path: Path, text: str, retranslate: bool = False) -> list[Part]:
     suffix = path.suffix.lower()
     if suffix in (".po", ".pot"):
         return po.read(text, path, retranslate)
+    if suffix in (".html", ".htm"):
+        return html.read(text)
     return subtitles.read(text) if suffix in (".srt", ".vtt") else markdown.read(text)
 
 
@@ -39,6 +41,13 @@ def translate_document(path: Path, translator: Translator, retranslate: bool, pr
     """Translates a file. Every byte outside the translated text stays unchanged, even if it is not UTF-8."""
     with open_bytes(path) as file, convert_read_errors(path, lambda: 0):
         content = file.read(MAX_DOCUMENT_BYTES + 1)
+    return translate_content(path, content, translator, retranslate, progress)
+
+
+def translate_content(
+    path: Path, content: bytes, translator: Translator, retranslate: bool, progress: "ProgressFactory"
+) -> bytes:
+    """Translates the content of a file; the path says its format and stands in messages."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise UserError(f"{path} is longer than {MAX_DOCUMENT_BYTES:,} bytes: split it into several documents")
     strip_bom(path, content)

@@ -1,0 +1,302 @@
+"""Continuous batching for a server: jobs arrive at any time, from any thread, and join the running batches.
+
+One thread per model decodes. Before every step, waiting jobs take the free rows, cancelled and late ones leave. Jobs share a
+batch, and so a forward pass, if they have the same beam and similar lengths; each has its own sampling, seed, stop
+condition and limit. Batches take turns, one step each, so a long text never blocks a short one. Rows do not depend on
+each other: the results are those of `decode_requests`.
+"""
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from seq2see.decode.batch import Batch, Job
+from seq2see.decode.engine import require_output
+from seq2see.decode.sampling import Phrase
+from seq2see.decode.search import Hypothesis, Search
+from seq2see.decode.session import CacheSize, Session, SpecialTokens, session_profile
+from seq2see.errors import UserError
+from seq2see.model.network import Network
+
+SHORTEST = 64  # positions of the smallest batch; larger ones have twice, four times, … as many
+MAX_BATCHES = 6  # with their caches; idle ones are dropped when another is needed
+PATIENCE = 8  # steps that a job waits at most for others to join with it
+CHECK_SECONDS = 0.1  # between checks for waiting jobs that are cancelled or late
+PREFILL_TOKENS = 4096  # source and prompt tokens that join a batch before the next step
+
+
+class QueueFullError(UserError):
+    """Too many jobs are waiting."""
+
+
+class DeadlineError(UserError):
+    """The time of a job is over."""
+
+
+@dataclass(eq=False)
+class ScheduledJob(Job):
+    """A job of the scheduler. Cancelling its future removes it from the batch before the next step."""
+
+    search: Search = field(default_factory=Search)
+    special_tokens: SpecialTokens = field(kw_only=True)
+    constraints: tuple[Phrase, ...] = ()  # that the output must contain; beam > 1 only
+    flow: tuple[str, str] = ("", "")  # client and request, between which the queue is fair
+    deadline: float = float("inf")  # by time.monotonic()
+    on_tokens: Callable[[Hypothesis], None] | None = None  # called with the output so far; beam = 1 only
+    future: "Future[list[Hypothesis]]" = field(default_factory=Future)
+    key: "BatchKey | None" = None  # of the batch it joins
+    streamed: int = 0  # number of tokens that `on_tokens` has seen
+    waited: int = 0  # steps for which there was a row, but others were awaited
+
+    def batch_key(self, by_row_options: bool) -> "BatchKey":
+        """Returns what the jobs of a batch have in common."""
+        search, request = self.search, self.request
+        positions = max(len(request.source), len(request.prompt) + request.max_new_tokens, SHORTEST)
+        # Limits and seeds belong to rows; a batch keeps all k hypotheses, of which each job takes its n best.
+        shared = replace(search, seed=0, max_new_tokens=0, samples=1, nbest=search.beam)
+        if not by_row_options:
+            shared = replace(shared, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
+        constrained = by_row_options and bool(self.constraints)
+        return BatchKey(shared, self.special_tokens, 1 << (positions - 1).bit_length(), constrained)
+
+
+@dataclass(frozen=True)
+class BatchKey:
+    search: Search
+    special_tokens: SpecialTokens
+    positions: int  # at least as many as the source, or the prompt with the output, of any job
+    constrained: bool = False  # decoded without CUDA graphs: constraints are met on the host
+
+
+class FairQueue:
+    """Waiting jobs: clients take turns, and so do the requests of a client."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, OrderedDict[str, deque[ScheduledJob]]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, job: ScheduledJob) -> None:
+        client, request = job.flow
+        self._clients.setdefault(client, OrderedDict()).setdefault(request, deque()).append(job)
+        self._size += 1
+
+    def take(self, accepts: Callable[[ScheduledJob], bool]) -> Iterator[ScheduledJob]:
+        """Yields accepted jobs in turn; a job that is not accepted holds back only its own request."""
+        refused: set[tuple[str, str]] = set()
+        found = True
+        while found:
+            found = False
+            for client in list(self._clients):
+                job = self._next_of(client, refused, accepts)
+                if job is not None:
+                    found = True
+                    yield job
+
+    def _next_of(
+        self, client: str, refused: set[tuple[str, str]], accepts: Callable[[ScheduledJob], bool]
+    ) -> ScheduledJob | None:
+        requests = self._clients[client]
+        for request in list(requests):
+            if (client, request) in refused:
+                continue
+            if not accepts(requests[request][0]):
+                refused.add((client, request))
+                continue
+            job = requests[request].popleft()
+            self._size -= 1
+            self._clients.move_to_end(client)
+            requests.move_to_end(request)
+            if not requests[request]:
+                del requests[request]
+            if not requests:
+                del self._clients[client]
+            return job
+        return None
+
+    def remove(self, is_over: Callable[[ScheduledJob], bool]) -> None:
+        """Removes the jobs that are over."""
+        for client, requests in list(self._clients.items()):
+            for request, jobs in list(requests.items()):
+                kept = deque(job for job in jobs if not is_over(job))
+                self._size -= len(jobs) - len(kept)
+                requests[request] = kept
+                if not kept:
+                    del requests[request]
+            if not requests:
+                del self._clients[client]
+
+
+class Scheduler:
+    """Decodes jobs with one model in a thread of its own."""
+
+    def __init__(self, model: Network, max_waiting: int = 10_000, token_budget: int = 0) -> None:
+        self.model, self.max_waiting = model, max_waiting
+        self.profile = session_profile(model)
+        self.token_budget = token_budget or self.profile.token_budget
+        self._arrived: deque[ScheduledJob] = deque()  # not yet in the queue, which belongs to the thread
+        self._queue = FairQueue()
+        self._batches: OrderedDict[BatchKey, Batch[ScheduledJob]] = OrderedDict()  # least recently used first
+        self._wake = threading.Event()
+        self._stopped, self._next_check = False, 0.0
+        self.steps, self.row_steps = 0, 0  # for the fill of the batches
+        self._thread = threading.Thread(target=self._run, name="decoding", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue) + len(self._arrived)
+
+    @property
+    def running(self) -> int:
+        return sum(len(batch.jobs) for batch in list(self._batches.values()))
+
+    def submit(self, jobs: Sequence[ScheduledJob]) -> None:
+        """Queues jobs; their futures get the hypotheses, best first. Jobs with equal inputs should follow each other."""
+        for job in jobs:
+            candidates = 2 * job.search.beam
+            if candidates > self.model.config.vocab_size:
+                raise UserError(
+                    f"a beam of {job.search.beam} needs {candidates} candidate tokens per step, but the vocabulary has "
+                    f"only {self.model.config.vocab_size}: use a narrower beam"
+                )
+        if self.waiting + len(jobs) > self.max_waiting:
+            raise QueueFullError(
+                f"{self.waiting:,} sentences are waiting and {len(jobs):,} more exceed {self.max_waiting:,}"
+            )
+        if self._stopped:
+            raise QueueFullError("the model is being unloaded: send the request again")
+        for job in jobs:
+            # A captured CUDA graph treats all rows alike.
+            job.key = job.batch_key(by_row_options=self.profile.cuda_graphs)
+            options = replace(job.search.row_options, constraints=job.constraints)
+            job.request = replace(job.request, options=options)
+        self._arrived.extend(jobs)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Finishes what runs or waits, then ends the thread."""
+        self._stopped = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with torch.inference_mode():
+            while not (self._stopped and not self.waiting and not self.running):
+                if not self.running and not self.waiting:
+                    self._wake.wait()
+                    self._wake.clear()
+                self._turn()
+
+    def _turn(self) -> None:
+        """Admits waiting jobs, then runs one step of every batch."""
+        while self._arrived:
+            self._queue.put(self._arrived.popleft())
+        now = time.monotonic()
+        if now >= self._next_check:  # not before every step: thousands may be waiting
+            self._queue.remove(lambda job: _is_over(job, now))
+            self._next_check = now + CHECK_SECONDS
+        self._admit()
+        for key, batch in list(self._batches.items()):
+            if not batch.jobs:
+                continue
+            try:
+                batch.remove([row for row, job in enumerate(batch.jobs) if _is_over(job, now)])
+                if batch.jobs:
+                    self.steps += 1
+                    self.row_steps += len(batch.jobs)
+                    batch.run()
+                    self._deliver(batch)
+            except Exception as error:  # fails the jobs of this batch only
+                self._drop(key, error)
+
+    def _admit(self) -> None:
+        """Lets waiting jobs join the batches, several at a time."""
+        joining: dict[BatchKey, list[ScheduledJob]] = {}
+        tokens = 0
+
+        def accepts(job: ScheduledJob) -> bool:
+            assert job.key is not None
+            batch, others = self._batch(job.key), joining.get(job.key, [])
+            if batch is None or batch.free == len(others) or tokens >= PREFILL_TOKENS:
+                return False
+            job.waited += 1
+            return batch.should_fill or job.waited > PATIENCE or bool(others)
+
+        for job in self._queue.take(accepts):
+            assert job.key is not None
+            joining.setdefault(job.key, []).append(job)
+            tokens += len(job.request.source) + len(job.request.prompt)
+        for key, jobs in joining.items():
+            try:
+                self._batches[key].add(jobs)
+                self._deliver(self._batches[key])
+            except Exception as error:
+                self._drop(key, error)
+
+    def _batch(self, key: BatchKey) -> Batch[ScheduledJob] | None:
+        """Returns the batch of a key, opened if there is room for one more."""
+        if key not in self._batches:
+            idle = [other for other, batch in self._batches.items() if not batch.jobs]
+            if len(self._batches) >= MAX_BATCHES:
+                if not idle:
+                    return None
+                del self._batches[idle[0]]
+            self._batches[key] = self._open(key)
+        self._batches.move_to_end(key)
+        return self._batches[key]
+
+    def _open(self, key: BatchKey) -> Batch[ScheduledJob]:
+        beam, positions = key.search.beam, key.positions
+        rows = max(1, min(self.profile.max_hypotheses, self.token_budget // positions) // beam)
+        has_source = self.model.encoder is not None
+        limit = positions if has_source else min(positions, self.model.config.max_positions)
+        size = CacheSize(rows, positions, limit, positions if has_source else 0)
+        profile = replace(self.profile, cuda_graphs=self.profile.cuda_graphs and not key.constrained)
+        session = Session(self.model, key.search, key.special_tokens, size, profile)
+        return Batch(session, rows)
+
+    def _deliver(self, batch: Batch[ScheduledJob]) -> None:
+        streaming = [row for row, job in enumerate(batch.jobs) if job.on_tokens is not None]
+        if streaming:
+            index = torch.tensor(streaming, device=batch.session.tokens.device)
+            for row, (output, *_) in zip(streaming, batch.session.selector.hypotheses(index), strict=True):
+                _stream(batch.jobs[row], output)
+        for job, hypotheses in batch.take_finished():
+            try:
+                require_output(job.request, hypotheses)
+            except UserError as error:
+                _fail(job, error)
+                continue
+            with suppress(InvalidStateError):  # cancelled
+                job.future.set_result(hypotheses[: job.search.nbest])
+
+    def _drop(self, key: BatchKey, error: Exception) -> None:
+        for job in self._batches.pop(key).jobs:
+            _fail(job, error)
+
+
+def _stream(job: ScheduledJob, output: Hypothesis) -> None:
+    if len(output.tokens) > job.streamed and job.on_tokens is not None:
+        job.streamed = len(output.tokens)
+        job.on_tokens(output)
+
+
+def _is_over(job: ScheduledJob, now: float) -> bool:
+    """Whether a job was cancelled or is late; a late one fails."""
+    if now > job.deadline:
+        _fail(job, DeadlineError("not finished in time: shorten the text, or use a narrower beam"))
+    return job.future.done()
+
+
+def _fail(job: ScheduledJob, error: Exception) -> None:
+    with suppress(InvalidStateError):
+        job.future.set_exception(error)

@@ -1,0 +1,55 @@
+"""A running `seq2see serve` with a translator, a chat model and an encoder."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from seq2see.directory import BUNDLED
+from tests.foreign_models import CHAT, byte_level, decoder, encoder, save, word_piece
+from tests.waiting import HANG, wait_until
+
+
+@dataclass(frozen=True)
+class RunningService:
+    process: "subprocess.Popen[str]"
+    url: str
+    log: Path  # its stdout and stderr
+
+    def client(self, key: str = "") -> httpx.Client:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, timeout=HANG, headers=headers)
+
+
+def save_models(folder: Path) -> dict[str, Path]:
+    chat = save(
+        folder / "chat",
+        decoder(),
+        byte_level(),
+        eos_token="<|im_end|>",
+        bos_token="<|endoftext|>",
+        chat_template=CHAT,
+    )
+    return {"en-hi": BUNDLED, "chat": chat, "encoder": save(folder / "encoder", encoder(), word_piece())}
+
+
+@contextmanager
+def running_service(log: Path, models: dict[str, Path], *options: str) -> Iterator[RunningService]:
+    arguments = [argument for name, path in models.items() for argument in ("--model", f"{name}={path}")]
+    command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", *arguments, *options]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
+    try:
+        wait_until(lambda: "http://" in log.read_text() or process.poll() is not None)
+        address = re.search(r"http://\S+", log.read_text())
+        assert address, log.read_text()
+        yield RunningService(process, address[0], log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(HANG)

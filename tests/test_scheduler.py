@@ -1,0 +1,191 @@
+"""Continuous batching: jobs that join and leave a running batch get the results of decoding them alone."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+
+from seq2see.decode import scheduler as scheduling
+from seq2see.decode.batch import StopCondition
+from seq2see.decode.constraints import progress_of
+from seq2see.decode.engine import build_requests, decode_requests
+from seq2see.decode.scheduler import DeadlineError, FairQueue, QueueFullError, ScheduledJob, Scheduler
+from seq2see.decode.search import Hypothesis, Search
+from seq2see.decode.session import DeviceProfile, Session
+from seq2see.errors import UserError
+from seq2see.model.network import Network
+from tests.decoders import LANGUAGE_MODEL, SPECIAL_TOKENS, START, TRANSLATORS, exact_model, random_sentences
+from tests.waiting import HANG
+
+SEARCHES = [
+    Search(),
+    Search(beam=4, nbest=2),
+    Search(temperature=0.8, seed=3),
+    Search(temperature=1.3, top_k=7, seed=4),
+    Search(temperature=1.0, top_p=0.8, seed=5, max_new_tokens=70),
+    Search(beam=3, length_penalty=0.6, max_new_tokens=9),
+    Search(alternatives=2),
+]
+
+
+def jobs_for(model: Network, sequences: Sequence[Sequence[int]], searches: Sequence[Search]) -> list[ScheduledJob]:
+    jobs = []
+    for i, sequence in enumerate(sequences):
+        search = searches[i % len(searches)]
+        source, prompt = ([], [START, *sequence[:-1]]) if model.encoder is None else (sequence, [START])
+        (request,) = build_requests(model, i, source, prompt, search)
+        jobs.append(
+            ScheduledJob(request, search=search, special_tokens=SPECIAL_TOKENS, flow=(f"client {i % 3}", str(i)))
+        )
+    return jobs
+
+
+def decode_alone(model: Network, job: ScheduledJob, should_stop: StopCondition | None = None) -> list[Hypothesis]:
+    return decode_requests(model, [replace(job.request, options=None)], job.search, SPECIAL_TOKENS, should_stop)[0]
+
+
+@contextmanager
+def scheduler_of(model: Network, **options: int) -> Iterator[Scheduler]:
+    scheduler = Scheduler(model, **options)
+    yield scheduler
+    scheduler.stop()
+
+
+@pytest.mark.parametrize("config", [*TRANSLATORS.values(), LANGUAGE_MODEL], ids=[*TRANSLATORS, "language model"])
+def test_jobs_that_share_batches_get_the_results_of_decoding_alone(config: object) -> None:
+    model = exact_model(config)  # type: ignore[arg-type]
+    jobs = jobs_for(model, random_sentences(60), SEARCHES)
+    with scheduler_of(model, token_budget=512) as scheduler:
+        for job in jobs:  # while earlier ones run
+            scheduler.submit([job])
+            time.sleep(0.001)
+        found = [job.future.result(HANG) for job in jobs]
+    assert scheduler.row_steps > scheduler.steps, "every job ran alone"
+    for job, hypotheses in zip(jobs, found, strict=True):
+        expected = decode_alone(model, job)
+        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
+        for one, other in zip(hypotheses, expected, strict=True):
+            torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(other.logprobs))
+            assert [len(step) for step in one.alternatives] == [len(step) for step in other.alternatives]
+
+
+def test_rows_with_static_shapes_sample_each_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = DeviceProfile(
+        static_shapes=True, cuda_graphs=False, max_hypotheses=64, token_budget=8192, check_interval=8
+    )
+    monkeypatch.setattr(scheduling, "session_profile", lambda model: profile)
+    model = exact_model(LANGUAGE_MODEL)
+    jobs = jobs_for(model, random_sentences(20), SEARCHES)
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)
+        found = [job.future.result(HANG) for job in jobs]
+    assert [h[0].tokens for h in found] == [decode_alone(model, job)[0].tokens for job in jobs]
+
+
+def test_stop_condition_ends_one_job_only() -> None:
+    model = exact_model(LANGUAGE_MODEL, end_bias=-9)
+    stopping, other = jobs_for(model, random_sentences(2), [Search(max_new_tokens=12)])
+    stop_token = decode_alone(model, stopping)[0].tokens[4]
+    stopping.should_stop = lambda tokens: stop_token in tokens
+    with scheduler_of(model) as scheduler:
+        scheduler.submit([stopping, other])
+        (stopped,), (complete,) = stopping.future.result(HANG), other.future.result(HANG)
+    assert stopped.tokens[-1] == stop_token and stopped.tokens.count(stop_token) == 1 and stopped.finished
+    assert [complete] == decode_alone(model, other)
+
+
+def test_tokens_are_streamed_as_they_are_generated() -> None:
+    model = exact_model(LANGUAGE_MODEL)
+    jobs = jobs_for(model, random_sentences(6), [Search(max_new_tokens=15)])
+    seen: dict[int, list[Hypothesis]] = {i: [] for i in range(len(jobs))}
+    for i, job in enumerate(jobs):
+        job.on_tokens = seen[i].append
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)
+        for i, job in enumerate(jobs):
+            tokens = list(job.future.result(HANG)[0].tokens)
+            assert [list(output.tokens) for output in seen[i]] == [tokens[:n] for n in range(1, len(tokens) + 1)]
+
+
+def test_cancelled_and_late_jobs_leave_while_others_finish() -> None:
+    model = exact_model(LANGUAGE_MODEL, end_bias=-9)
+    endless = Search(max_new_tokens=1_000_000)
+    cancelled, late, finite = jobs_for(model, random_sentences(3), [endless, endless, Search(max_new_tokens=5)])
+    started = threading.Event()
+    cancelled.on_tokens = lambda tokens: started.set()
+    late.deadline = time.monotonic() + 0.2
+    with scheduler_of(model) as scheduler:
+        scheduler.submit([cancelled, late, finite])
+        assert started.wait(HANG)
+        cancelled.future.cancel()
+        assert finite.future.result(HANG) == decode_alone(model, finite)
+        with pytest.raises(DeadlineError, match="not finished in time"):
+            late.future.result(HANG)
+    assert scheduler.running == 0  # `stop` would wait for the cancelled one
+
+
+def test_full_queue_and_too_wide_beam_are_refused() -> None:
+    model = exact_model()
+    jobs = jobs_for(model, random_sentences(4), [Search(), Search(beam=40)])
+    with scheduler_of(model, max_waiting=1) as scheduler:
+        with pytest.raises(QueueFullError, match="2 more exceed 1"):
+            scheduler.submit([jobs[0], jobs[2]])
+        with pytest.raises(UserError, match="needs 80 candidate tokens"):
+            scheduler.submit([jobs[1]])
+        scheduler.submit([jobs[2]])
+        assert jobs[2].future.result(HANG)
+
+
+def test_failure_of_a_step_fails_its_jobs_and_no_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = exact_model()
+    broken, later = jobs_for(model, random_sentences(2), [Search()])
+    with scheduler_of(model) as scheduler:
+        with monkeypatch.context() as patch:
+            patch.setattr(Session, "add", lambda *_: 1 / 0)
+            scheduler.submit([broken])
+            with pytest.raises(ZeroDivisionError):
+                broken.future.result(HANG)
+        scheduler.submit([later])
+        assert later.future.result(HANG) == decode_alone(model, later)
+
+
+def test_queue_is_fair_between_clients_and_between_their_requests() -> None:
+    model = exact_model()
+    queue = FairQueue()
+    flows = [("a", "document")] * 4 + [("a", "short")] + [("b", "one")] * 2 + [("c", "blocked")]
+    for job, flow in zip(jobs_for(model, random_sentences(len(flows)), [Search()]), flows, strict=True):
+        job.flow = flow
+        queue.put(job)
+    order = [job.flow for job in queue.take(lambda job: job.flow != ("c", "blocked"))]
+    assert order[:4] == [("a", "document"), ("b", "one"), ("a", "short"), ("b", "one")]
+    assert order[4:] == [("a", "document")] * 3
+    assert len(queue) == 1
+
+
+def test_constrained_outputs_contain_their_phrases_and_others_are_unchanged() -> None:
+    model = exact_model()
+    searches = [Search(beam=4, max_new_tokens=25), Search(beam=4, max_new_tokens=25, nbest=3)]
+    jobs = jobs_for(model, random_sentences(24), searches)
+    for i, job in enumerate(jobs[::2]):
+        job.constraints = ((10 + i, 11, 12),) if i % 2 else ((40, 41), (10 + i,))
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)
+        found = [job.future.result(HANG) for job in jobs]
+    for job, hypotheses in zip(jobs, found, strict=True):
+        if not job.constraints:
+            assert [h.tokens for h in hypotheses] == [h.tokens for h in decode_alone(model, job)]
+        for phrase in job.constraints:
+            for h in hypotheses:
+                assert any(h.tokens[i : i + len(phrase)] == phrase for i in range(len(h.tokens))), (phrase, h.tokens)
+
+
+def test_progress_of_an_output_through_its_phrases() -> None:
+    phrases = ((1, 2, 3), (5,))
+    for output, missing in {
+        (): 4, (1, 2): 2, (1, 2, 3): 1, (1, 2, 9): 4, (1, 1, 2, 3): 1, (5, 1, 2): 1, (1, 5, 2): 3, (1, 2, 3, 5): 0,
+    }.items():  # fmt: skip
+        assert progress_of(output, phrases).tokens_missing == missing, output
