@@ -8,9 +8,11 @@ from torch import Tensor
 
 from seq2see.api import Model, load
 from seq2see.course.lessons.render import Table
+from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention
+from seq2see.inspect.logit_lens import alternatives
 from seq2see.pipeline import with_article
 
 HIDDEN_STEPS = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", ".concatenated")  # too detailed to list
@@ -45,6 +47,44 @@ def resolve_decoder(model: Model | None) -> Model:
     if not chosen.config.model.has_decoder:
         raise UserError("this lesson needs a model with a decoder, but this model is an encoder: choose another")
     return chosen
+
+
+LANGUAGE_MODEL = "books"  # the name of the bundled language model
+
+
+def find_language_model(model: Model) -> Model | None:
+    """Returns the given model if it is a language model, else the bundled one, if there is one."""
+    return model if model.config.model.shape == "decoder" else _bundled_language_model()
+
+
+@cache
+def _bundled_language_model() -> Model | None:
+    try:
+        found = load(LANGUAGE_MODEL)
+    except UserError:
+        return None
+    return found if found.config.model.shape == "decoder" else None
+
+
+NO_LANGUAGE_MODEL = (
+    "The model in use translates, and no language model is bundled, so nobody answers here. Any language model will: give its "
+    "directory (with --model, in the terminal), or choose it above (in the page)."
+)
+
+
+def explain_next(model: Model, text: str) -> Explanation:
+    """Explains a translation; of a language model, the text and the one token that it would add, in the last row."""
+    if model.config.model.shape != "decoder":
+        return explain_sentence(model, text)
+    if not text.strip():
+        raise UserError("the text is empty: give at least one word")
+    return explain(model, text, search=Search(max_new_tokens=1))
+
+
+def next_tokens(model: Model, text: str, count: int = 5) -> tuple[tuple[str, float], ...]:
+    """Returns the most probable tokens after a text, by a language model."""
+    e = explain_next(model, text)
+    return tuple((each.token, each.probability) for each in alternatives(e, e.output_start, top=count))
 
 
 def explain_sentence(
