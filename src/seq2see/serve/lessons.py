@@ -6,6 +6,7 @@ A parameter whose default is None (`vectors`, `wic`) cannot be set, so no text f
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 from seq2see.api import Model
@@ -105,6 +106,7 @@ def text_response(text: LessonText) -> responses.LessonText:
     )  # fmt: skip
 
 
+@cache  # the answers do not depend on settings
 def exercise_responses(lesson: Lesson) -> list[responses.LessonExercise]:
     return [responses.LessonExercise.model_validate(exercise) for exercise in lesson.exercises()]
 

@@ -147,8 +147,7 @@ def describe(result: Result) -> LessonText:
         )
     return LessonText(
         "the weights of the same word in each sentence. It becomes a mixture of the words of its sentence, and the "
-        "more similar "
-        "a neighbour is, the larger its share.",
+        "more similar a neighbour is, the larger its share.",
         (Bars("Weights: softmax of the similarities", tuple(groups), 1.0),),
         (
             Table(
@@ -304,8 +303,8 @@ def _notes() -> tuple[Note, ...]:
             ATTENTION,
             'bank is first "0.2 Money + 0.7 Bank + 0.1 grows" and "0.5 river + 0.4 bank + 0.1 flows", then, in the full '
             f"tables, {format_vector(BANK_WEIGHTS['money bank grows'][1])} and "
-            f"{format_vector(BANK_WEIGHTS['river bank flows'][1])}. Both are examples, not computed; no vectors are given, so "
-            "those above are ours.",
+            f"{format_vector(BANK_WEIGHTS['river bank flows'][1])}. Both are examples, not computed; no vectors are "
+            "given, so those above are ours.",
         ),
     )
 

@@ -136,11 +136,9 @@ def describe(result: Result) -> LessonText:
             f"{len(first.source)} source words, {len(first.target)} target words, {first.crossings} pairs of links that cross.",
             _weights(french),
         ),
-        "Queries come from the output, keys and values from the input: there are as many results as queries, so "
-        "length and order "
-        f"may differ. In {crossing} of these {len(aligned)} translations links cross. A row adds to 1; what a word "
-        "does not need "
-        "from the source, it often leaves on <end>.",
+        "Queries come from the output, keys and values from the input: there are as many results as queries, so length "
+        f"and order may differ. In {crossing} of these {len(aligned)} translations links cross. A row adds to 1; what a "
+        "word does not need from the source, it often leaves on <end>.",
         Library(
             "q = queries(decoder_vectors); k, v = keys_values(encoder_vectors)\n"
             'e = model.explain("I like eating ice-cream"); word_alignment(e).links',

@@ -183,10 +183,9 @@ def describe(result: Result) -> LessonText:
                         f'"{forced.sentence}" → {forced.output}: reads the correct word, whatever it predicts',
                         4,
                     ),
-                    f"The loss of the given answer is the mean of −ln p: {forced.loss:.3f}. All "
-                    f"{len(forced.positions)} positions "
-                    "were computed in one pass. A separate pass over each prefix gives the same log-probabilities: they differ "
-                    f"by at most {result.prefix_error:.0e}.",
+                    f"The loss of the given answer is the mean of −ln p: {forced.loss:.3f}. All {len(forced.positions)} "
+                    "positions were computed in one pass. A separate pass over each prefix gives the same "
+                    f"log-probabilities: they differ by at most {result.prefix_error:.0e}.",
                 ),
             ),
             Section(

@@ -123,8 +123,8 @@ def describe(result: Result) -> LessonText:
     projections = sorted(result.projections, key=lambda each: -each[1])
     return LessonText(
         "words on one direction, from singular to plural. It is the mean difference of "
-        f"{', '.join(f'{a} − {b}' for a, b in result.pairs[:3])} and {max(0, len(result.pairs) - 3)} more pairs; the words "
-        "below took no part in it.",
+        f"{', '.join(f'{a} − {b}' for a, b in result.pairs[:3])} and {max(0, len(result.pairs) - 3)} more pairs; the "
+        "words below took no part in it.",
         (Bars("How plural is a word? Dot product with the direction", (("", tuple(projections)),)),),
         (
             Table(
@@ -133,7 +133,7 @@ def describe(result: Result) -> LessonText:
                 f"Analogies, ranked among {result.vocab_size:,} words:",
             ),
         ),
-        f"{first} of {len(answered)} expected words rank first, {near} are among the first five. "
+        f"Of {len(answered)} expected words, {first} in first place and {near} among the first five. "
         + _verdict(result)
         + (f" {len(missing)} could not be asked: the text does not contain all of their words." if missing else ""),
         Library(
@@ -147,17 +147,21 @@ def describe(result: Result) -> LessonText:
                 "Do the pairs agree?",
                 (
                     f"{result.leave_one_out_correct} of {len(result.pairs)} pairs point the right way along the mean of the "
-                    "others: the direction is not one pair's accident.",
+                    "others"
+                    + (
+                        ": the direction is not one pair's accident."
+                        if result.leave_one_out_correct >= 0.8 * len(result.pairs)
+                        else ": these pairs do not share one direction."
+                    ),
                     f"Vectors: {result.source}, {result.vocab_size:,} words of {result.width} numbers.",
                 ),
             ),
             Section(
                 "What ≈ hides",
                 (
-                    "The nearest word to king − man + woman is usually king itself. The three words of the question are "
-                    "therefore excluded. Otherwise the first of them would win "
-                    f"{sum(each.rank_of_a == 1 for each in answered)} "
-                    f"of these {len(answered)} questions.",
+                    "The nearest word to king − man + woman is usually king itself. The three words of the question "
+                    "are therefore excluded. Otherwise the first of them would win "
+                    f"{sum(each.rank_of_a == 1 for each in answered)} of these {len(answered)} questions.",
                 ),
             ),
         ),

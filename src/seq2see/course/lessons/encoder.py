@@ -207,7 +207,7 @@ def _neurons(model: Model, e: Explanation, block: str) -> tuple[Neuron, ...]:
     name = f"{block}.feed_forward.post_activation"
     if name not in e.trace.names("*"):
         return ()
-    others = [explain_sentence(model, sentence) for sentence in OTHER_SENTENCES]
+    others = [explain_sentence(model, sentence, target="") for sentence in OTHER_SENTENCES]
     words = [word for other in others for word in input_stack(other).tokens]
     activations = torch.cat([other.trace[name].float().cpu() for other in others])  # [words, inner]
     found = []
@@ -259,11 +259,10 @@ def describe(result: Result) -> LessonText:
             Section(
                 "Matrix by matrix",
                 (
-                    f"({len(paper.words)} × {ratio.width}) · ({ratio.width} × {ratio.inner:,}) + b₁ = ({len(paper.words)} × "
-                    f"{ratio.inner:,}); ReLU; ({len(paper.words)} × {ratio.inner:,}) · ({ratio.inner:,} × "
-                    f"{ratio.width}) + b₂ = "
-                    f"({len(paper.words)} × {ratio.width}). Recomputed with these matrices, the block's output differs by at "
-                    f"most {paper.error:.0e}.",
+                    f"({len(paper.words)} × {ratio.width}) · ({ratio.width} × {ratio.inner:,}) + b₁ = "
+                    f"({len(paper.words)} × {ratio.inner:,}); ReLU; ({len(paper.words)} × {ratio.inner:,}) · "
+                    f"({ratio.inner:,} × {ratio.width}) + b₂ = ({len(paper.words)} × {ratio.width}). Recomputed with "
+                    f"these matrices, the block's output differs by at most {paper.error:.0e}.",
                     Table(
                         ("feed-forward", "widths", "share of the block"),
                         tuple((s.name, f"{s.width} → {s.inner:,} → {s.width}", f"{s.share:.0%}") for s in result.sizes),
@@ -290,11 +289,9 @@ def describe(result: Result) -> LessonText:
                 "A classroom",
                 (
                     f'Attention is the discussion: one student ("{word}") says something new, and {listening} of '
-                    f"{others} others "
-                    "leave with changed minds. The feed-forward layer is the assessment: the teacher questions each "
-                    "student alone, "
-                    f"and {alone} of the others notice. Both together make the class learn: what was heard is then "
-                    "thought over.",
+                    f"{others} others leave with changed minds. The feed-forward layer is the assessment: the teacher "
+                    f"questions each student alone, and {alone} of the others notice. Both together make the class "
+                    "learn: what was heard is then thought over.",
                 ),
             ),
             _question_section(result),
@@ -323,8 +320,7 @@ def describe(result: Result) -> LessonText:
             Note(
                 LANGUAGE_MODELS,
                 "The feed-forward layer is “kinda like asking question, each vector, updating them based on answer”: "
-                "each row of "
-                "W₁ is a question, its activation the answer.",
+                "each row of W₁ is a question, its activation the answer.",
             ),
         ),
     )
@@ -347,10 +343,9 @@ def _question_section(result: Result) -> Section:
                 tuple((n.word, n.neuron, n.activation, ", ".join(n.strongest)) for n in result.neurons),
                 "Block 0: the question (row of W₁) that each word answers most strongly",
             ),
-            f"Each of the {result.sizes[1].inner:,} rows of W₁ asks every word the same question; the activation is "
-            "the answer, "
-            "and W₂ adds something to the word for every yes. The last column shows, over a few other sentences, which words "
-            "answer that question most. Some questions are easy to name, many are not.",
+            f"Each of the {result.sizes[1].inner:,} rows of W₁ asks every word the same question; the activation is the "
+            "answer, and W₂ adds something to the word for every yes. The last column shows, over a few other "
+            "sentences, which words answer that question most. Some questions are easy to name, many are not.",
         ),
     )
 

@@ -155,7 +155,7 @@ def compute(
     model = resolve_model(model)
     by_distance = _Distances(model)
     answers = tuple(_answer(model, by_distance, sentence, *question) for sentence, question in questions.items())
-    first = explain_sentence(model, next(iter(questions)))
+    first = explain_sentence(model, next(iter(questions)), target="")
     stack = input_stack(first)
     read = [attention_weights(first, name).mean(-2) for name in stack.attention_names]  # [heads, n] each
     names = tuple(f"layer {layer}, head {head}" for layer, each in enumerate(read) for head in range(len(each)))
@@ -192,7 +192,8 @@ class _Distances:
     """The mean weight that each head gives to the token at some distance, over the tokens of other sentences."""
 
     def __init__(self, model: Model) -> None:
-        self._weights = [_all_weights(explain_sentence(model, sentence)) for sentence in OTHER_SENTENCES]
+        # The translations are not needed.
+        self._weights = [_all_weights(explain_sentence(model, sentence, target="")) for sentence in OTHER_SENTENCES]
 
     @cache  # noqa: B019 (lives as long as one computation)
     def at(self, distance: int) -> Tensor:
@@ -321,8 +322,7 @@ def describe(result: Result) -> LessonText:
                 EMBEDDINGS,
                 "“fit” refers to fitness and sports in one reading and stands beside diabetes in another; a linear "
                 "transformation before each attention, multi-head, keeps both. The table above makes this concrete; "
-                "its numbers "
-                "are ours.",
+                "its numbers are ours.",
             ),
             Note(
                 ATTENTION,
@@ -392,9 +392,8 @@ def _findings(answer: Answer) -> list[Part]:
         )
     else:
         verdict += (
-            f" This head gives them {answer.share:.0%}, and {answer.distance_share:.0%} to whatever stands at the "
-            "same distance "
-            "in other sentences: the position may explain it."
+            f" This head gives them {answer.share:.0%}, and {answer.distance_share:.0%} to whatever stands at the same "
+            "distance in other sentences: the position may explain it."
         )
     findings: list[Part] = [means, verdict]
     if answer.output:

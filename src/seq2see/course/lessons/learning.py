@@ -153,17 +153,14 @@ def describe(result: Result) -> LessonText:
             ),
         ),
         (
-            f"Before training “it” attends to pizza and oven alike, {first.to_food[0]:.2f} and "
-            f"{first.to_place[0]:.2f}; afterwards "
-            f"{last.to_food[0]:.2f} and {last.to_place[0]:.2f}. Many examples have made the query of “it” and the key "
-            "of “pizza” "
-            "more similar. Nobody told the model so; the loss did."
+            f"Before training “it” attends to pizza and oven alike, {first.to_food[0]:.2f} and {first.to_place[0]:.2f}; "
+            f"afterwards {last.to_food[0]:.2f} and {last.to_place[0]:.2f}. Many examples have made the query of “it” "
+            "and the key of “pizza” more similar. Nobody told the model so; the loss did."
             if follows
             else f"After {last.step} steps the pronoun is right in {last.accuracy:.0%} of the test sentences. "
             + (
                 "The model has learned what “it” is, but in this run no head shows it by attending from “it” to the "
-                "pizza: what a "
-                "model learns, it need not learn in the way we expect."
+                "pizza: what a model learns, it need not learn in the way we expect."
                 if learned
                 else "It has not yet learned what “it” is: train longer."
             )
@@ -206,8 +203,7 @@ def describe(result: Result) -> LessonText:
                         else "here the weights follow the meaning."
                     ),
                     "The cosine of the vectors and the attention need not agree: attention compares the query of one "
-                    "word with the "
-                    "key of the other, the cosine compares the vectors themselves.",
+                    "word with the key of the other, the cosine compares the vectors themselves.",
                     f"Loss on test sentences: {result.curve.test[0]:.2f} after {result.curve.steps[0]} steps, "
                     f"{result.curve.test[-1]:.3f} after {result.curve.steps[-1]}.",
                 ),
@@ -215,10 +211,9 @@ def describe(result: Result) -> LessonText:
             Section(
                 "How a model is trained",
                 (
-                    "It reads a pair of sentences, predicts every word of the answer from the words before it, and is told the "
-                    "right ones. The loss is the mean of −ln p of those. Backpropagation says for every weight in "
-                    "which direction "
-                    "the loss falls; each moves a little that way. Then the next pairs come.",
+                    "It reads a pair of sentences, predicts every word of the answer from the words before it, and is "
+                    "told the right ones. The loss is the mean of −ln p of those. Backpropagation says for every "
+                    "weight in which direction the loss falls; each moves a little that way. Then the next pairs come.",
                     "The same with your own two files: seq2see train.",
                 ),
             ),
@@ -228,16 +223,13 @@ def describe(result: Result) -> LessonText:
             Note(
                 SLIDES,
                 "“If you have a lot of examples where the word pizza is related to it and taste, then the similarity "
-                "score between "
-                "pizza, it and taste will be more”: trained above, and measured.",
+                "score between pizza, it and taste will be more”: trained above, and measured.",
             ),
             Note(
                 ATTENTION,
                 "True label, prediction, “calculate the loss & backprop”, and weights that start at random: the "
-                "training above. "
-                "The Hindi pairs there (How are you → आप कैसे हैं, Congratulations → बधाई हो, Thank you → धन्यवाद) "
-                "are in the data "
-                "of the bundled translator.",
+                "training above. The Hindi pairs there (How are you → आप कैसे हैं, Congratulations → बधाई हो, Thank "
+                "you → धन्यवाद) can be tried in the lessons decoder and cross.",
             ),
         ),
     )

@@ -146,8 +146,7 @@ def _notes() -> tuple[Note, ...]:
         Note(
             SLIDES,
             f'"{found.query}" gets 200, the room of Smith. But Smith is the farthest: the edit distances are '
-            f"{distances}, so the "
-            "other two tie.",
+            f"{distances}, so the other two tie.",
         ),
     )
 

@@ -142,8 +142,7 @@ def describe(result: Result) -> LessonText:
             f"{format_small(before)}, without by up to {format_small(max(result.unmasked_change[:-1], default=0.0))}.",
         ),
         "The mask adds −∞ to the scores of later words, and e^−∞ = 0. What a position computes cannot depend on later "
-        "words, so "
-        "all positions can be trained at once (lessons: decoder, leak).",
+        "words, so all positions can be trained at once (lessons: decoder, leak).",
         Library(
             "allowed = attention_mask(rows, keys, causal=True)\nscores.masked_fill(~allowed, -inf).softmax(-1)",
             "model/attention.py",
@@ -174,10 +173,8 @@ def describe(result: Result) -> LessonText:
                         hand.masked, hand.words, hand.words, "With the mask: later words removed, rows add to 1 again"
                     ),
                     "To compute the first word's row, the model would need words that do not exist yet when it is "
-                    "used. The mask "
-                    f"leaves 1.00 for the first row and divides the second by {hand.second_sum:.2f}, what its first "
-                    "two weights "
-                    "add to.",
+                    f"used. The mask leaves 1.00 for the first row and divides the second by {hand.second_sum:.2f}, "
+                    "what its first two weights add to.",
                 ),
             ),
             Section(
@@ -198,16 +195,15 @@ def describe(result: Result) -> LessonText:
             Note(
                 LECTURE,
                 '"M(i, j) = 0 if j ≤ i, −∞ if j > i" is right for row form. In the column form, M is added to QᵀK '
-                "with the softmax "
-                "down the columns, so column j is normalised over the words from j on, and on this head "
-                f"{result.notes_weight_ahead:.0%} of the weight would fall on later words. With KᵀQ, Mᵀ is the correct mask. "
-                "(Dividing M by √p as well is harmless: −∞ / √p = −∞.)",
+                "with the softmax down the columns, so column j is normalised over the words from j on, and on this "
+                f"head {result.notes_weight_ahead:.0%} of the weight would fall on later words. With KᵀQ, Mᵀ is the "
+                "correct mask. (Dividing M by √p as well is harmless: −∞ / √p = −∞.)",
             ),
             Note(
                 ATTENTION,
                 "The table 0.8 0.1 0.1 / 0.15 0.75 0.1 / 0.1 0.2 0.7 of three Hindi words shows why the mask is "
-                "needed: “a word "
-                "needs all the words in sentence which is available at Train Time but not on Inference time”, a data leak.",
+                "needed: “a word needs all the words in sentence which is available at Train Time but not on Inference "
+                "time”, a data leak.",
             ),
         ),
     )

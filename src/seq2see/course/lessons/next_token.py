@@ -159,8 +159,7 @@ def describe(result: Result) -> LessonText:
     )
     return LessonText(
         f"the five most probable tokens after “{result.row_input}”, in {reads}. The vector there is compared with the "
-        "vectors of "
-        f"all {result.vocab_size:,} tokens.",
+        f"vectors of all {result.vocab_size:,} tokens.",
         (Bars(f"What comes after “{result.row_input}”?", (("", result.top),), 1.0),),
         (
             f"The vector at “{result.row_input}” ({result.width} numbers) times the vector of “{result.row_token}” is "
@@ -169,9 +168,8 @@ def describe(result: Result) -> LessonText:
             + ". The softmax of all logits gives the probabilities.",
         ),
         "Unembedding is a classifier with one class per token: a dot product with every token's vector, then softmax. "
-        "Each vector "
-        "predicts only what follows it. So the last one must hold whatever matters of all that came before; attention has "
-        "brought it there.",
+        "Each vector predicts only what follows it. So the last one must hold whatever matters of all that came "
+        "before; attention has brought it there.",
         Library(
             "logits = vectors @ embedding.weight.T          # Network.logits\nlogits.softmax(-1)",
             "model/network.py",
@@ -187,8 +185,8 @@ def describe(result: Result) -> LessonText:
                         tuple((t, f"{x:g}".replace("-", "−"), f"{p:.3g}") for t, x, p in result.logits),
                     ),
                     f"A logit is a score, not yet a share. {best[0]} leads by "
-                    f"{best[1] - sorted(x for _, x, _ in result.logits)[-2]:g}, "
-                    "and the softmax takes e to the power of that: in practice certainty.",
+                    f"{best[1] - sorted(x for _, x, _ in result.logits)[-2]:g}, and the softmax takes e to the power of "
+                    "that: in practice certainty.",
                 ),
             ),
             Section(
@@ -221,12 +219,10 @@ def describe(result: Result) -> LessonText:
             Note(
                 LANGUAGE_MODELS,
                 "“use a matrix, match the last vector, to a list, of 50,000 vocabulary”; “unembedding is a "
-                "classifier”; the other "
-                "vectors are there “to predict what goes right after it”. With the logits 200, −8, 1, 6, −9 the first "
-                "token has "
-                f"the probability {_softmax_first(LOGITS):.0f}: the others share e^−194. “Harry Potter, least favorite, "
-                "Professor → How” probably stands for Snape; “Therefore, the modeler was ???” for the murderer of a detective "
-                "story, whose name needs the whole book.",
+                "classifier”; the other vectors are there “to predict what goes right after it”. With the logits 200, "
+                f"−8, 1, 6, −9 the first token has the probability {_softmax_first(LOGITS):.0f}: the others share "
+                "e^−194. “Harry Potter, least favorite, Professor → How” probably stands for Snape; “Therefore, the "
+                "modeler was ???” for the murderer of a detective story, whose name needs the whole book.",
             ),
         ),
     )
@@ -246,8 +242,7 @@ def _matrix_section(result: Result) -> Section:
             f"Embedding is a lookup: {first} is the first column, {format_vector([row[0] for row in result.embedding])}. As a "
             f"product, W_E times the one-hot vector of {first}; the two differ by {result.one_hot_error:.0f}.",
             "W_U goes the other way: one row per token, times the vector, one logit each. In this model W_E has "
-            f"{result.width} × "
-            f"{result.vocab_size:,} numbers, and so has W_U (they may be the same matrix).",
+            f"{result.width} × {result.vocab_size:,} numbers, and so has W_U (they may be the same matrix).",
         ),
     )
 
@@ -261,9 +256,9 @@ def _prompt_section(result: Result) -> Section:
         compared = result.with_context
         parts.append(
             f"The same last words after other sentences, “{compared.context}”: "
-            f"{', '.join(_format(each) for each in compared.after.top)}. The last vector has cosine {compared.cosine:.2f} with "
-            "that of the words alone: the same words, another vector, because attention has read the rest. Whether the model "
-            "knows the answer is another question; the list shows it."
+            f"{', '.join(_format(each) for each in compared.after.top)}. The last vector has cosine "
+            f"{compared.cosine:.2f} with that of the words alone: the same words, another vector, because attention has "
+            "read the rest. Whether the model knows the answer is another question; the list shows it."
         )
     return Section("What would a language model say?", tuple(parts))
 

@@ -152,8 +152,7 @@ def describe(result: Result) -> LessonText:
     batch, last = result.model_batch, result.padded[-1]
     return LessonText(
         "what rows of zeros do. Sentences of a batch differ in length; the shorter ones are filled up with zeros. The "
-        "bars show "
-        "how much the real rows change by it.",
+        "bars show how much the real rows change by it.",
         (
             Bars(
                 "Relative change of the real rows",
@@ -165,12 +164,10 @@ def describe(result: Result) -> LessonText:
         ),
         (
             f"With {last.rows} rows of zeros the mean of {result.names[0]} falls to {last.mean:.2f}, and batch norm "
-            "changes the "
-            f"real rows by {last.batch_change:.0%}; layer norm by {last.layer_change:.0%}.",
+            f"changes the real rows by {last.batch_change:.0%}; layer norm by {last.layer_change:.0%}.",
         ),
         "Batch norm works down the columns, over all words of a batch: a word's numbers depend on the other sentences "
-        "and on the "
-        "length of the longest. Layer norm works along the row of one word and depends on nothing else.",
+        "and on the length of the longest. Layer norm works along the row of one word and depends on nothing else.",
         Library(
             "x = (x - mean) / sqrt(variance + eps) * gain + bias    # one word\n"
             "Packed.from_sequences(ids)                             # no padding at all",
@@ -214,9 +211,8 @@ def describe(result: Result) -> LessonText:
                 "A batch of a model",
                 (
                     f"Sentences of {', '.join(map(str, batch.lengths))} tokens at the model's first norm. Padded to "
-                    "equal length "
-                    f"they contain {batch.padding} rows of zeros, which change the tokens of each sentence by "
-                    f"{', '.join(f'{x:.0%}' for x in batch.batch_change)} with batch norm and by "
+                    f"equal length they contain {batch.padding} rows of zeros, which change the tokens of each sentence "
+                    f"by {', '.join(f'{x:.0%}' for x in batch.batch_change)} with batch norm and by "
                     f"{', '.join(format_small(x) for x in batch.layer_change)} with layer norm.",
                 ),
             ),

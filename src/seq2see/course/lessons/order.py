@@ -127,8 +127,7 @@ def describe(result: Result) -> LessonText:
         "know an order. "
         + (
             "Without positions every word has the same vector in both sentences, up to rounding; both get the same "
-            "translation, "
-            "and one of the two is wrong."
+            "translation, and one of the two is wrong."
             if guessed
             else "Without positions the vectors are the same in both sentences, up to rounding."
         ),
@@ -147,8 +146,7 @@ def describe(result: Result) -> LessonText:
                         bold_rows=(len(changes) + len(metrics) - 1,),
                     ),
                     "Everything but the order is learned: the loss without positions can come down to the cost of "
-                    "tossing a coin "
-                    f"for who did it, ln 2 per sentence or {result.floor:.3f} per token; here it is "
+                    f"tossing a coin for who did it, ln 2 per sentence or {result.floor:.3f} per token; here it is "
                     f"{without.curve.test[-1]:.3f}.",
                 ),
             ),
@@ -174,16 +172,14 @@ def exercises() -> tuple[Exercise, ...]:
             "−ln 0.5 = ln 2.",
         ),
         Exercise(
-            f"{sentences} sentences come in mirror pairs, and both of a pair get the same translation. How many can "
-            "be right at "
-            "most?",
+            f"{sentences} sentences come in mirror pairs, and both of a pair get the same translation. How many can be "
+            "right at most?",
             sentences / 2,
             "One of each pair.",
         ),
         choose(
             "Without positions, which of these does the encoder see alike: a sentence with two words exchanged, or "
-            "with one word "
-            "replaced?",
+            "with one word replaced?",
             ("two words exchanged", "one word replaced"),
             lambda choice: float(sorted(["a", "b"]) == sorted(["b", "a"] if "exchanged" in choice else ["a", "c"])),
             "A sum over the same words is the same sum.",

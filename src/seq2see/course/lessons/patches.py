@@ -209,13 +209,12 @@ def describe(result: Result) -> LessonText:
         y, x = divmod(result.best_patch, GRID)
         parts.append(
             f"The word that looks most sharply at one patch is “{word}”: "
-            f"{picture.attention[result.best_word][y][x]:.2f} of its weight lies on row {y + 1}, column {x + 1}, "
-            f"which shows: {picture.codes[result.best_patch].removeprefix('patch')}."
+            f"{picture.attention[result.best_word][y][x]:.2f} of its weight lies on row {y + 1}, column {x + 1}, which "
+            f"shows: {picture.codes[result.best_patch].removeprefix('patch')}."
         )
     return LessonText(
         f"a picture of {SIDE} × {SIDE} pixels, cut into {GRID} × {GRID} patches. Each patch becomes a token, and the "
-        "model describes "
-        "the sequence of tokens as it would translate a sentence.",
+        "model describes the sequence of tokens as it would translate a sentence.",
         (HeatMap("The picture", numbers, (), picture.pixels),),
         (
             f"Caption by the model: “{caption}”"
@@ -223,10 +222,9 @@ def describe(result: Result) -> LessonText:
             *parts,
         ),
         f"To a Transformer a patch is a token like any other. One model, trained on {result.training_size:,} pictures "
-        "and melodies "
-        f"just now, captions {result.picture_accuracy:.0%} of the test pictures and writes down "
-        f"{result.sound_accuracy:.0%} of the "
-        "test melodies correctly. Cross-attention takes its keys and values from patches, frames or words alike.",
+        f"and melodies just now, captions {result.picture_accuracy:.0%} of the test pictures and writes down "
+        f"{result.sound_accuracy:.0%} of the test melodies correctly. Cross-attention takes its keys and values from "
+        "patches, frames or words alike.",
         Library(
             "patches = pixels.unfold(0, 4, 4).unfold(1, 4, 4).flatten(0, 1).flatten(1)\n"
             "network(Packed.from_sequences([codes]), Packed.from_sequences([caption]))",
@@ -247,10 +245,9 @@ def describe(result: Result) -> LessonText:
                         ),
                         "The token of each patch: the nearest entry of a code book",
                     ),
-                    f"{result.code_error:.1%} of the patches of the test pictures are named wrongly, because of the noise. "
-                    "(Large models skip the code book: they multiply the numbers of a patch by a learned matrix and "
-                    "use the result "
-                    "as its vector.)",
+                    f"{result.code_error:.1%} of the patches of the test pictures are named wrongly, because of the "
+                    "noise. (Large models skip the code book: they multiply the numbers of a patch by a learned matrix "
+                    "and use the result as its vector.)",
                 ),
             ),
             Section(
@@ -264,8 +261,8 @@ def describe(result: Result) -> LessonText:
                 "Sound: frames instead of patches",
                 (
                     f"{len(sound.samples)} samples, cut into {len(sound.codes)} frames of {FRAME}; the strongest "
-                    "frequency names "
-                    f"each: {', '.join(f'{f:.0f} Hz' for f in sound.frequencies)}, the tokens {' '.join(sound.codes)}.",
+                    f"frequency names each: {', '.join(f'{f:.0f} Hz' for f in sound.frequencies)}, the tokens "
+                    f"{' '.join(sound.codes)}.",
                     f"The model writes “{sound.transcript}”"
                     + (
                         ", which is right."
@@ -285,9 +282,8 @@ def describe(result: Result) -> LessonText:
             Note(
                 ATTENTION,
                 "Cross-attention also serves “multi-model” tasks: “image captioning, text to speech, text to image”. "
-                "Captioning "
-                "and transcription are trained above; to speak or to draw, the decoder would have to produce codes of sound or "
-                "picture instead of words.",
+                "Captioning and transcription are trained above; to speak or to draw, the decoder would have to "
+                "produce codes of sound or picture instead of words.",
             ),
         ),
     )

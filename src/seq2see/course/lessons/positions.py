@@ -221,10 +221,10 @@ def describe(result: Result) -> LessonText:
                     tuple(row[:: max(1, len(row) // 64)] for row in result.curves),
                     signed=True,
                 ),
-                f"From one component to the next the wave is slower. At position {result.curve_positions[0]} only the fastest "
-                f"have moved away from 0, 1, 0, 1; at position {result.curve_positions[-1]} "
-                f"{result.curve_moved[-1]} of {len(result.curves[0])} numbers differ by more than 0.1 from those of position 0 "
-                f"(at {result.curve_positions[0]}: {result.curve_moved[0]}).",
+                f"From one component to the next the wave is slower. At position {result.curve_positions[0]} only the "
+                f"fastest have moved away from 0, 1, 0, 1; at position {result.curve_positions[-1]} "
+                f"{result.curve_moved[-1]} of {len(result.curves[0])} numbers differ by more than 0.1 from those of "
+                f"position 0 (at {result.curve_positions[0]}: {result.curve_moved[0]}).",
             ),
         ),
         Section(
@@ -268,8 +268,7 @@ def describe(result: Result) -> LessonText:
             f"{', '.join(f'{x:.3g}' for x in result.second)} (d = {result.width}).",
         ),
         "A vector made of waves is added to each word. It is bounded, it changes smoothly, and a step of k positions "
-        "is the same "
-        "rotation everywhere.",
+        "is the same rotation everywhere.",
         Library(
             "from seq2see.model.positions import sinusoids\nsinusoids(50, 128)                              # "
             "[positions, width]",
@@ -285,8 +284,8 @@ def describe(result: Result) -> LessonText:
             Note(
                 ATTENTION,
                 '"PE(pos, i) = sin(pos / 10000^(2i/d))" should be PE(pos, 2i): the sines are the even components of '
-                "the vector, "
-                f"so position 0 is {', '.join(f'{x:g}' for x in sinusoids(1, 6)[0].tolist())}, as is then computed there.",
+                f"the vector, so position 0 is {', '.join(f'{x:g}' for x in sinusoids(1, 6)[0].tolist())}, as is then "
+                "computed there.",
             ),
             Note(LECTURE, "The curves at pos = 2 and pos = 50, and the heat map, are those above."),
         ),

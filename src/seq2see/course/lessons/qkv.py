@@ -187,8 +187,7 @@ def describe(result: Result) -> LessonText:
             f'"{first}" becomes {_vector(steps.output[0])}: the values, mixed by its weights.',
         ),
         "Everything after X·W is the lesson `context` again. W is new, and W is learned: the data decides which word "
-        "attends to "
-        "which. The three matrices are the same for all words and all sentences.",
+        "attends to which. The three matrices are the same for all words and all sentences.",
         Library(
             "from seq2see.model.attention import attention_reference\n"
             "q, k, v = self.queries_keys_values(x)          # SelfAttention.forward\n"
@@ -231,9 +230,9 @@ def _kernel_section(result: Result) -> Section:
                 result.kernel, [f"x{i + 1}" for i in range(len(result.kernel))],
                 [f"y{i + 1}" for i in range(len(result.kernel))], "W_Q W_Kᵀ:",
             ),
-            f"All scores follow from it; the largest difference from Q·Kᵀ is {format_small(result.kernel_error)}. Without "
-            "weights the kernel is the identity, and the score the plain dot product. A learned one need not be symmetric: in "
-            "the first head of the model, the scores of “a asks b” and “b asks a” differ by "
+            f"All scores follow from it; the largest difference from Q·Kᵀ is {format_small(result.kernel_error)}. "
+            "Without weights the kernel is the identity, and the score the plain dot product. A learned one need not "
+            "be symmetric: in the first head of the model, the scores of “a asks b” and “b asks a” differ by "
             f"{result.asymmetry:.0%} of their size.",
         ),
     )  # fmt: skip
@@ -270,8 +269,7 @@ def _notes(notes_error: float) -> tuple[Note, ...]:
         Note(
             SLIDES,
             'The query of "awesome" is printed as 0.8, 0.8 and its key as 0.18, 0.81; X·W gives '
-            f"{_vector(projected[2].tolist())} "
-            "for both.",
+            f"{_vector(projected[2].tolist())} for both.",
         ),
         Note(
             SLIDES,
@@ -284,16 +282,14 @@ def _notes(notes_error: float) -> tuple[Note, ...]:
             SLIDES,
             "The values 0.6, −0.35 and 3.86 do not follow from X·W, whose first column is "
             f"{', '.join(f'{float(v):.2f}' for v in projected[:3, 0])}; with those, the same weights give {mixed:.2f} "
-            "instead of "
-            "1.0. Nor does the final table, 1.0 1.9 / 0.2 0.4 / 3.86 2.2, in which 3.86 is a value and not a mixture: the "
-            f"outputs are {', '.join(_vector(row) for row in output[:3])}.",
+            "instead of 1.0. Nor does the final table, 1.0 1.9 / 0.2 0.4 / 3.86 2.2, in which 3.86 is a value and not "
+            f"a mixture: the outputs are {', '.join(_vector(row) for row in output[:3])}.",
         ),
         Note(
             LECTURE,
-            "The column form is written V softmax(QᵀK/√p), which puts the queries on the wrong axis. With K = Q the result is "
-            f"the same, but on a head of the model the output is off by {notes_error:.0%}. The multi-head lines write "
-            "V instead "
-            "of V_h, the values of that head.",
+            "The column form is written V softmax(QᵀK/√p), which puts the queries on the wrong axis. With K = Q the "
+            f"result is the same, but on a head of the model the output is off by {notes_error:.0%}. The multi-head "
+            "lines write V instead of V_h, the values of that head.",
         ),
     )
 

@@ -133,9 +133,9 @@ def describe(result: Result) -> LessonText:
     first, last = result.remembered[0], result.remembered[-1]
     fades = last.state < 0.5 * first.state
     return LessonText(
-        "what remains of the word that was read first. It is exchanged for another; the bars show how much the "
-        "decoder notices, "
-        "in sentences of growing length. All three models are untrained: this is their construction, not their learning.",
+        "what remains of the word that was read first. It is exchanged for another; the bars show how much the decoder "
+        "notices, in sentences of growing length. All three models are untrained: this is their construction, not "
+        "their learning.",
         (
             Bars(
                 "Relative change when the word read first is exchanged",
@@ -170,10 +170,9 @@ def describe(result: Result) -> LessonText:
                 "A recurrent network needs no positions",
                 (
                     "Two words are exchanged. The final state of the recurrent network changes by "
-                    f"{result.order_change:.2f}: it "
-                    "has read them one after another, so the order is in it. The vectors of a Transformer without "
-                    "positions change "
-                    f"by {format_small(result.order_change_transformer)}, word by word: nothing but rounding (lesson: order).",
+                    f"{result.order_change:.2f}: it has read them one after another, so the order is in it. The vectors "
+                    f"of a Transformer without positions change by {format_small(result.order_change_transformer)}, "
+                    "word by word: nothing but rounding (lesson: order).",
                 ),
             ),
             Section(
@@ -187,10 +186,9 @@ def describe(result: Result) -> LessonText:
                         ),
                         f"Encoders of width {WIDTH}, best of {RUNS}; times vary with the machine",
                     ),
-                    "The recurrence cannot start a word before it has finished the last. Attention computes all words in one "
-                    "product of matrices, which is what makes training on much text possible. (For very long texts "
-                    "its table of "
-                    "n × n weights becomes the burden.)",
+                    "The recurrence cannot start a word before it has finished the last. Attention computes all words "
+                    "in one product of matrices, which is what makes training on much text possible. (For very long "
+                    "texts its table of n × n weights becomes the burden.)",
                 ),
             ),
             Section(
@@ -203,10 +201,9 @@ def describe(result: Result) -> LessonText:
                         4,
                     ),
                     "The model of 2014 reads the sentence from its end, so that its start is fresh when the "
-                    "translation begins; the "
-                    "word it reads first is the last. Training can teach a recurrent network to hold on to a word for "
-                    "longer; that it fails from about 30 words on "
-                    "is measured, on trained models, in docs/recurrent.md.",
+                    "translation begins; the word it reads first is the last. Training can teach a recurrent network "
+                    "to hold on to a word for longer; that it fails from about 30 words on is measured, on trained "
+                    "models, in docs/recurrent.md.",
                 ),
             ),
         ),
@@ -215,9 +212,8 @@ def describe(result: Result) -> LessonText:
             Note(
                 ATTENTION,
                 "The encoder-decoder “kind of starts missing initial words for long sentences (30 words)”, which led "
-                "to attention. "
-                "So it is if the sentence is read from its start; read from its end, as in 2014, the last words "
-                "suffer. And a recurrent network has no trouble with the order: “one Word at a time”.",
+                "to attention. So it is if the sentence is read from its start; read from its end, as in 2014, the "
+                "last words suffer. And a recurrent network has no trouble with the order: “one Word at a time”.",
             ),
             Note(
                 SLIDES,

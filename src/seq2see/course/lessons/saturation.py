@@ -202,8 +202,7 @@ def describe(result: Result) -> LessonText:
             f"{last[0].steps[-1]} steps the loss is {last[0].test[-1]:.3f} and {last[1].test[-1]:.3f}.",
         ),
         "Without the division attention is sharp before it has learned anything: each query has settled on a word by "
-        "chance. Its "
-        "softmax passes hardly any gradient, so the model "
+        "chance. Its softmax passes hardly any gradient, so the model "
         + ("learns late where to attend." if slower else "should learn late where to attend; in this run it did not.")
         + " With the division it becomes sharp too, but only once it knows what to attend to.",
         Library(

@@ -306,15 +306,13 @@ def describe(result: Result) -> LessonText:
     )
     unknown = (
         f" It does not know {len(result.unknown)} word{'s' * (len(result.unknown) > 1)} of these sentences "
-        f"({', '.join(result.unknown[:6])}"
-        f"{' …' * (len(result.unknown) > 6)})."
+        f"({', '.join(result.unknown[:6])}{' …' * (len(result.unknown) > 6)})."
         if result.unknown
         else ""
     )
     return LessonText(
         "pairs of sentences with the same word. If the model understands, the word's vectors are nearer where the "
-        "meaning is the "
-        "same than where it differs.",
+        "meaning is the same than where it differs.",
         (
             Bars(
                 "Mean cosine of two occurrences",
@@ -368,14 +366,12 @@ def describe(result: Result) -> LessonText:
             Note(
                 ATTENTION,
                 "Static embeddings give “bank” the same vector next to money and next to a river. True, and the first "
-                "row shows "
-                "it; whether the later layers then part the meanings depends on the model.",
+                "row shows it; whether the later layers then part the meanings depends on the model.",
             ),
             Note(
                 LANGUAGE_MODELS,
                 "“After first step … mole would mean the sum” of its meanings, and then its neighbours “have the "
-                "chances to pass "
-                "the contextual information”. A chance is not a certainty: see the numbers.",
+                "chances to pass the contextual information”. A chance is not a certainty: see the numbers.",
             ),
         ),
     )
@@ -429,8 +425,7 @@ def exercises() -> tuple[Exercise, ...]:
     return (
         Exercise(
             "Two sentences about a money bank have cosine 0.9; with one about a river bank they have 0.4 and 0.6. In "
-            "what share "
-            "of the comparisons is the same sense nearer?",
+            "what share of the comparisons is the same sense nearer?",
             measured.order,
             "0.9 is larger than 0.4 and than 0.6: in both.",
         ),

@@ -139,8 +139,7 @@ def describe(result: Result) -> LessonText:
             f"{result.probabilities[-1][best]:.2f} at T = {hottest:g}.",
         ),
         "A smaller T is sharper, a larger T flatter. T → 0 always takes the best token; T → ∞ takes any. The order of "
-        "the tokens "
-        "never changes.",
+        "the tokens never changes.",
         Library(
             'model.generate("Once upon a time", temperature=0.8)\n# or: seq2see generate MODEL "Once upon a time" '
             "--temperature 0.8",
@@ -181,8 +180,7 @@ def _story_section(result: Result) -> Section:
             (
                 Table(("T", f"{result.prompt} …"), rows),
                 "T = 0 always takes the most probable word: predictable, often repeating itself. A high T takes words "
-                "that hardly "
-                "fit. In between the story is neither dull nor mad.",
+                "that hardly fit. In between the story is neither dull nor mad.",
             ),
         )
     sampled = tuple(
@@ -193,9 +191,8 @@ def _story_section(result: Result) -> Section:
         (
             Table(("T", "different", "of", "the first"), sampled, f"“{result.prompt}”, sampled:"),
             "The model in use translates, so it cannot tell a story; but it can be daring. At T = 0 there is one "
-            "translation; the "
-            "hotter, the more different ones, and the less they follow the source. With a language model this part continues "
-            f"“{STORY} …”.",
+            "translation; the hotter, the more different ones, and the less they follow the source. With a language "
+            f"model this part continues “{STORY} …”.",
         ),
     )
 
@@ -212,11 +209,9 @@ def _physics_section(result: Result) -> Section:
                 "With the energy −x. Entropy 0: always the same token; 1: all alike",
                 3,
             ),
-            "In a warm body a state of energy E occurs with a probability proportional to e^(−E/kT). Read the logit "
-            "as −E, and it "
-            "is the softmax. A cold body rests in its lowest state; heat it, and higher states appear, more of them "
-            "the hotter it "
-            "is: energy and entropy rise together, as in the table.",
+            "In a warm body a state of energy E occurs with a probability proportional to e^(−E/kT). Read the logit as "
+            "−E, and it is the softmax. A cold body rests in its lowest state; heat it, and higher states appear, more "
+            "of them the hotter it is: energy and entropy rise together, as in the table.",
         ),
     )
 
@@ -228,9 +223,8 @@ def _notes() -> tuple[Note, ...]:
         Note(
             LANGUAGE_MODELS,
             "The probabilities printed next to the logits are not their softmax at T = 1 (which gives the best token "
-            f"{softmax(LOGITS, 1.0)[4]:.2f}, not 0.35). They add to {total:.2f}, which leaves {1 - total:.2f} for "
-            "other tokens, "
-            f"and fit T = {fitted:.1f}: {total:.2f} · softmax(x/{fitted:.1f}) is {reconstructed}.",
+            f"{softmax(LOGITS, 1.0)[4]:.2f}, not 0.35). They add to {total:.2f}, which leaves {1 - total:.2f} for other "
+            f"tokens, and fit T = {fitted:.1f}: {total:.2f} · softmax(x/{fitted:.1f}) is {reconstructed}.",
         ),
         Note(
             LANGUAGE_MODELS, 'The exponent is written "x/b" in the numerator and "x/T" in the denominator: T in both.'
@@ -238,8 +232,7 @@ def _notes() -> tuple[Note, ...]:
         Note(
             LANGUAGE_MODELS,
             "“True derivative of Goldilocks” stands beside the low temperature: a trite story, the most predictable "
-            "words, as in "
-            "the first line above.",
+            "words, as in the first line above.",
         ),
     )
 

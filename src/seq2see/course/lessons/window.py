@@ -139,10 +139,9 @@ def describe(result: Result) -> LessonText:
         (
             Note(
                 LANGUAGE_MODELS,
-                "“Context: how many token can it process”, and the new token is fed back “as seed to repeat calculation”. The "
-                "system prompt “You're an apple.” and the turns “User: Give me a bun” and “Apple: ???” are the chat "
-                "above: to the "
-                "model a speaker's name is text like any other.",
+                "“Context: how many token can it process”, and the new token is fed back “as seed to repeat "
+                "calculation”. The system prompt “You're an apple.” and the turns “User: Give me a bun” and “Apple: "
+                "???” are the chat above: to the model a speaker's name is text like any other.",
             ),
         ),
     )
