@@ -1,8 +1,10 @@
-"""Takes the screenshots of docs/page.md: every view of the page with the bundled model, light and dark; or, given a model of
-2015 trained as in docs/recurrent.md, the screenshot of its attention.
+"""Takes the screenshots of docs/page.md: every view of the page with the bundled model, light and dark; or, given another
+model, those of OTHER_MODELS: of a model of 2015 trained as in docs/recurrent.md, or of a published one.
 
 python recipes/screenshots.py             # needs the page (make page) and chromium
-python recipes/screenshots.py runs/2015
+python recipes/screenshots.py runs/2015 attention-2015
+python recipes/screenshots.py gemma-3-270m-Q4_K_M.gguf gemma-generate gemma-inspector
+python recipes/screenshots.py all-MiniLM-L6-v2 minilm-inspector
 """
 
 import shutil
@@ -29,26 +31,31 @@ VIEWS = {
 }
 LESSONS = ("cross", "heads", "senses")
 PHONE = "#/learn?lesson=positions"
-ATTENTION = (
-    "#/microscope?model={}&text=She+is+drinking+water+at+home+now.&row=4&cell=decoder.0.cross.energies:0,4,3"
-)  # fmt: skip
+OTHER_MODELS = {
+    "attention-2015": "#/microscope?text=She+is+drinking+water+at+home+now.&row=4&cell=decoder.0.cross.energies:0,4,3",
+    "gemma-generate": "#/translate?text=The+capital+of+France+is",
+    "gemma-inspector": "#/walk?text=The+capital+of+France+is&stage=decoder.0.masked.normed_queries&row=4"
+    "&cell=decoder.0.masked.normed_queries:4,0,3",
+    "minilm-inspector": "#/microscope?text=She+sat+on+the+bank+of+the+river.&attention=encoder.0.self&head=4"
+    "&cell=encoder.0.self.weights:4,5,8",
+}
 
 
 def main() -> None:
-    run = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
+    run, *pictures = sys.argv[1:] or [""]
     screenshots = {
         f"{name}-{theme}": (url_hash, theme) for theme in ("light", "dark") for name, url_hash in VIEWS.items()
     }
     screenshots |= {f"learn-{lesson}": (f"#/learn?lesson={lesson}", "light") for lesson in LESSONS}
     screenshots["learn-phone"] = (PHONE, "light")
     if run:
-        screenshots = {"attention-2015": (ATTENTION.format(run.name), "light")}
+        screenshots = {name: (OTHER_MODELS[name], "light") for name in pictures}
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("chromium not found")
     PICTURES.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", str(PORT)]
-    command += ["--model", str(run)] if run else []
+    command += ["--model", run] if run else []
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{PORT}/"
     try:
@@ -58,6 +65,7 @@ def main() -> None:
             for name, (url_hash, theme) in screenshots.items():
                 size = {"width": 390, "height": 844} if name.endswith("phone") else {"width": 1280, "height": 800}
                 page = browser.new_context(viewport=size, color_scheme=theme).new_page()  # type: ignore[arg-type]
+                page.set_default_timeout(300_000)  # a large model takes its time
                 page.goto(address + url_hash)
                 page.wait_for_load_state("networkidle")
                 page.locator("main [role=status]").wait_for(state="detached")
@@ -70,13 +78,13 @@ def main() -> None:
 
 
 def _wait_for(url: str) -> None:
-    for _ in range(100):
+    for _ in range(400):
         try:
             urllib.request.urlopen(url)
             return
         except OSError:
             time.sleep(0.3)
-    raise SystemExit(f"{url} did not respond within 30 seconds")
+    raise SystemExit(f"{url} did not respond within 2 minutes")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ CHROMIUM_OPTIONS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
-expect.set_options(timeout=30_000)  # like the other waits: only a mistake takes so long, not a slow machine
+MAX_WAIT = 180_000  # milliseconds; only a mistake takes so long, not a slow machine
+expect.set_options(timeout=MAX_WAIT)
 
 
 def checked_page(browser: Browser, reduced_motion: bool = False) -> Iterator[Page]:

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # Some virtual machines report Intel AMX but reject its instructions, which kills the process in bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -51,13 +51,27 @@ def address() -> Iterator[str]:
         yield str(client.base_url)
 
 
+def _set_default_timeout(browser: "Browser", name: str, milliseconds: int) -> None:
+    """Gives all pages that a method of the browser opens another default timeout."""
+    method = getattr(browser, name)
+
+    def opened(**options: Any) -> Any:
+        result = method(**options)
+        result.set_default_timeout(milliseconds)
+        return result
+
+    setattr(browser, name, opened)
+
+
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 
-    from tests.browser import CHROMIUM, CHROMIUM_OPTIONS
+    from tests.browser import CHROMIUM, CHROMIUM_OPTIONS, MAX_WAIT
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
+        for name in ("new_context", "new_page"):
+            _set_default_timeout(browser, name, MAX_WAIT)
         yield browser
         browser.close()

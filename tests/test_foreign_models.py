@@ -1,12 +1,14 @@
 """Models of other libraries open as they are, with their own words, in the library and in the commands."""
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers as hf
 import torch
 import transformers
 from typer.testing import CliRunner
@@ -15,6 +17,8 @@ import seq2see
 from seq2see.cli import app
 from seq2see.errors import Notice, UserError
 from seq2see.exchange.chat_template import JinjaTemplate
+from seq2see.serve.app import create_app
+from seq2see.serve.static_export import embedded_data
 from seq2see.text.foreign_tokenizer import ForeignTokenizer, load_tokenizer
 from tests.foreign_models import (
     CHAT,
@@ -30,6 +34,7 @@ from tests.foreign_models import (
 )
 from tests.nasty import strings
 from tests.parity import build, small
+from tests.test_serve import serving
 
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXT = "The model never sees padding, नमस्ते 東京 café!"
@@ -94,6 +99,17 @@ def test_tokens_equal_theirs_on_nasty_strings(make: Any, model: Any, tmp_path: P
         assert all(0 <= span.start <= span.end <= len(text) for span in spans)
     framed = ours.frame_source(ours.encode(TEXT))
     assert framed == theirs(TEXT)["input_ids"] or ours.framing.prompt == tuple(theirs("")["input_ids"])
+
+
+def test_a_tokenizer_file_that_cuts_and_pads_every_text_keeps_its_special_tokens(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "minilm")  # all-MiniLM-L6-v2 is published so
+    backend = hf.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.enable_truncation(max_length=8)
+    backend.enable_padding(length=8)
+    backend.save(str(folder / "tokenizer.json"))
+    ours = seq2see.load(folder).tokenizers[0]
+    text = "the model never sees padding"
+    assert ours.frame_source(ours.encode(text)) == transformers.AutoTokenizer.from_pretrained(bert)(text)["input_ids"]
 
 
 def test_older_files_of_gpt2_and_bert_give_the_same_tokenizer(tmp_path: Path) -> None:
@@ -185,6 +201,52 @@ def test_a_translator_of_many_languages_takes_their_codes(nllb: Path) -> None:
     for command in ("translate", "explain"):
         result = CliRunner().invoke(app, [command, "the model", "--model", str(nllb), "--target-language", "fra_Latn"])
         assert result.exit_code == 0, result.output
+
+
+def test_a_request_chooses_the_languages(nllb: Path) -> None:
+    with serving(create_app({"nllb": nllb})) as client:
+        (info,) = client.get("/api/models").json()["models"]
+        assert info["languages"] == {
+            "codes": ["eng_Latn", "fra_Latn", "hin_Deva"],
+            "source": "eng_Latn",
+            "target": None,
+        }
+        assert client.get("/api/models/nllb/vocabulary").status_code == 200
+        refused = client.post("/api/translate", json={"text": "the model"})
+        assert (refused.status_code, "target_language in a request" in refused.json()["message"]) == (422, True)
+        chosen = {"text": "the model", "source_language": "hin_Deva", "target_language": "fra_Latn"}
+        trace = client.post("/api/traces", json=chosen).json()
+        expected = seq2see.load(nllb).with_languages("hin_Deva", "fra_Latn").explain("the model")
+        assert trace["output"] == expected.output
+        assert trace["source_tokens"][0]["text"] == "hin_Deva"
+        assert trace["decoder_input_tokens"][1]["text"] == "fra_Latn"
+        for analysis in ("alignment", "logit-lens", "next-token?row=1", "logit-attribution?row=1"):
+            assert client.get(f"/api/traces/{trace['id']}/{analysis}").status_code == 200, analysis
+        unknown = client.post("/api/traces", json=chosen | {"target_language": "fr"})
+        assert (unknown.status_code, "fra_Latn" in unknown.json()["message"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer_class", "file"),
+    [("MBartTokenizer", "tokenizer_config.json"), ("MBart50Tokenizer", "tokenizer_config.json"), (None, ""),
+     ("MBart50Tokenizer", "config.json")],
+)  # fmt: skip
+def test_mbart_has_the_language_after_the_text_and_mbart50_before(
+    tokenizer_class: str | None, file: str, tmp_path: Path
+) -> None:
+    tokenizer = unigram(("en_XX", "fr_XX"))
+    model = translator("MBartForConditionalGeneration", tokenizer.get_vocab_size())
+    save(tmp_path, model, tokenizer, eos_token="</s>", pad_token="<pad>", unk_token="<unk>", bos_token="<s>")
+    for name in ("tokenizer_config.json", "config.json"):
+        table = json.loads((tmp_path / name).read_text())
+        table["tokenizer_class"] = tokenizer_class if name == file else None
+        (tmp_path / name).write_text(json.dumps(table))
+    source, target = seq2see.load(tmp_path).with_languages("en_XX", "fr_XX").tokenizers
+    english, french = (tokenizer.token_to_id(code) for code in ("en_XX", "fr_XX"))
+    if tokenizer_class == "MBart50Tokenizer":
+        assert (source.frame_source([7]), target.framing.prompt) == ([english, 7, 2], (2, french))
+    else:
+        assert (source.frame_source([7]), target.framing.prompt) == ([7, 2, english], (french,))
 
 
 def test_an_encoder_embeds_texts_and_predicts_masked_tokens(bert: Path, tmp_path: Path) -> None:
@@ -487,3 +549,28 @@ def test_a_malicious_template_is_stopped_in_one_line(template: str, message: str
     with pytest.raises(UserError, match=message) as error:
         JinjaTemplate(template).render([("user", "hello")])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM"])
+def test_an_encoder_with_a_large_vocabulary_has_a_page_of_its_own_and_answers_every_request(
+    kind: str, tmp_path: Path
+) -> None:
+    model = encoder(kind, vocab_size=20_001)
+    folder = save(tmp_path / "bert", model, word_piece(), cls_token="[CLS]", sep_token="[SEP]")
+    embedded = embedded_data(seq2see.load(folder).explain("the model"), "bert", [])
+    assert (embedded.top_tokens is not None) == (kind == "BertForMaskedLM")
+    with serving(create_app({"bert": folder})) as client:
+        trace = client.post("/api/traces", json={"text": "the model"}).json()
+        url = f"/api/traces/{trace['id']}"
+        for path in ("alternatives?row=0", "next-token?row=0", "logit-attribution?row=0", "logit-lens", "alignment",
+                     "head-ablation/encoder.0.self", "attention-rollout/both", "attention-rollout/decoder"):  # fmt: skip
+            assert client.get(f"{url}/{path}").status_code == 422, path
+        assert client.get(f"{url}/top-tokens").status_code == (422 if kind == "BertModel" else 200)
+        for path in ("attention-entropy", "attention-rollout/encoder", "token-similarity/encoder.vectors"):
+            assert client.get(f"{url}/{path}").status_code == 200, path
+        ablated = {"type": "ablate_head", "attention": "encoder.0.self", "head": 1}
+        changed = client.post("/api/traces", json={"text": "the model", "interventions": [ablated]}).json()
+        tensors = [
+            client.get(f"/api/traces/{id}/tensors/encoder.vectors").content for id in (trace["id"], changed["id"])
+        ]
+        assert tensors[0] != tensors[1]

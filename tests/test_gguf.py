@@ -113,6 +113,7 @@ def _tensor_name(theirs: str, architecture: str) -> str | None:
 def _check(path: Path, model: Any, tolerance: float = 1e-5) -> Any:
     ours = seq2see.load(path)
     reference = from_huggingface(model)
+    assert ours.config.model.norm_epsilon == reference.config.norm_epsilon  # 1e-6, not what float32 makes of it
     with torch.no_grad():
         found, expected = (net(Packed.from_sequences([IDS])) for net in (ours.network, reference))
     assert float((found[:, : expected.shape[1]] - expected).abs().max()) < tolerance * float(expected.abs().max())

@@ -194,7 +194,7 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
         expected = expected[head or 0] if is_attention else expected[:, head or 0]
     shown = torch.tensor([[float(value) for value in row[1:]] for row in rows])
     assert torch.equal(shown, expected.float()), name
-    over_source = name.endswith((".keys", ".values")) and ".cross." in name
+    over_source = (name.endswith((".keys", ".values")) and ".cross." in name) or not explanation.decoder_input_tokens
     tokens = (
         explanation.source_tokens if name.startswith("encoder") or over_source else explanation.decoder_input_tokens
     )

@@ -191,7 +191,7 @@ def test_replay_plays_or_steps_with_reduced_motion(browser: Any, address: str) -
     tab.goto(f"{address}/#/replay?snapshot={first}")
     tab.get_by_role("button", name="Play").wait_for()
     tab.keyboard.press(" ")
-    tab.locator("[data-snapshot='-1']").wait_for(timeout=20_000)
+    tab.locator("[data-snapshot='-1']").wait_for()
     tab.get_by_role("button", name="Play").wait_for()  # stops at the final model
     tab.close()
 

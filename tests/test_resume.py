@@ -313,7 +313,7 @@ def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
     command = [*SEQ2SEE, "train", "--config", str(config), "--out", str(out)]
     first = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=SINGLE_THREAD_ENV)
     try:
-        wait_until((out / "log.jsonl").exists)
+        wait_until(lambda: (out / "log.jsonl").exists() and RunLog.load(out).step > 0)
         message = f"{out} is in use: process {first.pid} on {socket.gethostname()} since 20"
         with pytest.raises(UserError, match=message):
             run.train(corpus, out, settings=SMALL_SETTINGS)

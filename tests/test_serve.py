@@ -293,6 +293,26 @@ def test_analyses_equal_the_librarys(client: httpx.Client, model: Model, trace: 
     assert torch.equal(torch.tensor(embeddings["cosines"]), contextual_embeddings(model, "dog", TEXTS[:2]).cosines)
 
 
+@pytest.mark.parametrize("name", ["translator", "language-model"])
+def test_the_next_token_is_the_one_that_was_sampled(
+    client: httpx.Client, directories: dict[str, Path | None], name: str
+) -> None:
+    sampling = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "seed": 3}
+    trace = post(client, "/api/traces", model=name, text=TEXT, max_new_tokens=8, **sampling)
+    banned = get(client, f"/api/models/{name}/vocabulary")["banned"]
+    for row, token in enumerate(trace["target_tokens"]):
+        query = "&".join(f"{key}={value}" for key, value in sampling.items())
+        found = get(client, f"/api/traces/{trace['id']}/next-token?row={row}&{query}&top=5")
+        in_prompt = row < trace["output_start"]
+        assert found["sampled"] == (None if in_prompt else token["text"])
+        assert token["id"] in [one["id"] for one in found["candidates"]]
+        assert not set(banned) & {one["id"] for one in found["candidates"] if one["probability"] > 0}
+    logits = torch.tensor([one["logit"] for one in found["candidates"]])
+    greedy = get(client, f"/api/traces/{trace['id']}/next-token?row=-1&temperature=0")["candidates"]
+    assert [one["probability"] for one in greedy[:2]] == [1, 0]
+    assert logits.isfinite().all()
+
+
 def test_a_trace_of_a_snapshot_uses_its_weights(client: httpx.Client, directories: dict[str, Path | None]) -> None:
     id = post(client, "/api/traces", text=TEXT, target=TARGET, step=8)["id"]
     expected = seq2see.load(directories["translator"], step=8).explain(TEXT, target=TARGET)
@@ -391,6 +411,7 @@ def test_a_full_queue_returns_503_with_retry_after(directories: dict[str, Path |
     with serving(app) as client, ThreadPoolExecutor(2) as others:
         id = post(client, "/api/traces", text=TEXT)["id"]
         path, pool = f"/api/traces/{id}/tensors/logits", app.state.workers
+        wait_until(lambda: not pool._running)  # a response is sent shortly before its worker is free
         with app.state.handlers().traces[id].lock:  # blocks the worker, so that the next request stays in the queue
             blocked = [others.submit(client.get, path)]
             wait_until(lambda: pool._running)
@@ -589,7 +610,7 @@ def test_every_response_matches_the_openapi_document(client: httpx.Client, trace
         assert isinstance(found, Ok)
         operation = found.ok()
         known = {name: PATH_PARAMETERS.get(name, trace["id"]) for name in re.findall(r"{(\w+)}", operation.path)}
-        row = {"row": 0} if operation.path.endswith(("logit-attribution", "alternatives")) else {}
+        row = {"row": 0} if operation.path.endswith(("logit-attribution", "alternatives", "next-token")) else {}
         valid = operation.Case(path_parameters=known, query=row, **_body(operation.path))
         response = valid.call()
         valid.validate_response(response, checks=CHECKS)

@@ -364,3 +364,14 @@ def test_missing_limit_missing_data_and_wrong_shape_are_refused(corpus: DataConf
 def test_resume_refuses_options_that_the_run_has_already(option: list[str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"its own data and model: omit {option[0]}"):
         CliRunner().invoke(app, ["train", "--resume", str(tmp_path), *option], catch_exceptions=False)
+
+
+def test_compiled_code_is_kept_in_the_cache_of_the_user(tmp_path: Path) -> None:
+    code = (
+        "import seq2see.train.loop, torch._dynamo, torch._inductor.runtime.cache_dir_utils as c; print(c.cache_dir())"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env | {"XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == str(tmp_path / "seq2see" / "compiled")

@@ -1,8 +1,9 @@
 // The data source of the page: the server's endpoints, or the data embedded in a file that `seq2see explain` wrote. The types are
 // generated from the server's own. Tensors are fetched on demand, a slice at a time, as float32, and cached.
 import { embedded } from "./embedded";
+import type { Sampling } from "./math";
 import type {
-  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, ModelInfo, ModelList, TopTokens, Trace,
+  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, ModelInfo, ModelList, NextToken, TopTokens, Trace,
   TraceRequest, TranslateRequest, Translation, Vocabulary, WeightInfo, WeightList,
 } from "./generated/api"; // prettier-ignore
 
@@ -19,6 +20,8 @@ export interface Explanation extends Trace {
 export interface ExplainOptions {
   model: string;
   text: string;
+  sourceLanguage?: string | null; // of a translator of many languages
+  targetLanguage?: string | null;
   search: string; // greedy, beam or sample
   beam: number;
   temperature: number;
@@ -71,6 +74,7 @@ export interface Source {
   weightInfos(model: string): Promise<WeightInfo[]>;
   vocabulary(model: string): Promise<Vocabulary>;
   topTokens(trace: string): Promise<TopTokens>;
+  nextToken(trace: string, row: number, sampling: Sampling & { seed: number }, signal: AbortSignal): Promise<NextToken>;
   logitAttribution(trace: string, row: number): Promise<LogitAttribution>;
   attentionEntropy(trace: string): Promise<AttentionEntropy>;
   history(model: string): Promise<History>;
@@ -122,15 +126,20 @@ function searchOptions(options: ExplainOptions): Partial<TraceRequest> {
   return { temperature, top_k, top_p, seed };
 }
 
+const languageOptions = ({ sourceLanguage = null, targetLanguage = null }: ExplainOptions): Partial<TraceRequest> => ({
+  source_language: sourceLanguage,
+  target_language: targetLanguage,
+});
+
 export const http: Source = {
   live: true,
   models: async () => (await json<ModelList>("api/models")).models,
   async explain(options, signal) {
     const { model, text, beam, step = null, target = null, interventions = [] } = options;
-    const body: TraceRequest = { model, text, step, target, interventions, ...searchOptions(options) };
+    const body: TraceRequest = { model, text, step, target, interventions, ...languageOptions(options), ...searchOptions(options) };
     const trace = json<Trace>("api/traces", post(body, signal));
     if (options.search !== "beam" || interventions.length || step !== null) return trace;
-    const nbest: TranslateRequest = { model, text, beam, nbest: beam };
+    const nbest: TranslateRequest = { model, text, beam, nbest: beam, ...languageOptions(options) };
     const translation = json<Translation>("api/translate", post(nbest, signal));
     // Fails for a language model, which has no n-best list. A trace is of one sentence.
     const hypotheses = await translation.then(({ sentences }) => (sentences.length === 1 ? sentences[0].hypotheses : []), () => []);
@@ -138,7 +147,7 @@ export const http: Source = {
   },
   async *stream(options, signal) {
     const sampling = options.search === "sample" ? searchOptions(options) : { temperature: 0 };
-    const body: GenerateRequest = { model: options.model, prompt: options.text, ...sampling };
+    const body: GenerateRequest = { model: options.model, prompt: options.text, ...languageOptions(options), ...sampling };
     const response = await request("api/generate", post(body, signal));
     const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
@@ -156,6 +165,8 @@ export const http: Source = {
   weightInfos: async (model) => (await json<WeightList>(`api/models/${part(model)}/weights`)).weights,
   vocabulary: (model) => json(`api/models/${part(model)}/vocabulary`),
   topTokens: (trace) => json(`api/traces/${part(trace)}/top-tokens`),
+  nextToken: (trace, row, { temperature, topK, topP, seed }, signal) =>
+    json(`api/traces/${part(trace)}/next-token?row=${row}&temperature=${temperature}&top_k=${topK}&top_p=${topP}&seed=${seed}`, { signal }),
   logitAttribution: (trace, row) => json(`api/traces/${part(trace)}/logit-attribution?row=${row}`),
   attentionEntropy: (trace) => json(`api/traces/${part(trace)}/attention-entropy`),
   history: (model) => json(`api/models/${part(model)}/history`),
@@ -203,19 +214,31 @@ export const tensor = (trace: string, name: string, index = ""): Promise<Tensor>
 export const weight = (model: string, name: string, index = ""): Promise<Tensor> =>
   cached(`${model} weight ${name} ${index}`, () => source.weight(model, name, index));
 
-/** Requests what never changes only once per model. */
-function once<T>(load: (model: string) => Promise<T>): (model: string) => Promise<T> {
+/** Requests what never changes only once per model or trace. */
+function once<T>(load: (key: string) => Promise<T>): (key: string) => Promise<T> {
   const known = new Map<string, Promise<T>>();
-  return (model) => {
-    let promise = known.get(model);
+  return (key) => {
+    let promise = known.get(key);
     if (!promise) {
-      promise = load(model);
-      promise.catch(() => known.delete(model));
-      known.set(model, promise);
+      promise = load(key);
+      promise.catch(() => known.delete(key));
+      known.set(key, promise);
     }
     return promise;
   };
 }
 
 export const vocabularyOf = once((model) => source.vocabulary(model));
+export const topTokensOf = once((trace) => source.topTokens(trace));
+
+/** Of a larger vocabulary, the page requests and shows only the most likely tokens. */
+const MAX_VOCABULARY = 20_000;
+export const isLargeVocabulary = (model: ModelInfo): boolean => model.tokenizer.target_vocab_size > MAX_VOCABULARY;
+
+/** The text of a token of the target vocabulary. */
+export async function tokenText(model: ModelInfo, trace: Trace, id: number): Promise<string> {
+  if (!isLargeVocabulary(model)) return (await vocabularyOf(model.name)).target[id];
+  const { ids, tokens } = await topTokensOf(trace.id);
+  return tokens[ids.indexOf(id)] ?? `token ${id}`;
+}
 export const weightInfosOf = once((model) => source.weightInfos(model));

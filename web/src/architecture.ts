@@ -1,6 +1,6 @@
 // What the page knows about each kind of model: its attentions, their names and labels, and their matrices in a trace. The
 // stages of Walk (stages/) and the formulas of the Inspector (audit/) are tables over the same kinds.
-import { Tensor, tensor, type ModelConfig, type ModelInfo, type Trace } from "./api";
+import { Tensor, tensor, type ModelConfig, type ModelInfo, type Token, type Trace } from "./api";
 import type { Scale } from "./color";
 import type { Grid } from "./matrix/grid";
 
@@ -187,3 +187,7 @@ export function attentionGrid(trace: Trace, attention: Attention, step: Step, va
     ...(step === "weights" ? { max: 1, causal: attention.kind === "masked" } : {}),
   };
 }
+
+/** The tokens of the rows of a tensor. */
+export const rowTokens = (trace: Trace, name: string): Token[] =>
+  name.startsWith("encoder") || !trace.decoder_input_tokens.length ? trace.source_tokens : trace.decoder_input_tokens;

@@ -31,8 +31,14 @@ export class Dataflow {
     return this.config.embedding_norm ? `${stack}.norm.output` : `${stack}.input`;
   }
 
+  /** The vectors that the output projection reads: of an encoder, those of its head for masked tokens. */
+  get outputVectors(): string {
+    return this.config.shape === "encoder" ? "head.norm.output" : "decoder.vectors";
+  }
+
   /** The input of a sub-layer's linear maps. */
   sublayerInput(component: string): string {
+    if (component === "head") return "encoder.vectors";
     return this.config.norm_first ? `${component}.norm.output` : this.residualInput(component);
   }
 
@@ -49,6 +55,7 @@ export class Dataflow {
   /** The input of a norm. */
   normInput(component: string): string {
     const [stack, layer] = component.split(".");
+    if (stack === "head") return "head.post_activation";
     if (layer === "norm") return `${stack}.input`;
     if (layer === "final_norm") return this.stackOutput(stack);
     if (component.endsWith(".output_norm")) return this.innerOutput(component.replace(/\.output_norm$/, ""));

@@ -62,6 +62,7 @@ export function embeddedSource(embedded: EmbeddedData): Source {
     weightInfos: async () => embedded.weight_infos,
     vocabulary: async () => embedded.vocabulary,
     topTokens: async () => embedded.top_tokens ?? needsModel(),
+    nextToken: needsModel,
     logitAttribution: async (_, row) => {
       if (typeof embedded.logit_attributions === "string") throw new ApiError(embedded.logit_attributions, "");
       return embedded.logit_attributions[row];

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Trace } from "./api";
+import { rowTokens } from "./architecture";
 import { audit } from "./audit/audit";
 import { formatCellRef, parseCellRef, type Audit, type CellRef, type VectorOperand } from "./audit/cells";
 import { colorFor, toCss } from "./color";
@@ -102,7 +103,7 @@ function formatDifference(difference: number): string {
 /** The index of a cell in words, such as "head 3 · query मुझे · key like". */
 function describeIndex({ name, index }: CellRef, trace: Trace): string {
   const { axes = [], shape = [] } = trace.tensors.find((tensor) => tensor.name === name) ?? {};
-  const tokens = name.startsWith("encoder") ? trace.source_tokens : trace.decoder_input_tokens;
+  const tokens = rowTokens(trace, name);
   const keys = name.includes(".cross.") ? trace.source_tokens : tokens;
   return index
     .map((i, axis) => {
@@ -148,7 +149,7 @@ function VectorOperands({ vectors }: { vectors: readonly VectorOperand[] }) {
   if (!vectors.length) return null;
   const [a, b] = [vectors[0], vectors.filter(({ notMultiplied }) => !notMultiplied)[1]];
   const size = a.values.length;
-  const max = vectors.map(({ values }) => Math.max(...Array.from(values, (x) => (Number.isFinite(x) ? Math.abs(x) : 0))));
+  const max = vectors.map(({ values }) => Array.from(values).reduce((most, x) => Math.max(most, magnitude(x)), 0));
   const product = (i: number): number => a.values[i] * (b ? b.values[i] : 1);
   const order = Array.from({ length: size }, (_, i) => i).sort((i, j) => (showAll ? i - j : magnitude(product(j)) - magnitude(product(i)) || i - j));
   return (
@@ -193,7 +194,7 @@ function VectorOperands({ vectors }: { vectors: readonly VectorOperand[] }) {
       </table>
       {size > MAX_LARGEST ? (
         <button class="chip" onClick={() => setShowAll(!showAll)}>
-          {showAll ? "show the largest only" : `show all ${size}`}
+          {showAll ? "show the largest only" : `show ${size > MAX_ROWS ? `the first ${MAX_ROWS}` : `all ${size}`}`}
         </button>
       ) : null}
     </div>

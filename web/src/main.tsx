@@ -35,6 +35,7 @@ const VIEWS: readonly View[] = [
   { key: "compare", name: "Compare", Component: Compare },
   { key: "learn", name: "Learn", Component: Learn },
 ];
+const FIRST_VIEW = { translator: "Translate", "language model": "Generate", encoder: "Encode" };
 const VIEW_KEYS = VIEWS.map(({ key }) => key);
 
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {
@@ -79,7 +80,7 @@ function Nav() {
               navigate({ view: key, cell: "" });
             }}
           >
-            {key === "translate" && model.kind === "language model" ? "Generate" : name}
+            {key === "translate" ? FIRST_VIEW[model.kind] : name}
           </a>
         ))}
       </nav>

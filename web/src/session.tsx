@@ -31,9 +31,18 @@ const STREAM_AFTER = 250; // ms without a response after which tokens are stream
 export const examplesFor = (model: ModelInfo): readonly string[] => (model.name === "bundled" ? EXAMPLES : []);
 const defaultText = (model: ModelInfo): string => examplesFor(model)[0] ?? (model.kind === "language model" ? "Once" : "How are you?");
 
+/** The languages to translate between; a language of the URL that the model does not have is ignored. */
+export function languagesFor(state: State, { languages }: ModelInfo): { sourceLanguage: string | null; targetLanguage: string | null } {
+  if (!languages) return { sourceLanguage: null, targetLanguage: null };
+  const { codes, source, target } = languages;
+  const sourceLanguage = source !== null && codes.includes(state.sourceLanguage) ? state.sourceLanguage : source;
+  const targetLanguage = codes.includes(state.targetLanguage) ? state.targetLanguage : target;
+  return { sourceLanguage, targetLanguage: targetLanguage ?? codes.find((code) => code !== sourceLanguage) ?? null };
+}
+
 export function explainOptions(state: State, model: ModelInfo, text: string): ExplainOptions {
   const { search, beam, temperature, topK, topP, seed } = state;
-  return { model: model.name, text, search, beam, temperature, topK, topP, seed };
+  return { model: model.name, text, ...languagesFor(state, model), search, beam, temperature, topK, topP, seed };
 }
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -58,7 +67,7 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
   const text = source.text ?? (state.text || defaultText(model));
   const options = explainOptions(state, model, text);
   const sampling = state.search === "sample" ? [state.temperature, state.topK, state.topP, state.seed] : [];
-  const key = JSON.stringify([model.name, text, state.search, state.search === "beam" && state.beam, sampling]);
+  const key = JSON.stringify([model.name, text, options.sourceLanguage, options.targetLanguage, state.search, state.search === "beam" && state.beam, sampling]);
   const [streamedText, setStreamedText] = useState("");
   const [evictions, setEvictions] = useState(0);
   useEffect(() => {
@@ -80,7 +89,7 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
   const busy = loaded.state === "loading" && text.trim() !== "";
   useEffect(() => {
     setStreamedText("");
-    if (!busy || state.search === "beam") return;
+    if (!busy || state.search === "beam" || model.kind === "encoder") return;
     const abort = new AbortController();
     const timer = setTimeout(async () => {
       try {

@@ -2,8 +2,8 @@
 // that a clicked cell can be inspected, and the operands of an inspected cell are highlighted wherever they are shown.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import { source, tensor, vocabularyOf, type ModelInfo, type Trace } from "./api";
-import { keyValueHeads, selectedHead } from "./architecture";
+import { isLargeVocabulary, tensor, topTokensOf, vocabularyOf, type ModelInfo, type Trace } from "./api";
+import { keyValueHeads, rowTokens, selectedHead } from "./architecture";
 import { canAudit } from "./audit/audit";
 import { formatCellRef, parseCellRef, type Audit, type CellRef } from "./audit/cells";
 import { latestValue, useAsync } from "./hooks";
@@ -37,18 +37,16 @@ const tensorHead = (model: ModelInfo, axes: readonly string[], head: number): nu
 
 const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map(({ text }) => text);
 
-const MAX_VOCABULARY = 20_000; // a larger one is too wide to show
-
 /** The logits or probabilities of the most likely tokens of a large vocabulary. */
 async function loadTopTokens(trace: Trace, name: "logits" | "probabilities"): Promise<Panel> {
-  const top = await source.topTokens(trace.id);
+  const top = await topTokensOf(trace.id);
   const isProbability = name === "probabilities";
   const grid: Grid = {
     name: `${name} of the ${top.ids.length} most likely tokens`,
     rows: top[name].length,
     cols: top.ids.length,
     data: Float32Array.from(top[name].flat()),
-    rowLabels: tokenTexts(trace.decoder_input_tokens),
+    rowLabels: tokenTexts(rowTokens(trace, name)),
     colLabels: top.tokens,
     rowAxis: "token",
     colAxis: "vocabulary",
@@ -69,13 +67,13 @@ async function loadTopTokens(trace: Trace, name: "logits" | "probabilities"): Pr
 export async function loadPanel(model: ModelInfo, trace: Trace, name: string, urlHead: number): Promise<Panel> {
   const info = trace.tensors.find((candidate) => candidate.name === name);
   if (!info) throw new Error(`this model has no tensor ${name}`);
-  if ((name === "logits" || name === "probabilities") && info.shape[1] > MAX_VOCABULARY) return loadTopTokens(trace, name);
+  if ((name === "logits" || name === "probabilities") && isLargeVocabulary(model)) return loadTopTokens(trace, name);
   const layout = layoutOf(info.axes);
   const head = tensorHead(model, info.axes, Math.max(0, selectedHead(model, urlHead)));
   const hasHeads = info.shape[info.axes.indexOf("head")] > 1;
   const index = layout === "attention" ? `${head}` : layout === "heads" ? `:,${head}` : "";
   const values = await tensor(trace.id, name, index);
-  const tokens = name.startsWith("encoder") ? trace.source_tokens : trace.decoder_input_tokens;
+  const tokens = rowTokens(trace, name);
   const keys = name.includes(".cross.") ? trace.source_tokens : tokens;
   const lastAxis = info.axes[info.axes.length - 1];
   const [rows, cols] = layout === "tokens" ? [values.shape[0], 1] : values.shape;

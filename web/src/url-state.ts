@@ -6,6 +6,8 @@ export const DEFAULTS = {
   view: "translate",
   model: "", // empty: the first
   text: "", // empty: an example for the model
+  sourceLanguage: "", // of a translator of many languages; empty: the model's default
+  targetLanguage: "",
   search: "greedy", // or beam, or sample
   beam: 4,
   temperature: 1,

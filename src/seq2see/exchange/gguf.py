@@ -117,7 +117,8 @@ class _Header:
         return self.data[self.position - size : self.position]
 
     def number(self, kind: int) -> Any:
-        return self.numbers(kind, 1)[0].item()
+        value = self.numbers(kind, 1)[0]
+        return float(str(value)) if value.dtype == np.float32 else value.item()  # 1e-6, not 9.999999974752427e-07
 
     def numbers(self, kind: int, count: int) -> Any:
         dtype = np.dtype(_NUMBERS[kind])

@@ -126,11 +126,15 @@ def _read_backend(path: Path) -> hf.Tokenizer:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     try:
-        return hf.Tokenizer.from_str(text)
+        backend = hf.Tokenizer.from_str(text)
     except BaseException as error:  # the library raises nothing more specific, and panics on some files
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{path} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
+    # Some published files cut or pad every text to a fixed length, which is for batches of theirs.
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
 
 
 def notation_of(backend: hf.Tokenizer) -> tuple[Notation, bool]:
@@ -191,7 +195,7 @@ def template(backend: hf.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(encoding.ids) - len(plain.ids) + 1):
         if encoding.ids[start : start + len(plain.ids)] == plain.ids:
             return tuple(encoding.ids[:start]), tuple(encoding.ids[start + len(plain.ids) :])
-    return (), ()
+    raise UserError("the tokenizer's post-processor changes the tokens of a text, which is not supported")
 
 
 # Languages
@@ -205,10 +209,16 @@ def _find_languages(folder: ModelFolder, backend: hf.Tokenizer) -> Languages:
         for id, token in backend.get_added_tokens_decoder().items()
         if _LANGUAGE_TOKEN.fullmatch(token.content)
     }
-    style: LanguageStyle = (
-        "after" if folder.tokenizer_config.get("tokenizer_class", "").startswith("MBartT") else "before"
-    )
-    return Languages(codes, style)
+    return Languages(codes, _language_style(folder))
+
+
+def _is_mbart50(folder: ModelFolder) -> bool:
+    return "50" in str(folder.tokenizer_config.get("tokenizer_class") or folder.config.get("tokenizer_class"))
+
+
+def _language_style(folder: ModelFolder) -> LanguageStyle:
+    """Only the first mBART has the language after the text. (NLLB's files say so, too, but its library overrides them.)"""
+    return "after" if folder.config.get("model_type") == "mbart" and not _is_mbart50(folder) else "before"
 
 
 def _with_languages(
@@ -279,9 +289,7 @@ def _renumber(
 
 
 def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTokenizer:
-    size, kind = folder.model.vocab_size, str(folder.tokenizer_config.get("tokenizer_class", ""))
-    model_type = folder.config.get("model_type")
-    style: LanguageStyle = "before"
+    size, model_type = folder.model.vocab_size, folder.config.get("model_type")
     codes: dict[str, int] = {}
     if (folder.path / "vocab.json").exists():  # M2M100
         ids = _vocabulary(folder.path / "vocab.json")
@@ -292,8 +300,7 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
         ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
         ids |= {piece.text: i + 1 for i, piece in enumerate(model.pieces) if i >= 3}
         if model_type == "mbart":
-            languages = (_MBART + _MBART50 if "50" in kind else _MBART).split()
-            style = "before" if "50" in kind else "after"
+            languages = (_MBART + _MBART50 if _is_mbart50(folder) else _MBART).split()
             codes = {code: len(ids) + i for i, code in enumerate(languages)}
             ids |= {**codes, "<mask>": len(ids) + len(codes)}
     else:
@@ -306,7 +313,7 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
         framing = replace(framing, prompt=(framing.start,))
     if folder.model.shape == "encoder":
         framing = replace(framing, before=(framing.start,), after=(framing.end,))
-    return _with_languages(folder, backend, framing, vocabulary, Languages(codes, style))
+    return _with_languages(folder, backend, framing, vocabulary, Languages(codes, _language_style(folder)))
 
 
 def _m2m100_languages(folder: ModelFolder, first: int) -> dict[str, int]:

@@ -44,8 +44,9 @@ def attention_rollout(e: Explanation, stack: Stack) -> Tensor:
     """
     e.require_transformer("attention rollout")
     layouts = e.trace.layouts
-    if stack not in ("encoder", "decoder", "both") or (stack != "decoder" and "encoder" not in layouts):
-        known = "encoder, decoder or both" if "encoder" in layouts else "decoder: this model has no encoder"
+    missing = [name for name in ("encoder", "decoder") if name not in layouts]
+    if stack not in ("encoder", "decoder", "both") or (missing and stack in (*missing, "both")):
+        known = f"{next(iter(layouts))}: this model has no {missing[0]}" if missing else "encoder, decoder or both"
         raise UsageError(f'cannot roll out "{stack}": choose {known}')
     if stack != "both":
         rollout = torch.eye(int(layouts[stack].lengths[0]))
@@ -69,6 +70,7 @@ def head_ablation(e: Explanation, attention: str) -> Tensor:
 
     The output is held fixed, so that rows are comparable. A head that others can replace shows a drop near 0.
     """
+    e.require_output("head ablation")
     heads = attention_weights(e, attention).shape[0]
     ablated = [rerun(e, *e.interventions, ablate_head(attention, head)).target_logprobs for head in range(heads)]
     return e.target_logprobs - torch.stack(ablated)

@@ -64,7 +64,9 @@ class Explanation:
 
     @cached_property
     def logprobs(self) -> Tensor:
-        """ln P(token | tokens up to the row), [rows, vocabulary]."""
+        """ln P(token | tokens up to the row), [rows, vocabulary]; of an encoder, ln P(token | all tokens)."""
+        if not self.model.config.model.predicts_tokens:
+            raise UserError("this encoder has no head for masked tokens, and so no logits")
         return self.trace["logits", 0].float().cpu().log_softmax(-1)
 
     @cached_property
@@ -95,6 +97,11 @@ class Explanation:
                 f'{analysis} is only defined for Transformers, but this model is of kind "{network.config.kind}"'
             )
         return network
+
+    def require_output(self, analysis: str) -> None:
+        """For an analysis of the output, which an encoder does not have."""
+        if not self.model.config.model.has_decoder:
+            raise UserError(f"{analysis} needs an output, but this model is an encoder")
 
     def token_label(self, id: int) -> str:
         """Returns a token of the output vocabulary in readable form."""

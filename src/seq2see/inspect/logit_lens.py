@@ -2,7 +2,8 @@
 
 The vector of a token after each block is decoded like the last one: through the final norm, if the model has one
 (pre-norm), and the unembedding. Early layers were not trained for this; the lens shows how close each layer is to the final
-prediction, in the last layer's representation. Also here: the model's most likely alternatives at the last layer.
+prediction, in the last layer's representation. Also here: the model's most likely alternatives at the last layer, and the
+distribution that sampling draws from.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seq2see.decode.sampling import draw_uniforms, filter_logits, sample_tokens
+from seq2see.decode.search import Search
 from seq2see.inspect.explain import Explanation
 from seq2see.model.taps import NO_TAPS
 
@@ -42,6 +45,7 @@ class Alternative:
 @torch.no_grad()
 def logit_lens(e: Explanation, top: int = 5) -> LogitLens:
     """Computes softmax(norm(x) · Eᵀ) for the decoder's vectors x before and after every block."""
+    e.require_output("the logit lens")
     e.require_transformer("the logit lens")
     layers = _layers(e)
     targets = torch.tensor(e.target_ids)[:, None]
@@ -71,6 +75,37 @@ def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, 
         Alternative(e.token_label(id), id, logit, probability)
         for id, logit, probability in zip(ids.tolist(), logits.tolist(), best.exp().tolist(), strict=True)
     )
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """What sampling sees at a row."""
+
+    candidates: tuple[Alternative, ...]  # the most likely tokens, best first, and the token of the row
+    sampled: str | None  # the token that the seed selects; None in a prompt
+
+
+def next_token(e: Explanation, row: int, search: Search, top: int = 8) -> NextToken:
+    """Returns the distribution of a row after temperature and filters, and what the seed of `search` draws from it."""
+    row = e.resolve_row(row)
+    logits = e.trace["logits", 0][row].float().cpu()
+    allowed = logits.clone()
+    allowed[list(e.model.tokenizers[1].banned)] = -torch.inf
+    if search.temperature:
+        filtered = filter_logits(allowed[None], search)[0]
+    else:
+        filtered = torch.full_like(allowed, -torch.inf)
+        filtered[allowed.argmax()] = 0
+    ids = allowed.topk(min(top, len(allowed))).indices.tolist()
+    if e.target_ids[row] not in ids:
+        ids[-1] = e.target_ids[row]
+    values = zip(ids, logits[ids].tolist(), filtered.softmax(-1)[ids].tolist(), strict=True)
+    step = row - e.output_start
+    sampled = None
+    if step >= 0:
+        uniforms = draw_uniforms([search.seed], step + 1)[:, step:]
+        sampled = e.token_label(int(sample_tokens(filtered[None], uniforms)))
+    return NextToken(tuple(Alternative(e.token_label(id), id, logit, p) for id, logit, p in values), sampled)
 
 
 def most_likely_tokens(e: Explanation, count: int) -> list[int]:

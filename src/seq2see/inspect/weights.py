@@ -20,7 +20,8 @@ GATES = "ifgo"  # of an LSTM: input, forget, cell, output
 LETTERS = {"weight_ih": "W", "weight_hh": "U", "bias_ih": "b", "bias_hh": "d"}  # input weights, recurrent weights
 ADDITIVE = {"queries": "W", "keys": "U", "score": "v", "initial_state": "W_s", "combine": "W_t"}
 TABLES = {
-    "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P", "segments": "S"
+    "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P",
+    "segments": "S", "relative_bias": "b",
 }  # fmt: skip
 
 
@@ -68,6 +69,8 @@ def get_weight(model: Network, name: str) -> Tensor:
 def _component(name: str) -> str:
     """Returns the tap prefix: decoder.blocks.1.attention_norm.norm.weight belongs to decoder.1.masked.norm."""
     stack, *parts = name.split(".")[:-1] or [name]
+    if stack == "masked_head":
+        return ".".join(["head", *(part for part in parts if part != "dense")])
     attention = "self" if stack == "encoder" else "masked"
     names = {
         "attention": attention,
@@ -98,7 +101,7 @@ def _symbols(model: Network, name: str) -> Iterator[Symbol]:
     elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         yield Symbol("γ" if kind == "weight" else "β", 0, rows)
     else:
-        yield Symbol("b", 0, rows)  # output bias
+        yield Symbol(letter, 0, rows)  # output bias, masked-token head, pooler
 
 
 def _recurrent_component(name: str, attends: bool) -> str:

@@ -29,6 +29,7 @@ from seq2see.serve.tensors import INDEX_PATTERN, TensorBytes
 from seq2see.serve.workers import ApiError, Deadline, Limits, WorkerPool
 
 if TYPE_CHECKING:
+    from seq2see.decode.search import SearchOptions
     from seq2see.serve.handlers import Handlers
 
 log = logging.getLogger("seq2see.serve")
@@ -266,6 +267,16 @@ def _add_analysis_routes(app: FastAPI, respond: Respond, respond_tensor: Respond
     async def alternatives(id: TraceId, row: Row, top: Top = 10) -> Response:
         """Returns the most likely tokens of a row."""
         return await respond(lambda handlers, deadline: handlers.alternatives(id, row, top, deadline))
+
+    @app.get("/api/traces/{id}/next-token", response_model=responses.NextToken, tags=["analyses"])
+    async def next_token(
+        id: TraceId, row: Row, temperature: Annotated[requests.Temperature, Query()] = 1.0,
+        top_k: Annotated[requests.TopK, Query()] = 0, top_p: Annotated[requests.TopP, Query()] = 1.0,
+        seed: Annotated[requests.Seed, Query()] = 0, top: Top = 8,
+    ) -> Response:  # fmt: skip
+        """Returns the most likely tokens of a row with the probabilities that sampling would give them."""
+        search: SearchOptions = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        return await respond(lambda handlers, deadline: handlers.next_token(id, row, search, top, deadline))
 
     @app.get("/api/traces/{id}/top-tokens", response_model=responses.TopTokens, tags=["analyses"])
     async def top_tokens(id: TraceId, count: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:

@@ -15,6 +15,7 @@ SOURCE_DIRECTORY = Path(seq2see.__file__).parent
 EXCERPTS: Mapping[str, tuple[str, str]] = {
     "tokens": ("model/network.py", 'taps("tokens"'),
     "embedding": ("model/network.py", "table(ids)"),
+    "segments": ("model/transformer.py", 'taps("segments"'),
     "positions": ("model/transformer.py", 'taps("positions"'),
     "layer_norm": ("model/layers.py", "(variance + self.eps)"),
     "rms_norm": ("model/layers.py", "(mean_square + self.eps)"),
@@ -37,6 +38,8 @@ EXCERPTS: Mapping[str, tuple[str, str]] = {
     "down_projection": ("model/layers.py", "self.down(self.dropout"),
     "output_norm": ("model/layers.py", "self.output_norm(y"),
     "residual": ("model/layers.py", 'taps("sum"'),
+    "masked_head": ("model/layers.py", "self.dense(x)"),
+    "masked_head_activation": ("model/layers.py", 'taps("post_activation", self.activation(x))'),
     "unembedding": ("model/network.py", "self.unembedding(vectors)"),
     "tied_unembedding": ("model/network.py", "F.linear(vectors"),
     "probabilities": ("inspect/trace.py", '["logits"].softmax(-1)'),

@@ -18,7 +18,7 @@ from seq2see.inspect.attention_flow import Stack, attention_names, attention_rol
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import intervene
 from seq2see.inspect.logit_attribution import logit_attribution
-from seq2see.inspect.logit_lens import LensReading, alternatives, logit_lens
+from seq2see.inspect.logit_lens import LensReading, alternatives, logit_lens, next_token
 from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
 from seq2see.inspect.weights import get_weight
 from seq2see.serve import requests, responses, serializers
@@ -131,7 +131,8 @@ class Handlers:
             e = explain(model, body.text, target=body.target, search=search, interventions=interventions)
         trace = serializers.trace(self.traces.new_id(), name, body.step, e, before)
         # A stored trace refers to the final model, so that it does not keep a snapshot in memory.
-        self.traces.add(StoredTrace(trace, replace(e, model=self.registry.load(name))))
+        final = replace(self.registry.load(name), tokenizers=model.tokenizers)
+        self.traces.add(StoredTrace(trace, replace(e, model=final)))
         return trace
 
     def trace(self, id: str) -> responses.Trace:
@@ -195,6 +196,12 @@ class Handlers:
             row=row, alternatives=[responses.Alternative.model_validate(alternative) for alternative in found]
         )
 
+    def next_token(
+        self, id: str, row: int, search: SearchOptions, top: int, deadline: Deadline
+    ) -> responses.NextToken:  # fmt: skip
+        with self._explanation(id, deadline) as e:
+            return responses.NextToken.model_validate(next_token(e, row, Search(**search), top))
+
     def top_tokens(self, id: str, count: int, deadline: Deadline) -> responses.TopTokens:
         with self._explanation(id, deadline) as e:
             return serializers.top_tokens(e, count)
@@ -229,7 +236,10 @@ class Handlers:
 
     def _load(self, body: requests.ModelRequest, deadline: Deadline) -> tuple[str, Model]:
         name = self.registry.resolve(body.model)
-        return name, self.registry.load_copy(name, body.step, deadline)
+        model = self.registry.load_copy(name, body.step, deadline)
+        if body.source_language or body.target_language:
+            model = model.with_languages(body.source_language, body.target_language)
+        return name, model
 
     def _require_short(self, tokenizer: Tokenizer, text: str, location: str) -> None:
         tokens, limit = len(tokenizer.encode(text)), self.limits.max_tokens
@@ -250,7 +260,8 @@ class Handlers:
         stored = self.traces[id]
         with stored.lock:
             model = self.registry.load_copy(stored.info.model, stored.info.step, deadline)
-            yield replace(stored.explanation, model=model)
+            languages = stored.explanation.model.tokenizers
+            yield replace(stored.explanation, model=replace(model, tokenizers=languages))
 
     def _tensor_bytes(self, tensor: Tensor, index: str) -> TensorBytes:
         return tensor_bytes(tensor, index, self.limits.max_response_bytes)

@@ -32,15 +32,16 @@ def build_interventions(
 ) -> list[Intervention]:
     """Returns interventions for a text whose explanation without interventions is `before`."""
     result = [_build(body, before, traces, f"interventions.{i}") for i, body in enumerate(bodies)]
-    return [*result, Intervention("logits", _require_finite, EVERYWHERE)] if result else []
+    output = "logits" if before.model.config.model.predicts_tokens else "encoder.vectors"
+    return [*result, Intervention(output, _require_finite, EVERYWHERE)] if result else []
 
 
-def _require_finite(logits: Tensor, point: HookPoint) -> Tensor:
-    if not bool(logits.isfinite().all()):
+def _require_finite(output: Tensor, point: HookPoint) -> Tensor:
+    if not bool(output.isfinite().all()):
         raise ApiError(
-            422, "these interventions make the logits NaN or infinite", "use a smaller factor", "interventions"
+            422, f"these interventions make {point.name} NaN or infinite", "use a smaller factor", "interventions"
         )
-    return logits
+    return output
 
 
 def _build(body: requests.Intervention, before: Explanation, traces: TraceStore, location: str) -> Intervention:

@@ -5,7 +5,7 @@ With `responses`, the single source of the API's schema: the OpenAPI document an
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from seq2see.errors import did_you_mean
 
@@ -16,6 +16,20 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 Position = Annotated[int, Field(ge=0, lt=1 << 16)]
 Number = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _require_usable_temperature(value: float) -> float:
+    if 0 < value < 0.01:
+        raise ValueError(f"temperature {value} is too small: use 0 for greedy search, or at least 0.01")
+    return value
+
+
+Temperature = Annotated[float, Field(ge=0, le=100), AfterValidator(_require_usable_temperature)]
+TopK = Annotated[int, Field(ge=0, le=1 << 20, description="Sample from the k most likely tokens; 0: from all.")]
+TopP = Annotated[
+    float, Field(ge=0.001, le=1, description="Nucleus sampling: the smallest set with this probability mass.")
+]
+Seed = Annotated[int, Field(ge=0, lt=1 << 31, description="Random seed.")]
 
 
 class RequestModel(BaseModel):
@@ -118,6 +132,10 @@ class ModelRequest(RequestModel):
     step: int | None = Field(
         None, ge=0, le=1 << 40, description="Use the snapshot from this training step. Default: the final weights."
     )
+    source_language: Name | None = Field(
+        None, description="For a translator of many languages, a code from `/api/models`. Default: the model's."
+    )
+    target_language: Name | None = Field(None, description="The same for the target.")
 
 
 class InterventionRequest(ModelRequest):
@@ -128,11 +146,9 @@ class InterventionRequest(ModelRequest):
 
 
 class SamplingRequest(InterventionRequest):
-    top_k: int = Field(0, ge=0, le=1 << 20, description="Sample from the k most likely tokens; 0: from all.")
-    top_p: float = Field(
-        1.0, ge=0.001, le=1, description="Nucleus sampling: the smallest set with this probability mass."
-    )
-    seed: int = Field(0, ge=0, lt=1 << 31, description="Random seed.")
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    seed: Seed = 0
 
 
 class TranslateRequest(InterventionRequest):
@@ -149,14 +165,7 @@ class GenerateRequest(SamplingRequest):
         "", description="The beginning of the text; for a translator, the text to translate.", examples=["Once"]
     )
     max_new_tokens: int = Field(100, ge=1, le=500, description="Maximum number of new tokens.")
-    temperature: float = Field(0.8, ge=0, le=100, description="Sampling temperature; 0 is greedy search.")
-
-    @field_validator("temperature")
-    @classmethod
-    def _require_usable_temperature(cls, value: float) -> float:
-        if 0 < value < 0.01:
-            raise ValueError(f"temperature {value} is too small: use 0 for greedy search, or at least 0.01")
-        return value
+    temperature: Temperature = Field(0.8, description="Sampling temperature; 0 is greedy search.")
 
 
 class TraceRequest(SamplingRequest):
@@ -166,7 +175,7 @@ class TraceRequest(SamplingRequest):
     max_new_tokens: int = Field(
         0, ge=0, le=500, description="Maximum number of new tokens; 0: a limit that depends on the text."
     )
-    temperature: float = Field(0.0, ge=0, le=100, description="Sampling temperature; 0: no sampling.")
+    temperature: Temperature = Field(0.0, description="Sampling temperature; 0: no sampling.")
 
 
 class ContextualEmbeddingsRequest(ModelRequest):

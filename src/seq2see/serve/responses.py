@@ -35,11 +35,20 @@ class TokenizerInfo(ResponseModel):
     shared_vocab: bool = Field(description="Whether source and target use the same vocabulary.")
 
 
+class Languages(ResponseModel):
+    """The languages of a translator of many languages."""
+
+    codes: list[str] = Field(examples=[["eng_Latn", "fra_Latn"]])
+    source: str | None = Field(description="What a request uses by default; null if the model detects the language.")
+    target: str | None = Field(description="The same for the target; null if a request must choose.")
+
+
 class ModelInfo(ResponseModel):
     name: str
     kind: Literal["translator", "language model", "encoder"]
     parameters: int
     tokenizer: TokenizerInfo
+    languages: Languages | None = Field(description="Null if there is no choice.")
     snapshots: list[int] = Field(description="Training steps with a snapshot of the weights.")
     config: Config = Field(description="The model's config.toml.")
     scores: dict[str, Any] = Field(description="The model's scores.json, with metric signatures.")
@@ -255,6 +264,13 @@ class TopTokens(ResponseModel):
     tokens: list[str]
     logits: list[list[float]] = Field(description="For each row, the logit of each of these tokens.")
     probabilities: list[list[float]]
+
+
+class NextToken(ResponseModel):
+    candidates: list[Alternative] = Field(
+        description="Most likely first, and the token of the row. A token that sampling excludes has a probability of 0."
+    )
+    sampled: str | None = Field(description="The token that the seed selects; null for a token of the prompt.")
 
 
 class Alternatives(ResponseModel):

@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from seq2see.config import Config
 from seq2see.decode.search import Hypothesis
-from seq2see.decode.session import SpecialTokens
 from seq2see.inspect.attention_flow import attention_entropy
 from seq2see.inspect.comparison import compare
 from seq2see.inspect.explain import Explanation, rerun, token_labels
@@ -15,6 +14,7 @@ from seq2see.model.network import Network
 from seq2see.model.summary import summarize
 from seq2see.pipeline import Pipeline
 from seq2see.serve import responses
+from seq2see.text.foreign_tokenizer import ForeignTokenizer, chosen_languages
 from seq2see.text.token_spans import grapheme_boundaries
 from seq2see.text.tokenizer import Tokenizer
 
@@ -32,8 +32,16 @@ def model_info(
     )
     return responses.ModelInfo(
         name=name, kind=KINDS[config.model.shape], parameters=summarize(config.model, name).parameters,
-        tokenizer=tokenizer, snapshots=snapshots, config=config, scores=dict(scores),
+        tokenizer=tokenizer, languages=_languages(tokenizers), snapshots=snapshots, config=config, scores=dict(scores),
     )  # fmt: skip
+
+
+def _languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> responses.Languages | None:
+    first = tokenizers[0]
+    if not isinstance(first, ForeignTokenizer) or not first.languages.codes:
+        return None
+    source, target = chosen_languages(tokenizers)
+    return responses.Languages(codes=list(first.languages.codes), source=source, target=target)
 
 
 def weight_infos(network: Network) -> list[responses.WeightInfo]:
@@ -42,8 +50,7 @@ def weight_infos(network: Network) -> list[responses.WeightInfo]:
 
 def vocabulary(model: Pipeline) -> responses.Vocabulary:
     source, target = (token_labels(tokenizer, range(len(tokenizer))) for tokenizer in model.tokenizers)
-    banned = SpecialTokens.from_tokenizer(model.tokenizers[1]).banned
-    return responses.Vocabulary(source=source, target=target, banned=list(banned))
+    return responses.Vocabulary(source=source, target=target, banned=list(model.tokenizers[1].banned))
 
 
 def top_tokens(e: Explanation, count: int) -> responses.TopTokens:

@@ -75,7 +75,7 @@ def render_page(data: EmbeddedData, directory: Path = PAGE_DIRECTORY) -> str:
 
 def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> EmbeddedData:
     tensors = TensorStore()
-    large = e.model.config.model.vocab_size > MAX_VOCABULARY
+    large = e.model.config.model.predicts_tokens and e.model.config.model.vocab_size > MAX_VOCABULARY
     names = [tensor for tensor in e.trace.names() if not (large and tensor == "probabilities")]
     size = sum(4 * e.trace[tensor, 0].numel() for tensor in names)
     if size > MAX_TRACE_BYTES:

@@ -40,6 +40,11 @@ class Languages:
             raise UserError(f'unknown language "{code}": {did_you_mean(code, self.codes)}')
         return self.codes[code]
 
+    def find(self, ids: Iterable[int]) -> str | None:
+        """Returns the code of the first id that is a language's."""
+        by_id = {id: code for code, id in self.codes.items()}
+        return next((by_id[id] for id in ids if id in by_id), None)
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -61,8 +66,6 @@ class ForeignTokenizer(Tokenizer):
         needs_language: bool = False,
     ) -> None:  # fmt: skip
         """`needs_language`: a target language has to be chosen before the tokenizer can frame a text."""
-        backend.no_truncation()
-        backend.no_padding()
         backend.encode_special_tokens = False
         self._backend, self.base_framing, self.vocabulary = backend, framing, vocabulary
         self.languages, self.needs_language = languages or Languages(), needs_language
@@ -84,10 +87,14 @@ class ForeignTokenizer(Tokenizer):
         if self.needs_language:
             known = ", ".join(list(self.languages.codes)[:8])
             raise UserError(
-                f"this model translates into {len(self.languages.codes)} languages: choose one with --target-language, or "
-                f"model.with_languages() in Python; they are {known}, …"
+                f"this model translates into {len(self.languages.codes)} languages: choose one with --target-language, "
+                f"model.with_languages() in Python or target_language in a request; they are {known}, …"
             )
         return self.base_framing
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        return self.base_framing.banned  # whatever the language
 
     def with_framing(self, framing: Framing) -> Self:
         return type(self)(self._backend, framing, self.vocabulary, self.languages)
@@ -220,6 +227,17 @@ def choose_languages(
         first = first.with_framing(first.base_framing)  # reads sources whatever the target
         second = second.with_framing(target_framing(second.base_framing, languages, target))
     return first, second
+
+
+def chosen_languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> tuple[str | None, str | None]:
+    """Returns the languages that are chosen; no source if the model detects it, no target if none is chosen yet."""
+    first, second = tokenizers
+    if not isinstance(first, ForeignTokenizer) or not isinstance(second, ForeignTokenizer):
+        return None, None
+    around_source = first.languages.find((*first.base_framing.before, *first.base_framing.after))
+    if first.languages.style == "source":
+        return None, around_source
+    return around_source, None if second.needs_language else second.languages.find(second.base_framing.prompt)
 
 
 def source_framing(framing: Framing, languages: Languages, code: str) -> Framing:

@@ -108,6 +108,11 @@ class Tokenizer:
     def end(self) -> int:
         return self.framing.end
 
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """The tokens that are never generated."""
+        return self.framing.banned
+
     def frame_source(self, ids: Iterable[int]) -> list[int]:
         """Adds the special tokens that an encoder expects around a text: `<end>` after it."""
         return [*self.framing.before, *ids, *self.framing.after]

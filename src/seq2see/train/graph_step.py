@@ -23,6 +23,11 @@ from seq2see.model.transformer import Stack, Transformer
 from seq2see.text.batches import Batch, Shape, TensorBatch
 from seq2see.train.loss import Losses
 
+# The compiler reads this when it is first imported, as creating an optimizer does. Unlike its default in the system's
+# temporary directory, the user's cache persists between reboots.
+USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(USER_CACHE / "seq2see" / "compiled"))
+
 
 class GraphStep:
     """A captured training step: float32 master weights, a bf16 network, and one CUDA graph per batch shape."""
@@ -140,9 +145,6 @@ class StaticBatch:
 
 def compile_regions(network: Transformer) -> None:
     """Compiles the parts of a network one by one: blocks of the same shape share their code, so each is compiled once."""
-    # Persists between runs and reboots; PyTorch's default is the system's temporary directory.
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2see" / "compiled"
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     network.embed = torch.compile(network.embed, dynamic=False)  # type: ignore[method-assign]
     for module in network.modules():
         if isinstance(module, Block):

@@ -69,7 +69,7 @@ export class CellContext {
   values = async (name: string, index: string): Promise<Vector> => (await tensor(this.run.trace.id, name, index)).data;
 
   async scalar(name: string, index: readonly number[]): Promise<number> {
-    return (await this.values(name, index.slice(0, -1).join(",")))[index[index.length - 1]];
+    return (await this.values(name, index.join(",")))[0];
   }
 
   /** A vector of a tensor: its last axis, at the given leading indices. */

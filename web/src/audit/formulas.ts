@@ -1,5 +1,5 @@
 // Formulas that apply to every kind of model, and the helpers that the others share.
-import { vocabularyOf } from "../api";
+import { tokenText } from "../api";
 import { architectureOf, keyValueHeads } from "../architecture";
 import { formatNumber } from "../format";
 import { dot, type Vector } from "../math";
@@ -117,11 +117,12 @@ export async function embedded(cell: CellContext): Promise<Audit> {
 
 export async function logits(cell: CellContext): Promise<Audit> {
   const [row, token] = cell.index;
-  const x = await cell.values("decoder.vectors", `${row}`);
+  const { outputVectors } = cell.dataflow;
+  const x = await cell.values(outputVectors, `${row}`);
   const tied = cell.config.tie_embeddings !== "none";
   const embedding = (await cell.weightRow(tied ? "embedding" : "unembedding", tied ? "E" : "E of the output", token))!.data;
   const bias = cell.config.output_bias ? await cell.weightScalar("unembedding_bias", "b", token) : null;
-  const word = (await vocabularyOf(cell.run.model.name)).target[token];
+  const word = await tokenText(cell.run.model, cell.run.trace, token);
   const scalars: ScalarOperand[] = bias === null ? [] : [{ label: "b", value: bias }];
   const { logit_scale: scale, logit_cap: cap } = cell.config;
   const sum = dot(x, embedding) * scale + (bias ?? 0);
@@ -131,7 +132,7 @@ export async function logits(cell: CellContext): Promise<Audit> {
     substituted: sumOfProducts(x, embedding, scalars),
     scalars,
     vectors: [
-      { label: "vector", values: x, cellAt: (i) => ({ name: "decoder.vectors", index: [row, i] }) },
+      { label: "vector", values: x, cellAt: (i) => ({ name: outputVectors, index: [row, i] }) },
       { label: `E[${word}]`, values: embedding },
     ],
     computed: cap ? cap * Math.tanh(sum / cap) : sum,

@@ -250,6 +250,12 @@ async function postActivation(cell: CellContext): Promise<Audit> {
 
 const output: Formula = (cell) => (cell.component.endsWith("norm") ? normOutput(cell) : projection(ownTensor("post_activation"), "₂")(cell));
 
+/** All tokens of a text belong to segment 0. */
+async function segments(cell: CellContext): Promise<Audit> {
+  const entry = (await cell.weightRow(cell.name, "S", 0))!.data[cell.index[1]];
+  return { formula: "S[0]", substituted: formatNumber(entry, 4), scalars: [{ label: "learned", value: entry }], vectors: [], computed: entry };
+}
+
 async function positions(cell: CellContext): Promise<Audit> {
   const [row, i] = cell.index;
   if (cell.config.positions === "learned") {
@@ -279,6 +285,7 @@ const vectors: Formula = (cell) =>
 /** The formula of every tensor of a Transformer. */
 export const TRANSFORMER: Record<string, Formula> = {
   embedded,
+  segments,
   positions,
   input: stackOrNormInput,
   queries: headProjection("_Q"),
@@ -302,7 +309,7 @@ export const TRANSFORMER: Record<string, Formula> = {
   mean: moments,
   variance: moments,
   mean_square: moments,
-  pre_activation: projection(sublayerInput, "₁"),
+  pre_activation: (cell) => projection(sublayerInput, cell.component === "head" ? "" : "₁")(cell),
   gate: projection(sublayerInput, "_gate"),
   post_activation: postActivation,
   output,

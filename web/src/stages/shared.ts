@@ -1,6 +1,7 @@
 // A stage of Walk: the tensors it shows (operands first), a description, and the line of code that computes it; and the stages
 // that all kinds of model share: tokens and embeddings at the start, logits and the next token at the end.
 import type { ModelConfig } from "../api";
+import { Dataflow } from "../dataflow";
 import excerpts from "../generated/code.json";
 
 export interface Stage {
@@ -50,14 +51,14 @@ export function embeddingStages(stack: string, config: ModelConfig, scalingReaso
   ]; // prettier-ignore
 }
 
-/** From the decoder's output vectors to the next token. */
+/** From the output vectors to the next token of a decoder, or to the masked tokens of an encoder. */
 export function outputStages(config: ModelConfig): Stage[] {
   const common = { group: "logits", kind: "matrix" as const };
-  return [
+  const stages: Stage[] = [
     {
       ...common, key: "logits", label: "logits",
       description: "The dot product of the output vector with every token’s embedding gives one logit per token of the vocabulary.",
-      tensors: ["decoder.vectors", "logits"],
+      tensors: [new Dataflow(config).outputVectors, "logits"],
       code: code(config.tie_embeddings === "none" ? "unembedding" : "tied_unembedding"),
     },
     {
@@ -70,4 +71,5 @@ export function outputStages(config: ModelConfig): Stage[] {
       tensors: ["probabilities"], code: code("greedy"),
     },
   ]; // prettier-ignore
+  return config.shape === "encoder" ? stages.slice(0, -1) : stages;
 }

@@ -17,6 +17,7 @@ const SUBLAYER_NAMES: Record<string, string> = { ...ATTENTION_NAMES, feed_forwar
 
 export function groupTitle(group: string): string {
   if (group === "logits") return "output";
+  if (group === "head") return "masked-token head";
   if (group === "between") return "encoder to decoder";
   const [stack, layer, sublayer] = group.split(".");
   return layer === undefined ? `${stack} input` : `${stack} ${layer} · ${sublayer ? SUBLAYER_NAMES[sublayer] : "LSTM"}`;

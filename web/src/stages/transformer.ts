@@ -169,19 +169,33 @@ function inputStages(stack: string, dataflow: Dataflow): Stage[] {
   const { config } = dataflow;
   const stage = stageFactory(stack);
   const addsPositions = !["rotary", "relative", "none"].includes(config.positions);
+  const segments = config.segments ? [`${stack}.segments`] : [];
   return [
     ...embeddingStages(stack, config, "so that they are not dominated by the position vectors"),
+    ...(segments.length
+      ? [stage("segments", "segment", "A learned vector for the segment of a token. The segments of two texts differ; one text is segment 0.", [], code("segments"))]
+      : []),
     ...(addsPositions
       ? [
           stage(
             "input", "+ position",
             "Attention alone ignores word order: “dog bites man” and “man bites dog” would be the same. A vector that encodes the position is therefore added.",
-            [`${stack}.embedded`, `${stack}.positions`], code("positions"),
+            [`${stack}.embedded`, ...segments, `${stack}.positions`], code("positions"),
           ),
         ]
       : []),
     ...(config.embedding_norm ? [normStage(`${stack}.norm`, stack, dataflow)] : []),
   ]; // prettier-ignore
+}
+
+/** BERT's head: predicts the token behind every [MASK], and every other token. */
+function maskedHeadStages(dataflow: Dataflow): Stage[] {
+  const stage = stageFactory("head");
+  return [
+    stage("pre_activation", "dense", "The head that was trained to predict masked tokens starts with a linear map.", ["encoder.vectors"], code("masked_head")),
+    stage("post_activation", dataflow.config.activation, "The activation function.", ["head.pre_activation"], code("masked_head_activation")),
+    normStage("head.norm", "head", dataflow),
+  ];
 }
 
 export function transformerStages(config: ModelConfig): Stage[] {
@@ -192,5 +206,6 @@ export function transformerStages(config: ModelConfig): Stage[] {
     const finalNorm = config.norm_first ? [{ ...normStage(`${stack}.final_norm`, last, dataflow), label: "final norm" }] : [];
     return [...inputStages(stack, dataflow), ...sublayers.flatMap((sublayer) => sublayerStages(sublayer, dataflow)), ...finalNorm];
   });
-  return config.shape === "encoder" ? stages : [...stages, ...outputStages(config)];
+  if (config.shape !== "encoder") return [...stages, ...outputStages(config)];
+  return config.masked_head ? [...stages, ...maskedHeadStages(dataflow), ...outputStages(config)] : stages;
 }

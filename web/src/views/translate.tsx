@@ -1,17 +1,17 @@
 // Translate, or Generate for a language model: the output follows the typing. Below it are the attention weights, and beside
 // them the probabilities of the next token, on which the sliders act without another request.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { source, tensor, vocabularyOf, type Explanation, type Trace } from "../api";
+import { isLargeVocabulary, source, tensor, vocabularyOf, type Explanation, type NextToken as NextTokenResponse, type Trace } from "../api";
 import { attentions, findAttention, headTitle, loadAttention, selectedHead, selectedRow, type Attention } from "../architecture";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { sampleIndex, samplingDistribution, seededUniform, topIndices } from "../math";
-import { examplesFor, useSession } from "../session";
+import { examplesFor, languagesFor, useSession } from "../session";
 import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { AttentionRibbon } from "./attention-ribbon";
 import { Beam } from "./beam";
-import { NoAttention } from "./controls";
+import { NoAttention, SelectField } from "./controls";
 
 export function Translate() {
   const { model, text, trace, streamedText, busy, error } = useSession();
@@ -38,6 +38,7 @@ export function Translate() {
         {trace && text.trim() && !busy ? <Caution trace={trace} /> : null}
         {error ? <ErrorMessage error={error} /> : null}
         <div class="controls" hidden={!source.live}>
+          <LanguageControls />
           <SearchControls />
           {examples.length ? (
             <div class="examples" aria-label="examples">
@@ -133,6 +134,28 @@ function Words({ trace, firstNew, row }: { trace: Trace; firstNew: number; row: 
           </span>
         );
       })}
+    </>
+  );
+}
+
+const names = new Intl.DisplayNames("en", { type: "language" });
+
+/** "French (fra_Latn)" */
+const languageName = (code: string): string => `${names.of(/^[a-z]{2,3}(?![a-z])/.exec(code)?.[0] ?? "und")} (${code})`;
+
+/** The languages of a model that has a choice. */
+function LanguageControls() {
+  const state = useUrlState();
+  const { model } = useSession();
+  if (!model.languages) return null;
+  const { sourceLanguage, targetLanguage } = languagesFor(state, model);
+  const options = model.languages.codes.map((code): [string, string] => [code, languageName(code)]).sort((a, b) => a[1].localeCompare(b[1]));
+  return (
+    <>
+      {sourceLanguage === null ? null : (
+        <SelectField label="from" value={sourceLanguage} options={options} onChange={(code) => navigate({ sourceLanguage: code, row: -1 })} />
+      )}
+      <SelectField label="to" value={targetLanguage ?? ""} options={options} onChange={(code) => navigate({ targetLanguage: code, row: -1 })} />
     </>
   );
 }
@@ -249,24 +272,43 @@ function AttentionWeights({ trace, attention, all }: { trace: Trace; attention: 
 
 const MAX_CANDIDATES = 8;
 
-export function NextToken({ trace, row }: { trace: Trace; row: number }) {
-  const state = useUrlState();
+type Loaded = { row: number } & ({ logits: Float32Array; vocabulary: string[] } | { response: NextTokenResponse });
+
+/** What sampling sees at a row. The page computes it from all logits; for a large vocabulary, the server does. */
+function useNextToken(trace: Trace, row: number): { error: Error | null; shown: (NextTokenResponse & { row: number }) | null } {
+  const { temperature, topK, topP, seed } = useUrlState();
   const { model } = useSession();
-  const loaded = useAsync(
-    async () => {
+  const onServer = source.live && isLargeVocabulary(model);
+  const loaded = useAsync<Loaded>(
+    async (signal) => {
+      if (onServer) return { row, response: await source.nextToken(trace.id, row, { temperature, topK, topP, seed }, signal) };
       const [{ data }, { target, banned }] = await Promise.all([tensor(trace.id, "logits", `${row}`), vocabularyOf(model.name)]);
       const logits = data.slice();
       for (const id of banned) logits[id] = -Infinity;
-      return { logits, vocabulary: target, row };
+      return { row, logits, vocabulary: target };
     },
-    [trace.id, row, model.name],
+    [trace.id, row, model.name, ...(onServer ? [temperature, topK, topP, seed] : [])],
   );
-  const step = latestValue(loaded);
-  const sampling = { temperature: state.temperature, topK: state.topK, topP: state.topP };
-  const result = useMemo(() => {
-    if (!step) return null;
-    return { probabilities: samplingDistribution(step.logits, sampling), order: topIndices(step.logits, MAX_CANDIDATES) };
-  }, [step, state.temperature, state.topK, state.topP]);
+  const last = latestValue(loaded);
+  const shown = useMemo(() => {
+    if (!last) return null;
+    if ("response" in last) return { ...last.response, row: last.row };
+    const { logits, vocabulary } = last;
+    const probabilities = samplingDistribution(logits, { temperature, topK, topP });
+    const ids = withChosen(topIndices(logits, MAX_CANDIDATES), trace.target_tokens[row].id);
+    const candidates = ids.map((id) => ({ id, token: vocabulary[id] ?? String(id), logit: logits[id], probability: probabilities[id] }));
+    const step = row - trace.output_start;
+    return { row: last.row, candidates, sampled: step < 0 ? null : vocabulary[sampleIndex(probabilities, seededUniform(seed, step))] };
+  }, [last, row, temperature, topK, topP, seed]);
+  return { error: loaded.state === "failed" ? loaded.error : null, shown };
+}
+
+/** The candidates to list: the most likely tokens, and always the chosen one. */
+const withChosen = (order: number[], chosen: number): number[] => (order.includes(chosen) ? order : [...order.slice(0, -1), chosen]);
+
+export function NextToken({ trace, row }: { trace: Trace; row: number }) {
+  const state = useUrlState();
+  const { error, shown } = useNextToken(trace, row);
   const token = trace.target_tokens[row];
   const context = trace.decoder_input_tokens.slice(Math.max(0, row - 3), row + 1).map(({ text }) => text);
   return (
@@ -278,18 +320,18 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
           {context.join(" ")}
         </p>
       </div>
-      {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
-      {step && result ? (
-        <ol class="candidates" data-row={step.row}>
-          {withChosen(result.order, token.id).map((id) => (
-            <li key={id} class={`candidate${result.probabilities[id] === 0 ? " excluded" : ""}${id === token.id ? " selected" : ""}`} data-token={id}>
-              <span class="name" title={`logit ${formatNumber(step.logits[id], 3)}, token ${id}`}>
-                {step.vocabulary[id] ?? id}
+      {error ? <ErrorMessage error={error} /> : null}
+      {shown ? (
+        <ol class="candidates" data-row={shown.row}>
+          {shown.candidates.map(({ id, token: text, logit, probability }) => (
+            <li key={id} class={`candidate${probability === 0 ? " excluded" : ""}${id === token.id ? " selected" : ""}`} data-token={id}>
+              <span class="name" title={`logit ${formatNumber(logit, 3)}, token ${id}`}>
+                {text}
               </span>
               <span class="meter">
-                <i style={{ width: `${result.probabilities[id] * 100}%` }} />
+                <i style={{ width: `${probability * 100}%` }} />
               </span>
-              <span class="value">{result.probabilities[id] === 0 ? "excluded" : formatPercent(result.probabilities[id])}</span>
+              <span class="value">{probability === 0 ? "excluded" : formatPercent(probability)}</span>
             </li>
           ))}
         </ol>
@@ -301,23 +343,19 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
         <Slider label="Top-k" value={state.topK} min={0} max={50} step={1} valueText={state.topK ? String(state.topK) : "all"} onChange={(topK) => navigate({ topK })} />
         <Slider label="Top-p" value={state.topP} min={0.05} max={1} step={0.01} valueText={state.topP.toFixed(2)} onChange={(topP) => navigate({ topP })} />
       </div>
-      {result && step ? <SampledToken probabilities={result.probabilities} vocabulary={step.vocabulary} step={row - (model.kind === "language model" ? trace.output_start : 0)} /> : null}
+      {shown ? <SampledToken sampled={shown.sampled} step={row - trace.output_start} /> : null}
     </>
   );
 }
 
-/** The candidates to list: the most likely tokens, and always the chosen one. */
-const withChosen = (order: number[], chosen: number): number[] => (order.includes(chosen) ? order : [...order.slice(0, -1), chosen]);
-
 /** The random number of the seed at this step and the token it selects, computed like the model does. */
-function SampledToken({ probabilities, vocabulary, step }: { probabilities: Float64Array; vocabulary: string[]; step: number }) {
+function SampledToken({ sampled, step }: { sampled: string | null; step: number }) {
   const { seed, search, temperature } = useUrlState();
-  if (step < 0) return null;
+  if (sampled === null) return null;
   if (temperature === 0) return <p class="small muted">At temperature 0 the most likely token is always chosen.</p>;
-  const u = seededUniform(seed, step);
   return (
     <p class="small muted">
-      With seed {seed}, the random number at this step is {u.toFixed(4)}, which selects <b>{vocabulary[sampleIndex(probabilities, u)]}</b>
+      With seed {seed}, the random number at this step is {seededUniform(seed, step).toFixed(4)}, which selects <b>{sampled}</b>
       {search === "sample" || !source.live ? "." : "; choose Sample above to decode this way."}
     </p>
   );

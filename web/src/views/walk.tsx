@@ -79,7 +79,7 @@ function rowOf(name: string, row: number): number {
 function StageHeadSelect({ stage }: { stage: Stage }) {
   const { model } = useSession();
   const { head } = useUrlState();
-  if (model.config.model.heads === 1 || !/\.(self|masked|cross)$/.test(stage.group) || /norm|sum|projected|concatenated/.test(stage.key)) return null;
+  if (model.config.model.heads === 1 || !/\.(self|masked|cross)$/.test(stage.group) || /norm\.|sum|projected|concatenated/.test(stage.key)) return null;
   return (
     <select aria-label="head" value={String(Math.max(0, head))} onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}>
       {Array.from({ length: model.config.model.heads }, (_, i) => (
