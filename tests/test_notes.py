@@ -549,6 +549,22 @@ def test_lessons_accept_a_language_model() -> None:
             LESSONS[name].compute({"model": model})
 
 
+def test_lessons_read_words_that_are_several_tokens() -> None:
+    texts = ["the man saw it", "a cat and a dog", "The boy saw the dog.", "The boy saw the cat."] * 3
+    for shape in ("encoder-decoder", "decoder", "encoder"):
+        model = tiny_model(texts, replace(TINY, shape=shape))
+        assert len(model.tokenizers[0].encode("telescope")) > 1
+        found = heads.compute(model=model)
+        for answer, sentence in zip(found.answers, heads.QUESTIONS, strict=True):
+            shown = [word for word in answer.words if not word.startswith("<")]
+            assert shown == [*sentence[:-1].split(), "."][: len(shown)] and len(shown) >= len(sentence.split()), shape
+            assert [sum(row) for row in answer.weights] == pytest.approx([1] * len(answer.words), abs=1e-4)
+        changed = encoder.compute(model=model)
+        assert sum(change > 0 for change in changed.change[0]) < len(changed.words)
+    with pytest.raises(UserError, match="change a word without changing the number of tokens"):
+        encoder.compute("The telescope", "The man", model=model)
+
+
 def test_custom_tables_and_their_errors() -> None:
     mine = LESSONS["context"].compute({"table": {"tea": [1, 0, 0], "milk": [1, 1, 0]}, "sentences": "tea milk"})
     assert mine.sentences[0].words == ("tea", "milk")

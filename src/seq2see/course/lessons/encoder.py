@@ -42,6 +42,12 @@ from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.presets import preset
 
+SENTENCES = ("Nithish killed the lion.", "Nithish saw the lion.")
+OTHER_PAIRS = (
+    ("The boy saw the dog.", "The boy saw the cat."), ("The man is here.", "The man was here."),
+    ("It is good.", "It was good."),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class FeedForwardSize:
@@ -103,11 +109,13 @@ class Result:
     neurons: tuple[Neuron, ...]  # empty if the feed-forward layer has no such activation
 
 
-def compute(
-    sentence: str = "Nithish killed the lion.", changed: str = "Nithish saw the lion.", model: Model | None = None
-) -> Result:
+def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: Model | None = None) -> Result:
     """Runs two sentences that differ in one word through the first block and the whole stack."""
     model = resolve_model(model)
+    if (sentence, changed) == SENTENCES:  # a model may cut one of the default words into several tokens
+        tokenizer = model.tokenizers[0]
+        fitting = (p for p in (SENTENCES, *OTHER_PAIRS) if len({len(tokenizer.encode(each)) for each in p}) == 1)
+        sentence, changed = next(fitting, SENTENCES)
     one, other = explain_sentence(model, sentence), explain_sentence(model, changed)
     stack, length = input_stack(one), len(input_stack(other).tokens)
     if len(stack.tokens) != length:

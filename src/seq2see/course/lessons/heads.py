@@ -17,7 +17,7 @@ from seq2see.api import Model
 from seq2see.course.lessons.attention import Features, Matrix, attention, look_up, to_matrix, to_tensor
 from seq2see.course.lessons.exercises import Exercise
 from seq2see.course.lessons.figures import heatmap, save_figure, subplots
-from seq2see.course.lessons.models import explain_sentence, input_stack, resolve_model
+from seq2see.course.lessons.models import explain_sentence, input_stack, input_words, resolve_model
 from seq2see.course.lessons.render import (
     ATTENTION,
     EMBEDDINGS,
@@ -156,10 +156,9 @@ def compute(
     by_distance = _Distances(model)
     answers = tuple(_answer(model, by_distance, sentence, *question) for sentence, question in questions.items())
     first = explain_sentence(model, next(iter(questions)), target="")
-    stack = input_stack(first)
-    read = [attention_weights(first, name).mean(-2) for name in stack.attention_names]  # [heads, n] each
-    names = tuple(f"layer {layer}, head {head}" for layer, each in enumerate(read) for head in range(len(each)))
-    return Result(views, costs, answers, to_matrix(torch.cat(read)), names)
+    read = _word_weights(first)[1].mean(-2)  # [layers, heads, words]
+    names = tuple(f"layer {layer}, head {head}" for layer in range(len(read)) for head in range(len(read[layer])))
+    return Result(views, costs, answers, to_matrix(read.flatten(0, 1)), names)
 
 
 def _views(table: Features, perspectives: Features, sentence: str, word: str) -> Views:
@@ -189,11 +188,11 @@ def _count_parameters(heads: int, head_width: int) -> int:
 
 
 class _Distances:
-    """The mean weight that each head gives to the token at some distance, over the tokens of other sentences."""
+    """The mean weight that each head gives to the word at some distance, over the words of other sentences."""
 
     def __init__(self, model: Model) -> None:
         # The translations are not needed.
-        self._weights = [_all_weights(explain_sentence(model, sentence, target="")) for sentence in OTHER_SENTENCES]
+        self._weights = [_word_weights(explain_sentence(model, sentence, target=""))[1] for sentence in OTHER_SENTENCES]
 
     @cache  # noqa: B019 (lives as long as one computation)
     def at(self, distance: int) -> Tensor:
@@ -202,32 +201,35 @@ class _Distances:
         return torch.cat(diagonals, -1).mean(-1) if diagonals else torch.zeros(self._weights[0].shape[:2])
 
 
-def _all_weights(e: Explanation) -> Tensor:
-    return torch.stack([attention_weights(e, name) for name in input_stack(e).attention_names])  # [layers, heads, n, n]
+def _word_weights(e: Explanation) -> tuple[tuple[str, ...], Tensor]:
+    """Returns the words, and the weights of every head between them, [layers, heads, words, words]."""
+    words = input_words(e)
+    weights = torch.stack([attention_weights(e, name).float().cpu() for name in input_stack(e).attention_names])
+    return words.labels, words.merge(weights)
 
 
 def _answer(model: Model, by_distance: _Distances, sentence: str, query: str, candidates: Sequence[str]) -> Answer:
     e = explain_sentence(model, sentence)
-    stack = input_stack(e)
-    row, columns = _last_index(query, stack.tokens), [_last_index(each, stack.tokens) for each in candidates]
-    weights = _all_weights(e)
+    words, weights = _word_weights(e)
+    row, columns = _last_index(query, words), [_last_index(each, words) for each in candidates]
     to_candidates = weights[:, :, row, columns]  # [layers, heads, candidates]
     at_distance = torch.stack([by_distance.at(column - row) for column in columns], -1)
     layer, head = divmod(int(to_candidates.sum(-1).argmax()), to_candidates.shape[1])
-    name = stack.attention_names[layer]
+    name = input_stack(e).attention_names[layer]
     ablated_output, unaligned = "", tuple[str, ...]()
     if e.output and model.config.model.has_encoder:
         ablated_output = explain_sentence(model, sentence, interventions=[ablate_head(name, head)]).output
         unaligned = _unaligned(e)
+    ablation_loss = float(head_ablation(e, name)[head].sum()) if model.config.model.has_decoder else 0.0
     references = REFERENCES.get(sentence, ())
     wrong = e.output and references and e.output not in references
     return Answer(
-        sentence, stack.tokens, query, tuple(candidates),
+        sentence, words, query, tuple(candidates),
         tuple(to_matrix(to_candidates[..., c]) for c in range(len(columns))),
         tuple(to_matrix(at_distance[..., c]) for c in range(len(columns))),
         tuple(to_candidates.mean((0, 1)).tolist()), tuple(at_distance.mean((0, 1)).tolist()), name, layer, head,
-        float(to_candidates[layer, head].sum()), float(at_distance[layer, head].sum()), len(columns) / len(stack.tokens),
-        to_matrix(weights[layer, head]), float(head_ablation(e, name)[head].sum()), e.output, ablated_output,
+        float(to_candidates[layer, head].sum()), float(at_distance[layer, head].sum()), len(columns) / len(words),
+        to_matrix(weights[layer, head]), ablation_loss, e.output, ablated_output,
         e.assessment.note if e.output else "", unaligned,
         max(references, key=lambda each: len(set(each) & set(e.output))) if wrong else "",
     )  # fmt: skip

@@ -4,6 +4,7 @@ The output projection is applied not only to the last layer but to the vectors b
 there. It shows where in the model an answer forms.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,12 +118,12 @@ def describe(result: Result) -> LessonText:
         ),
         "The same output matrix reads every layer. "
         + (
-            f"Settled before the last layer: {', '.join(early)}. "
+            f"Settled before the last layer: {_list(early)}. "
             if early
             else "No word is settled before the last layer. "
         )
-        + (f"Only in the last: {', '.join(late)}. " if late else "")
-        + (f"Never first: {', '.join(never)}. " if never else "")
+        + (f"Only in the last: {_list(late)}. " if late else "")
+        + (f"Never first: {_list(never)}. " if never else "")
         + "A layer was not trained to be read this way, so early readings are hints, not beliefs.",
         Library(
             'from seq2see.inspect.logit_lens import logit_lens\nlogit_lens(model.explain("The man saw the lion.")).readings',
@@ -153,6 +154,11 @@ def describe(result: Result) -> LessonText:
             ),
         ),
     )
+
+
+def _list(tokens: Sequence[str]) -> str:
+    different = list(dict.fromkeys(tokens))
+    return ", ".join(different[:8]) + " …" * (len(different) > 8)
 
 
 def exercises() -> tuple[Exercise, ...]:
