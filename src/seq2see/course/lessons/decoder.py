@@ -53,6 +53,7 @@ class Pass:
     loss: float  # mean of −ln p
 
 
+FORCED_TARGETS = ("मैं बढ़िया हूँ", "Je vais bien")  # of "I am good", in the languages of the bundled models
 TIMING_RUNS, TIMING_TOKENS = 3, 128
 
 
@@ -77,12 +78,15 @@ class Result:
 
 
 def compute(
-    sentence: str = "We are friends", forced_sentence: str = "I am good", forced_target: str = "मैं बढ़िया हूँ",
+    sentence: str = "We are friends", forced_sentence: str = "I am good", forced_target: str = FORCED_TARGETS[0],
     model: Model | None = None,
 ) -> Result:  # fmt: skip
     """Explains one sentence with the model's own translation, and one with a given translation."""
     model = resolve_translator(model)
     generated, forced = explain_sentence(model, sentence), explain_sentence(model, forced_sentence, forced_target)
+    if forced_target == FORCED_TARGETS[0]:  # in the language of the model
+        others = [explain_sentence(model, forced_sentence, target) for target in FORCED_TARGETS[1:]]
+        forced = max((forced, *others), key=lambda e: float(e.target_logprobs.mean()))
     assert generated.hypothesis is not None
     return Result(
         block_steps(generated, "decoder.0"), model.config.model.vocab_size, _pass(generated),
@@ -211,7 +215,12 @@ def describe(result: Result) -> LessonText:
                 ),
             ),
         ),
-        (Try("A wrong answer, forced: where does the probability break down?", {"forced_target": "मैं दोस्त हूँ"}),),
+        (
+            Try(
+                "The translation of the other sentence, forced: where does the probability break down?",
+                {"forced_target": generated.output or FORCED_TARGETS[0]},
+            ),
+        ),
         (
             Note(
                 ATTENTION,
