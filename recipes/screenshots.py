@@ -29,6 +29,7 @@ VIEWS = {
     "compare": "#/compare?attention=decoder.1.cross&head=1&attention2=decoder.1.cross&head2=5",
     "learn": "#/learn?lesson=context",
 }
+LESSONS = ("cross", "heads", "senses")
 PHONE = "#/learn?lesson=positions"
 OTHER_MODELS = {
     "attention-2015": "#/microscope?text=She+is+drinking+water+at+home+now.&row=4&cell=decoder.0.cross.energies:0,4,3",
@@ -45,6 +46,7 @@ def main() -> None:
     screenshots = {
         f"{name}-{theme}": (url_hash, theme) for theme in ("light", "dark") for name, url_hash in VIEWS.items()
     }
+    screenshots |= {f"learn-{lesson}": (f"#/learn?lesson={lesson}", "light") for lesson in LESSONS}
     screenshots["learn-phone"] = (PHONE, "light")
     if run:
         screenshots = {name: (OTHER_MODELS[name], "light") for name in pictures}

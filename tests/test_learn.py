@@ -14,13 +14,14 @@ import pytest
 from fastapi import FastAPI
 
 from seq2see.config import ModelConfig
-from seq2see.course.lessons import LESSONS, context
+from seq2see.course.lessons import GROUPS, LESSONS, context
 from seq2see.course.lessons.render import to_json
 from seq2see.course.lessons.settings import BOUNDS, OPTIONAL
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
 from seq2see.serve.app import create_app
-from seq2see.serve.lessons import text_response
+from seq2see.serve.lessons import exercise_responses, text_response
+from seq2see.serve.responses import Table as TableResponse
 from seq2see.train.loop import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import save, tiny_model
@@ -28,9 +29,10 @@ from tests.test_serve import LANGUAGE_MODEL, TEXTS, error, post, serving
 from tests.waiting import HANG, wait_until
 
 Page = Any
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "order": {"steps": 10}, "leak": {"steps": 10}, "cross": {"steps": 10}, "directions": {"sentences": 1000},
-    "words": {"sentences": 100}, "scaling": {"samples": 200},
+    "words": {"sentences": 100}, "scaling": {"samples": 200}, "learning": {"steps": 10}, "patches": {"steps": 10},
+    "recurrent": {"lengths": [3, 5]},
 }  # fmt: skip
 ENCODER = ModelConfig(shape="encoder", width=16, heads=2, encoder_layers=1, feed_forward=16, dropout=0.0)
 EDITED = {**DOCUMENT, "apple": (5, 2, 0)}
@@ -73,7 +75,8 @@ def run_lesson(client: httpx.Client, lesson: str, **settings: object) -> dict[st
 def close(one: Any, other: Any) -> bool:
     """Whether two JSON values are equal up to rounding, which depends on the number of threads."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
+        timed = {key for key in one if key.endswith("_seconds")}
+        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one.keys() - timed)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(close(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, float) and isinstance(other, float):
@@ -100,9 +103,9 @@ def test_lessons_are_listed_in_order_and_take_no_file_names(client: httpx.Client
     assert kinds == {
         "text", "texts", "rows", "number", "numbers", "matrix", "values", "table", "matrices", "groups", "questions",
     }  # fmt: skip
-    trained = ["saturation", "order", "leak", "cross", "directions"]
-    for field in ("training_seconds", "introduction"):
-        assert [lesson["name"] for lesson in lessons if lesson[field]] == trained
+    trained = ["directions", "saturation", "order", "cross", "patches", "learning", "leak"]
+    assert [lesson["name"] for lesson in lessons if lesson["training_seconds"]] == trained
+    assert all(lesson["question"] and lesson["group"] for lesson in lessons)
 
 
 def test_every_bound_belongs_to_a_setting() -> None:
@@ -119,8 +122,9 @@ def test_a_lesson_returns_the_librarys_result(client: httpx.Client, name: str) -
     assert close(response["result"], json.loads(json.dumps(to_json(result))))
     text = text_response(lesson.describe(result)).model_dump()
     assert [type(part) for part in response["text"]["body"]] == [type(part) for part in text["body"]]
-    assert response["text"]["errata"] == text["errata"]
-    assert not lesson.training_seconds or response["text"]["introduction"] == lesson.introduction
+    assert [section["title"] for section in response["text"]["more"]] == [section["title"] for section in text["more"]]
+    expected = [exercise.model_dump() for exercise in exercise_responses(lesson)]
+    assert close(response["exercises"], json.loads(json.dumps(expected)))
     assert all(response["settings"][setting] == value for setting, value in settings.items())
     assert response["model"] == ("bundled" if "model" in lesson.defaults() else None)
 
@@ -134,9 +138,10 @@ def test_an_edited_table_changes_the_result_as_object_or_as_pairs(client: httpx.
 
 
 def test_masked_scores_are_null_and_formatted_and_weights_are_shaded(client: httpx.Client) -> None:
-    tables = [part for part in run_lesson(client, "mask")["text"]["body"] if isinstance(part, dict)]
-    assert tables[0]["formatted"][0][1:3] == ["0", "−∞"] and tables[0]["rows"][0][2] is None
-    assert [table["shaded"] for table in tables] == [False, False, True, True, False]
+    text = run_lesson(client, "mask")["text"]
+    assert [table["shaded"] for table in text["picture"]] == [True, True]
+    mask = text["more"][0]["parts"][0]
+    assert mask["formatted"][0][1:3] == ["0", "−∞"] and mask["rows"][0][2] is None
 
 
 INVALID: list[tuple[str, Any, str]] = [
@@ -167,12 +172,14 @@ INVALID: list[tuple[str, Any, str]] = [
     ("qkv", {"query_weights": [[1, 2]]}, "W_Q has 1 rows"),
     ("lookup", {"temperatures": [0]}, "0 is not between 0.01 and 1000"),
     ("lookup", {"query": {"$ne": 1}}, "expected a text"),
-    ("next", {"temperatures": [1e-300]}, "1e-300 is not between"),
-    ("next", {"messages": [["user"]]}, "expected 2 items"),
-    ("next", {"messages": [["nobody", "hello"]]}, 'unknown chat role "nobody"'),
+    ("temperature", {"temperatures": [1e-300]}, "1e-300 is not between"),
+    ("window", {"messages": [["user"]]}, "expected 2 items"),
+    ("window", {"messages": [["nobody", "hello"]]}, 'unknown chat role "nobody"'),
+    ("mask", {"weights": [[1, 2]]}, "as many rows as columns"),
+    ("heads", {"perspectives": {"sport": [1]}}, "has 1 numbers, but a word has 3"),
     ("heads", {"questions": {"The man saw it.": ["it"]}}, "expected 2 items"),
     ("heads", {"questions": {"The man saw it.": ["she", ["man"]]}}, '"she" is not in'),
-    ("senses", {"words": {"bank": ["No such word here."]}}, "bank"),
+    ("senses", {"senses": {"bank": ["No such word here."]}}, "bank"),
     ("scaling", {"samples": 10**9}, "1000000000 is not between 2 and 4000"),
     ("scaling", {"dimensions": [10**6]}, "1000000 is not between 1 and 512"),
     ("scaling", {"dimensions": [2.5]}, "expected an integer"),
@@ -277,7 +284,8 @@ def open_lesson(tab: Page, address: str, lesson: str) -> None:
 def tables(lesson: str, settings: Mapping[str, Any]) -> list[list[list[str]]]:
     """Returns the formatted tables of a lesson, computed by the library."""
     text = text_response(LESSONS[lesson].describe(LESSONS[lesson].compute(settings)))
-    return [part.formatted for part in text.body if not isinstance(part, str)]
+    parts = [*text.body, *(part for section in text.more for part in section.parts)]
+    return [part.formatted for part in parts if isinstance(part, TableResponse)]
 
 
 def wait_for_tables(tab: Page, expected: list[list[list[str]]]) -> None:
@@ -334,12 +342,13 @@ def test_rows_columns_and_texts_can_be_added_and_removed(tab: Page, address: str
 @needs_browser
 def test_lessons_are_in_order_and_keep_their_edits(tab: Page, address: str) -> None:
     open_lesson(tab, address, "lookup")
-    assert tab.locator("nav.lessons a").all_text_contents() == list(LESSONS)
+    assert tab.locator("nav.lessons a").all_text_contents() == [each.title for each in LESSONS.values()]
+    assert tab.locator("nav.lessons h3").all_text_contents() == list(GROUPS)
     tab.get_by_role("textbox", name="Query").fill("Smith")
     wait_for_tables(tab, tables("lookup", {"query": "Smith"}))
-    tab.locator("nav.lessons").get_by_role("link", name="norms").click()
+    tab.locator("[data-lesson-link=norms]").click()
     wait_for_tables(tab, tables("norms", {}))
-    tab.locator("nav.lessons").get_by_role("link", name="lookup").click()
+    tab.locator("[data-lesson-link=lookup]").click()
     wait_for_tables(tab, tables("lookup", {"query": "Smith"}))
     tab.go_back()
     wait_for_tables(tab, tables("norms", {}))
@@ -377,8 +386,7 @@ def test_a_lesson_that_trains_waits_for_the_button(tab: Page, address: str) -> N
     train = tab.get_by_role("button", name="Train now")
     train.wait_for()
     assert tab.locator(".lesson-table").count() == 0
-    head, introduction = tab.locator(".lesson-head"), LESSONS["order"].introduction
-    assert introduction[0].upper() + introduction[1:] in head.inner_text()
+    assert LESSONS["order"].question in tab.locator(".lesson-head").inner_text()
     assert "trains two small translators (about 12 seconds" in tab.locator(".training").inner_text()
     train.click()
     tab.wait_for_function(IS_SHOWN, arg="order", timeout=120_000)
@@ -396,8 +404,45 @@ def test_the_bars_of_a_group_are_aligned(tab: Page, address: str) -> None:
 def test_a_lesson_links_to_the_view_of_its_sentence(tab: Page, address: str) -> None:
     open_lesson(tab, address, "mask")
     assert tab.locator("[data-matrix='weights with mask'] [role=gridcell]", has_text="masked").count() > 0
-    tab.get_by_role("button", name="open in Microscope").click()
+    tab.get_by_role("link", name="this head, with scores and mask").click()
     tab.locator("[data-matrix='decoder.0.masked.weights head 0']").wait_for()
+
+
+@needs_browser
+def test_exercises_are_graded_and_the_browser_remembers_what_is_solved(browser: Any, address: str) -> None:
+    browser_context = browser.new_context(reduced_motion="reduce")
+    tab = browser_context.new_page()
+    open_lesson(tab, address, "mask")
+    link = tab.locator("[data-lesson-link=mask]")
+    wait_until(lambda: link.get_attribute("data-progress") == "opened")
+    items, exercises = tab.locator(".exercises li"), LESSONS["mask"].exercises()
+    assert items.count() == len(exercises)
+    for i, exercise in enumerate(exercises):
+        answer, check = items.nth(i).get_by_role("textbox"), items.nth(i).get_by_role("button", name="check")
+        answer.fill("123456")
+        check.click()
+        assert "Not yet" in items.nth(i).get_by_role("status").inner_text()
+        answer.fill(exercise.shown_answer)
+        check.click()
+        items.nth(i).locator(".verdict.right").wait_for()
+        assert exercise.explanation in items.nth(i).inner_text()
+    wait_until(lambda: link.get_attribute("data-progress") == "done")
+    tab.reload()
+    tab.wait_for_function(IS_SHOWN, arg="mask")
+    assert link.get_attribute("data-progress") == "done"
+    tab.get_by_role("button", name="forget").click()
+    wait_until(lambda: link.get_attribute("data-progress") == "new")
+    browser_context.close()
+
+
+@needs_browser
+def test_what_to_try_is_a_link_and_the_rest_is_folded(tab: Page, address: str) -> None:
+    open_lesson(tab, address, "lookup")
+    assert tab.locator("details.fold[open]").count() == 0
+    tab.get_by_text("In the notes", exact=True).click()
+    assert "Summeth" in tab.locator("details.notes").inner_text()
+    tab.get_by_role("link", name="A name that is on the list").click()
+    wait_for_tables(tab, tables("lookup", {"query": "Smith"}))
 
 
 @needs_browser
@@ -407,10 +452,11 @@ def test_lessons_fit_the_screen_and_every_field_has_a_name(browser: Any, address
         viewport={"width": width, "height": 900}, color_scheme="dark", reduced_motion="reduce"
     )
     tab = browser_context.new_page()
-    for lesson in ("context", "qkv", "heads", "positions", "next", "senses"):
+    for lesson in ("context", "qkv", "heads", "positions", "next", "senses", "window"):
         open_lesson(tab, address, lesson)
         if width < 500:
             tab.locator(".settings summary").click()
+        tab.evaluate("document.querySelectorAll('details.fold').forEach(each => each.open = true)")
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, lesson
         assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
         unnamed = "els => els.filter(e => !(e.ariaLabel || e.textContent.trim() || e.labels?.length)).length"

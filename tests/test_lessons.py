@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from seq2see.cli.lesson import lesson, parse_arguments
-from seq2see.course.lessons import LESSONS, leak, order, saturation
+from seq2see.course.lessons import GROUPS, LESSONS, leak, learning, order, patches, recurrent, saturation
+from seq2see.course.lessons.exercises import parse_number
 from seq2see.course.lessons.render import print_lesson
 from seq2see.course.lessons.toy_language import EXAMPLE, NOUNS, Sentence, generate_corpus
 from seq2see.errors import UsageError, UserError
@@ -99,6 +101,37 @@ def test_without_positions_subject_and_object_are_guessed(order_result: order.Re
     assert with_positions.curve.test[-1] < order_result.floor
 
 
+def test_examples_teach_what_it_refers_to() -> None:
+    found = learning.compute(steps=60)
+    assert found.moments[0].accuracy < 0.1 and found.moments[-1].accuracy > 0.9
+    assert (
+        found.translations == found.references and "elle" in found.references[0] and "il" in found.references[1].split()
+    )
+    follows = "more similar" in learning.describe(found).takeaway
+    last = found.moments[-1]
+    assert follows == (last.to_food[0] > 1.5 * found.moments[0].to_food[0] and last.to_food[0] > last.to_place[0])
+    untrained = replace(found, moments=(found.moments[0], replace(last, accuracy=0.4)))
+    assert "train longer" in learning.describe(untrained).takeaway
+
+
+def test_pictures_and_sounds_become_tokens_that_a_model_learns_to_describe() -> None:
+    found = patches.compute(steps=200)
+    assert found.code_error < 0.02 and found.picture_accuracy > 0.5 and found.curve.test[-1] < 0.5
+    assert found.picture.codes.count("patchempty") == 7 and found.picture.codes[1] == "patchsquare"
+    assert len(found.sound.frequencies) == patches.MELODY
+    assert [patches.NOTES[note] for note in found.sound.reference.split()] == list(found.sound.frequencies)
+    pixels = torch.arange(144.0).view(12, 12)
+    assert torch.equal(patches.cut(pixels)[4], pixels[4:8, 4:8].flatten())  # the middle
+
+
+def test_an_untrained_recurrent_state_forgets_and_needs_no_positions() -> None:
+    found = recurrent.compute(lengths=[3, 30])
+    short, long = found.remembered
+    assert long.state < 0.1 * short.state and long.attended > 0.5 * short.attended
+    assert long.transformer > 0.5 * short.transformer
+    assert found.order_change > 0.1 > 1e-5 > found.order_change_transformer
+
+
 def test_training_is_reproducible_and_restores_the_state_of_torch() -> None:
     torch.manual_seed(5)
     state, threads = torch.get_rng_state(), torch.get_num_threads()
@@ -113,11 +146,10 @@ def test_trained_lessons_print_in_80_columns_and_draw(
     results = {"leak": leak_result, "order": order_result, "saturation": saturation_result}
     for name, result in results.items():
         console = Console(file=StringIO(), width=80)
-        print_lesson(name, LESSONS[name].describe(result), console)
+        print_lesson(LESSONS[name], LESSONS[name].describe(result), console, full=True)
         text = console.file.getvalue()  # type: ignore[attr-defined]
-        assert " ".join(text.split()).startswith(f"{name}: {LESSONS[name].introduction}")
-        assert "The notes" in text and "Takeaway: " in text
-        assert "…" not in text
+        assert " ".join(text.split()).startswith(f"{LESSONS[name].title} ({name}) {LESSONS[name].question}")
+        assert "In the notes (" in text and "Takeaway: " in text
     pytest.importorskip("matplotlib")
     for name, result in results.items():
         LESSONS[name].draw(result, tmp_path / f"{name}.png")
@@ -138,11 +170,55 @@ def test_without_matplotlib_a_lesson_prints_and_only_the_figure_fails(
 
 def test_lessons_are_listed_in_order_without_importing_torch() -> None:
     listed = CliRunner().invoke(_app(), [])
-    assert len(LESSONS) == 19 and list(LESSONS)[:4] == ["words", "similarity", "context", "lookup"]
-    positions = [listed.output.index(f"{name} ") for name in LESSONS]
+    assert list(LESSONS)[:4] == ["words", "similarity", "directions", "context"]
+    positions = [listed.output.index(f"\n  {name} ") for name in LESSONS]
     assert positions == sorted(positions)
+    assert list(dict.fromkeys(each.group for each in LESSONS.values())) == list(GROUPS)  # groups in order, each once
+    starts = [listed.output.index(group) for group in GROUPS]
+    assert starts == sorted(starts) and starts[0] < positions[0]
     code = "import sys, seq2see.cli.lesson, seq2see.course.lessons; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_exercises_accept_their_computed_answers_and_reject_others(name: str) -> None:
+    exercises = LESSONS[name].exercises()
+    assert 2 <= len(exercises) <= 3
+    answers = []
+    for exercise in exercises:
+        assert exercise.question and exercise.explanation
+        assert exercise.grade(exercise.shown_answer) and not exercise.grade("") and not exercise.grade("987654")
+        if exercise.choices:
+            index = exercise.choices.index(str(exercise.answer))
+            assert exercise.grade("abcdef"[index]) and not exercise.grade("abcdef"[1 - index])
+        answers.append(exercise.shown_answer)
+    quiz = CliRunner().invoke(_app(), [name, "--quiz"], input="\n".join(answers) + "\n")
+    assert f"{len(exercises)} of {len(exercises)} right." in quiz.output
+    if name == "lookup":
+        wrong = CliRunner().invoke(_app(), [name, "--quiz"], input="150\n\n")  # right, skipped, end of the input
+        assert "Right." in wrong.output and "Skipped: 200" in wrong.output and "1 of 3 right." in wrong.output
+
+
+def test_numbers_are_read_as_people_write_them() -> None:
+    for text, value in (
+        ("0.5", 0.5),
+        ("0,5", 0.5),
+        ("50%", 0.5),
+        ("1/2", 0.5),
+        ("−6", -6),
+        ("6,144", 6144),
+        ("1e-3", 0.001),
+    ):
+        assert parse_number(text) == pytest.approx(value), text
+    for text in ("", "x", "1/0", "1 2", "--1"):
+        assert parse_number(text) is None, text
+
+
+def test_data_is_for_the_lessons_that_read_some(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match='"context" reads no data'):
+        lesson("context", data=tmp_path)
+    with pytest.raises(UserError, match="WiC"):
+        lesson("senses", data=tmp_path)
 
 
 def test_an_unknown_lesson_is_an_error_that_names_the_nearest() -> None:

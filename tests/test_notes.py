@@ -22,6 +22,7 @@ from seq2see.config import ModelConfig, TextConfig
 from seq2see.course.lessons import (
     LESSONS,
     context,
+    cross,
     decoder,
     directions,
     encoder,
@@ -35,9 +36,22 @@ from seq2see.course.lessons import (
     scaling,
     senses,
     similarity,
+    temperature,
+    window,
     words,
 )
-from seq2see.course.lessons.render import Table, print_lesson, rich_table, to_json
+from seq2see.course.lessons.models import NO_LANGUAGE_MODEL
+from seq2see.course.lessons.render import (
+    Bars,
+    HeatMap,
+    Table,
+    bar_lines,
+    format_cell,
+    print_lesson,
+    rich_table,
+    shade_lines,
+    to_json,
+)
 from seq2see.course.lessons.senses import best_threshold
 from seq2see.course.vectors import WordVectors
 from seq2see.directory import BUNDLED
@@ -54,7 +68,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "directions": {"sentences": 1500},
     "words": {"sentences": 300},
 }
-TRAINING = ("saturation", "order", "leak")
+TRAINING = ("saturation", "order", "leak", "learning", "patches")
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +98,8 @@ def test_three_features_are_divided_by_the_root_of_three_not_of_five() -> None:
     )  # fmt: skip
     scaled = found.scaled
     assert (scaled[0][0], scaled[0][2], scaled[1][1], scaled[1][2], scaled[3][3]) == near(5.20, 3.46, 9.24, 4.62, 2.31)
-    errata = similarity.describe(similarity.compute(model=_model())).errata
-    assert any("√5" in erratum and "√3" in erratum for erratum in errata)
+    notes = similarity.describe(similarity.compute(model=_model())).notes
+    assert any("√5" in note.text and "√3" in note.text for note in notes)
 
 
 def test_apple_and_an_orange_by_sum_and_by_softmax() -> None:
@@ -102,9 +116,132 @@ def test_apple_and_an_orange_by_sum_and_by_softmax() -> None:
     assert tuple(an_apple_phone.related_weights[phone]) == pytest.approx((0, 0.010, 0.990), abs=5e-4)
     # "apple" moves towards tech in one sentence, and away from it in the other.
     assert an_apple_phone.softmax_output[apple][0] > 2.9 > 2 > apple_and_an_orange.softmax_output[0][0]
-    errata = " ".join(context.describe(context.compute()).errata)
+    errata = _notes("context", context.compute())
     assert "0.760 and 0.240" in errata and "0.150 and 0.850" in errata and "0.500 and 0.500" in errata
     assert "0.010 and 0.990" in errata and an == 0
+
+
+def test_scores_that_add_to_0_have_no_weights_by_sum() -> None:
+    found = context.compute(table={"x": (1, 0), "y": (-1, 0)}, sentences=["x y"])
+    each = found.sentences[0]
+    assert all(math.isnan(weight) for row in (*each.normalized, *each.normalized_output) for weight in row)
+    assert each.weights[0] == pytest.approx((0.804, 0.196), abs=5e-4)
+    text = LESSONS["context"].describe(found)
+    cells = [
+        format_cell(cell, part)
+        for part in text.more[0].parts
+        if isinstance(part, Table)
+        for row in part.rows
+        for cell in row
+    ]
+    assert "–" in cells and "0.707" in cells and not any("nan" in cell for cell in cells)
+    assert any(isinstance(part, str) and "add to 0" in part for part in text.more[0].parts)
+    assert (
+        "(1x − 1y) / (1 − 1)" in str(text.more[-2].parts)
+        and found.opposites.scaled[0][0] == -found.opposites.scaled[0][1]
+    )
+    assert found.near_opposites.normalized[0] == pytest.approx((2, -1))  # add to 1, but are no shares
+
+
+def test_the_words_at_one_point_share_a_label(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    axes_module = pytest.importorskip("matplotlib.axes")
+    labels: list[str] = []
+    annotate = axes_module.Axes.annotate
+
+    def record(self: Any, text: str, *args: Any, **options: Any) -> Any:
+        labels.append(text)
+        return annotate(self, text, *args, **options)
+
+    monkeypatch.setattr(axes_module.Axes, "annotate", record)
+    context.draw(context.compute(), tmp_path / "context.png")
+    assert "and, an" in labels and "an" in labels  # the second sentence has only one of them
+
+
+def test_a_constant_row_has_deviation_0() -> None:
+    found = norms.compute(samples=[[2, 3, 7], [4, 4, 4]], model=_model())
+    tables = [part for part in norms.describe(found).more[0].parts if isinstance(part, Table)]
+    assert "except 1 constant row, with σ 0" in tables[2].caption and "except" not in tables[1].caption
+
+
+def test_a_language_model_is_not_said_to_translate_and_its_last_row_is_its_own_choice() -> None:
+    model = _model(replace(TINY, shape="decoder"))
+    found = next_token.compute(sentence="The man saw the lion.", model=model)
+    assert found.is_language_model and found.row_input == found.positions[-1].input == "."
+    assert found.row_token == found.positions[-1].top[0][0] == found.positions[-1].target  # it would add this token
+    assert all(len(prompt.top) == 5 for prompt in found.prompts) and len(found.prompts) == 3
+    chat = window.compute(model=model)
+    assert chat.reply is not None and chat.speaker_reply is not None
+    texts = [str(LESSONS[name].describe(each)) for name, each in (("next", found), ("window", chat))]
+    assert not any(NO_LANGUAGE_MODEL in text for text in texts)
+    monkey = next_token.compute(model=_model())
+    assert not monkey.is_language_model
+
+
+def test_a_model_that_answers_nothing_is_reported_as_such() -> None:
+    found = replace(window.compute(model=_model(replace(TINY, shape="decoder"))), reply="", speaker_reply=" ")
+    chat = str(window.describe(found).more[1].parts)
+    assert chat.count("(nothing: it ends at once)") == 2 and NO_LANGUAGE_MODEL not in chat
+
+
+@bundled
+def test_rows_of_cross_attention_add_to_1_with_the_column_of_end(results: dict[str, Any]) -> None:
+    found = results["cross"]
+    for each in (*found.sentences, found.french):
+        for row, rest in zip(each.weights, each.end_weights, strict=True):
+            assert sum(row) + rest == pytest.approx(1, abs=1e-5) and rest > -1e-5
+    text = cross.describe(found)
+    tables = [part for part in (*text.picture, *text.parts) if isinstance(part, Table) and part.shaded]
+    assert len(tables) == 4 and all(table.columns[-1] == "<end>" for table in tables)
+    numbers = [[cell for cell in row if isinstance(cell, float)] for table in tables for row in table.rows]
+    assert [sum(row) for row in numbers] == pytest.approx([1] * len(numbers), abs=1e-5)
+
+
+def test_heads_are_compared_with_what_they_give_to_the_same_distance() -> None:
+    """A head that follows the position gives the same to whatever stands there."""
+    found = heads.compute(model=_model())
+    for answer in found.answers:
+        count = len(answer.candidate_weights[0]) * len(answer.candidate_weights[0][0])
+        for c in range(len(answer.candidates)):
+            total = sum(weight for row in answer.candidate_weights[c] for weight in row)
+            assert answer.means[c] == pytest.approx(total / count, abs=1e-6)
+    text = str(heads.describe(found))
+    assert "at the same distance in other sentences" in text
+    wrong = replace(found.answers[0], share=0.5, distance_share=0.45)
+    assert "the position may explain it" in str(heads.describe(replace(found, answers=(wrong,))).more)
+    right = replace(found.answers[0], share=0.9, distance_share=0.2)
+    assert "not the position alone" in str(heads.describe(replace(found, answers=(right,))).more)
+
+
+@bundled
+def test_a_wrong_translation_is_called_so(results: dict[str, Any]) -> None:
+    for answer in results["heads"].answers:
+        is_right = answer.output in heads.REFERENCES[answer.sentence]
+        assert (answer.reference == "") == is_right
+    text = str(heads.describe(results["heads"]).more)
+    assert ("differs from a correct translation" in text) == any(a.reference for a in results["heads"].answers)
+
+
+def test_senses_are_measured_over_pairs_and_chance_is_one_half() -> None:
+    """In the embedding all occurrences are alike, whatever the model: no measure can be better than chance there."""
+    found = senses.compute(model=_model())
+    static = [word for word in found.words if word.is_static]
+    assert static and {word.word for word in found.words} == {"bank", "apple", "mole", "fit"}
+    for word in static:
+        first = word.layers[0]
+        assert (first.same, first.different, first.order) == pytest.approx((1, 1, 0.5), abs=1e-4)
+        assert first.nearest == pytest.approx(word.chance, abs=1e-6)
+        cosines, last = word.cosines[-1], word.layers[-1]
+        pairs = [(i, j) for i in range(len(cosines)) for j in range(i)]
+        same = [cosines[i][j] for i, j in pairs if word.senses[i] == word.senses[j]]
+        different = [cosines[i][j] for i, j in pairs if word.senses[i] != word.senses[j]]
+        assert (last.same, last.different) == pytest.approx(
+            (sum(same) / len(same), sum(different) / len(different)), abs=1e-5
+        )
+        nearer = sum(a > b for a in same for b in different) / (len(same) * len(different))
+        assert last.order == pytest.approx(nearer, abs=0.02)
+    for order, verdict in ((0.9, "tells meanings apart:"), (0.65, "only a little"), (0.5, "does not tell")):
+        layers = tuple(replace(layer, order=order) for layer in found.overall)
+        assert verdict in senses.describe(replace(found, overall=layers)).takeaway
 
 
 def test_the_weights_of_the_two_banks_add_to_one_and_mix_the_vectors() -> None:
@@ -133,8 +270,10 @@ def test_pizza_is_awesome() -> None:
     assert tuple(found.queries[2]) == tuple(found.keys[2]) == tuple(found.values[2]) == near(2.98, 5.74)
     assert found.steps.scaled[0][0] == pytest.approx(found.steps.scores[0][0] / math.sqrt(2))
     assert [sum(row) for row in found.steps.weights] == pytest.approx([1] * 4)
-    errata = " ".join(qkv.describe(found).errata)
-    assert "add to 1.02" in errata and "= 1.00 as printed" in errata and "(2.98, 5.74)" in errata
+    errata = _notes("qkv", found)
+    assert "adds to 1.02" in errata and "= 1.00 as printed" in errata and "(2.98, 5.74)" in errata
+    assert "0.38, 0.4, 0.9, which adds to 1.68" in errata  # the first softmax row
+    assert "whose first column is 2.00, 2.00, 2.98" in errata and "1.0 1.9 / 0.2 0.4 / 3.86 2.2" in errata
 
 
 def test_the_column_form_equals_the_row_form_and_that_of_the_notes_does_not() -> None:
@@ -196,17 +335,23 @@ def test_the_mask_is_0_up_to_the_diagonal_and_minus_infinity_beyond() -> None:
 
 
 def test_temperature_seven_explains_the_probabilities_of_the_notes() -> None:
-    found = next_token.compute(model=_model())
+    found = temperature.compute(model=_model())
     assert found.fitted_temperature == pytest.approx(7, abs=0.2) and found.remainder == pytest.approx(0.18)
     by_temperature = dict(zip(found.temperatures, found.probabilities, strict=True))
     assert by_temperature[0.1][4] == pytest.approx(1)
     assert by_temperature[1.0][4] == pytest.approx(0.977, abs=1e-3)
     assert [row[4] for row in found.probabilities] == sorted((row[4] for row in found.probabilities), reverse=True)
-    fitted = next_token.compute(temperatures=[found.fitted_temperature], model=_model()).probabilities[0]
+    assert list(found.entropies) == sorted(found.entropies) and list(found.mean_energies) == sorted(found.mean_energies)
+    fitted = temperature.compute(temperatures=[found.fitted_temperature], model=_model()).probabilities[0]
     printed = [0.82 * p for p in fitted]
     assert printed == pytest.approx((0.19, 0.04, 0.14, 0.10, 0.35), abs=0.01)
-    assert found.product == pytest.approx(found.logit, abs=1e-4)
-    assert found.prompt == "You're an apple.\n\nUser: Give me a banana\nModel: "
+
+
+def test_the_next_token_is_the_one_with_the_largest_product_and_a_chat_is_one_text() -> None:
+    found = next_token.compute(model=_model())
+    assert found.product == pytest.approx(found.logit, abs=1e-4) and found.one_hot_error == 0
+    assert found.logits[0][2] == pytest.approx(1) and found.row_token == found.top[0][0]
+    assert window.compute(model=_model()).prompt == "You're an apple.\n\nUser: Give me a banana\nModel: "
 
 
 def test_one_hot_and_tf_idf_vectors_and_apple_as_an_average() -> None:
@@ -296,7 +441,7 @@ def test_the_bundled_model_translates_the_idiom_and_distinguishes_senses(results
     assert idiom.translation == "आसान काम" and idiom.word_by_word[-1] == "केक"
     assert "केक" in literal.translation and "केक" not in sentence.translation
     mole = results["senses"].words[2]
-    assert mole.means[0] == pytest.approx(1, abs=1e-5) and mole.means[-1] < 0.9
+    assert mole.layers[0].same == pytest.approx(1, abs=1e-5) == mole.layers[0].different
     creature = results["heads"].answers[2]
     assert creature.share > 0.9 > creature.uniform_share  # a head attends to the adjectives
     assert results["decoder"].generated.output == "हम दोस्त हैं"
@@ -326,18 +471,42 @@ def test_wic_uses_a_threshold_chosen_on_the_training_pairs(tmp_path: Path) -> No
 
 
 @bundled
-def test_every_lesson_prints_in_80_columns(results: dict[str, Any]) -> None:
+def test_every_lesson_has_the_same_shape_and_prints_in_80_columns(results: dict[str, Any]) -> None:
     for name, result in results.items():
-        console = Console(file=StringIO(), width=80)
         lesson_text = LESSONS[name].describe(result)
-        print_lesson(name, lesson_text, console)
-        text = console.file.getvalue()  # type: ignore[attr-defined]
-        assert text.startswith(f"{name}: ") and "notes" in text and "Takeaway: " in text
-        assert max(map(cell_len, text.splitlines())) <= 80, name
-        for table in lesson_text.body:
-            if isinstance(table, Table):  # no cell is truncated
-                minimum = Measurement.get(console, console.options, rich_table(table)).minimum
-                assert minimum <= 80, (name, table.columns)
+        for full in (False, True):
+            console = Console(file=StringIO(), width=80)
+            print_lesson(LESSONS[name], lesson_text, console, full)
+            text = console.file.getvalue()  # type: ignore[attr-defined]
+            assert text.startswith(LESSONS[name].title)
+            parts = ["Look at: ", "Takeaway: ", "Try this", "In the library"]
+            places = [text.index(part) for part in parts]
+            assert places == sorted(places), name
+            assert ("In the notes (" in text) == full and ("More, with --full: " in text) != full
+            lines = [line for line in text.splitlines() if "  seq2see lesson" not in line and "explore: #/" not in line]
+            assert max(map(cell_len, lines)) <= 80, name  # commands and addresses are not broken
+        for part in (*lesson_text.picture, *lesson_text.parts):
+            if isinstance(part, Table):  # no cell is truncated
+                minimum = Measurement.get(console, console.options, rich_table(part)).minimum
+                assert minimum <= 80, (name, part.columns)
+            elif isinstance(part, (Bars, HeatMap)):
+                drawn = bar_lines(part) if isinstance(part, Bars) else shade_lines(part)
+                assert max(map(cell_len, drawn)) <= 80, (name, part.title)
+        assert lesson_text.picture and lesson_text.more and lesson_text.tries and lesson_text.notes, name
+        shown = [part for part in lesson_text.body if not isinstance(part, str)]
+        assert len(shown) <= 2, name  # the rest is folded away
+
+
+@bundled
+def test_outside_the_aside_nothing_corrects_a_text_that_the_reader_does_not_have(results: dict[str, Any]) -> None:
+    for name, result in results.items():
+        text = LESSONS[name].describe(result)
+        paragraphs = [LESSONS[name].question, text.look, text.takeaway, *(each.text for each in text.tries)]
+        for part in (*text.picture, *text.parts):
+            paragraphs.append(
+                part if isinstance(part, str) else part.caption if isinstance(part, Table) else part.title
+            )
+        assert not any(re.search(r"\bnotes\b", paragraph) for paragraph in paragraphs), name
 
 
 @bundled
@@ -348,21 +517,8 @@ def test_every_lesson_converts_to_json_and_accepts_its_own_defaults_from_json(re
         json.dumps(to_json(result), allow_nan=False)
     for name in ("similarity", "context", "lookup", "norms"):  # what the page edits and sends back
         arguments = {key: value for key, value in LESSONS[name].defaults().items() if value is not None}
-        assert LESSONS[name].compute(json.loads(json.dumps(to_json(arguments)))) == results[name]
-
-
-@bundled
-def test_command_line_hints_are_in_parentheses(results: dict[str, Any]) -> None:
-    """The page removes them (web/src/views/learn/lessons.ts)."""
-    with_hints = []
-    for name, result in results.items():
-        text = LESSONS[name].describe(result)
-        paragraphs = [part for part in text.body if isinstance(part, str)]
-        for paragraph in (text.introduction, text.takeaway, *text.errata, *paragraphs):
-            rest, count = re.subn(r" ?\([^()]*--set [^()]*\)", "", paragraph)
-            assert "--" not in rest and "seq2see " not in rest, name
-            with_hints += [name] * count
-    assert {"context", "directions", "senses"} <= set(with_hints)
+        computed = LESSONS[name].compute(json.loads(json.dumps(to_json(arguments))))
+        assert to_json(computed) == to_json(results[name])
 
 
 def test_positions_accepts_a_model_that_tokenizes_the_first_word_differently() -> None:
@@ -383,12 +539,30 @@ def test_every_lesson_is_drawn(results: dict[str, Any], tmp_path: Path) -> None:
 def test_lessons_accept_a_language_model() -> None:
     config = ModelConfig(shape="decoder", width=16, heads=2, decoder_layers=2, feed_forward=16, dropout=0.0)
     model = _model(config)
-    for name in ("similarity", "qkv", "scaling", "heads", "positions", "norms", "encoder", "mask", "next", "senses"):
-        result = LESSONS[name].compute({"model": model})
-        print_lesson(name, LESSONS[name].describe(result), Console(file=StringIO(), width=80))
-    for name in ("decoder", "cross"):
+    refused = ("decoder", "cross")
+    for name, each in LESSONS.items():
+        if "model" in each.defaults() and name not in refused:
+            result = each.compute({"model": model})
+            print_lesson(each, each.describe(result), Console(file=StringIO(), width=80), full=True)
+    for name in refused:
         with pytest.raises(UserError, match="needs an encoder-decoder"):
             LESSONS[name].compute({"model": model})
+
+
+def test_lessons_read_words_that_are_several_tokens() -> None:
+    texts = ["the man saw it", "a cat and a dog", "The boy saw the dog.", "The boy saw the cat."] * 3
+    for shape in ("encoder-decoder", "decoder", "encoder"):
+        model = tiny_model(texts, replace(TINY, shape=shape))
+        assert len(model.tokenizers[0].encode("telescope")) > 1
+        found = heads.compute(model=model)
+        for answer, sentence in zip(found.answers, heads.QUESTIONS, strict=True):
+            shown = [word for word in answer.words if not word.startswith("<")]
+            assert shown == [*sentence[:-1].split(), "."][: len(shown)] and len(shown) >= len(sentence.split()), shape
+            assert [sum(row) for row in answer.weights] == pytest.approx([1] * len(answer.words), abs=1e-4)
+        changed = encoder.compute(model=model)
+        assert sum(change > 0 for change in changed.change[0]) < len(changed.words)
+    with pytest.raises(UserError, match="change a word without changing the number of tokens"):
+        encoder.compute("The telescope", "The man", model=model)
 
 
 def test_custom_tables_and_their_errors() -> None:
@@ -405,9 +579,9 @@ def test_custom_tables_and_their_errors() -> None:
         (["The bank"], "1 sentence with"),
     ):
         with pytest.raises(UserError, match=message):
-            senses.compute(words={"bank": sentences}, model=_model())
+            senses.compute(senses={"bank (money)": sentences}, model=_model())
     with pytest.raises(UserError, match="6 logits and 5 printed probabilities"):
-        next_token.compute(logits=[1, 2, 3, 4, 5, 6], model=_model())
+        temperature.compute(logits=[1, 2, 3, 4, 5, 6], model=_model())
     with pytest.raises(UserError, match='no row for "coffee"'):
         context.compute(sentences=["coffee"])
     with pytest.raises(UserError, match="rows of 1, 2 numbers"):
@@ -443,12 +617,10 @@ def _model(config: ModelConfig = TINY, norm_first: bool = False) -> Model:
         "The man saw the astronomer with a telescope. Apple is healthy. Nithish killed the lion. Nithish saw the lion.",
         "मैं बढ़िया हूँ हम दोस्त हैं आप कैसे हैं?",
     ]
-    texts += [sentence for name in ("heads", "senses") for sentence in _sentences(LESSONS[name].defaults())]
+    texts += [*heads.QUESTIONS, *heads.OTHER_SENTENCES, *(each for group in senses.SENSES.values() for each in group)]
     texts += ["piece of cake This is a piece of cake. I ate a piece of cake. Nithish killed lion", "Take one"]
     return tiny_model(texts, replace(config, norm_first=norm_first), TextConfig(tokenizer="word"))
 
 
-def _sentences(defaults: dict[str, Any]) -> list[str]:
-    if "questions" in defaults:
-        return list(defaults["questions"])
-    return [sentence for sentences in defaults["words"].values() for sentence in sentences]
+def _notes(name: str, result: Any) -> str:
+    return " ".join(note.text for note in LESSONS[name].describe(result).notes)

@@ -2,11 +2,12 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import type { LessonInfo, LessonSetting } from "../src/api";
 import { linearTicks } from "../src/math";
-import { defaultValue, formatSettings, parseNumber, parseSettings, settingLabel, settingWithError, splitLinks } from "../src/views/learn/lessons";
+import { defaultValue, formatSettings, isRight, parseAnswer, parseNumber, parseSettings, settingLabel, settingWithError, splitLinks, trySettings } from "../src/views/learn/lessons";
+import { isDone, parseProgress, withLesson } from "../src/views/learn/progress";
 
 const setting = (name: string, kind: LessonSetting["kind"], value: unknown): LessonSetting => ({ name, kind, default: value, minimum: -9, maximum: 9, integer: false });
 const LESSON: LessonInfo = {
-  name: "context", title: "", introduction: "", uses_model: false, training_seconds: 0,
+  name: "context", group: "", title: "", question: "", uses_model: false, training_seconds: 0,
   settings: [
     setting("table", "table", { orange: [0, 3], apple: [2, 2] }),
     setting("sentences", "texts", ["an apple phone"]),
@@ -63,4 +64,26 @@ test("linear ticks are few round numbers", () => {
   assert.deepEqual(linearTicks(0, 1), [0, 0.2, 0.4, 0.6, 0.8, 1]);
   assert.deepEqual(linearTicks(-0.3, 4.2), [0, 1, 2, 3, 4]);
   assert.deepEqual(linearTicks(0, 200), [0, 50, 100, 150, 200]);
+});
+
+test("a suggestion becomes settings in the form in which they are edited", () => {
+  assert.deepEqual(trySettings({ table: { apple: [4, 1] }, sentences: "an apple", unknown: 1 }, LESSON), { table: [["apple", [4, 1]]], sentences: ["an apple"] });
+});
+
+test("answers are numbers within the tolerance, or choices", () => {
+  const half = { answer: 0.5, choices: [], tolerance: 0.01 };
+  for (const right of ["0.5", "0,5", "50%", "50 %", "1/2", " .505"]) assert.ok(isRight(half, right), right);
+  for (const wrong of ["", "0.6", "half", "1/0", "5", "-0.5"]) assert.ok(!isRight(half, wrong), wrong);
+  assert.equal(parseAnswer("6,144"), 6144);
+  assert.equal(parseAnswer("−6"), -6);
+  assert.ok(isRight({ answer: "dog", choices: ["cat", "dog"], tolerance: 0.01 }, "Dog"));
+});
+
+test("progress is remembered per lesson, and rubbish in the store is ignored", () => {
+  let progress = withLesson({}, "context", 3);
+  assert.deepEqual(progress, { context: { solved: [], total: 3 } });
+  for (const i of [2, 0, 2, 1]) progress = withLesson(progress, "context", 3, i);
+  assert.ok(isDone(progress.context) && !isDone(withLesson({}, "context", 3, 0).context) && !isDone(undefined));
+  assert.deepEqual(parseProgress(JSON.stringify(progress)), progress);
+  for (const bad of [null, "{", "7", "[]", '{"context":7}', '{"context":{"solved":["x"],"total":3}}']) assert.deepEqual(parseProgress(bad), {}, String(bad));
 });

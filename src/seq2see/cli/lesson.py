@@ -33,11 +33,19 @@ def lesson(
         list[str] | None,
         typer.Option("--set", help="Change a setting of the lesson; the value is text or JSON.", metavar="NAME=VALUE"),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="File or directory that the lesson reads: word vectors, WiC.", metavar="PATH"),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", metavar="", help="Print all sections, and the notes on the lecture notes.")
+    ] = False,
+    quiz: Annotated[bool, typer.Option("--quiz", metavar="", help="Ask the exercises of the lesson.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", metavar="", help="Print the text and all numbers as JSON.")
     ] = False,
 ) -> None:
-    """Compute a lesson of the course and print it.
+    """Compute a lesson of the course and print it, or ask its exercises.
 
     Example: seq2see lesson context --set sentences="phone and orange" --out context.png
     """
@@ -47,15 +55,18 @@ def lesson(
 
     console = Console(highlight=False)
     if name is None:
-        for each in LESSONS.values():
-            console.print(f"[bold]{each.name:<12}[/]{each.title}")
-        console.print("\nRun a lesson with: [bold]seq2see lesson NAME[/]")
+        _list(console)
         return
     if name not in LESSONS:
         raise UsageError(f'unknown lesson "{name}": {did_you_mean(name, LESSONS)}')
-    check_plot(out)
     chosen = LESSONS[name]
+    if quiz:
+        ask(chosen, console)
+        return
+    check_plot(out)
     arguments = parse_arguments(chosen, model, seed, settings or [])
+    if data is not None:
+        arguments |= _data_argument(chosen, data)
     if model is not None or (device, precision) != ("cpu", "float32"):
         if "model" not in chosen.defaults():
             raise UsageError(f'the lesson "{chosen.name}" uses no model: omit --device and --precision')
@@ -63,19 +74,67 @@ def lesson(
 
         arguments["model"] = load(model, device, precision=precision)
     start = time.perf_counter()
-    with Console(stderr=True).status(f"{chosen.title} Computing …"):
+    with Console(stderr=True).status(f"{chosen.title}: computing …"):
         result = chosen.compute(arguments)
     if as_json:
         from seq2see.course.lessons.render import to_json
 
         text = to_json(chosen.describe(result))
-        print(json.dumps({"name": name, "title": chosen.title, **text, "result": to_json(result)}, ensure_ascii=False))
+        lesson_text = {"name": name, "title": chosen.title, "question": chosen.question, **text}
+        print(json.dumps({**lesson_text, "result": to_json(result)}, ensure_ascii=False))
     else:
-        _print(chosen, result, console, time.perf_counter() - start)
+        _print(chosen, result, console, time.perf_counter() - start, full)
     if out is not None:
         chosen.draw(result, out)
         if not as_json:
             console.print(f"Figure written to {out}.", style="dim", markup=False)
+
+
+def _list(console: "Console") -> None:
+    """Lists the lessons by group."""
+    from rich.text import Text
+
+    from seq2see.course.lessons import GROUPS, LESSONS
+
+    for group in GROUPS:
+        console.print(Text(group, "bold"))
+        for each in LESSONS.values():
+            if each.group == group:
+                console.print(Text(f"  {each.name:<12}{each.title}"))
+    console.print("\nRun a lesson with: [bold]seq2see lesson NAME[/], its exercises with [bold]--quiz[/]")
+
+
+def ask(chosen: "Lesson", console: "Console") -> None:
+    """Asks the exercises on standard input and grades the answers; an empty line skips, the end of the input stops."""
+    from rich.text import Text
+
+    console.print(Text(chosen.title, "bold"))
+    exercises, correct = chosen.exercises(), 0
+    for number, exercise in enumerate(exercises, start=1):
+        console.print(Text(f"\n{number}. {exercise.question}"))
+        for i, choice in enumerate(exercise.choices):
+            console.print(Text(f"   {chr(ord('a') + i)}) {choice}"))
+        try:
+            given = console.input("> ")
+        except EOFError:
+            console.print()
+            break
+        if not given.strip():
+            console.print(Text.assemble("Skipped: ", (exercise.shown_answer, "bold"), f". {exercise.explanation}"))
+        elif exercise.grade(given):
+            correct += 1
+            console.print(Text.assemble(("Right. ", "green"), exercise.explanation))
+        else:
+            console.print(Text.assemble(("No: ", "red"), (exercise.shown_answer, "bold"), f". {exercise.explanation}"))
+    console.print(f"\n{correct} of {len(exercises)} right.")
+
+
+def _data_argument(chosen: "Lesson", data: Path) -> dict[str, Any]:
+    """Returns the path under the name of the parameter that takes one."""
+    names = [name for name in ("vectors", "wic") if name in chosen.defaults()]
+    if not names:
+        raise UsageError(f'the lesson "{chosen.name}" reads no data: omit --data {data}')
+    return {names[0]: str(data)}
 
 
 def parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, settings: list[str]) -> dict[str, Any]:
@@ -109,11 +168,11 @@ def _parse_value(lesson: str, name: str, text: str, default: Any) -> Any:
     return validate(lesson, name, [value] if is_list and isinstance(value, str) else value, default)
 
 
-def _print(chosen: "Lesson", result: Any, console: "Console", seconds: float) -> None:
+def _print(chosen: "Lesson", result: Any, console: "Console", seconds: float, full: bool) -> None:
     from seq2see.course.lessons.render import print_lesson
 
-    print_lesson(chosen.name, chosen.describe(result), console)
-    names = [name for name in chosen.defaults() if name not in ("model", "seed", "steps")]
+    print_lesson(chosen, chosen.describe(result), console, full)
+    names = [name for name in chosen.defaults() if name not in ("model", "seed", "steps", "vectors", "wic")]
     options = [f"--set {name}=…" for name in names] + ["--model …"] * ("model" in chosen.defaults())
-    hint = f"  Try your own: {'  '.join(options)}" if options else ""
-    console.print(f"\n{seconds:.1f} s.{hint}", style="dim", markup=False)
+    hint = f"  Settings: {'  '.join(options)}" if options else ""
+    console.print(f"\n{seconds:.1f} s. Exercises: seq2see lesson {chosen.name} --quiz{hint}", style="dim", markup=False)

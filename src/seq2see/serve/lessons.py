@@ -4,13 +4,14 @@ A parameter whose default is None (`vectors`, `wic`) cannot be set, so no text f
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 from seq2see.api import Model
 from seq2see.course.lessons import LESSONS, Lesson
-from seq2see.course.lessons.render import LessonText, Table, format_cell, to_json
+from seq2see.course.lessons.render import Bars, LessonText, Part, Table, format_cell, to_json
 from seq2see.course.lessons.settings import (
     BOUNDS,
     OPTIONAL,
@@ -53,7 +54,7 @@ class LessonRunner:
             result = lesson.compute(arguments)
         return responses.LessonResult(
             name=lesson.name, title=lesson.title, model=model_name, settings=to_json(defaults | settings),
-            text=text_response(lesson.describe(result)), result=to_json(result),
+            text=text_response(lesson.describe(result)), exercises=exercise_responses(lesson), result=to_json(result),
         )  # fmt: skip
 
     @contextmanager
@@ -80,7 +81,7 @@ def find_lesson(name: str) -> Lesson:
 
 def _lesson_info(lesson: Lesson) -> responses.LessonInfo:
     return responses.LessonInfo(
-        name=lesson.name, title=lesson.title, introduction=lesson.introduction,
+        name=lesson.name, group=lesson.group, title=lesson.title, question=lesson.question,
         settings=[_setting(lesson, name, default) for name, default in default_settings(lesson).items()],
         uses_model="model" in lesson.defaults(), training_seconds=lesson.training_seconds,
     )  # fmt: skip
@@ -95,13 +96,30 @@ def _setting(lesson: Lesson, name: str, default: Any) -> responses.LessonSetting
 
 
 def text_response(text: LessonText) -> responses.LessonText:
-    body = [part if isinstance(part, str) else _table_response(part) for part in text.body]
+    tries = [each for each in text.tries if each.settings or not each.options]  # the others are for the terminal
     return responses.LessonText(
-        introduction=text.introduction, body=body, takeaway=text.takeaway, errata=list(text.errata)
+        look=text.look, picture=_parts(text.picture), body=_parts(text.body), takeaway=text.takeaway,
+        more=[responses.LessonSection(title=section.title, parts=_parts(section.parts)) for section in text.more],
+        tries=[responses.LessonTry(text=each.text, settings=to_json(each.settings)) for each in tries],
+        library=responses.LessonLibrary.model_validate(text.library),
+        notes=[responses.LessonNote.model_validate(note) for note in text.notes],
     )  # fmt: skip
 
 
-def _table_response(table: Table) -> responses.Table:
-    """Includes every cell as displayed, so that the page rounds numbers as the terminal does."""
-    formatted = [[format_cell(cell, table) for cell in row] for row in table.rows]
-    return responses.Table(**to_json(table), formatted=formatted)
+@cache  # the answers do not depend on settings
+def exercise_responses(lesson: Lesson) -> list[responses.LessonExercise]:
+    return [responses.LessonExercise.model_validate(exercise) for exercise in lesson.exercises()]
+
+
+def _parts(parts: Sequence[Part]) -> list[responses.LessonPart]:
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> responses.LessonPart:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Table):
+        # Every cell as displayed, so that the page rounds numbers as the terminal does.
+        formatted = [[format_cell(cell, part) for cell in row] for row in part.rows]
+        return responses.Table(**to_json(part), formatted=formatted)
+    return responses.Bars(**to_json(part)) if isinstance(part, Bars) else responses.HeatMap(**to_json(part))

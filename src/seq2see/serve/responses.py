@@ -306,8 +306,9 @@ class LessonSetting(ResponseModel):
 
 class LessonInfo(ResponseModel):
     name: str = Field(examples=["context"])
+    group: str = Field(examples=["Attention"])
     title: str
-    introduction: str = Field(description="For a lesson that trains, what it will show; otherwise empty.")
+    question: str = Field(description="What the lesson answers.")
     settings: list[LessonSetting]
     uses_model: bool
     training_seconds: int = Field(description="Approximate training time; 0 if it does not train.")
@@ -320,6 +321,7 @@ class LessonList(ResponseModel):
 
 
 class Table(ResponseModel):
+    kind: Literal["table"] = "table"
     columns: list[str]
     rows: list[list[str | float | None]] = Field(description="Unrounded; null for an empty cell or −∞.")
     formatted: list[list[str]] = Field(description="The same cells, formatted for display.")
@@ -329,11 +331,72 @@ class Table(ResponseModel):
     bold_rows: list[int]
 
 
+class Bars(ResponseModel):
+    kind: Literal["bars"] = "bars"
+    title: str
+    groups: list[tuple[str, list[tuple[str, float | None]]]] = Field(description="Name of the group, and its bars.")
+    maximum: float | None
+
+
+class HeatMap(ResponseModel):
+    kind: Literal["heatmap"] = "heatmap"
+    title: str
+    rows: list[str]
+    columns: list[str] = Field(description="May be empty.")
+    values: list[list[float | None]]
+    signed: bool
+
+
+LessonPart = str | Table | Bars | HeatMap
+
+
+class LessonSection(ResponseModel):
+    title: str
+    parts: list[LessonPart]
+
+
+class LessonTry(ResponseModel):
+    text: str
+    settings: dict[str, Any] = Field(description="Settings to change; empty if it needs an option of the command line.")
+
+
+class LessonLink(ResponseModel):
+    """A view of the page, with its state."""
+
+    label: str
+    view: str
+    state: dict[str, str | int]
+
+
+class LessonLibrary(ResponseModel):
+    code: str
+    source: str = Field(description="The file, relative to the package.")
+    links: list[LessonLink]
+
+
+class LessonNote(ResponseModel):
+    document: str
+    text: str
+
+
+class LessonExercise(ResponseModel):
+    question: str
+    choices: list[str] = Field(description="Empty if the answer is a number.")
+    answer: float | str
+    shown_answer: str
+    tolerance: float = Field(description="Of a number.")
+    explanation: str
+
+
 class LessonText(ResponseModel):
-    introduction: str
-    body: list[str | Table] = Field(description="Paragraphs and tables.")
+    look: str = Field(description="What to look at.")
+    picture: list[LessonPart]
+    body: list[LessonPart]
     takeaway: str
-    errata: list[str] = Field(description="Errors in the course material, with the correct figures.")
+    more: list[LessonSection] = Field(description="Further sections, to be folded away.")
+    tries: list[LessonTry]
+    library: LessonLibrary
+    notes: list[LessonNote] = Field(description="On the lecture notes, with corrections.")
 
 
 class LessonResult(ResponseModel):
@@ -342,6 +405,7 @@ class LessonResult(ResponseModel):
     model: str | None = Field(description="The model used, if any.")
     settings: dict[str, Any] = Field(description="All settings, as used.")
     text: LessonText
+    exercises: list[LessonExercise]
     result: dict[str, Any] = Field(description="All computed numbers, unrounded.")
 
 

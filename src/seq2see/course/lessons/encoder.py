@@ -4,19 +4,36 @@ Change one word and compare: attention passes the change to every position, the 
 separately. The same is shown by changing one vector inside the model, before each of the two sub-layers.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.api import Model
 from seq2see.config import ModelConfig
 from seq2see.course.lessons.attention import Matrix
+from seq2see.course.lessons.exercises import Exercise, choose
 from seq2see.course.lessons.figures import heatmap, save_figure, subplots
+from seq2see.course.lessons.heads import OTHER_SENTENCES
 from seq2see.course.lessons.models import block_steps, explain_sentence, input_stack, relative_change, resolve_model
-from seq2see.course.lessons.render import LessonText, Table, matrix_table
+from seq2see.course.lessons.render import (
+    ATTENTION,
+    LANGUAGE_MODELS,
+    LECTURE,
+    Bars,
+    LessonText,
+    Library,
+    Note,
+    Section,
+    Table,
+    Try,
+    ViewLink,
+    matrix_table,
+)
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, rerun
 from seq2see.inspect.interventions import Selection, scale
@@ -24,6 +41,12 @@ from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 from seq2see.presets import preset
+
+SENTENCES = ("Nithish killed the lion.", "Nithish saw the lion.")
+OTHER_PAIRS = (
+    ("The boy saw the dog.", "The boy saw the cat."), ("The man is here.", "The man was here."),
+    ("It is good.", "It was good."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,6 +57,37 @@ class FeedForwardSize:
     width: int
     inner: int
     share: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the way through a block."""
+
+    symbol: str
+    shape: str
+    first: tuple[float, ...]  # the first numbers of the first word
+    formula: str
+
+
+@dataclass(frozen=True)
+class PaperBlock:
+    """Three words through an untrained block of the paper's size."""
+
+    words: tuple[str, ...]
+    steps: tuple[Step, ...]
+    error: float  # largest difference between the output recomputed from the matrices and the block's
+    block_parameters: int
+    block_cosine: float  # between W₁ of the first and of the second block
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """The neuron of the first feed-forward layer that a word activates most."""
+
+    word: str
+    neuron: int
+    activation: float
+    strongest: tuple[str, ...]  # words of other sentences that activate it most
 
 
 @dataclass(frozen=True)
@@ -51,13 +105,17 @@ class Result:
     norm_first: bool
     residual_error: float  # norm(norm(X + Z) + R) against the output of the block
     notes_error: float  # relative error of norm((X + Z) + R), as written in the notes
+    paper: PaperBlock
+    neurons: tuple[Neuron, ...]  # empty if the feed-forward layer has no such activation
 
 
-def compute(
-    sentence: str = "Nithish killed the lion.", changed: str = "Nithish saw the lion.", model: Model | None = None
-) -> Result:
+def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: Model | None = None) -> Result:
     """Runs two sentences that differ in one word through the first block and the whole stack."""
     model = resolve_model(model)
+    if (sentence, changed) == SENTENCES:  # a model may cut one of the default words into several tokens
+        tokenizer = model.tokenizers[0]
+        fitting = (p for p in (SENTENCES, *OTHER_PAIRS) if len({len(tokenizer.encode(each)) for each in p}) == 1)
+        sentence, changed = next(fitting, SENTENCES)
     one, other = explain_sentence(model, sentence), explain_sentence(model, changed)
     stack, length = input_stack(one), len(input_stack(other).tokens)
     if len(stack.tokens) != length:
@@ -82,7 +140,7 @@ def compute(
         sentence, changed, stack.tokens, block_steps(one, block), values, change, index,
         _perturb(one, attention_input, attention_output, index),
         _perturb(one, feed_forward_input, feed_forward_output, index),
-        sizes, config.norm_first, residual_error, notes_error,
+        sizes, config.norm_first, residual_error, notes_error, _paper_block(), _neurons(model, one, block),
     )  # fmt: skip
 
 
@@ -117,38 +175,211 @@ def _residual_errors() -> tuple[float, float]:
     return float((correct - output).abs().max()), float((notes - output).norm() / output.norm())
 
 
+@cache
+@torch.no_grad()
+def _paper_block() -> PaperBlock:
+    words = ("How", "are", "You")
+    config = replace(preset("paper-base"), shape="encoder", vocab_size=len(words), encoder_layers=2, dropout=0.0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = Transformer(config).eval()
+    with trace(model) as t:
+        model(Packed.from_sequences([range(len(words))]))
+    names = (
+        ("E", "encoder.embedded", "look up each word, × √512"), ("P", "encoder.positions", "sines and cosines"),
+        ("X", "encoder.input", "E + P"), ("z", "encoder.0.self.projected", "multi-head attention of X"),
+        ("z′", "encoder.0.self.norm.input", "z + X"), ("norm z′", "encoder.0.self.norm.output", "mean 0, deviation 1"),
+        ("h", "encoder.0.feed_forward.post_activation", "ReLU(norm z′ · W₁ + b₁)"),
+        ("r", "encoder.0.feed_forward.output", "h · W₂ + b₂"),
+        ("output", "encoder.0.feed_forward.norm.output", "norm(r + norm z′)"),
+    )  # fmt: skip
+    steps = tuple(
+        Step(symbol, " × ".join(map(str, t[name].shape)), tuple(t[name][0, :3].tolist()), formula)
+        for symbol, name, formula in names
+    )
+    first, second = (model.get_submodule(f"encoder.blocks.{i}.feed_forward") for i in range(2))
+    up, down = first.get_submodule("up"), first.get_submodule("down")
+    assert isinstance(up.weight, Tensor) and isinstance(up.bias, Tensor)
+    assert isinstance(down.weight, Tensor) and isinstance(down.bias, Tensor)
+    x = t["encoder.0.self.norm.output"]
+    recomputed = F.layer_norm(x + (x @ up.weight.mT + up.bias).relu() @ down.weight.mT + down.bias, [config.width])
+    error = float((recomputed - t["encoder.0.feed_forward.norm.output"]).abs().max())
+    other = second.get_submodule("up").weight
+    assert isinstance(other, Tensor)
+    parameters = sum(p.numel() for p in model.get_submodule("encoder.blocks.0").parameters())
+    cosine = float(F.cosine_similarity(up.weight.flatten(), other.flatten(), dim=0))
+    return PaperBlock(words, steps, error, parameters, cosine)
+
+
+def _neurons(model: Model, e: Explanation, block: str) -> tuple[Neuron, ...]:
+    name = f"{block}.feed_forward.post_activation"
+    if name not in e.trace.names("*"):
+        return ()
+    others = [explain_sentence(model, sentence, target="") for sentence in OTHER_SENTENCES]
+    words = [word for other in others for word in input_stack(other).tokens]
+    activations = torch.cat([other.trace[name].float().cpu() for other in others])  # [words, inner]
+    found = []
+    for word, row in zip(input_stack(e).tokens, e.trace[name].float().cpu(), strict=True):
+        neuron = int(row.argmax())
+        order = activations[:, neuron].argsort(descending=True).tolist()
+        strongest = list(dict.fromkeys(words[i] for i in order))[:4]
+        found.append(Neuron(word, neuron, float(row[neuron]), tuple(strongest)))
+    return tuple(found)
+
+
 def describe(result: Result) -> LessonText:
     word = result.words[result.changed_index]
-    sizes = Table(
-        ("feed-forward", "widths", "share of the block"),
-        tuple((s.name, f"{s.width} → {s.inner:,} → {s.width}", f"{s.share:.0%}") for s in result.sizes),
-    )
-    perturbed = matrix_table(
-        (result.attention_change, result.feed_forward_change), ("attention", "feed-forward"), result.words,
-        f'Only the vector of "{word}" is changed, before each sub-layer. Relative change of the output:', 3,
-    )  # fmt: skip
-    norm = "before each sub-layer (pre-norm)" if result.norm_first else "after each residual sum, as the paper does"
+    norm = "before each sub-layer (pre-norm)" if result.norm_first else "after each residual sum (post-norm), as above"
+    paper, ratio = result.paper, result.sizes[0]
+    listening = sum(change > 1e-6 for i, change in enumerate(result.attention_change) if i != result.changed_index)
+    alone = sum(change > 1e-6 for i, change in enumerate(result.feed_forward_change) if i != result.changed_index)
+    others = len(result.words) - 1
     return LessonText(
-        'One encoder block. The notes: attention is global, it "captures relationships among different positions"; the '
-        'feed-forward network is local, "applied independently to each position", with the same weights for all.',
+        f'who changes when only the vector of "{word}" is changed. In attention the words talk to each other; in the '
+        "feed-forward layer each is alone.",
         (
-            result.steps,
-            f"This model normalises {norm}.",
-            sizes,
-            matrix_table(
-                result.change, result.values, result.words,
-                f'"{result.sentence}" → "{result.changed}": relative change of each vector', 3,
+            Bars(
+                f'Relative change of each word when only "{word}" is changed',
+                (
+                    ("attention", tuple(zip(result.words, result.attention_change, strict=True))),
+                    ("feed-forward", tuple(zip(result.words, result.feed_forward_change, strict=True))),
+                ),
             ),
-            perturbed,
         ),
-        "The inputs differ in one word only; after the first attention every word that can attend to it has changed. A vector "
-        "changed just before the feed-forward layer affects no other position.",
         (
-            'The second residual is written (X + Z) + R, then "normalized", which omits the first norm. The block computes '
-            f"norm(norm(X + Z) + R): on a small post-norm block this equals its output (difference at most "
-            f"{result.residual_error:.0e}), while the formula of the notes is off by {result.notes_error:.0%}.",
+            f"Attention passes the change on to {listening} of {others} other words, the feed-forward layer to {alone}.",
+            Table(
+                ("", "shape", "first word", "computed as"),
+                tuple((s.symbol, s.shape, _numbers(s.first), s.formula) for s in paper.steps),
+                f'"{" ".join(paper.words)}" through one block of the paper\'s size, untrained:',
+            ),
         ),
-    )  # fmt: skip
+        "A block is a discussion followed by individual work: attention carries information between words, the feed-forward "
+        "layer then works on each word alone, with the same weights for all. Around both, the input is added and the sum "
+        "normalised.",
+        Library(
+            "z = x + attention(x); z = norm(z)              # class Block\ny = norm(z + down(relu(up(z))))            "
+            "    # post-norm, as in the paper",
+            "model/layers.py",
+            (ViewLink("every step of this sentence", "walk", {"text": result.sentence}),),
+        ),
+        (
+            Section(
+                "Matrix by matrix",
+                (
+                    f"({len(paper.words)} × {ratio.width}) · ({ratio.width} × {ratio.inner:,}) + b₁ = "
+                    f"({len(paper.words)} × {ratio.inner:,}); ReLU; ({len(paper.words)} × {ratio.inner:,}) · "
+                    f"({ratio.inner:,} × {ratio.width}) + b₂ = ({len(paper.words)} × {ratio.width}). Recomputed with "
+                    f"these matrices, the block's output differs by at most {paper.error:.0e}.",
+                    Table(
+                        ("feed-forward", "widths", "share of the block"),
+                        tuple((s.name, f"{s.width} → {s.inner:,} → {s.width}", f"{s.share:.0%}") for s in result.sizes),
+                    ),
+                    f"Each block has its own weights: {paper.block_parameters:,} numbers in each of two blocks, and the cosine "
+                    f"of their W₁ is {paper.block_cosine:.3f}.".replace("-", "−"),
+                ),
+            ),
+            Section(
+                "One word is replaced",
+                (
+                    matrix_table(
+                        result.change,
+                        result.values,
+                        result.words,
+                        f'"{result.sentence}" → "{result.changed}": relative change of each vector',
+                        3,
+                    ),
+                    "The inputs differ in one word only; after the first attention every word that can attend to it "
+                    "has changed.",
+                ),
+            ),
+            Section(
+                "A classroom",
+                (
+                    f'Attention is the discussion: one student ("{word}") says something new, and {listening} of '
+                    f"{others} others leave with changed minds. The feed-forward layer is the assessment: the teacher "
+                    f"questions each student alone, and {alone} of the others notice. Both together make the class "
+                    "learn: what was heard is then thought over.",
+                ),
+            ),
+            _question_section(result),
+            Section(
+                "The steps in this model",
+                (f"This model normalises {norm}.", result.steps),
+            ),
+        ),
+        (Try("Change a word at the end.", {"sentence": "The boy saw the dog.", "changed": "The boy saw the cat."}),),
+        (
+            Note(
+                LECTURE,
+                'Attention is global, it "captures relationships among different positions"; the feed-forward network '
+                "is local, "
+                '"applied independently to each position". The second residual is written (X + Z) + R, then '
+                '"normalized", which '
+                "omits the first norm. The block computes norm(norm(X + Z) + R): on a small block this equals its output "
+                f"(difference at most {result.residual_error:.0e}), while the formula of the notes is off by "
+                f"{result.notes_error:.0%}.",
+            ),
+            Note(
+                ATTENTION,
+                "“How are You” as E, P, X = E + P, z, z′ = z + X, norm and 512 → 2048 → 512 is the table above. (There r₁ is "
+                "written for X in z′.)",
+            ),
+            Note(
+                LANGUAGE_MODELS,
+                "The feed-forward layer is “kinda like asking question, each vector, updating them based on answer”: "
+                "each row of W₁ is a question, its activation the answer.",
+            ),
+        ),
+    )
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values).replace("-", "−") + " …"
+
+
+def _question_section(result: Result) -> Section:
+    if not result.neurons:
+        return Section(
+            "Feed-forward as questions", ("This model's feed-forward layer has no single activation to show.",)
+        )
+    return Section(
+        "Feed-forward as questions",
+        (
+            Table(
+                ("word", "neuron", "answer", "the words that answer it most"),
+                tuple((n.word, n.neuron, n.activation, ", ".join(n.strongest)) for n in result.neurons),
+                "Block 0: the question (row of W₁) that each word answers most strongly",
+            ),
+            f"Each of the {result.sizes[1].inner:,} rows of W₁ asks every word the same question; the activation is the "
+            "answer, and W₂ adds something to the word for every yes. The last column shows, over a few other "
+            "sentences, which words answer that question most. Some questions are easy to name, many are not.",
+        ),
+    )
+
+
+def exercises() -> tuple[Exercise, ...]:
+    sizes = _feed_forward_size("paper", preset("paper-base"))
+    relu = torch.tensor([-2.0, 3.0]).relu() @ torch.tensor([[1.0], [2.0]])
+    return (
+        Exercise(
+            "Three words of 512 numbers are multiplied by a 512 × 2048 matrix. How many numbers has the result?",
+            float((torch.empty(3, 512, device="meta") @ torch.empty(512, 2048, device="meta")).numel()),
+            "3 × 2048.",
+            tolerance=0.5,
+        ),
+        Exercise(
+            "x · W₁ is (−2, 3) and W₂ is the column (1, 2). What is ReLU(x · W₁) · W₂?",
+            float(relu[0]),
+            "ReLU makes (0, 3); 0 · 1 + 3 · 2.",
+        ),
+        choose(
+            "Where do most of the parameters of a block of the paper lie?",
+            ("attention", "feed-forward"),
+            lambda choice: sizes.share if choice == "feed-forward" else 1 - sizes.share,
+            f"{sizes.share:.0%} are in the feed-forward layer.",
+        ),
+    )
 
 
 def draw(result: Result, path: Path | str) -> None:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from seq2see.course.lessons.attention import Matrix, to_matrix
+from seq2see.course.lessons.exercises import Exercise, choose
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, reference_line, save_figure, subplots
-from seq2see.course.lessons.render import LessonText, Table
+from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try
 from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, generate_corpus
 from seq2see.course.lessons.training import (
     Dataset,
@@ -31,11 +32,6 @@ from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
 from seq2see.model.layers import Block
 from seq2see.model.transformer import Transformer
-
-INTRODUCTION = (
-    "Two translators that differ only in the mask of the decoder. The notes: the contextual embedding of a word needs all "
-    'words of the sentence, which are available "at Train Time but not on Inference time": a "data leak".'
-)
 
 
 @dataclass(frozen=True)
@@ -128,16 +124,75 @@ def describe(result: Result) -> LessonText:
         for number, sentence in enumerate(result.examples)
         for i, (name, run) in enumerate((("with the mask", masked), ("without", unmasked)))
     )
+    cheats = unmasked.curve.test[-1] < masked.curve.test[-1] and unmasked.accuracy < masked.accuracy
     return LessonText(
-        INTRODUCTION,
+        "two numbers that disagree. The loss in training says how well the next word was predicted; the share of correct "
+        "translations says what the model can do on its own.",
         (
-            Table(("", "with the mask", "without"), tuple(rows), bold_rows=(len(rows) - 2,)),
-            Table(("", "", ""), translations),
+            Bars(
+                "Loss on test sentences, the answer being shown (lower is better)",
+                (("", (("with the mask", masked.curve.test[-1]), ("without", unmasked.curve.test[-1]))),),
+            ),
+            Bars(
+                f"Correct translations of {result.test_size}, generated",
+                (("", (("with the mask", masked.accuracy), ("without", unmasked.accuracy))),),
+                1.0,
+            ),
         ),
-        f"{undertrained_warning(masked.accuracy)}Hindi has two past forms here, and two places for the time; guessing which "
-        f"one follows costs {result.floor:.3f} per token, and on test sentences no honest loss can be lower. Without the mask "
-        "the loss is lower, because the decoder copies the next word from its own input; when it generates, the next word "
-        "does not exist yet, and the model has not learned to predict it.",
+        (Table(("", "", ""), translations),),
+        undertrained_warning(masked.accuracy)
+        + (
+            "Without the mask the loss is lower and the model is useless: it copies the next word from its own input. When it "
+            "generates, the next word does not exist yet, and it has not learned to predict it."
+            if cheats
+            else "Without the mask a decoder can copy the next word from its own input; in this run it does not show yet."
+        ),
+        Library(
+            "block.attention.causal = False                 # all that this lesson changes",
+            "model/layers.py",
+        ),
+        (
+            Section(
+                "Step by step",
+                (
+                    Table(("", "with the mask", "without"), tuple(rows), bold_rows=(len(rows) - 2,)),
+                    "Hindi has two past forms here, and two places for the time. Guessing which one follows costs "
+                    f"{result.floor:.3f} per token, and on test sentences no honest loss can be lower. With the mask "
+                    f"restored afterwards, the second model translates {result.remasked_accuracy:.0%} correctly"
+                    + (
+                        ": what was never learned is not there."
+                        if result.remasked_accuracy < 0.5 * masked.accuracy
+                        else "."
+                    ),
+                ),
+            ),
+        ),
+        (Try("Fewer steps: when does the copying begin?", {"steps": 60}),),
+        (
+            Note(
+                ATTENTION,
+                "To represent a word all words of the sentence are needed, “which is available at Train Time but not on "
+                "Inference time”: a “data leak”.",
+            ),
+        ),
+    )
+
+
+def exercises() -> tuple[Exercise, ...]:
+    example = EXAMPLE.at("yesterday")
+    return (
+        Exercise(
+            f'"{example.english}" has {len(example.references)} correct translations, one chosen at random. What loss does '
+            "guessing cost, for the whole sentence (ln of their number)?",
+            math.log(len(example.references)),
+            "−ln(1/4) = ln 4: two pasts, two places for the time.",
+        ),
+        choose(
+            "A decoder without the mask predicts word 3. Which word of its own input tells it the answer?",
+            ("position 2", "position 3", "position 4"),
+            lambda choice: float(choice == "position 4"),
+            "The input is shifted right behind <start>, so the word to be predicted stands one position further on.",
+        ),
     )
 
 

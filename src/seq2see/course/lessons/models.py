@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import torch
 from torch import Tensor
 
 from seq2see.api import Model, load
 from seq2see.course.lessons.render import Table
+from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention
+from seq2see.inspect.logit_lens import alternatives
 from seq2see.pipeline import with_article
+from seq2see.text.word_spans import wordpunct_spans
 
 HIDDEN_STEPS = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", ".concatenated")  # too detailed to list
 
@@ -47,6 +51,44 @@ def resolve_decoder(model: Model | None) -> Model:
     return chosen
 
 
+LANGUAGE_MODEL = "books"  # the name of the bundled language model
+
+
+def find_language_model(model: Model) -> Model | None:
+    """Returns the given model if it is a language model, else the bundled one, if there is one."""
+    return model if model.config.model.shape == "decoder" else _bundled_language_model()
+
+
+@cache
+def _bundled_language_model() -> Model | None:
+    try:
+        found = load(LANGUAGE_MODEL)
+    except UserError:
+        return None
+    return found if found.config.model.shape == "decoder" else None
+
+
+NO_LANGUAGE_MODEL = (
+    "The model in use translates, and no language model is bundled, so nobody answers here. Any language model will: give its "
+    "directory (with --model, in the terminal), or choose it above (in the page)."
+)
+
+
+def explain_next(model: Model, text: str) -> Explanation:
+    """Explains a translation; of a language model, the text and the one token that it would add, in the last row."""
+    if model.config.model.shape != "decoder":
+        return explain_sentence(model, text)
+    if not text.strip():
+        raise UserError("the text is empty: give at least one word")
+    return explain(model, text, search=Search(max_new_tokens=1))
+
+
+def next_tokens(model: Model, text: str, count: int = 5) -> tuple[tuple[str, float], ...]:
+    """Returns the most probable tokens after a text, by a language model."""
+    e = explain_next(model, text)
+    return tuple((each.token, each.probability) for each in alternatives(e, e.output_start, top=count))
+
+
 def explain_sentence(
     model: Model, sentence: str, target: str | None = None, interventions: Sequence[Intervention] = ()
 ) -> Explanation:
@@ -78,6 +120,34 @@ def input_stack(e: Explanation) -> InputStack:
     if config.has_encoder:
         return InputStack("encoder", "self", e.source_tokens, config.encoder_layers)
     return InputStack("decoder", "masked", e.decoder_input_tokens, config.decoder_layers)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of the input sentence, with the tokens of each; special tokens are words of their own."""
+
+    labels: tuple[str, ...]
+    tokens: tuple[tuple[int, ...], ...]
+
+    def merge(self, weights: Tensor) -> Tensor:
+        """Merges attention weights [..., n, n] by word: a word attends with the mean of its tokens, and receives their sum."""
+        keys = torch.stack([weights[..., list(rows)].sum(-1) for rows in self.tokens], -1)  # [..., n, words]
+        return torch.stack([keys[..., list(rows), :].mean(-2) for rows in self.tokens], -2)
+
+
+def input_words(e: Explanation) -> Words:
+    """Groups the tokens of the input stack by the words of the text."""
+    stack, is_encoder = input_stack(e), e.model.config.model.has_encoder
+    spans, offset = (e.source_spans, e.source_start) if is_encoder else (e.output_spans, e.prompt_length)
+    word_spans = wordpunct_spans(e.source)
+    groups: dict[int | str, list[int]] = {}  # by the word, or by a special token
+    for token, label in enumerate(stack.tokens):
+        span = spans[token - offset] if 0 <= token - offset < len(spans) else None
+        # A token that is only a space belongs to the word after it.
+        covered = [w for w, (_, b) in enumerate(word_spans) if span is not None and span.start < b]
+        groups.setdefault(covered[0] if covered else f"{token} {label}", []).append(token)
+    labels = [e.source[slice(*word_spans[key])] if isinstance(key, int) else key.partition(" ")[2] for key in groups]
+    return Words(tuple(labels), tuple(map(tuple, groups.values())))
 
 
 def block_steps(e: Explanation, block: str) -> Table:

@@ -1,31 +1,52 @@
-"""`next`: predicting the next token. The last vector against the vectors of all tokens, softmax, and temperature.
+"""`next`: predicting the next token. A matrix of vectors on the way in (W_E), another on the way out (W_U).
 
-Unembedding is a classifier with one class per token; in training it is applied to every position, in use to the last one.
-Applied after every layer it shows how the prediction forms. The temperature controls how random the choice is.
+Embedding looks a word up; unembedding compares the last vector with the vector of every token: a classifier with one class per
+token. In training it is applied to every position, in use to the last one, which therefore has to hold all that came before.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.nn import functional as F
 
 from seq2see.api import Model
-from seq2see.course.lessons.attention import Matrix
+from seq2see.course.lessons.attention import Features, Matrix, to_matrix, to_tensor
+from seq2see.course.lessons.exercises import Exercise, choose
 from seq2see.course.lessons.figures import label_axes, save_figure, subplots
-from seq2see.course.lessons.models import explain_sentence, resolve_decoder
-from seq2see.course.lessons.render import LessonText, Row, Table
-from seq2see.decode.chat import ROLES
-from seq2see.decode.sampling import filter_logits
-from seq2see.decode.search import Search
-from seq2see.errors import UserError, did_you_mean
+from seq2see.course.lessons.models import (
+    NO_LANGUAGE_MODEL,
+    explain_next,
+    find_language_model,
+    next_tokens,
+    resolve_decoder,
+)
+from seq2see.course.lessons.render import (
+    LANGUAGE_MODELS,
+    Bars,
+    LessonText,
+    Library,
+    Note,
+    Part,
+    Row,
+    Section,
+    Table,
+    Try,
+    ViewLink,
+    format_vector,
+)
+from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.logit_lens import logit_lens
+from seq2see.inspect.logit_lens import alternatives
 
-LOGITS, PRINTED = (6.0, -5.0, 4.0, 1.5, 9.9), (0.19, 0.04, 0.14, 0.10, 0.35)
-TEMPERATURES = (0.1, 0.5, 1.0, 2.0, 7.0)
-MESSAGES = (("system", "You're an apple."), ("user", "Give me a banana"))
+# The matrices of the notes: one column of W_E per token, and the logits that W_U makes of the last vector.
+EMBEDDING: Features = {
+    "apple": (8.2, 7.2, -8.1, -8.7), "banana": (-4.2, 6.4, 3.8, -1.7), "cats": (0.2, -1, -4, 1.2), "dogs": (0.8, 7, 4, 8),
+}  # fmt: skip
+LOGITS: Mapping[str, float] = {"good": 200, "apple": -8, "cat": 1, "new": 6, "cut": -9}
+PROMPTS = ("apple, banana, and bread are", "Harry Potter's least favourite professor is", "Therefore, the murderer was")
+CONTEXT = "The cook was in the kitchen all night. The doctor had blood on his coat."
 
 TokenProbability = tuple[str, float]
 
@@ -34,166 +55,247 @@ TokenProbability = tuple[str, float]
 class Position:
     input: str
     target: str
-    top: tuple[TokenProbability, ...]  # the most probable tokens of the last layer
+    top: tuple[TokenProbability, ...]
 
 
 @dataclass(frozen=True)
-class Layer:
-    name: str
-    top: tuple[TokenProbability, ...]  # the most probable token at each position
-    target_ranks: tuple[int, ...]
+class Prompt:
+    """What a language model would add to a text."""
+
+    text: str
+    top: tuple[TokenProbability, ...]
+
+
+@dataclass(frozen=True)
+class WithContext:
+    """The same last words, alone and after other sentences."""
+
+    context: str
+    alone: Prompt
+    after: Prompt
+    cosine: float  # between the last vectors
 
 
 @dataclass(frozen=True)
 class Result:
-    logits: tuple[float, ...]
-    printed: tuple[float, ...]
-    temperatures: tuple[float, ...]
-    probabilities: Matrix  # one row per temperature
-    fitted_temperature: float  # best fit to the printed probabilities
-    remainder: float  # probability that the printed ones leave for other tokens
+    tokens: tuple[str, ...]
+    embedding: Matrix  # W_E: one column per token
+    one_hot_error: float  # largest difference between W_E · one-hot and the column
+    logits: tuple[tuple[str, float, float], ...]  # (token, logit, probability)
+    is_language_model: bool
     source: str
     output: str
     width: int
     vocab_size: int
-    product: float  # the last vector · the vector of the predicted token
+    row_input: str  # the token at the row whose vector is unembedded
+    row_token: str  # the most probable token there
+    product: float  # the vector of that row · the vector of that token
     logit: float  # the model's logit for that token
+    top: tuple[TokenProbability, ...]  # at that row
     positions: tuple[Position, ...]
-    layers: tuple[Layer, ...]
-    prompt: str  # the chat as one text
-    reply: str  # of a language model; empty for others
+    prompts: tuple[Prompt, ...]  # empty without a language model
+    with_context: WithContext | None
 
 
 def compute(
-    logits: Sequence[float] = LOGITS, printed: Sequence[float] = PRINTED, temperatures: Sequence[float] = TEMPERATURES,
-    sentence: str = "The man saw the lion.", messages: Sequence[tuple[str, str]] = MESSAGES, model: Model | None = None,
+    embedding: Features = EMBEDDING, logits: Mapping[str, float] = LOGITS, sentence: str = "I am good",
+    prompts: Sequence[str] = PROMPTS, context: str = CONTEXT, model: Model | None = None,
 ) -> Result:  # fmt: skip
-    """Applies temperatures to the logits of the notes, and predicts the next token at every position and layer of a model."""
-    if len(logits) != len(printed) or len(logits) < 2:
-        raise UserError(
-            f"{len(logits)} logits and {len(printed)} printed probabilities: needs equal numbers, at least 2 each"
-        )
-    if min(*temperatures, *printed) <= 0:
-        raise UserError(f"temperatures {list(temperatures)} and probabilities {list(printed)}: all must be above 0")
+    """Looks words up and turns logits into probabilities by hand, then predicts the next token with a model."""
+    if len(logits) < 2:
+        raise UserError(f"{len(logits)} logit: the softmax needs at least 2 tokens to choose from")
     model = resolve_decoder(model)
-    e = explain_sentence(model, sentence)
-    lens, prompt, reply = logit_lens(e, top=3), _chat_prompt(model, messages), ""
-    if model.config.model.shape == "decoder":
-        reply = model.chat([(role, text) for role, text in messages], max_new_tokens=40)
-    positions = tuple(
-        Position(token, target, reading.top)
-        for token, target, reading in zip(e.decoder_input_tokens, e.target_tokens, lens.readings[-1], strict=True)
-    )
-    layers = tuple(
-        Layer(name, tuple(each.top[0] for each in row), tuple(each.rank for each in row))
-        for name, row in zip(lens.layers, lens.readings, strict=True)
-    )
-    config = model.config.model
+    table = to_tensor(list(embedding.values()), "embedding").mT  # [width, tokens]
+    one_hot = torch.eye(len(embedding), dtype=table.dtype)
+    probabilities = torch.tensor(list(logits.values()), dtype=torch.float64).softmax(-1).tolist()
+    e = explain_next(model, sentence)
+    row = _shown_row(e)
+    top = alternatives(e, row, top=5)
+    config, language_model = model.config.model, find_language_model(model)
     return Result(
-        tuple(logits), tuple(printed), tuple(temperatures), tuple(_softmax(logits, t) for t in temperatures),
-        _fit_temperature(logits, printed), 1 - sum(printed), sentence, e.output, config.width, config.vocab_size,
-        *_unembed_last(e), positions, layers, prompt, reply,
+        tuple(embedding), to_matrix(table), float((table @ one_hot - table).abs().max()),
+        tuple((token, float(x), p) for (token, x), p in zip(logits.items(), probabilities, strict=True)),
+        config.shape == "decoder", sentence, e.output, config.width, config.vocab_size, e.decoder_input_tokens[row],
+        top[0].token, *_unembed(e, row, top[0].id), tuple((each.token, each.probability) for each in top),
+        tuple(
+            Position(token, target, tuple((each.token, each.probability) for each in alternatives(e, i, top=3)))
+            for i, (token, target) in enumerate(zip(e.decoder_input_tokens, e.target_tokens, strict=True))
+        ),
+        () if language_model is None else tuple(Prompt(text, next_tokens(language_model, text)) for text in prompts),
+        None if language_model is None else _compare(language_model, context, prompts[-1]),
     )  # fmt: skip
 
 
-def _softmax(logits: Sequence[float], temperature: float) -> tuple[float, ...]:
-    """Computes the probabilities with the sampler's own function."""
-    scaled = filter_logits(torch.tensor([list(logits)], dtype=torch.float64), Search(temperature=temperature))
-    return tuple(scaled.softmax(-1)[0].tolist())
-
-
-def _fit_temperature(logits: Sequence[float], printed: Sequence[float]) -> float:
-    """Fits ln p = x / T + constant by least squares."""
-    x = torch.tensor(list(logits), dtype=torch.float64)
-    y = torch.tensor([math.log(p) for p in printed], dtype=torch.float64)
-    x, y = x - x.mean(), y - y.mean()
-    return float(x.square().sum() / (x @ y))
+def _shown_row(e: Explanation) -> int:
+    """A language model's last row, after which it would speak; of a translation, the row that is least certain."""
+    return int(e.logprobs.amax(-1).argmin()) if e.source_tokens else len(e.target_tokens) - 1
 
 
 @torch.no_grad()
-def _unembed_last(e: Explanation) -> tuple[float, float]:
-    """Multiplies the last vector with that of the predicted token; returns the product and the model's own logit."""
-    model, token = e.model.network, e.target_ids[-1]
+def _unembed(e: Explanation, row: int, token: int) -> tuple[float, float]:
+    """Multiplies the vector of a row with that of a token; returns the product and the model's own logit."""
+    model = e.model.network
     table = model.embedding if model.unembedding is None else model.unembedding
-    product = e.trace["decoder.vectors"][-1] @ table.weight[token]
+    product = e.trace["decoder.vectors"][row] @ table.weight[token]
     if model.unembedding_bias is not None:
         product = product + model.unembedding_bias[token]
-    return float(product), float(e.trace["logits"][-1, token])
+    return float(product), float(e.trace["logits"][row, token])
 
 
-def _chat_prompt(model: Model, messages: Sequence[tuple[str, str]]) -> str:
-    for role, _ in messages:
-        if role not in ROLES:
-            raise UserError(f'unknown chat role "{role}": {did_you_mean(role, ROLES)}')
-    return model.chat_template.render(messages)
+def _compare(model: Model, context: str, text: str) -> WithContext:
+    whole = f"{context} {text}"
+    vectors = [
+        (each := explain_next(model, words)).trace["decoder.vectors"][each.output_start].float().cpu()
+        for words in (text, whole)
+    ]
+    alone, after = (Prompt(words, next_tokens(model, words)) for words in (text, whole))
+    return WithContext(context, alone, after, float(F.cosine_similarity(vectors[0], vectors[1], dim=0)))
 
 
 def describe(result: Result) -> LessonText:
-    temperatures = Table(
-        ("logit", *(f"T = {t:g}" for t in result.temperatures), "printed"),
-        tuple(
-            (f"{x:g}".replace("-", "−"), *(row[i] for row in result.probabilities), f"{result.printed[i]:g}")
-            for i, x in enumerate(result.logits)
-        ),
-        "Logits x and softmax(x / T):", 3,
-    )  # fmt: skip
-    positions = Table(
-        ("input", "prediction", "p", "2nd", "3rd"),
-        tuple((p.input, p.top[0][0], p.top[0][1], *(_format(each) for each in p.top[1:3])) for p in result.positions),
-        f"{result.source} → {result.output}: every position predicts its next token",
+    best = max(result.logits, key=lambda each: each[1])
+    reads = (
+        "the text" if result.is_language_model else f"the translation of “{result.source}”, where it is least certain"
     )
-    rows: list[Row] = [
-        (position.target, *(f"{_format(layer.top[i])}, {layer.target_ranks[i]}" for layer in result.layers))
-        for i, position in enumerate(result.positions)
-    ]
-    layers = Table(
-        ("target", *(_layer_name(layer.name) for layer in result.layers)), tuple(rows),
-        "Predictions after each layer (top token with p, and the rank of the target):",
-    )  # fmt: skip
-    chat = f"To a language model a chat is one text:\n{result.prompt.rstrip()} {result.reply or '…'}"
-    if not result.reply:
-        chat += "\n(This model is not a language model; otherwise its reply would follow.)"
-    best = max(range(len(result.logits)), key=result.logits.__getitem__)
-    shares = [f"{row[best]:.2f}" for row in result.probabilities]
     return LessonText(
-        'Unembedding. The notes: "use a matrix, match the last vector, to a list, of 50,000 vocabulary"; "unembedding is a '
-        'classifier"; every other vector is there "to predict what goes right after it"; "T is larger, more weight to lower '
-        'value".',
+        f"the five most probable tokens after “{result.row_input}”, in {reads}. The vector there is compared with the "
+        f"vectors of all {result.vocab_size:,} tokens.",
+        (Bars(f"What comes after “{result.row_input}”?", (("", result.top),), 1.0),),
         (
-            f"The last vector ({result.width} numbers) times the vector of the predicted token is {result.product:.4f}; the "
-            f"model's logit for it, one of {result.vocab_size:,}, is {result.logit:.4f}.",
-            positions, layers, temperatures, chat,
+            f"The vector at “{result.row_input}” ({result.width} numbers) times the vector of “{result.row_token}” is "
+            f"{result.product:.4f}".replace("-", "−")
+            + f"; the model's logit for it is {result.logit:.4f}".replace("-", "−")
+            + ". The softmax of all logits gives the probabilities.",
         ),
-        f"At T = {result.temperatures[0]:g} the best token has probability {shares[0]}, at T = {result.temperatures[-1]:g} "
-        f"it has {shares[-1]}: smaller T is sharper, larger T flatter, and T → 0 always selects the best token.",
-        _errata(),
-    )  # fmt: skip
-
-
-def _errata() -> tuple[str, ...]:
-    total, fitted = sum(PRINTED), _fit_temperature(LOGITS, PRINTED)
-    reconstructed = ", ".join(f"{total * p:.2f}" for p in _softmax(LOGITS, fitted))
-    return (
-        "The probabilities printed next to the logits are not their softmax at T = 1 (which gives the best token "
-        f"{_softmax(LOGITS, 1.0)[4]:.2f}, not 0.35). They add to {total:.2f}, which leaves {1 - total:.2f} for other tokens, "
-        f"and fit T = {fitted:.1f}: {total:.2f} · softmax(x/{fitted:.1f}) is {reconstructed}.",
-        'The exponent is written "x/b" in the numerator and "x/T" in the denominator: T in both.',
+        "Unembedding is a classifier with one class per token: a dot product with every token's vector, then softmax. "
+        "Each vector predicts only what follows it. So the last one must hold whatever matters of all that came "
+        "before; attention has brought it there.",
+        Library(
+            "logits = vectors @ embedding.weight.T          # Network.logits\nlogits.softmax(-1)",
+            "model/network.py",
+            (ViewLink("the probabilities of every position", "translate", {"text": result.source}),),
+        ),
+        (
+            _matrix_section(result),
+            Section(
+                "Logits by hand",
+                (
+                    Table(
+                        ("token", "logit", "probability"),
+                        tuple((t, f"{x:g}".replace("-", "−"), f"{p:.3g}") for t, x, p in result.logits),
+                    ),
+                    f"A logit is a score, not yet a share. {best[0]} leads by "
+                    f"{best[1] - sorted(x for _, x, _ in result.logits)[-2]:g}, and the softmax takes e to the power of "
+                    "that: in practice certainty.",
+                ),
+            ),
+            Section(
+                "Every position predicts its next token",
+                (
+                    Table(
+                        ("input", "prediction", "p", "2nd", "3rd", "what came"),
+                        tuple(
+                            (p.input, p.top[0][0], p.top[0][1], _format(p.top[1]), _format(p.top[2]), p.target)
+                            for p in result.positions
+                        ),
+                        f"{result.source}" + (f" → {result.output}" if not result.is_language_model else ""),
+                    ),
+                    "In training all of these are used at once: a text of n tokens gives n exercises. In use only the "
+                    "last counts.",
+                ),
+            ),
+            _prompt_section(result),
+        ),
+        (
+            Try(
+                "A small lead: probabilities become readable.",
+                {"logits": {"good": 2, "apple": -1, "cat": 1, "new": 0.5}},
+            ),
+            Try(
+                "Ask a language model of your own.", {"prompts": "Once upon a time there"}, options="--model DIRECTORY"
+            ),
+        ),
+        (
+            Note(
+                LANGUAGE_MODELS,
+                "“use a matrix, match the last vector, to a list, of 50,000 vocabulary”; “unembedding is a "
+                "classifier”; the other vectors are there “to predict what goes right after it”. With the logits 200, "
+                f"−8, 1, 6, −9 the first token has the probability {_softmax_first(LOGITS):.0f}: the others share "
+                "e^−194. “Harry Potter, least favorite, Professor → How” probably stands for Snape; “Therefore, the "
+                "modeler was ???” for the murderer of a detective story, whose name needs the whole book.",
+            ),
+        ),
     )
+
+
+def _softmax_first(logits: Mapping[str, float]) -> float:
+    return float(torch.tensor(list(logits.values()), dtype=torch.float64).softmax(-1)[0])
+
+
+def _matrix_section(result: Result) -> Section:
+    rows: list[Row] = [(str(i + 1), *row) for i, row in enumerate(result.embedding)]
+    first = result.tokens[0]
+    return Section(
+        "The two matrices, W_E and W_U",
+        (
+            Table(("", *result.tokens), tuple(rows), "W_E: one column per token", 1),
+            f"Embedding is a lookup: {first} is the first column, {format_vector([row[0] for row in result.embedding])}. As a "
+            f"product, W_E times the one-hot vector of {first}; the two differ by {result.one_hot_error:.0f}.",
+            "W_U goes the other way: one row per token, times the vector, one logit each. In this model W_E has "
+            f"{result.width} × {result.vocab_size:,} numbers, and so has W_U (they may be the same matrix).",
+        ),
+    )
+
+
+def _prompt_section(result: Result) -> Section:
+    if not result.prompts:
+        return Section("What would a language model say?", (NO_LANGUAGE_MODEL,))
+    rows = tuple((prompt.text, ", ".join(_format(each) for each in prompt.top)) for prompt in result.prompts)
+    parts: list[Part] = [Table(("text", "most probable next tokens"), rows)]
+    if result.with_context is not None:
+        compared = result.with_context
+        parts.append(
+            f"The same last words after other sentences, “{compared.context}”: "
+            f"{', '.join(_format(each) for each in compared.after.top)}. The last vector has cosine "
+            f"{compared.cosine:.2f} with that of the words alone: the same words, another vector, because attention has "
+            "read the rest. Whether the model knows the answer is another question; the list shows it."
+        )
+    return Section("What would a language model say?", tuple(parts))
 
 
 def _format(prediction: TokenProbability) -> str:
     return f"{prediction[0]} {prediction[1]:.2f}"
 
 
-def _layer_name(name: str) -> str:
-    return "embedded" if name.endswith(("input", "decoder.norm.output")) else f"after block {name.split('.')[1]}"
+def exercises() -> tuple[Exercise, ...]:
+    unembedding, vector = to_tensor([[1, 0], [2, 1], [0, 3]]), to_tensor([[2], [1]])
+    logits = (unembedding @ vector).flatten()
+    tokens = ("cat", "dog", "bird")
+    return (
+        Exercise(
+            "W_U has the rows cat (1, 0), dog (2, 1), bird (0, 3); the last vector is (2, 1). What is the logit of dog?",
+            float(logits[1]),
+            "2 · 2 + 1 · 1.",
+        ),
+        choose(
+            "Which token is most probable?",
+            tokens,
+            lambda token: float(logits[tokens.index(token)]),
+            f"Logits {', '.join(f'{x:g}' for x in logits.tolist())}: the largest wins.",
+        ),
+        Exercise(
+            "And what is its probability, by softmax?",
+            float(logits.softmax(-1)[1]),
+            "e⁵ / (e² + e⁵ + e³).",
+        ),
+    )
 
 
 def draw(result: Result, path: Path | str) -> None:
-    figure, (axes,) = subplots(1)
-    width = 0.8 / len(result.temperatures)
-    for i, (t, row) in enumerate(zip(result.temperatures, result.probabilities, strict=True)):
-        axes.bar([j + i * width for j in range(len(row))], row, width, label=f"T = {t:g}")
-    axes.set_xticks([j + 0.4 - width / 2 for j in range(len(result.logits))], [f"{x:g}" for x in result.logits])
-    label_axes(axes, "softmax(x / T)", "logit x", "probability")
+    figure, (axes,) = subplots(1, any_script=True)
+    y = range(len(result.top))
+    axes.barh(y, [p for _, p in reversed(result.top)])
+    axes.set_yticks(y, [token for token, _ in reversed(result.top)])
+    axes.set_xlim(0, 1)
+    label_axes(axes, f"After “{result.row_input}”", "probability", "", legend=False)
     save_figure(figure, path)

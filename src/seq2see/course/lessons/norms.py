@@ -14,9 +14,22 @@ from torch.nn import functional as F
 
 from seq2see.api import Model
 from seq2see.course.lessons.attention import Matrix, to_matrix, to_tensor
+from seq2see.course.lessons.exercises import Exercise
 from seq2see.course.lessons.figures import BLUE, ORANGE, heatmap, label_axes, save_figure, subplots
 from seq2see.course.lessons.models import relative_change, resolve_model
-from seq2see.course.lessons.render import LessonText, Table, format_small, matrix_table
+from seq2see.course.lessons.render import (
+    ATTENTION,
+    Bars,
+    LessonText,
+    Library,
+    Note,
+    Section,
+    Table,
+    Try,
+    ViewLink,
+    format_small,
+    matrix_table,
+)
 from seq2see.errors import UserError
 from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
@@ -61,6 +74,7 @@ class Result:
     layer: Matrix  # layer norm
     padded: tuple[PaddingEffect, ...]
     model_batch: ModelBatch
+    sentences: tuple[str, ...]  # of that batch
 
 
 def compute(
@@ -77,7 +91,7 @@ def compute(
     return Result(
         names, to_matrix(x), tuple(x.mean(0).tolist()), tuple(x.std(0, correction=0).tolist()), to_matrix(batch_norm(x)),
         tuple(x.mean(1).tolist()), tuple(x.std(1, correction=0).tolist()), to_matrix(layer_norm(x)),
-        tuple(_pad(x, rows) for rows in padding), _measure_batch(resolve_model(model), sentences),
+        tuple(_pad(x, rows) for rows in padding), _measure_batch(resolve_model(model), sentences), tuple(sentences),
     )  # fmt: skip
 
 
@@ -133,33 +147,116 @@ def describe(result: Result) -> LessonText:
             ("mean", *(f"{x:.2f}" for x in result.column_means), None, None),
             ("σ", *(f"{x:.2f}" for x in result.column_deviations), None, None),
         ),
-        "Samples, with mean and σ of every row and column:",
+        "Samples, with mean and standard deviation σ of every row and column:",
     )  # fmt: skip
-    batch = result.model_batch
+    batch, last = result.model_batch, result.padded[-1]
     return LessonText(
-        'Two ways to normalise. The notes: batch norm goes "across batch, column wise", layer norm "across features"; '
-        'padding "zeros will effect over all calculation" of batch norm: "3 words & >100 trailing zeros".',
+        "what rows of zeros do. Sentences of a batch differ in length; the shorter ones are filled up with zeros. The "
+        "bars show how much the real rows change by it.",
         (
-            samples,
-            matrix_table(result.batch, rows, result.names, "Batch norm: every column has mean 0 and σ 1"),
-            matrix_table(result.layer, rows, result.names, "Layer norm: every row has mean 0 and σ 1"),
-            Table(
-                ("rows of zeros", f"mean of {result.names[0]}", "σ", f"S1's {result.names[0]}", "batch norm", "layer norm"),
+            Bars(
+                "Relative change of the real rows",
                 tuple(
-                    (p.rows, p.mean, p.deviation, p.first, f"{p.batch_change:.0%}", f"{p.layer_change:.0%}")
+                    (f"{p.rows} rows of zeros", (("batch norm", p.batch_change), ("layer norm", p.layer_change)))
                     for p in result.padded
                 ),
-                "With padding. The last two columns: relative change of the real rows",
             ),
-            f"A batch of a model at its first norm: sentences of {', '.join(map(str, batch.lengths))} tokens. Padded to equal "
-            f"length they contain {batch.padding} rows of zeros, which change the tokens of each sentence by "
-            f"{', '.join(f'{x:.0%}' for x in batch.batch_change)} with batch norm and by "
-            f"{', '.join(format_small(x) for x in batch.layer_change)} with layer norm.",
         ),
-        "Layer norm of a token depends only on that token. Batch norm makes it depend on the other sentences of the batch and "
-        "on the length of the longest. (The models here use packed batches without padding: only attention needs to know "
-        "where a sentence ends.)",
-    )  # fmt: skip
+        (
+            f"With {last.rows} rows of zeros the mean of {result.names[0]} falls to {last.mean:.2f}, and batch norm "
+            f"changes the real rows by {last.batch_change:.0%}; layer norm by {last.layer_change:.0%}.",
+        ),
+        "Batch norm works down the columns, over all words of a batch: a word's numbers depend on the other sentences "
+        "and on the length of the longest. Layer norm works along the row of one word and depends on nothing else.",
+        Library(
+            "x = (x - mean) / sqrt(variance + eps) * gain + bias    # one word\n"
+            "Packed.from_sequences(ids)                             # no padding at all",
+            "model/layers.py",
+            (ViewLink("mean and variance of every word", "walk", {"text": result.sentences[0]}),),
+        ),
+        (
+            Section(
+                "The same table both ways",
+                (
+                    samples,
+                    matrix_table(
+                        result.batch, rows, result.names, _caption("Batch norm", "column", result.column_deviations)
+                    ),
+                    matrix_table(
+                        result.layer, rows, result.names, _caption("Layer norm", "row", result.row_deviations)
+                    ),
+                ),
+            ),
+            Section(
+                "With padding, row by row",
+                (
+                    Table(
+                        (
+                            "rows of zeros",
+                            f"mean of {result.names[0]}",
+                            "σ",
+                            f"S1's {result.names[0]}",
+                            "batch norm",
+                            "layer norm",
+                        ),
+                        tuple(
+                            (p.rows, p.mean, p.deviation, p.first, f"{p.batch_change:.0%}", f"{p.layer_change:.0%}")
+                            for p in result.padded
+                        ),
+                        "The last two columns: relative change of the real rows",
+                    ),
+                ),
+            ),
+            Section(
+                "A batch of a model",
+                (
+                    f"Sentences of {', '.join(map(str, batch.lengths))} tokens at the model's first norm. Padded to "
+                    f"equal length they contain {batch.padding} rows of zeros, which change the tokens of each sentence "
+                    f"by {', '.join(f'{x:.0%}' for x in batch.batch_change)} with batch norm and by "
+                    f"{', '.join(format_small(x) for x in batch.layer_change)} with layer norm.",
+                ),
+            ),
+        ),
+        (
+            Try(
+                "A constant row has no deviation: what can layer norm do?",
+                {"samples": [[2, 3, 7, 5, 4], [4, 4, 4, 4, 4]]},
+            ),
+            Try("More padding than words.", {"padding": [0, 10, 1000]}),
+        ),
+        (
+            Note(
+                ATTENTION,
+                'Batch norm goes "across batch, column wise", layer norm "across features"; padding "zeros will '
+                "effect over all "
+                'calculation": "3 words & >100 trailing zeros", as above.',
+            ),
+        ),
+    )
+
+
+def _caption(norm: str, axis: str, deviations: Sequence[float]) -> str:
+    """Constant rows and columns have σ 0, which no division can make 1."""
+    constant = sum(deviation == 0 for deviation in deviations)
+    text = f"{norm}: every {axis} has mean 0 and σ 1"
+    return text if not constant else f"{text}, except {constant} constant {axis}{'s' * (constant > 1)}, with σ 0"
+
+
+def exercises() -> tuple[Exercise, ...]:
+    x = to_tensor([[1, 3], [5, 3]])
+    return (
+        Exercise("Layer norm of the row (1, 3): what does the 3 become?", float(layer_norm(x)[0, 1]), "Mean 2, σ 1."),
+        Exercise(
+            "Batch norm of the rows (1, 3) and (5, 3): what does the first 3 become?",
+            float(batch_norm(x)[0, 1]),
+            "Its column is 3 and 3: the mean is 3, and nothing is left.",
+        ),
+        Exercise(
+            "Two rows of zeros are added to (1, 3) and (5, 3). What is the mean of the first column now?",
+            float(torch.cat([x, x.new_zeros(2, 2)])[:, 0].mean()),
+            "(1 + 5 + 0 + 0) / 4; it was 3.",
+        ),
+    )
 
 
 def draw(result: Result, path: Path | str) -> None:

@@ -13,9 +13,10 @@ import torch
 
 from seq2see.config import Positions
 from seq2see.course.lessons.attention import Matrix, to_matrix
+from seq2see.course.lessons.exercises import Exercise, choose
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, reference_line, save_figure, subplots
 from seq2see.course.lessons.models import relative_change
-from seq2see.course.lessons.render import LessonText, Table
+from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try
 from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, generate_corpus
 from seq2see.course.lessons.training import (
     Dataset,
@@ -28,11 +29,6 @@ from seq2see.course.lessons.training import (
 )
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
-
-INTRODUCTION = (
-    'Two translators that differ only in the positions. The notes: self-attention has "no mechanism to understand the order '
-    f'of words", so "{EXAMPLE.english}" and "{EXAMPLE.mirror.english}" are "hard to differentiate".'
-)
 
 
 @dataclass(frozen=True)
@@ -108,18 +104,86 @@ def describe(result: Result) -> LessonText:
         for number, sentence in enumerate((EXAMPLE, EXAMPLE.mirror))
         for i, (name, run) in enumerate(zip(("with positions", "without"), runs, strict=True))
     )
+    without = result.without_positions
+    guessed = without.distinguished == 0
     return LessonText(
-        INTRODUCTION,
+        f'"{EXAMPLE.english}" and "{EXAMPLE.mirror.english}": the same words, the opposite event. Both translators have read '
+        "thousands of such pairs.",
         (
-            Table(
-                ("", "with positions", "without"), (*changes, *metrics), bold_rows=(len(changes) + len(metrics) - 1,)
+            Bars(
+                f"Of {result.test_size} sentences",
+                (
+                    ("translated correctly", (("with positions", runs[0].accuracy), ("without", runs[1].accuracy))),
+                    (
+                        "mirror images told apart",
+                        (("with positions", runs[0].distinguished), ("without", runs[1].distinguished)),
+                    ),
+                ),
+                1.0,
             ),
-            Table(("", "", ""), translations),
         ),
-        f"{undertrained_warning(result.with_positions.accuracy)}Without positions every word has the same vector in both "
-        "sentences, up to rounding, so both get the same translation and one of the two is wrong. Everything else is learned: "
-        "the loss stays near the cost of tossing a coin for who did it, ln 2 per sentence or "
-        f"{result.floor:.3f} per token.",
+        (Table(("", "", ""), translations),),
+        f"{undertrained_warning(result.with_positions.accuracy)}Attention is a sum over words, and a sum does not "
+        "know an order. "
+        + (
+            "Without positions every word has the same vector in both sentences, up to rounding; both get the same "
+            "translation, and one of the two is wrong."
+            if guessed
+            else "Without positions the vectors are the same in both sentences, up to rounding."
+        ),
+        Library(
+            "seq2see train --src a.en --tgt a.hi --out run --set model.positions=none\n"
+            'ModelConfig(positions="none")                   # or "sinusoidal", "learned"',
+            "model/positions.py",
+        ),
+        (
+            Section(
+                "Who changes, and what it costs",
+                (
+                    Table(
+                        ("", "with positions", "without"),
+                        (*changes, *metrics),
+                        bold_rows=(len(changes) + len(metrics) - 1,),
+                    ),
+                    "Everything but the order is learned: the loss without positions can come down to the cost of "
+                    f"tossing a coin for who did it, ln 2 per sentence or {result.floor:.3f} per token; here it is "
+                    f"{without.curve.test[-1]:.3f}.",
+                ),
+            ),
+        ),
+        (Try("Stop early: what is learned first?", {"steps": 50}),),
+        (
+            Note(
+                ATTENTION,
+                'Self-attention has "no mechanism to understand the order of words", so the two sentences are "hard to '
+                'differentiate". More than hard: without positions it is impossible. A recurrent network reads one word after '
+                "another and needs none (lesson: recurrent).",
+            ),
+        ),
+    )
+
+
+def exercises() -> tuple[Exercise, ...]:
+    sentences = 100
+    return (
+        Exercise(
+            "A model cannot tell who did it and tosses a coin. What is the loss −ln p for that one choice?",
+            math.log(2),
+            "−ln 0.5 = ln 2.",
+        ),
+        Exercise(
+            f"{sentences} sentences come in mirror pairs, and both of a pair get the same translation. How many can be "
+            "right at most?",
+            sentences / 2,
+            "One of each pair.",
+        ),
+        choose(
+            "Without positions, which of these does the encoder see alike: a sentence with two words exchanged, or "
+            "with one word replaced?",
+            ("two words exchanged", "one word replaced"),
+            lambda choice: float(sorted(["a", "b"]) == sorted(["b", "a"] if "exchanged" in choice else ["a", "c"])),
+            "A sum over the same words is the same sum.",
+        ),
     )
 
 

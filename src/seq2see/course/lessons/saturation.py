@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from seq2see.course.lessons.exercises import Exercise, choose
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
-from seq2see.course.lessons.render import LessonText, Table, format_small
+from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try, format_small
 from seq2see.course.lessons.toy_language import generate_corpus
 from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train
 from seq2see.inspect.interventions import intervene, scale
@@ -26,10 +27,6 @@ from seq2see.model.taps import ActiveTaps, HookPoint
 from seq2see.model.transformer import Transformer
 from seq2see.train.loss import cross_entropy
 
-INTRODUCTION = (
-    "Two translators that differ only in the division of the scores q · k by √d. The notes: in d dimensions a dot product "
-    'has variance "d · Var(X)", and dividing by √d restores Var(X).'
-)
 WIDTH = 128
 HEAD_WIDTHS = (8, 16, 32, 64, 128)  # the last is trained
 COLUMNS = ("entropy", "passed", "query\ngradient", "test\nloss")
@@ -183,21 +180,88 @@ def describe(result: Result) -> LessonText:
         f"Two training runs with heads of width {result.spreads[-1].head_width}, with and without the division:",
     )  # fmt: skip
     scaled, unscaled = probes[0]
+    last = (result.scaled.curve, result.unscaled.curve)
+    slower = last[1].test[-1] > last[0].test[-1]
     return LessonText(
-        INTRODUCTION,
+        "the loss of both translators on sentences they have not seen, and the entropy of their attention: 1 attends evenly to "
+        "all words, 0 to a single one.",
         (
-            spreads, training,
-            "entropy: of the attention weights, 1 is uniform, 0 attends to a single word. passed: the gradient before the "
-            "softmax relative to that after it. query gradient: the gradient of the loss at a query. The last two are "
-            "medians over queries.",
+            Bars(
+                "Loss on test sentences",
+                tuple(
+                    (
+                        f"step {last[0].steps[i]}",
+                        (("divided by √d", last[0].test[i]), ("not divided", last[1].test[i])),
+                    )
+                    for i in sorted({0, len(last[0].steps) // 3, len(last[0].steps) - 1})
+                ),
+            ),
         ),
-        "Before training, the scaled model attends broadly; the unscaled one already attends to single words, chosen at "
-        "random. Its softmax passes hardly any gradient to most queries, so it learns late where to attend. The scaled model "
-        "becomes sharp too, but only once it has learned what to attend to. Not all gradient vanishes: over all queries its "
-        f"norm is {unscaled.queries:.3f} at first, against {scaled.queries:.3f}, since it is not divided by √d either; but a "
-        f"tenth of the queries receive {unscaled.top_tenth:.0%} of its square ({scaled.top_tenth:.0%} with scaling), those "
-        "undecided between two words.",
-    )  # fmt: skip
+        (
+            f"Before training, entropy {scaled.entropy:.2f} with the division and {unscaled.entropy:.2f} without. After "
+            f"{last[0].steps[-1]} steps the loss is {last[0].test[-1]:.3f} and {last[1].test[-1]:.3f}.",
+        ),
+        "Without the division attention is sharp before it has learned anything: each query has settled on a word by "
+        "chance. Its softmax passes hardly any gradient, so the model "
+        + ("learns late where to attend." if slower else "should learn late where to attend; in this run it did not.")
+        + " With the division it becomes sharp too, but only once it knows what to attend to.",
+        Library(
+            "from seq2see.inspect.interventions import intervene, scale\n"
+            'intervene(model, scale("*.scaled", sqrt(d)))   # undoes the division',
+            "inspect/interventions.py",
+        ),
+        (
+            Section("The cause, before training", (spreads,)),
+            Section(
+                "The effect, step by step",
+                (
+                    training,
+                    "entropy: of the attention weights, relative to attending evenly. passed: the gradient before the softmax "
+                    "relative to that after it. query gradient: the gradient of the loss at a query. The last two are medians "
+                    "over queries.",
+                    f"Not all gradient vanishes: over all queries its norm is {unscaled.queries:.3f} at first, against "
+                    f"{scaled.queries:.3f}, since it is not divided by √d either. But a tenth of the queries receive "
+                    f"{unscaled.top_tenth:.0%} of its square ({scaled.top_tenth:.0%} with the division): those undecided "
+                    "between two words.",
+                ),
+            ),
+        ),
+        (Try("Other data and other weights: is it luck?", options="--seed 2"),),
+        (
+            Note(
+                ATTENTION,
+                "In d dimensions a dot product has variance “d · Var(X)”, and dividing by √d restores Var(X). The first table "
+                "shows it on the queries and keys of untrained models; what it does to training, the notes leave open.",
+            ),
+        ),
+    )
+
+
+def exercises() -> tuple[Exercise, ...]:
+    def passed(scores: list[float]) -> float:
+        """The derivative of the largest weight by its own score: p (1 − p)."""
+        weights = torch.tensor(scores, dtype=torch.float64).softmax(-1)
+        return float(weights[0] * (1 - weights[0]))
+
+    return (
+        Exercise(
+            "The softmax passes p · (1 − p) of a gradient back to the score of a word with weight p. How much for p = 0.5?",
+            passed([0.0, 0.0]),
+            "0.5 · 0.5: undecided attention learns fastest.",
+        ),
+        Exercise(
+            "Two scores differ by 8, so p = 0.99966. How much is passed now?",
+            passed([8.0, 0.0]),
+            f"{passed([8.0, 0.0]):.5f}: saturated attention hardly learns.",
+            tolerance=0.0005,
+        ),
+        choose(
+            "Which has the larger variance before training: q · k in a head of width 8, or of width 128?",
+            ("width 8", "width 128"),
+            lambda choice: float(choice.split()[1]),
+            "It grows with the width: d · Var(X).",
+        ),
+    )
 
 
 def draw(result: Result, path: Path | str) -> None:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from seq2see.api import Model
+from seq2see.course.lessons.exercises import Exercise
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
 from seq2see.course.lessons.models import explain_sentence, input_stack, resolve_model
-from seq2see.course.lessons.render import LessonText, Table
+from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try, ViewLink
 from seq2see.errors import UserError
 from seq2see.presets import preset
 
@@ -42,6 +43,7 @@ class Result:
     multiples: tuple[tuple[float, float], ...]  # (c, Var(c · X) / Var(X))
     real: tuple[Spread, ...]  # a model's own queries and keys
     real_product_variance: float  # mean variance of one product q_i · k_i
+    sentences: tuple[str, ...]  # that the model read
 
 
 def compute(
@@ -64,7 +66,9 @@ def compute(
     real = tuple(_mean_spread(pairs, d) for d in (2**n for n in range(width.bit_length())) if d <= width)
     products = torch.cat([(a[:, :, None] * b[:, None]).flatten(0, -2) for a, b in pairs])  # [pairs, d]
     spreads = tuple(_spread(torch.einsum("sd,smd->sm", q[:, :d], k[..., :d]), d) for d in dimensions)
-    return Result(samples, float((q[:, :1] * k[:, 0]).var()), spreads, multiples, real, float(products.var(0).mean()))
+    return Result(
+        samples, float((q[:, :1] * k[:, 0]).var()), spreads, multiples, real, float(products.var(0).mean()), tuple(sentences)
+    )  # fmt: skip
 
 
 def _spread(scores: Tensor, d: int) -> Spread:
@@ -104,33 +108,99 @@ def describe(result: Result) -> LessonText:
 
     ratios = ", ".join(f"c = {c:.3g}: {ratio:.3g}" for c, ratio in result.multiples)
     first, last, real = result.random[0], result.random[-1], result.real[-1]
-    paper = preset("paper-base")
+    shown = result.random[:: max(1, len(result.random) // 4)]
+    per_dimension, single = real.variance / real.dimensions, result.real_product_variance
     return LessonText(
-        'Why √d_k. The notes: "1 dim → Var(X), 2 dim → 2·Var(X) … d dim → d·Var(X)", where X is the product of one number '
-        "of q and one of k; Y = cX has c²·Var(X); so dividing by √d keeps the variance constant.",
+        f"the largest of {KEYS} softmax weights. The keys are random, so none deserves more than the others. Without the "
+        "division one of them still takes nearly everything once the vectors are long.",
         (
-            Table(
-                columns, rows(result.random),
-                f"{result.samples:,} random queries of variance 1, each with {KEYS} keys "
-                f"(Var(X) = {result.product_variance:.2f}):",
-            ),
-            f"Var(cX) / Var(X): {ratios}.",
-            Table(
-                columns, rows(result.real),
-                "The queries and keys of a trained model, truncated to their first d numbers (mean Var(qᵢkᵢ) = "
-                f"{result.real_product_variance:.2f}):",
+            Bars(
+                f"Mean largest weight of {KEYS} random keys",
+                (
+                    ("softmax(q · k)", tuple((f"d = {s.dimensions}", s.largest) for s in shown)),
+                    ("softmax(q · k / √d)", tuple((f"d = {s.dimensions}", s.largest_scaled) for s in shown)),
+                ),
+                1.0,
             ),
         ),
-        f"Without scaling, the softmax in {last.dimensions} dimensions gives {last.largest:.0%} to one of {KEYS} random "
-        f"keys; with scaling {last.largest_scaled:.0%}, close to the {first.largest_scaled:.0%} of one dimension. d · Var(X) "
-        "assumes that the products are independent. In a trained model they are not, because queries and keys are learned "
-        f"to match: its Var(q·k) grows faster, to {real.variance / real.dimensions:.2f} per dimension.",
         (
-            'd_k is called the "dimension of context embeddings" and, in the pizza example, the "encoded word dimension '
-            f'size". It is the width of a key: {paper.actual_head_width} with the {paper.heads} heads of the paper, not '
-            f"{paper.width}.",
+            f"The variance of q · k is {first.variance:.2f} in {first.dimensions} dimension and {last.variance:.0f} in "
+            f"{last.dimensions}. Divided by √d it is {first.scaled:.2f} and {last.scaled:.2f}.",
         ),
-    )  # fmt: skip
+        "Each dimension adds its own variance, so that of a dot product grows like d. Dividing by c divides a variance by c²: "
+        "√d undoes exactly this growth, and the softmax works alike at any width.",
+        Library(
+            'scores = q @ k.T\nscaled = scores / sqrt(d_k)                     # the tap "scaled"',
+            "model/attention.py",
+            (ViewLink("scores before and after", "microscope", {"text": result.sentences[0], "step": "scaled"}),),
+        ),
+        (
+            Section(
+                "Random vectors, dimension by dimension",
+                (
+                    Table(
+                        columns,
+                        rows(result.random),
+                        f"{result.samples:,} random queries of variance 1, each with {KEYS} keys "
+                        f"(Var(X) = {result.product_variance:.2f}, X one product qᵢkᵢ):",
+                    ),
+                    f"Var(cX) / Var(X): {ratios}.",
+                ),
+            ),
+            Section(
+                "The queries and keys of a trained model",
+                (
+                    Table(
+                        columns,
+                        rows(result.real),
+                        f"All heads, truncated to their first d numbers (mean Var(qᵢkᵢ) = {single:.2f}):",
+                    ),
+                    f"d · Var(X) assumes independent products. Here Var(q·k) is {per_dimension:.2f} per dimension at d = "
+                    f"{real.dimensions}, {'more' if per_dimension > single else 'not more'} than the {single:.2f} of a single "
+                    "product" + (": queries and keys were learned to match." if per_dimension > single else "."),
+                ),
+            ),
+        ),
+        (Try("Only a few dimensions: when does it begin to matter?", {"dimensions": [1, 2, 3, 4, 6, 8]}),),
+        _notes(),
+    )
+
+
+def _notes() -> tuple[Note, ...]:
+    paper = preset("paper-base")
+    return (
+        Note(
+            ATTENTION,
+            "“1 dim → Var(X), 2 dim → 2·Var(X) … d dim → d·Var(X)” and Var(cX) = c²·Var(X), as measured above. d_k is called "
+            "the “dimension of context embeddings”, and in the slides the “encoded word dimension size”. It is the width of a "
+            f"key: {paper.actual_head_width} with the {paper.heads} heads of the paper, not {paper.width}.",
+        ),
+    )
+
+
+def exercises() -> tuple[Exercise, ...]:
+    random = torch.Generator().manual_seed(5)
+    q, k = (torch.randn(200_000, 16, generator=random, dtype=torch.float64) for _ in range(2))
+    measured = float((q * k).sum(-1).var())
+    x = torch.tensor([8.0, 0.0], dtype=torch.float64)
+    return (
+        Exercise(
+            "One product qᵢkᵢ has variance 1. What variance has a dot product in 16 dimensions?",
+            16.0,
+            f"16 · Var(X). Measured just now on random vectors: {measured:.2f}.",
+            tolerance=0.5,
+        ),
+        Exercise(
+            "By what must it be divided to have variance 1 again?",
+            16**0.5,
+            "√16: dividing by c divides a variance by c².",
+        ),
+        Exercise(
+            "Two scores are 8 and 0, with d = 64. What is the larger weight after dividing by √d?",
+            float((x / 64**0.5).softmax(-1)[0]),
+            f"8 / 8 = 1, and e / (e + 1). Without the division it would be {float(x.softmax(-1)[0]):.4f}.",
+        ),
+    )
 
 
 def draw(result: Result, path: Path | str) -> None:

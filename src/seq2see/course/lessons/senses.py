@@ -1,10 +1,11 @@
 """`senses`: one word in several sentences, layer by layer.
 
-In the embedding a word has one vector for all its meanings; in the layers above, the sentence changes it. Cosines between the
-occurrences show this, and the translations show whether the model understood. WiC (words in context) tests it on pairs of
-sentences in which a word has the same meaning or not: a cosine above a threshold means the same.
+In the embedding a word has one vector for all its meanings; in the layers above, the sentence changes it. Whether it changes it
+by meaning is measured: are two occurrences with the same sense nearer than two with different ones? WiC (words in context)
+tests it on pairs of sentences in which a word has the same meaning or not: a cosine above a threshold means the same.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,9 +17,22 @@ from torch.nn import functional as F
 
 from seq2see.api import Model
 from seq2see.course.lessons.attention import Matrix, to_matrix
-from seq2see.course.lessons.figures import label_axes, save_figure, subplots
+from seq2see.course.lessons.exercises import Exercise
+from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
 from seq2see.course.lessons.models import resolve_model
-from seq2see.course.lessons.render import LessonText, Row, Table
+from seq2see.course.lessons.render import (
+    ATTENTION,
+    LANGUAGE_MODELS,
+    Bars,
+    LessonText,
+    Library,
+    Note,
+    Row,
+    Section,
+    Table,
+    Try,
+    ViewLink,
+)
 from seq2see.errors import UserError
 from seq2see.inspect.token_similarity import contextual_embeddings
 from seq2see.inspect.trace import trace
@@ -26,17 +40,47 @@ from seq2see.layout import Packed
 from seq2see.text.token_spans import Span
 from seq2see.text.word_spans import whitespace_spans
 
-WORDS: Mapping[str, Sequence[str]] = {
-    "bank": (
-        "The money in the bank grows.", "I did not withdraw money from the bank.", "There is a duck on the river bank.",
-        "There is a tree on the bank.",
+# A word with its sense in parentheses, and sentences in which it has that sense.
+SENSES: Mapping[str, Sequence[str]] = {
+    "bank (money)": (
+        "The money in the bank grows.", "I did not withdraw money from the bank.", "The bank gave the farmer a loan.",
+        "My father deposits money in the bank.", "The bank will give us many loans.",
     ),
-    "apple": ("Apple is healthy.", "Apple is better than orange.", "Apple makes great phones."),
-    "mole": (
-        "American shrew mole", "There is a mole in the garden.", "One mole of carbon dioxide", "Take a biopsy of the mole.",
-        "The police caught the mole.",
+    "bank (river)": (
+        "There is a duck on the river bank.", "There are many trees on the bank of the river.", "The boat reached the bank.",
+        "The crocodile was not on the river bank.", "The old man is sitting on the bank of the river.",
     ),
-    "fit": ("Our sister is fit.", "The mango is fit to eat.", "The shoe does not fit me."),
+    "apple (fruit)": (
+        "The apple is sweet.", "She ate a red apple.", "The apple is better than the orange.",
+        "He bought an apple in the market.",
+        "An apple a day keeps the doctor away.",
+    ),
+    "apple (company)": (
+        "Apple makes great phones.", "My brother works for Apple.", "Apple is making computers.",
+        "This Apple phone was expensive.",
+        "Apple will not make phones.",
+    ),
+    "mole (animal)": (
+        "There is a mole in the garden.", "The mole was not in the field.", "The mole dug a hole in the garden.",
+        "There were two holes of the mole in the field.",
+    ),
+    "mole (skin)": (
+        "The doctor took a biopsy of the mole.", "There is a mole on my cheek.", "The doctor removed the mole from her hand.",
+        "The nurse saw a mole on his face.",
+    ),
+    "mole (spy)": (
+        "The police caught the mole.", "The soldiers will catch a mole.", "The police did not catch the mole in the city.",
+        "There was a mole in the police.",
+    ),
+    "mole (chemistry)": (
+        "One mole of carbon dioxide", "There is one mole of hydrogen in the bottle.", "The student wants one mole of oxygen.",
+        "The scientist has one mole of carbon dioxide.",
+    ),
+    "fit (healthy)": ("Our sister is fit.", "The boy was not fit.", "All the doctors are fit.", "She is fit because she runs."),
+    "fit (size)": (
+        "The shoe does not fit me.", "Does her coat fit you?", "The shirt will not fit my brother.",
+        "His shirt did not fit him.",
+    ),
 }  # fmt: skip
 WIC_BATCH = 64  # sentences
 
@@ -44,13 +88,28 @@ MarkedSentence = tuple[str, Span]  # a sentence, and the span of the word in it
 
 
 @dataclass(frozen=True)
+class Layer:
+    """How well one layer tells senses apart, over all pairs of sentences with the same word."""
+
+    name: str
+    same: float  # mean cosine of pairs with the same sense
+    different: float
+    order: float  # share of (same, different) pairs of pairs in which the same sense is nearer; 0.5 is chance
+    nearest: float  # share of occurrences whose nearest other occurrence has the same sense
+
+
+@dataclass(frozen=True)
 class Word:
     word: str
+    senses: tuple[str, ...]  # of each sentence
     sentences: tuple[str, ...]
     translations: tuple[str, ...]
-    layers: tuple[str, ...]  # trace names
     cosines: tuple[Matrix, ...]  # [layer][sentence][sentence]
-    means: tuple[float, ...]  # over all pairs, per layer
+    layers: tuple[Layer, ...]
+    chance: float  # of `nearest`, if the nearest were drawn at random
+    is_static: (
+        bool  # the embedding is the same in all sentences; not so if the word is also written Apple, another token
+    )
 
 
 @dataclass(frozen=True)
@@ -65,30 +124,86 @@ class WiC:
 
 @dataclass(frozen=True)
 class Result:
+    layers: tuple[str, ...]  # trace names
     words: tuple[Word, ...]
+    overall: tuple[Layer, ...]  # means over the words whose embedding is the same in all sentences, if there are any
+    chance: float
+    unknown: tuple[str, ...]  # words of the sentences that the model does not know
     wic: WiC | None
 
 
-def compute(words: Mapping[str, Sequence[str]] = WORDS, wic: str | None = None, model: Model | None = None) -> Result:
-    """Compares every word across its sentences; `wic` is a directory with the data and gold files of WiC."""
+def compute(senses: Mapping[str, Sequence[str]] = SENSES, wic: str | None = None, model: Model | None = None) -> Result:
+    """Compares every word across its sentences and senses; `wic` is a directory with the data and gold files of WiC."""
     model = resolve_model(model)
-    compared = tuple(_compare(model, word, sentences) for word, sentences in words.items())
-    return Result(compared, None if wic is None else _evaluate_wic(model, Path(wic), compared[0].layers))
+    by_word: dict[str, list[tuple[str, str]]] = {}
+    for name, sentences in senses.items():
+        word, _, sense = name.removesuffix(")").partition(" (")
+        by_word.setdefault(word.strip(), []).extend((sense or str(len(by_word)), sentence) for sentence in sentences)
+    names: tuple[str, ...] = ()
+    compared = []
+    for word, marked in by_word.items():
+        names, found = _compare(model, word, marked)
+        compared.append(found)
+    averaged = [word for word in compared if word.is_static] or compared
+    overall = tuple(
+        Layer(_layer_name(name), *(_mean([getattr(w.layers[i], field) for w in averaged]) for field in FIELDS))
+        for i, name in enumerate(names)
+    )
+    unknown = [word for w in compared for sentence in w.sentences for word in model.unknown_words(sentence) or ()]
+    return Result(
+        names, tuple(compared), overall, _mean([w.chance for w in averaged]), tuple(dict.fromkeys(unknown)),
+        None if wic is None else _evaluate_wic(model, Path(wic), names),
+    )  # fmt: skip
 
 
-def _compare(model: Model, word: str, sentences: Sequence[str]) -> Word:
+FIELDS = ("same", "different", "order", "nearest")
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    """The mean of the numbers that exist."""
+    known = [number for number in numbers if not math.isnan(number)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _compare(model: Model, word: str, marked: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], Word]:
+    sentences = [sentence for _, sentence in marked]
     found = contextual_embeddings(model, word, sentences)
     if missing := [sentence for sentence in sentences if sentence not in found.sentences]:
         raise UserError(f'"{word}" is not in "{missing[0]}": every sentence must contain the word')
     if len(found.sentences) < 2:
         raise UserError(f'1 sentence with "{word}": needs at least 2 to compare')
+    sense_of = {sentence: sense for sense, sentence in marked}
+    senses = tuple(sense_of[sentence] for sentence in found.sentences)
     translations: list[str] = []
     if model.config.model.shape == "encoder-decoder":
         translations = model.translate_sentences(found.sentences)
-    pairs = list(combinations(range(len(found.sentences)), 2))
-    means = tuple(sum(float(matrix[i, j]) for i, j in pairs) / len(pairs) for matrix in found.cosines)
+    layers = tuple(
+        _measure(_layer_name(name), matrix, senses) for name, matrix in zip(found.layers, found.cosines, strict=True)
+    )
+    others = len(senses) - 1
+    chance = sum(senses.count(sense) - 1 for sense in senses) / (others * len(senses))
     cosines = tuple(to_matrix(matrix) for matrix in found.cosines)
-    return Word(word, found.sentences, tuple(translations), found.layers, cosines, means)
+    is_static = float(found.cosines[0].min()) > 0.999
+    return found.layers, Word(word, senses, found.sentences, tuple(translations), cosines, layers, chance, is_static)
+
+
+def _measure(name: str, cosines: Tensor, senses: Sequence[str]) -> Layer:
+    pairs = list(combinations(range(len(senses)), 2))
+    same = torch.tensor([float(cosines[i, j]) for i, j in pairs if senses[i] == senses[j]])
+    different = torch.tensor([float(cosines[i, j]) for i, j in pairs if senses[i] != senses[j]])
+    # Rounded: in the embedding all cosines are 1, up to rounding, and a tie counts half.
+    sign = (same[:, None] - different[None]).mul(1e5).round().sign()
+    order = float((sign + 1).mean() / 2) if sign.numel() else math.nan
+    nearest = []
+    for i, sense in enumerate(senses):
+        others = [j for j in range(len(senses)) if j != i]
+        best = max(float(cosines[i, j]) for j in others)
+        tied = [j for j in others if float(cosines[i, j]) > best - 1e-5]
+        nearest.append(sum(senses[j] == sense for j in tied) / len(tied))
+    return Layer(
+        name, float(same.mean()) if len(same) else math.nan, float(different.mean()) if len(different) else math.nan, order,
+        _mean(nearest),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,34 +287,129 @@ def best_threshold(cosines: Tensor, same: Tensor) -> tuple[float, float]:
 
 
 def describe(result: Result) -> LessonText:
-    body: list[str | Table] = []
-    for word in result.words:
-        sentences: list[Row] = [
-            (i + 1, sentence, word.translations[i] if word.translations else "")
-            for i, sentence in enumerate(word.sentences)
-        ]
-        body.append(Table(("", "", ""), tuple(sentences), f'"{word.word}":'))
-        pairs = list(combinations(range(len(word.sentences)), 2))[:10]
-        cosines: list[Row] = [
-            (_layer_name(name), *(word.cosines[layer][i][j] for i, j in pairs), word.means[layer])
-            for layer, name in enumerate(word.layers)
-        ]
-        body.append(Table(("cosine of", *(f"{i + 1}·{j + 1}" for i, j in pairs), "mean"), tuple(cosines)))
+    last, first = result.overall[-1], result.overall[0]
+    best = max(result.overall, key=lambda layer: layer.order if not math.isnan(layer.order) else 0.0)
+    more = [_word_section(word) for word in result.words]
     if result.wic is not None:
         wic = result.wic
         accuracies = tuple(zip(map(_layer_name, wic.layers), wic.thresholds, wic.train, wic.dev, strict=True))
-        caption = f"WiC, {wic.pairs} pairs (majority baseline: {wic.majority:.3f}):"
-        body.append(Table(("", "threshold", "train", "dev"), accuracies, caption, 3))
-    drops = [f'"{word.word}" {word.means[0]:.2f} → {word.means[-1]:.2f}' for word in result.words]
+        caption = f"{wic.pairs} pairs; always giving the more frequent answer is right in {wic.majority:.3f}:"
+        more.append(
+            Section("WiC: words in context", (Table(("", "threshold", "train", "dev"), accuracies, caption, 3),))
+        )
+    spelled = [word.word for word in result.words if not word.is_static]
+    averaged = [word.word for word in result.words if word.is_static] or spelled
+    left_out = (
+        f" Not {', '.join(spelled)}, written in two ways: its spelling gives the sense away before any layer."
+        if 0 < len(spelled) < len(result.words)
+        else ""
+    )
+    unknown = (
+        f" It does not know {len(result.unknown)} word{'s' * (len(result.unknown) > 1)} of these sentences "
+        f"({', '.join(result.unknown[:6])}{' …' * (len(result.unknown) > 6)})."
+        if result.unknown
+        else ""
+    )
     return LessonText(
-        'Context changes meaning. The notes: static embeddings give "bank" the same vector next to money and next to a river; '
-        'after the first step "mole" means "the sum" of all its meanings, and only then do its neighbours have "the chances to '
-        'pass the contextual information".',
-        tuple(body),
-        "In the embedding a word is the same everywhere (cosine 1); layer by layer its occurrences diverge: "
-        f"{', '.join(drops)}. The cosine should drop further where the meanings differ than where they agree; the translations "
-        "show whether the model distinguished them."
-        + ("" if result.wic else " (Evaluate on WiC with --set wic=DIRECTORY.)"),
+        "pairs of sentences with the same word. If the model understands, the word's vectors are nearer where the "
+        "meaning is the same than where it differs.",
+        (
+            Bars(
+                "Mean cosine of two occurrences",
+                tuple(
+                    (layer.name, (("same sense", layer.same), ("different sense", layer.different)))
+                    for layer in result.overall
+                ),
+                1.0,
+            ),
+        ),
+        (
+            Table(
+                ("", "same", "different", "same is nearer", "nearest has the same sense"),
+                tuple((each.name, each.same, each.different, each.order, each.nearest) for each in result.overall),
+                f"Mean over {', '.join(averaged)}. Chance: 0.50 and {result.chance:.2f}",
+            ),
+        ),
+        f"In the embedding a word has one vector for all its meanings: same and different have cosine {first.same:.2f} and "
+        f"{first.different:.2f}. {_verdict(last, best)}{unknown}{left_out}",
+        Library(
+            "from seq2see.inspect.token_similarity import contextual_embeddings\n"
+            'contextual_embeddings(model, "bank", sentences).cosines     # [layers, n, n]',
+            "inspect/token_similarity.py",
+            (
+                ViewLink(
+                    "two of these sentences side by side",
+                    "compare",
+                    {
+                        "compare": "sentences",
+                        "text": result.words[0].sentences[0],
+                        "text2": result.words[0].sentences[-1],
+                    },
+                ),
+            ),
+        ),
+        tuple(more),
+        (
+            Try(
+                "Your own word, sense by sense.",
+                {
+                    "senses": {
+                        "bat (animal)": ["The bat flew at night.", "There is a bat in the tree."],
+                        "bat (sport)": ["He hit the ball with a bat.", "This bat is for cricket."],
+                    }
+                },
+            ),
+            Try("A published encoder, such as BERT.", options="--model DIRECTORY"),
+            Try("The accuracy on WiC, a test with thousands of such pairs.", options="--data DIRECTORY"),
+        ),
+        (
+            Note(
+                ATTENTION,
+                "Static embeddings give “bank” the same vector next to money and next to a river. True, and the first "
+                "row shows it; whether the later layers then part the meanings depends on the model.",
+            ),
+            Note(
+                LANGUAGE_MODELS,
+                "“After first step … mole would mean the sum” of its meanings, and then its neighbours “have the "
+                "chances to pass the contextual information”. A chance is not a certainty: see the numbers.",
+            ),
+        ),
+    )
+
+
+def _verdict(last: Layer, best: Layer) -> str:
+    """Says what the numbers say, for any model."""
+    if math.isnan(last.order):
+        return "With one sense per word, or one sentence per sense, nothing can be compared."
+    where = f"after all layers {last.order:.0%} of the comparisons find the same sense nearer, where chance finds 50%"
+    if last.order >= 0.75:
+        text = f"This model tells meanings apart: {where}."
+    elif last.order >= 0.6:
+        text = f"This model tells meanings apart only a little: {where}."
+    else:
+        text = f"This model does not tell meanings apart by the vector of the word: {where}."
+    if best.order > last.order + 0.05:
+        text += f" Its best layer is {best.name}, with {best.order:.0%}."
+    return text + " The surrounding words and the position move the vector as well."
+
+
+def _word_section(word: Word) -> Section:
+    rows: list[Row] = [
+        (i + 1, sense, sentence, word.translations[i] if word.translations else "")
+        for i, (sense, sentence) in enumerate(zip(word.senses, word.sentences, strict=True))
+    ]
+    last = word.layers[-1]
+    return Section(
+        f'"{word.word}"',
+        (
+            Table(
+                ("", "same", "different", "same is nearer", "nearest has the same sense"),
+                tuple((each.name, each.same, each.different, each.order, each.nearest) for each in word.layers),
+                f"Chance: 0.50 and {word.chance:.2f}",
+            ),
+            Table(("", "", "", ""), tuple(rows)),
+            f"After all layers, the same sense has cosine {last.same:.2f}, another {last.different:.2f}.",
+        ),
     )
 
 
@@ -208,14 +418,37 @@ def _layer_name(name: str) -> str:
     return {"embedded": "embedding", "input": "+ position", "vectors": "output"}.get(part, f"block {part}")
 
 
+def exercises() -> tuple[Exercise, ...]:
+    cosines = torch.tensor([[1.0, 0.9, 0.4], [0.9, 1.0, 0.6], [0.4, 0.6, 1.0]])
+    measured = _measure("", cosines, ("money", "money", "river"))
+    tied = _measure("", torch.ones(4, 4), ("a", "a", "b", "b"))
+    return (
+        Exercise(
+            "Two sentences about a money bank have cosine 0.9; with one about a river bank they have 0.4 and 0.6. In "
+            "what share of the comparisons is the same sense nearer?",
+            measured.order,
+            "0.9 is larger than 0.4 and than 0.6: in both.",
+        ),
+        Exercise("What is the mean cosine of the different senses?", measured.different, "(0.4 + 0.6) / 2."),
+        Exercise(
+            "In the embedding all cosines are 1. In what share is the same sense nearer, if a tie counts half?",
+            tied.order,
+            "Always a tie: 0.5. A static vector cannot tell senses apart.",
+        ),
+    )
+
+
 def draw(result: Result, path: Path | str) -> None:
-    figure, axes = subplots(2, (len(result.words) + 1) // 2)
-    for ax, word in zip(axes, result.words, strict=False):
-        for i, j in combinations(range(len(word.sentences)), 2):
-            cosines = [matrix[i][j] for matrix in word.cosines]
-            ax.plot(range(len(cosines)), cosines, "o-", markersize=3, linewidth=1, label=f"{i + 1} · {j + 1}")
-        ax.set_xticks(range(len(word.layers)), [_layer_name(name) for name in word.layers], rotation=30, fontsize=7)
-        ax.set_ylim(0, 1.05)
-        label_axes(ax, f'"{word.word}": pairs of sentences', "", "cosine")
-        ax.legend(frameon=False, fontsize=7, ncols=2)
+    figure, axes = subplots(2)
+    x = range(len(result.overall))
+    names = [layer.name for layer in result.overall]
+    axes[0].plot(x, [layer.same for layer in result.overall], "o-", color=BLUE, label="same sense")
+    axes[0].plot(x, [layer.different for layer in result.overall], "o--", color=ORANGE, label="different sense")
+    for word in result.words:
+        axes[1].plot(x, [layer.order for layer in word.layers], "o-", markersize=3, linewidth=1, label=word.word)
+    axes[1].axhline(0.5, color="grey", linewidth=0.8)
+    for ax in axes:
+        ax.set_xticks(x, names, rotation=30, fontsize=7)
+    label_axes(axes[0], "Cosine of two occurrences", "", "mean cosine")
+    label_axes(axes[1], "How often the same sense is nearer (0.5: chance)", "", "share")
     save_figure(figure, path)

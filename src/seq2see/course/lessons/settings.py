@@ -54,7 +54,12 @@ BOUNDS: Mapping[tuple[str, str], Bounds] = {
     ("mask", "layer"): Bounds(0, 1000), ("mask", "head"): Bounds(0, 1000),
     ("leak", "seed"): SEED, ("leak", "steps"): Bounds(10, 250),
     ("cross", "seed"): SEED, ("cross", "steps"): Bounds(10, 200),
-    ("next", "printed"): Bounds(1e-9, 1, False), ("next", "temperatures"): Bounds(0.01, 1000, False),
+    ("recurrent", "lengths"): Bounds(2, 100, max_items=8), ("recurrent", "seed"): SEED,
+    ("patches", "seed"): SEED, ("patches", "steps"): Bounds(10, 300),
+    ("learning", "seed"): SEED, ("learning", "steps"): Bounds(10, 200),
+    ("temperature", "printed"): Bounds(1e-9, 1, False), ("temperature", "temperatures"): Bounds(0.01, 1000, False),
+    ("temperature", "story_temperatures"): Bounds(0, 1000, False, max_items=6), ("temperature", "seed"): SEED,
+    ("window", "window"): Bounds(1, 1000), ("mask", "weights"): Bounds(1e-9, 1000, False),
     ("directions", "sentences"): Bounds(1000, 10_000), ("directions", "seed"): SEED,
 }  # fmt: skip
 TABLE_BOUNDS = Bounds(-10_000, 10_000, False)

@@ -55,28 +55,33 @@ class LossCurve:
 
 
 @contextmanager
+def single_thread() -> Iterator[None]:
+    """Runs the block with one thread of torch: models this small gain nothing from more, lose much when the other cores are
+    busy, and their results would depend on the number.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def prepare_dataset(train: Sequence[Pair], test: Sequence[Pair], seed: int) -> Iterator[Dataset]:
     """Yields batches backed by temporary files.
 
-    Inside the block torch uses one thread: models this small gain nothing from more, and the results would depend on their
-    number. The number of threads and torch's random state are restored afterwards.
+    Inside the block torch uses one thread. The number of threads and torch's random state are restored afterwards.
     """
-    threads = torch.get_num_threads()
     tokenizer = Tokenizer.train((text for pair in train for text in pair), "word", vocab_size=1000)
-    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), single_thread():
         stores = [
             store_pairs(Path(folder), pairs, name, (tokenizer, tokenizer))
             for name, pairs in (("train", train), ("test", test))
         ]
-        torch.set_num_threads(1)
-        try:
-            yield Dataset(
-                tokenizer,
-                PairBatches(stores[0], 600, tokenizer, seed=seed),
-                PairBatches(stores[1], 100_000, tokenizer),
-            )
-        finally:
-            torch.set_num_threads(threads)
+        yield Dataset(
+            tokenizer, PairBatches(stores[0], 600, tokenizer, seed=seed), PairBatches(stores[1], 100_000, tokenizer)
+        )
 
 
 def build_model(config: ModelConfig, seed: int) -> Transformer:

@@ -13,8 +13,10 @@ from random import Random
 import torch
 
 from seq2see.course.lessons.attention import Features, Matrix, to_matrix
+from seq2see.course.lessons.exercises import Exercise, choose
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
-from seq2see.course.lessons.render import LessonText, Table, matrix_table
+from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try, matrix_table
+from seq2see.course.lessons.training import single_thread
 from seq2see.course.vectors import Word2VecConfig, WordVectors, fit_one_hot, fit_tf_idf, fit_word2vec
 from seq2see.course.vectors.corpus import split_words
 from seq2see.errors import UserError
@@ -91,7 +93,8 @@ def _train_mixture(fruit: int, sentences: int, seed: int) -> Mixture:
         texts += [_sentence(topic, random.choice(nouns), random) for _ in range(sentences)]
     random.shuffle(texts)
     config = Word2VecConfig(width=16, window=4, epochs=2, min_count=1, sample=0, lr=0.05, seed=seed)
-    vectors = fit_word2vec(texts, config)
+    with single_thread():
+        vectors = fit_word2vec(texts, config)
     cosines = [float(vectors.similarity([AMBIGUOUS], nouns).mean()) for nouns, _ in TOPICS.values()]
     axes = torch.stack([vectors.lookup(nouns).mean(0) for nouns, _ in TOPICS.values()])  # [2, width]
     a, b = torch.linalg.lstsq(axes.T, vectors[AMBIGUOUS][:, None]).solution.flatten().tolist()
@@ -106,37 +109,116 @@ def _sentence(topic: str, noun: str, random: Random) -> str:
 def describe(result: Result) -> LessonText:
     numbers = [str(i + 1) for i in range(len(result.documents))]
     (one, other, cosine), *_ = result.most_similar
-    mixtures = Table(
-        ("fruit : phone", "to fruits", "to phones", "fruit share"),
-        tuple(
-            (f"{m.fruit_sentences} : {m.phone_sentences}", m.to_fruit, m.to_phones, m.fruit_share)
-            for m in result.mixtures
-        ),
-        f'Word2Vec on sentences about fruit and about phones: mean cosine of "{AMBIGUOUS}" to each',
-    )
+    first, last = result.mixtures[0], result.mixtures[-1]
     return LessonText(
-        'Words become vectors. The notes list one-hot, TF-IDF and Word2Vec; Word2Vec captures the "Average Meaning" of a '
-        'word, "depending on the Data set": if 9K of 10K sentences are about the fruit, apple is roughly [0.9, 0.1].',
+        f'the vector of "{AMBIGUOUS}" after training on different mixtures of sentences. In some it is a fruit, in others a '
+        "phone maker, but it has only one vector.",
         (
-            matrix_table(result.one_hot, result.words, result.words, "One-hot: all words are equally far apart", 0),
-            Table(("", ""), tuple(zip(numbers, result.documents, strict=True)), "Documents:"),
-            matrix_table(
-                result.tf_idf, result.terms, numbers,
-                "TF-IDF: count in the document · ln(documents / documents with the word)",
+            Bars(
+                f'Word2Vec: mean cosine of "{AMBIGUOUS}" to the other fruits and to the other phones',
+                tuple(
+                    (
+                        f"{m.fruit_sentences} sentences about fruit, {m.phone_sentences} about phones",
+                        (("to fruits", m.to_fruit), ("to phones", m.to_phones)),
+                    )
+                    for m in result.mixtures
+                ),
+                1.0,
             ),
-            f'Words that occur in the same documents are similar: "{one}" and "{other}" have cosine {cosine:.2f}. A word '
-            "that occurs in every document carries no information: its TF-IDF is 0.",
-            mixtures,
-            "fruit share: a / (a + b), where a · fruit + b · phone is the closest fit to the vector. The king and queen of "
-            f"the notes, [0.6, 0.1, 1.0, 0.9] and [0.3, 0.2, 0.9, 1.0], have cosine {result.king_queen_cosine:.2f}.",
         ),
-        "The vector is close to what most sentences are about, and in the middle when both topics are equally frequent. It "
-        "is the same in every sentence; only the sentence can tell which meaning is intended (lessons: context, senses).",
         (
-            'The sentences are said to give [0.8, 0.1], then [0.9, 0.1], "tilted towards food". A Word2Vec vector is not a '
-            "pair of shares: it leans towards fruit by more or less than the share of sentences (see above).",
+            f"With {first.fruit_sentences} of {first.fruit_sentences + first.phone_sentences} sentences about fruit the cosine "
+            f"to the fruits is {first.to_fruit:.2f}, to the phones {first.to_phones:.2f}. With {last.fruit_sentences} it is "
+            f"{last.to_fruit:.2f} and {last.to_phones:.2f}.",
         ),
-    )  # fmt: skip
+        "A learned vector is an average over the data: it leans towards what most sentences are about. It is the same in every "
+        "sentence. Only the sentence can tell which meaning is intended (lessons: context, senses).",
+        Library(
+            'from seq2see.course.vectors import fit_word2vec\nvectors = fit_word2vec(open("corpus.txt"))\n'
+            'vectors.nearest("apple")                       # or: seq2see vectors nearest',
+            "course/vectors/word2vec.py",
+        ),
+        (
+            Section(
+                "One-hot vectors",
+                (
+                    matrix_table(
+                        result.one_hot, result.words, result.words, "One number per word of the vocabulary:", 0
+                    ),
+                    "Simple, but all words are equally far apart, and a vector is as long as the vocabulary.",
+                ),
+            ),
+            Section(
+                "TF-IDF vectors",
+                (
+                    Table(("", ""), tuple(zip(numbers, result.documents, strict=True)), "Documents:"),
+                    matrix_table(
+                        result.tf_idf,
+                        result.terms,
+                        numbers,
+                        "TF-IDF: count in the document · ln(documents / documents with the word)",
+                    ),
+                    f'Words of the same documents are similar: "{one}" and "{other}" have cosine {cosine:.2f}. A word that '
+                    "occurs in every document carries no information: its TF-IDF is 0.",
+                ),
+            ),
+            Section(
+                "How much of the vector is fruit",
+                (
+                    Table(
+                        ("fruit : phone", "to fruits", "to phones", "fruit share"),
+                        tuple(
+                            (f"{m.fruit_sentences} : {m.phone_sentences}", m.to_fruit, m.to_phones, m.fruit_share)
+                            for m in result.mixtures
+                        ),
+                    ),
+                    "fruit share: a / (a + b), where a · fruit + b · phone is the closest fit to the vector. It moves with the "
+                    "share of sentences, but is not equal to it.",
+                ),
+            ),
+            Section(
+                "King and queen",
+                (
+                    "Two learned vectors, (0.6, 0.1, 1, 0.9) for king and (0.3, 0.2, 0.9, 1) for queen, have cosine "
+                    f"{result.king_queen_cosine:.2f}: similar words have similar vectors (lessons: similarity, directions).",
+                ),
+            ),
+        ),
+        (Try("Only one sentence in a hundred is about the fruit. Is anything of it left?", {"shares": [0.01, 0.99]}),),
+        (
+            Note(
+                ATTENTION,
+                "One-hot, TF-IDF and Word2Vec are listed; Word2Vec captures the “Average Meaning”. With 9K of 10K sentences "
+                "about the fruit, apple is given as roughly [0.9, 0.1], shortly before as [0.8, 0.1]. A Word2Vec vector is not "
+                "a pair of shares; it leans towards the more frequent topic by more or less than the share (above).",
+            ),
+        ),
+    )
+
+
+def exercises() -> tuple[Exercise, ...]:
+    tf_idf, one_hot = fit_tf_idf(DOCUMENTS), fit_one_hot([" ".join(WORDS)])
+    mixture = _train_mixture(10, 100, seed=1)
+    return (
+        Exercise(
+            f'Of {len(DOCUMENTS)} documents only the first contains "doctor", once. What is its TF-IDF there, '
+            "1 · ln(documents / documents with the word)?",
+            float(tf_idf["doctor"][0]),
+            "ln(4 / 1): the rarer a word, the more its occurrence says.",
+        ),
+        Exercise(
+            'What is the dot product of the one-hot vectors of "cat" and "rat"?',
+            float(one_hot["cat"] @ one_hot["rat"]),
+            "The 1s are in different places, so every product is 0: one-hot vectors know no similarity.",
+        ),
+        choose(
+            f"{AMBIGUOUS.capitalize()} is a fruit in 10 of 100 sentences and a phone maker in 90. Is its vector nearer to "
+            "orange or to laptop?",
+            ("orange", "laptop"),
+            {"orange": mixture.to_fruit, "laptop": mixture.to_phones}.__getitem__,
+            f"Trained just now: cosine {mixture.to_phones:.2f} with the phones, {mixture.to_fruit:.2f} with the fruits.",
+        ),
+    )
 
 
 def draw(result: Result, path: Path | str) -> None:

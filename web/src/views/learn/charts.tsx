@@ -213,14 +213,15 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
           {axes[1]}
         </text>
         {arrows.map(({ word, from, softmax, normalized }, i) => {
-          const [first, second] = [interpolate(from, softmax), interpolate(from, normalized)];
+          const hasSum = normalized.every(Number.isFinite); // not if the scores add to 0
+          const [first, second] = [interpolate(from, softmax), interpolate(from, hasSum ? normalized : softmax)];
           const overlaps = arrows.slice(0, i).filter((other) => Math.hypot(x(other.from) - x(from), y(other.from) - y(from)) < 20).length;
           return (
             <g key={i} data-word={word} data-to={softmax.join(",")}>
-              <path class="tone-secondary chart-line" d={`M${x(from)} ${y(from)}L${x(second)} ${y(second)}`} />
+              {hasSum ? <path class="tone-secondary chart-line" d={`M${x(from)} ${y(from)}L${x(second)} ${y(second)}`} /> : null}
               <path class="tone-primary chart-line" d={`M${x(from)} ${y(from)}L${x(first)} ${y(first)}`} />
               <circle class="start-point" cx={x(from)} cy={y(from)} r="4" />
-              <circle class="tone-secondary end-point" cx={x(second)} cy={y(second)} r="3" />
+              {hasSum ? <circle class="tone-secondary end-point" cx={x(second)} cy={y(second)} r="3" /> : null}
               <circle class="tone-primary end-point" cx={x(first)} cy={y(first)} r="5" />
               <text class="word" x={x(from) + 8} y={y(from) - 8 + 15 * overlaps}>
                 {word}

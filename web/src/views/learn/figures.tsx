@@ -1,46 +1,11 @@
-// The figures of the lessons, drawn from the server's results with the page's matrix and charts, with links to the other views.
+// The figures of the lessons, drawn from the server's results with the page's matrix and charts. A lesson without one here shows
+// the picture of its text.
 import type { ComponentChildren } from "preact";
 import type { LessonResults } from "../../api";
-import type { Grid } from "../../matrix/grid";
-import { Matrix } from "../../matrix/matrix";
-import { useSession } from "../../session";
-import { navigate } from "../../url-state";
-import { Arrows, Bars, Chart, type Line, type Tone } from "./charts";
+import { Arrows, Bars, Chart, type Line } from "./charts";
+import { HeatMap } from "./heat-map";
 
-type Numbers = readonly (readonly number[])[];
-/** `selfAttention` names the self-attention of a layer. */
-type Render<Result> = (result: Result, selfAttention: (layer: number) => string) => ComponentChildren;
-
-interface HeatMapProps {
-  name: string;
-  rows: readonly string[];
-  cols: readonly string[];
-  numbers: Numbers;
-  scale?: Grid["scale"];
-  max?: number;
-  causal?: boolean;
-  axes?: [string, string];
-  maxCellWidth?: number;
-}
-
-function HeatMap({ name, rows, cols, numbers, scale = "sequential", max, causal, axes = ["query", "key"], maxCellWidth = 56 }: HeatMapProps) {
-  const data = numbers.flatMap((row) => row.map((value) => value ?? -Infinity)); // masked cells are null
-  const grid: Grid = {
-    name, rows: numbers.length, cols: numbers[0]?.length ?? 0, data, rowLabels: rows, colLabels: cols, rowAxis: axes[0], colAxis: axes[1], scale,
-    ...(max ? { max } : {}), ...(causal ? { causal } : {}),
-  }; // prettier-ignore
-  return <Matrix grid={grid} maxHeight={440} maxCellWidth={maxCellWidth} />;
-}
-
-function ViewLink({ view, text, children, ...state }: { view: string; text?: string; attention?: string; head?: number; children: ComponentChildren }) {
-  return (
-    <div class="full-width">
-      <button class="chip" onClick={() => navigate({ view, ...(text ? { text } : {}), ...state, row: -1, cell: "" })}>
-        {children} →
-      </button>
-    </div>
-  );
-}
+type Render<Result> = (result: Result) => ComponentChildren;
 
 type Curve = LessonResults["leak"]["masked"]["curve"];
 type Spread = LessonResults["scaling"]["random"][number];
@@ -50,7 +15,6 @@ const twoLines = (first: [string, [number, number][]], second: [string, [number,
   { name: first[0], tone: "primary", points: first[1] },
   { name: second[0], tone: "secondary", points: second[1] },
 ];
-const TONES: readonly Tone[] = ["primary", "secondary", "tertiary", "muted"];
 
 const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]> } = {
   words: ({ mixtures }) => (
@@ -66,14 +30,11 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
       }))}
     />
   ),
-  similarity: ({ static: fixed, contextual, sentence }) => (
+  similarity: ({ static: fixed, contextual }) => (
     <>
       {([["static", fixed], ["contextual", contextual]] as const).map(([name, similarity]) => (
         <HeatMap key={name} name={`cosine similarity, ${name}`} rows={similarity.words} cols={similarity.words} numbers={similarity.cosine} scale="diverging" max={1} axes={["token", "token"]} />
       ))}
-      <ViewLink view="walk" text={sentence}>
-        show this sentence in Walk
-      </ViewLink>
     </>
   ),
   context: ({ sentences, names }) =>
@@ -138,21 +99,17 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
       <LossChart curves={[["scaled by 1/√d", scaled.curve], ["unscaled", unscaled.curve]]} />
     </>
   ),
-  heads: ({ answers }, selfAttention) =>
-    answers.map((a) => (
-      <div class="stack tight-stack" key={a.sentence}>
-        <HeatMap name={`layer ${a.layer}, head ${a.head}, selected for “${a.query}”`} rows={a.words} cols={a.words} numbers={a.weights} max={1} />
-        <ViewLink view="heads" text={a.sentence} attention={selfAttention(a.layer)} head={a.head}>
-          show all heads for this sentence
-        </ViewLink>
-      </div>
-    )),
-  positions: ({ map, bits }) => (
+  positions: ({ map, curves, curve_positions }) => (
     <>
       <div class="wide">
         <HeatMap name="sinusoidal position encoding" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" max={1} axes={["position", "dimension"]} />
       </div>
-      <HeatMap name="binary counting" rows={bits.map((_, i) => String(i))} cols={["8", "4", "2", "1"]} numbers={bits} max={1} axes={["number", "bit"]} maxCellWidth={30} />
+      <Chart
+        title="One position as a curve: cosines, fast to slow"
+        x="i"
+        y=""
+        lines={curves.map((row, n): Line => ({ name: `pos = ${curve_positions[n]}`, tone: n ? "secondary" : "primary", points: row.filter((_, j) => j % 2).map((value, i) => [i, value]) }))}
+      />
     </>
   ),
   order: ({ with_positions, without_positions, floor }) => (
@@ -171,78 +128,62 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
       />
     </>
   ),
-  encoder: ({ values, words, change, attention_change, feed_forward_change, sentence }) => (
-    <>
-      <HeatMap name="change of each token, by component" rows={values.map((name) => name.replace(/^(en|de)coder\.(0\.)?(self\.|masked\.)?|\.output$/g, ""))} cols={words} numbers={change} axes={["component", "token"]} />
-      <HeatMap name="change after perturbing one vector" rows={["attention", "feed-forward"]} cols={words} numbers={[attention_change, feed_forward_change]} axes={["sub-layer", "token"]} />
-      <ViewLink view="walk" text={sentence}>
-        show this sentence in Walk
-      </ViewLink>
-    </>
+  encoder: ({ words, changed_index, attention_change, feed_forward_change }) => (
+    <HeatMap
+      name={`relative change when only “${words[changed_index]}” is changed`}
+      rows={["attention", "feed-forward"]}
+      cols={words}
+      numbers={[attention_change, feed_forward_change]}
+      axes={["sub-layer", "token"]}
+    />
   ),
-  mask: ({ words, weights, unmasked_weights, sentence, layer, head }) => (
+  mask: ({ words, weights, unmasked_weights }) => (
     <>
       <HeatMap name="weights with mask" rows={words} cols={words} numbers={weights} max={1} causal />
       <HeatMap name="weights without mask" rows={words} cols={words} numbers={unmasked_weights} max={1} />
-      <ViewLink view="microscope" text={sentence} attention={`decoder.${layer}.masked`} head={head}>
-        open in Microscope
-      </ViewLink>
     </>
   ),
   leak: ({ masked, unmasked, floor }) => (
     <LossChart curves={[["with mask", masked.curve], ["without mask", unmasked.curve]]} reference={{ value: floor, name: "loss of guessing the translation" }} />
   ),
-  decoder: ({ generated, forced }) => (
+  recurrent: ({ remembered }) => (
+    <Chart
+      title="What an exchanged word changes, if it was read first"
+      x="words in the sentence"
+      y="relative change"
+      lines={[
+        { name: "2014: one state", tone: "secondary", points: remembered.map((r) => [r.length, r.state]) },
+        { name: "2015: attention", tone: "tertiary", points: remembered.map((r) => [r.length, r.attended]) },
+        { name: "Transformer", tone: "primary", points: remembered.map((r) => [r.length, r.transformer]) },
+      ]}
+    />
+  ),
+  patches: ({ picture }) => (
     <>
-      <Bars
-        title="Probability of each token"
-        max={1}
-        groups={[generated, forced].map((pass) => ({
-          name: `${pass.sentence} → ${pass.output}`,
-          bars: pass.positions.map((p) => ({ name: `${p.input} → ${p.target}`, value: p.probability })),
-        }))}
-      />
-      <ViewLink view="walk" text={generated.sentence}>
-        show this sentence in Walk
-      </ViewLink>
+      <HeatMap name="the picture" rows={[]} cols={[]} numbers={picture.pixels} axes={["", ""]} maxCellWidth={22} />
+      {picture.words.map((word, i) =>
+        ["a", "in", "row", "before"].includes(word) ? null : <HeatMap key={i} name={`“${word}” attends to`} rows={[]} cols={[]} numbers={picture.attention[i]} axes={["row", "column"]} maxCellWidth={40} />,
+      )}
     </>
   ),
-  cross: ({ sentences }) => (
-    // the shaded tables of the lesson are its figure
-    <ViewLink view="translate" text={sentences[0].source.join(" ")}>
-      show the first sentence in Translate
-    </ViewLink>
+  learning: ({ moments, sentences }) => (
+    <Chart
+      title={`Largest attention of any head from “it” in “${sentences[0]}”`}
+      x="step"
+      y="weight"
+      lines={twoLines(["pizza", moments.map((m) => [m.step, m.to_food[0]])], ["oven", moments.map((m) => [m.step, m.to_place[0]])])}
+    />
   ),
-  next: ({ logits, temperatures, probabilities, source }) => (
-    <>
-      <Bars
-        title="softmax(x / T): a larger T flattens the distribution"
-        max={1}
-        groups={temperatures.map((t, n) => ({ name: `T = ${t}`, bars: logits.map((x, i) => ({ name: String(x).replace("-", "−"), value: probabilities[n][i] })) }))}
-      />
-      <ViewLink view="translate" text={source}>
-        show the model’s logits in Translate
-      </ViewLink>
-    </>
+  senses: ({ overall }) => (
+    <Chart
+      title="Cosine of two occurrences of a word"
+      x=""
+      y="mean cosine"
+      isTight
+      categories={overall.map(({ name }) => name)}
+      lines={twoLines(["same sense", overall.map((layer, i) => [i, layer.same])], ["different sense", overall.map((layer, i) => [i, layer.different])])}
+    />
   ),
-  directions: ({ projections }) => (
-    <Bars title="Projection onto the plural direction" groups={[{ name: "", bars: [...projections].sort((a, b) => b[1] - a[1]).map(([name, value]) => ({ name, value })) }]} />
-  ),
-  senses: ({ words }) =>
-    words.map((each) => (
-      <Chart
-        key={each.word}
-        title={`“${each.word}”: cosine similarity between its sentences`}
-        x=""
-        y="cosine"
-        isTight
-        categories={each.layers.map((name) => ({ embedded: "static", input: "+ pos", vectors: "final" })[name.split(".")[1]] ?? `block ${name.split(".")[1]}`)}
-        lines={[
-          ...each.sentences.slice(1, 4).map((_, i): Line => ({ name: `1 · ${i + 2}`, tone: TONES[i + 1], thin: true, points: each.cosines.map((table, p) => [p, table[0][i + 1]]) })),
-          { name: "mean of all pairs", tone: "primary", points: each.means.map((mean, p) => [p, mean]) },
-        ]}
-      />
-    )),
 };
 
 function LossChart({ curves, reference }: { curves: [[string, Curve], [string, Curve]]; reference?: { value: number; name: string } }) {
@@ -251,9 +192,8 @@ function LossChart({ curves, reference }: { curves: [[string, Curve], [string, C
   return <Chart title="Loss on unseen sentences" x="step" y="−ln p per token" log={{ y: true }} lines={lines} reference={reference} />;
 }
 
-export function LessonFigure({ lesson, result }: { lesson: string; result: Record<string, unknown> }) {
-  const { shape } = useSession().model.config.model;
-  const selfAttention = (layer: number): string => (shape === "decoder" ? `decoder.${layer}.masked` : `encoder.${layer}.self`);
+/** The page's own figure of a lesson, or null. */
+export function lessonFigure(lesson: string, result: Record<string, unknown>): ComponentChildren {
   const render = FIGURES[lesson as keyof LessonResults] as Render<typeof result> | undefined;
-  return render ? <div class="lesson-figures">{render(result, selfAttention)}</div> : null;
+  return render ? <div class="lesson-figures">{render(result)}</div> : null;
 }

@@ -1,4 +1,4 @@
-// Learn: the lessons of the notes, computed by the server. The settings beside a lesson can be edited, and the results follow;
+// Learn: the course, computed by the server. The settings beside a lesson can be edited, and the results follow;
 // a lesson that trains for long waits for a click. The edited settings are stored in the URL.
 import "./learn.css";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -8,14 +8,17 @@ import { useSession } from "../../session";
 import { ErrorMessage, Loading } from "../../ui";
 import { getUrlState, hrefFor, navigate, useUrlState } from "../../url-state";
 import { NeedsModel } from "../intervene";
-import { LessonFigure } from "./figures";
-import { LessonTextView, Prose } from "./lesson-text";
+import { lessonFigure } from "./figures";
+import { LessonTextView, type Titles } from "./lesson-text";
 import { defaultValue, formatSettings, isEqual, parseSettings, settingLabel, settingWithError, type Value, type Values } from "./lessons";
+import { clearProgress, isDone, remember as rememberProgress, useProgress } from "./progress";
 import { SettingEditor } from "./setting-editor";
 
 const DEBOUNCE = 200; // ms
 const MAX_AUTOMATIC_TRAINING = 2; // seconds; longer training waits for a click
 const MAX_CACHED = 40; // results
+/** What a lesson trains, if not two translators. */
+const TRAINED: Record<string, string> = { directions: "word vectors", patches: "one small model", learning: "one small translator" };
 
 /** The edits and results of lessons, for when the user returns to them. */
 const drafts = new Map<string, string>();
@@ -41,42 +44,67 @@ export function Learn() {
   return (
     <div class="learn">
       <LessonNav lessons={lessons} current={lesson.name} onSelect={select} />
-      <Lesson key={lesson.name} lesson={lesson} names={lessons.map(({ name }) => name)} />
+      <Lesson key={lesson.name} lesson={lesson} next={lessons[lessons.indexOf(lesson) + 1]} titles={new Map(lessons.map(({ name, title }) => [name, title]))} />
     </div>
   );
 }
 
 function LessonNav({ lessons, current, onSelect }: { lessons: LessonInfo[]; current: string; onSelect: (name: string) => void }) {
-  const list = useRef<HTMLOListElement>(null);
+  const list = useRef<HTMLDivElement>(null);
+  const progress = useProgress();
+  const done = lessons.filter(({ name }) => isDone(progress[name])).length;
   useEffect(() => {
     const item = list.current!.querySelector<HTMLElement>("[aria-current]")!;
     list.current!.scrollLeft = item.offsetLeft - list.current!.offsetLeft - 40; // on a small screen the list is one scrolling line
+    const nav = list.current!.parentElement!;
+    nav.scrollTop = item.offsetTop - nav.offsetTop - nav.clientHeight / 2;
   }, [current]);
+  const groups = [...new Set(lessons.map(({ group }) => group))];
   return (
     <nav class="lessons" aria-label="lessons">
-      <ol ref={list}>
-        {lessons.map(({ name, title }) => (
-          <li key={name}>
-            <a
-              href={hrefFor({ lesson: name, settings: "" })}
-              title={title}
-              aria-current={name === current ? "true" : undefined}
-              onClick={(event) => {
-                if (event.metaKey || event.ctrlKey) return;
-                event.preventDefault();
-                onSelect(name);
-              }}
-            >
-              {name}
-            </a>
-          </li>
+      <div class="lesson-groups" ref={list}>
+        {groups.map((group) => (
+          <section key={group}>
+            <h3>{group}</h3>
+            <ol>
+              {lessons
+                .filter((lesson) => lesson.group === group)
+                .map(({ name, title, question }) => (
+                  <li key={name}>
+                    <a
+                      href={hrefFor({ lesson: name, settings: "" })}
+                      title={question}
+                      data-lesson-link={name}
+                      data-progress={isDone(progress[name]) ? "done" : progress[name] ? "opened" : "new"}
+                      aria-current={name === current ? "true" : undefined}
+                      onClick={(event) => {
+                        if (event.metaKey || event.ctrlKey) return;
+                        event.preventDefault();
+                        onSelect(name);
+                      }}
+                    >
+                      {title}
+                      {isDone(progress[name]) ? <span class="visually-hidden"> (done)</span> : null}
+                    </a>
+                  </li>
+                ))}
+            </ol>
+          </section>
         ))}
-      </ol>
+      </div>
+      {Object.keys(progress).length ? (
+        <p class="small muted course-progress">
+          {done} of {lessons.length} done{" "}
+          <button class="reset" onClick={clearProgress}>
+            forget
+          </button>
+        </p>
+      ) : null}
     </nav>
   );
 }
 
-function Lesson({ lesson, names }: { lesson: LessonInfo; names: readonly string[] }) {
+function Lesson({ lesson, next, titles }: { lesson: LessonInfo; next: LessonInfo | undefined; titles: Titles }) {
   const { model } = useSession();
   const { settings } = useUrlState();
   const values = parseSettings(settings, lesson);
@@ -102,7 +130,10 @@ function Lesson({ lesson, names }: { lesson: LessonInfo; names: readonly string[
   const last = latestValue(loaded);
   const busy = enabled && loaded.state === "loading";
   const error = enabled && loaded.state === "failed" ? (loaded.error as ApiError) : null;
-  const introduction = last?.response.text.introduction ?? lesson.introduction;
+  const exercises = last?.response.exercises.length;
+  useEffect(() => {
+    if (exercises !== undefined) rememberProgress(lesson.name, exercises);
+  }, [lesson.name, exercises]);
   const isStale = last !== undefined && last.key !== key;
   const invalidSetting = error ? settingWithError(error.location, lastEdited, lesson) : "";
   const change = (name: string, value: Value): void => {
@@ -113,7 +144,7 @@ function Lesson({ lesson, names }: { lesson: LessonInfo; names: readonly string[
     <article class="lesson" aria-labelledby="lesson-title" data-lesson={lesson.name} data-loaded={last && !busy && !error && !isStale ? lesson.name : ""}>
       <header class="lesson-head">
         <h2 id="lesson-title">{lesson.title}</h2>
-        {introduction ? <Prose text={introduction[0].toUpperCase() + introduction.slice(1)} names={names} /> : null}
+        <p class="prose question">{lesson.question}</p>
         {lesson.uses_model ? <p class="small muted">Uses the model “{model.name}”.</p> : null}
       </header>
       <Settings lesson={lesson} values={values} invalidSetting={invalidSetting} error={error} onChange={change} />
@@ -123,7 +154,7 @@ function Lesson({ lesson, names }: { lesson: LessonInfo; names: readonly string[
           <section class="card training">
             <p>
               {isStale ? "The results below are for the previous settings. " : ""}
-              This lesson trains {lesson.name === "directions" ? "word vectors" : "two small translators"} (about {lesson.training_seconds} seconds on an idle core).
+              This lesson trains {TRAINED[lesson.name] ?? "two small translators"} (about {lesson.training_seconds} seconds on an idle core).
             </p>
             <button class="primary-button" onClick={() => setRequested(key)}>
               Train now
@@ -134,9 +165,19 @@ function Lesson({ lesson, names }: { lesson: LessonInfo; names: readonly string[
         {last ? (
           <div class={`stack${busy || isStale ? " busy" : ""}`} aria-busy={busy}>
             <section class="card">
-              <LessonFigure lesson={lesson.name} result={last.response.result} />
-              <LessonTextView text={last.response.text} names={names} />
+              <LessonTextView
+                lesson={lesson}
+                text={last.response.text}
+                exercises={last.response.exercises}
+                titles={titles}
+                figure={lessonFigure(lesson.name, last.response.result)}
+              />
             </section>
+            {next ? (
+              <a class="next-lesson" href={hrefFor({ lesson: next.name, settings: "" })}>
+                Next: {next.title} →
+              </a>
+            ) : null}
           </div>
         ) : busy && !waitsForClick ? (
           <Loading what="lesson" />

@@ -2,7 +2,7 @@
 // and their labels. Mappings (a word and its numbers) are kept as pairs, so that two rows may have the same name while one is
 // being typed.
 
-import type { LessonInfo, LessonSetting } from "../../api";
+import type { LessonExercise, LessonInfo, LessonSetting } from "../../api";
 
 export type Value = string | number | readonly Value[];
 export type Values = Record<string, Value>;
@@ -46,6 +46,33 @@ export function formatSettings(values: Values, lesson: LessonInfo): string {
   return edited.length ? JSON.stringify(Object.fromEntries(edited.map(({ name }) => [name, values[name]]))) : "";
 }
 
+/** The settings of a suggestion in the form in which they are edited. */
+export function trySettings(settings: Readonly<Record<string, unknown>>, lesson: LessonInfo): Values {
+  const known = lesson.settings.filter(({ name }) => name in settings);
+  return Object.fromEntries(
+    known.map((setting) => {
+      const value = settings[setting.name];
+      const isListed = Array.isArray(defaultValue(setting)) && typeof value === "string"; // one text where a list is expected
+      return [setting.name, isListed ? [value] : defaultValue({ ...setting, default: value })] as const;
+    }),
+  );
+}
+
+/** Whether an answer is right: a number within the tolerance, such as 0.5, 50% or 1/2, or the right choice. */
+export function isRight(exercise: Pick<LessonExercise, "answer" | "choices" | "tolerance">, given: string): boolean {
+  if (exercise.choices.length) return given.trim().toLowerCase() === String(exercise.answer).toLowerCase();
+  const value = parseAnswer(given);
+  return value !== null && Math.abs(value - Number(exercise.answer)) <= exercise.tolerance;
+}
+
+export function parseAnswer(text: string): number | null {
+  const plain = text.trim().replaceAll("−", "-").replace(/(?<=\d),(?=\d{3}\b)/g, "").replace(",", ".");
+  const match = /^([-+]?[\d.]+(?:e[-+]?\d+)?)\s*(?:(%)|\/\s*([-+]?[\d.]+))?$/i.exec(plain);
+  if (!match) return null;
+  const value = match[2] ? Number(match[1]) / 100 : match[3] ? Number(match[1]) / Number(match[3]) : Number(match[1]);
+  return Number.isFinite(value) ? value : null;
+}
+
 /** The value of a number field: a number, or the text if it is not one, which the server rejects. */
 export function parseNumber(text: string): Value {
   const normalized = text.trim().replace("−", "-").replace(",", ".");
@@ -84,7 +111,8 @@ const LABELS: Record<string, string> = {
   "context.table": "Words and their features",
   "context.names": "Names of the features",
   "context.bank": "Words of the bank example: finance, water, verb",
-  "context.bank_weights": "Weights of the bank example in the notes",
+  "context.bank_weights": "Bank example: weights given by hand",
+  "context.bank_sentences": "Bank example: sentences",
   "lookup.guests": "Guest list: name and room",
   "lookup.query": "Query",
   "qkv.query_weights": "W_Q",
@@ -93,7 +121,11 @@ const LABELS: Record<string, string> = {
   "qkv.idioms": "Idioms for the model",
   "scaling.sentences": "Sentences for the model",
   "scaling.samples": "Random queries",
-  "heads.questions": "Query word and candidates",
+  "heads.table": "Words and their features",
+  "heads.perspectives": "Heads: what each looks at",
+  "heads.view_sentence": "Sentence",
+  "heads.view_word": "Word",
+  "heads.questions": "For the model: query word and candidates",
   "positions.width": "Width of the table",
   "positions.length": "Number of positions",
   "positions.map_width": "Width of the map",
@@ -104,18 +136,31 @@ const LABELS: Record<string, string> = {
   "norms.sentences": "Batch for the model",
   "encoder.changed": "Sentence with one word changed",
   "mask.target": "Decoder input (empty: the model’s own translation)",
+  "mask.weights": "Weights of the table by hand",
   "decoder.sentence": "Sentence to translate",
   "decoder.forced_sentence": "Sentence with a given translation",
   "decoder.forced_target": "Given translation",
   "cross.steps": "Training steps of the French model",
-  "next.logits": "Logits from the notes",
-  "next.printed": "Probabilities printed in the notes",
-  "next.messages": "Conversation: role and message",
+  "recurrent.lengths": "Lengths of the sentences",
+  "next.embedding": "W_E: the vector of each token",
+  "next.logits": "Logits by hand",
+  "next.sentence": "Sentence for the model",
+  "next.prompts": "Texts for a language model",
+  "next.context": "Sentences before the last text",
+  "temperature.logits": "Logits",
+  "temperature.printed": "Probabilities to compare with",
+  "temperature.story": "Start of a story, for a language model",
+  "temperature.sentence": "Sentence, for a translator",
+  "temperature.story_temperatures": "Temperatures of the story",
+  "window.text": "Text",
+  "window.answer": "The word that follows",
+  "window.messages": "Conversation: role and message",
+  "window.speaker": "A text with other speakers",
   "directions.analogies": "a − b + c and the expected word",
   "directions.pairs": "Pairs whose mean difference defines the direction",
   "directions.words": "Words to project onto it",
   "directions.sentences": "Training sentences for Word2Vec",
-  "senses.words": "Word and sentences that contain it",
+  "senses.senses": "Word (sense) and sentences that contain it",
   seed: "Seed",
   steps: "Training steps",
 };
