@@ -132,8 +132,8 @@ COMMANDS = {
     "lesson": (["next"], "probabilit"),
     "explore": (["--no-open"], ""),
 }
-# These train a model, or read vectors and configurations.
-OTHERS = {"train", "runs", "data", "vectors", "model"}
+# These train a model, read vectors and configurations, write another format in its own precisions, or start processes.
+OTHERS = {"train", "runs", "data", "vectors", "model", "export", "serve"}
 
 
 @pytest.fixture
