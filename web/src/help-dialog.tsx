@@ -1,5 +1,5 @@
 // The help dialog: what the page shows, the keyboard shortcuts and the colours.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Icon } from "./ui";
 
 const SHORTCUTS: readonly (readonly [string, string])[] = [
@@ -16,7 +16,8 @@ const SHORTCUTS: readonly (readonly [string, string])[] = [
 
 export function HelpDialog({ onClose }: { onClose: () => void }) {
   const closeButton = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
+  // Before the dialog is painted, so that an immediate Escape closes it.
+  useLayoutEffect(() => {
     const previousFocus = document.activeElement as HTMLElement | null;
     closeButton.current?.focus();
     const onKey = (event: KeyboardEvent): void => {
