@@ -27,11 +27,7 @@ def decode_requests(
     should_stop: StopCondition | None = None, token_budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the hypotheses of each request, best first."""
-    if options.beam * 2 > model.config.vocab_size:
-        raise UsageError(
-            f"a beam of {options.beam} needs {2 * options.beam} candidate tokens per step, but the vocabulary has only "
-            f"{model.config.vocab_size}: use a narrower beam"
-        )
+    check_beam(model, options.beam)
     results: list[list[Hypothesis]] = [[] for _ in requests]
     profile = device_profile(model.embedding.weight.device)
     order = sorted(range(len(requests)), key=lambda i: -requests[i].total_tokens)
@@ -61,6 +57,15 @@ def _run(batch: Batch[Job], waiting: Sequence[Job]) -> Iterator[tuple[Job, list[
         for job, hypotheses in batch.take_finished():
             require_output(job.request, hypotheses)
             yield job, hypotheses
+
+
+def check_beam(model: Network, beam: int) -> None:
+    """Raises a UsageError if the vocabulary is too small for a beam."""
+    if beam * 2 > model.config.vocab_size:
+        raise UsageError(
+            f"a beam of {beam} needs {2 * beam} candidate tokens per step, but the vocabulary has only "
+            f"{model.config.vocab_size}: use a narrower beam"
+        )
 
 
 def require_output(request: Request, hypotheses: Sequence[Hypothesis]) -> None:

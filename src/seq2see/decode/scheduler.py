@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from seq2see.decode.batch import Batch, Job
-from seq2see.decode.engine import require_output
+from seq2see.decode.engine import check_beam, require_output
 from seq2see.decode.sampling import Phrase
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import CacheSize, Session, SpecialTokens, session_profile
@@ -162,12 +162,7 @@ class Scheduler:
     def submit(self, jobs: Sequence[ScheduledJob]) -> None:
         """Queues jobs; their futures get the hypotheses, best first. Jobs with equal inputs should follow each other."""
         for job in jobs:
-            candidates = 2 * job.search.beam
-            if candidates > self.model.config.vocab_size:
-                raise UserError(
-                    f"a beam of {job.search.beam} needs {candidates} candidate tokens per step, but the vocabulary has "
-                    f"only {self.model.config.vocab_size}: use a narrower beam"
-                )
+            check_beam(self.model, job.search.beam)
         if self.waiting + len(jobs) > self.max_waiting:
             raise QueueFullError(
                 f"{self.waiting:,} sentences are waiting and {len(jobs):,} more exceed {self.max_waiting:,}"
