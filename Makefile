@@ -2,18 +2,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Packages of others, for test-extras and bench; on top of .venv, which stays as it is.
+EXTRAS := .venv-extras
+EXTRAS_READY := $(EXTRAS)/.ready
+SITE := import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))
 # Figures in Hindi need a Devanagari font, and the page's tests a browser. Without root on Debian, install them by hand;
 # otherwise those figures show boxes and those tests are skipped.
 FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
-PAGE := src/seq2see/serve/page/index.html
+PAGE := src/seq2see/explore/page/index.html
 # Every test computes in one thread, so two files run at a time.
 PARALLEL := -n 2 --dist loadfile
-# Decoding, int8 and the page: where an older processor would show. tests/machines.sh tries more settings.
-AVX2_TESTS := $(patsubst %,tests/test_%.py,decode whole_models processors page page_recurrent page_views)
+# Decoding, int8 and some of the page: where an older processor would show. tests/machines.sh tries more settings.
+AVX2_TESTS := $(patsubst %,tests/test_%.py,decode whole_models processors page_recurrent)
 
-.PHONY: setup page demo test test-extras lint format types parity bench clean
+.PHONY: setup page demo test test-extras lint format types parity bench results clean
 
 setup: $(READY) page
 
@@ -21,7 +25,7 @@ page: $(PAGE)
 
 # Built from web/; its types and the code excerpts it shows are generated from the Python package. Everything else works
 # without Node, and `seq2see explore` says that the page is missing.
-$(PAGE): $(READY) $(wildcard src/seq2see/model/*.py src/seq2see/serve/*.py) \
+$(PAGE): $(READY) $(wildcard src/seq2see/model/*.py src/seq2see/explore/*.py) \
   $(shell find web \( -name node_modules -o -name .tests -o -name generated \) -prune -o -type f -print)
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --loglevel=error && npm --prefix web run -s build; \
 	else echo "npm not found: the page of seq2see explore is not built"; fi
@@ -40,12 +44,17 @@ test: lint types
 	$(BIN)/pytest $(PARALLEL)
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest $(PARALLEL) $(AVX2_TESTS)
 
-# Tests with packages of others, which it installs: the runtimes that exports are for, and the clients of the service.
-# llama.cpp is compiled, in about five minutes on two cores.
-test-extras: setup
-	$(BIN)/pip install -q -c constraints.txt -e '.[extras]'
-	$(BIN)/python -c "import llama_cpp" 2>/dev/null || $(BIN)/pip install -q -c constraints.txt llama-cpp-python
-	$(BIN)/pytest -m extras -rs
+# Tests with packages of others: Ray, the runtimes that exports are for, and the clients of the service.
+test-extras: setup $(EXTRAS_READY)
+	$(EXTRAS)/bin/python -m pytest -m extras -rs
+
+# llama.cpp is compiled, in 5 to 20 minutes on two cores.
+$(EXTRAS_READY): $(READY)
+	$(BIN)/python -m venv $(EXTRAS)
+	$(BIN)/python -c '$(SITE)' > $$($(EXTRAS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(EXTRAS)/bin/pip install -q -c constraints.txt -e '.[extras]'
+	$(EXTRAS)/bin/python -c "import llama_cpp" 2>/dev/null || $(EXTRAS)/bin/pip install -q -c constraints.txt llama-cpp-python
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .
@@ -65,17 +74,21 @@ parity: setup
 	$(BIN)/python -m tests.parity
 
 # Slow; run it on an idle machine. DATA is a directory with multi30k/, en-hi/, lm/ and words/.
-bench: setup
-	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
-	$(BIN)/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
-	$(BIN)/python benchmarks/decode_cpu.py
-	$(BIN)/python benchmarks/exchange.py
-	$(BIN)/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
-	$(BIN)/python benchmarks/explore_load.py
-	$(BIN)/python benchmarks/serve_load.py $(if $(DATA),--sentences $(DATA)/multi30k/test.en)
-	$(if $(DATA),$(BIN)/python benchmarks/tokens_per_word.py --data $(DATA))
-	$(if $(DATA),$(BIN)/python benchmarks/train_cpu.py --data $(DATA))
-	$(if $(DATA),$(BIN)/python benchmarks/vectors.py --data $(DATA))
+bench: setup $(EXTRAS_READY)
+	$(EXTRAS)/bin/pip install -q -c constraints.txt -e '.[bench]'
+	$(EXTRAS)/bin/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
+	$(EXTRAS)/bin/python benchmarks/decode_cpu.py
+	$(EXTRAS)/bin/python benchmarks/exchange.py
+	$(EXTRAS)/bin/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))
+	$(EXTRAS)/bin/python benchmarks/explore_load.py
+	$(EXTRAS)/bin/python benchmarks/serve_load.py $(if $(DATA),--sentences $(DATA)/multi30k/test.en)
+	$(if $(DATA),$(EXTRAS)/bin/python benchmarks/tokens_per_word.py --data $(DATA))
+	$(if $(DATA),$(EXTRAS)/bin/python benchmarks/train_cpu.py --data $(DATA))
+	$(if $(DATA),$(EXTRAS)/bin/python benchmarks/vectors.py --data $(DATA))
+
+# docs/results.md from the scores that the recipes recorded.
+results: setup
+	$(BIN)/python recipes/results.py
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist web/node_modules web/.tests web/src/generated $(dir $(PAGE))
+	rm -rf .venv $(EXTRAS) .mypy_cache .pytest_cache .ruff_cache dist web/node_modules web/.tests web/src/generated $(dir $(PAGE))

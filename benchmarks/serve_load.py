@@ -1,10 +1,13 @@
-"""Load test of `seq2see serve`, beside Hugging Face's generate behind FastAPI with the same weights.
+"""Load test of `seq2see serve`, beside Hugging Face's generate and CTranslate2 behind FastAPI with the same weights.
 
     python benchmarks/serve_load.py [--clients 1 16 100 500] [--sentences FILE] [--width 256] [--layers 3] [--beam 4]
+    python benchmarks/serve_load.py --memory 100000
 
 Every client sends one sentence after another; a 503 is retried after Retry-After. The model is a MarianMT with random
 weights, so every output has the maximum length: the most work per sentence. Every answer is compared with the offline
-translation; where they differ, the two best candidates must lie within a margin. Ends in one JSON line.
+translation; where they differ, the two best candidates must lie within a margin. Offline speeds, ours and that of CTranslate2's
+batch translator, are measured before and after each row. --memory only sends that many sentences to the bundled translator and
+shows the memory meanwhile. Ends in one JSON line.
 """
 
 import argparse
@@ -18,6 +21,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -32,7 +37,8 @@ from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.text.tokenizer import Tokenizer
 
-OFFLINE = 50  # sentences
+PEERS = ("huggingface", "ctranslate2")
+MEMORY_SAMPLES = 20
 MARGIN = 1e-4  # between the scores of two candidates that may swap with the batch
 SUBJECTS = [
     "The girl",
@@ -71,24 +77,74 @@ def build_model(folder: Path, sentences: list[str], width: int, layers: int) -> 
     config = Config(model=network.config)
     seq2see.Model(config, optimize_for_decoding(network), (tokenizer, tokenizer), {}).save(folder / "ours")
     theirs.save_pretrained(folder / "theirs")
+    if find_spec("ctranslate2"):
+        from seq2see.exchange.to_ctranslate2 import write_ctranslate2
+
+        (folder / "ctranslate2").mkdir()
+        write_ctranslate2(seq2see.load(folder / "ours"), folder / "ctranslate2", "float32")
 
 
-def run_peer(folder: Path, listener: socket.socket, beam: int) -> None:
-    """A plain service: one request after another through generate."""
+def length_limit(source: Sequence[object]) -> int:
+    return int(len(source) * 1.5) + 10
+
+
+class HuggingFace:
+    """One request after another through generate."""
+
+    def __init__(self, folder: Path, beam: int) -> None:
+        self.tokenizer = seq2see.load(folder / "ours").tokenizers[0]
+        self.model: Any = transformers.MarianMTModel.from_pretrained(folder / "theirs").eval()
+        self.beam, self.lock = beam, threading.Lock()
+
+    def translate(self, text: str) -> str:
+        source = self.tokenizer.frame_source(self.tokenizer.encode(text))
+        with self.lock, torch.inference_mode():
+            output = self.model.generate(
+                input_ids=torch.tensor([source]),
+                num_beams=self.beam,
+                max_new_tokens=length_limit(source),
+                do_sample=False,
+            )
+        return self.tokenizer.decode(output[0, 1:].tolist())
+
+
+class CTranslate2:
+    """Each request is a batch of one in CTranslate2's queue, with one worker per core."""
+
+    def __init__(self, folder: Path, beam: int) -> None:
+        import ctranslate2
+
+        self.tokenizer, self.beam = seq2see.load(folder / "ours").tokenizers[0], beam
+        self.names = json.loads((folder / "ctranslate2" / "shared_vocabulary.json").read_text())
+        self.ids = {name: id for id, name in enumerate(self.names)}
+        self.translator = ctranslate2.Translator(
+            str(folder / "ctranslate2"), device="cpu", inter_threads=os.cpu_count() or 1, intra_threads=1
+        )
+
+    def translate(self, text: str) -> str:
+        return self.translate_batch([text])[0]
+
+    def translate_batch(self, texts: Sequence[str]) -> list[str]:
+        sources = [[self.names[id] for id in self.tokenizer.encode(text)] for text in texts]
+        # One limit for a batch: that of its longest sentence, as every output of random weights reaches it.
+        limit = max(map(length_limit, sources)) + 1
+        found = self.translator.translate_batch(
+            sources, beam_size=self.beam, max_decoding_length=limit, max_batch_size=1024, batch_type="tokens"
+        )
+        return [self.tokenizer.decode([self.ids[name] for name in result.hypotheses[0]]) for result in found]
+
+
+def run_peer(name: str, folder: Path, listener: socket.socket, beam: int) -> None:
+    """A plain service of another library."""
     import uvicorn
     from fastapi import FastAPI
 
-    tokenizer = seq2see.load(folder / "ours").tokenizers[0]
-    model: Any = transformers.MarianMTModel.from_pretrained(folder / "theirs").eval()
-    app, lock = FastAPI(), threading.Lock()
+    peer = (HuggingFace if name == "huggingface" else CTranslate2)(folder, beam)
+    app = FastAPI()
 
     @app.post("/translate")
     def translate(body: dict[str, str]) -> dict[str, str]:
-        source = torch.tensor([tokenizer.frame_source(tokenizer.encode(body["q"]))])
-        limit = int(source.shape[1] * 1.5) + 10
-        with lock, torch.inference_mode():
-            output = model.generate(input_ids=source, num_beams=beam, max_new_tokens=limit, do_sample=False)
-        return {"translatedText": tokenizer.decode(output[0, 1:].tolist())}
+        return {"translatedText": peer.translate(body["q"])}
 
     @app.get("/health")
     def health() -> str:
@@ -111,7 +167,9 @@ def start(command: list[str]) -> tuple["subprocess.Popen[str]", str]:
             time.sleep(0.2)
 
 
-async def run_clients(url: str, sentences: list[str], clients: int, requests: int) -> dict[str, Any]:
+async def run_clients(
+    url: str, sentences: list[str], clients: int, requests: int, target: str = "fr"
+) -> dict[str, Any]:
     answers: list[tuple[int, str]] = []
     latencies: list[float] = []
     retried, lost = 0, 0
@@ -121,7 +179,7 @@ async def run_clients(url: str, sentences: list[str], clients: int, requests: in
     async def run_client(client: httpx.AsyncClient) -> None:
         nonlocal retried, lost
         for number in todo:
-            body = {"q": sentences[number % len(sentences)], "source": "en", "target": "fr"}
+            body = {"q": sentences[number % len(sentences)], "source": "en", "target": target}
             start = time.perf_counter()
             while True:
                 try:
@@ -174,7 +232,16 @@ def measure_offline(model: seq2see.Model, sentences: list[str], beam: int) -> fl
         start = time.perf_counter()
         model.hypotheses(sentences, beam=beam)
         rates.append(len(sentences) / (time.perf_counter() - start))
-    return round(max(rates), 2)
+    return max(rates)
+
+
+def measure_ctranslate2(peer: CTranslate2, sentences: list[str]) -> float:
+    """Returns the sentences per second of CTranslate2's batch translator, sorted by length so that limits fit."""
+    ordered = sorted(sentences, key=lambda text: len(peer.tokenizer.encode(text)))
+    start = time.perf_counter()
+    for first in range(0, len(ordered), 32):
+        peer.translate_batch(ordered[first : first + 32])
+    return len(ordered) / (time.perf_counter() - start)
 
 
 def resident_memory(pid: int) -> int:
@@ -184,53 +251,91 @@ def resident_memory(pid: int) -> int:
     return pages * 4096 >> 20
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 100, 500])
-    parser.add_argument("--sentences", type=Path, help="one sentence per line; by default made up")
-    parser.add_argument("--requests", type=int, default=200, help="per number of clients, and at least one per client")
-    parser.add_argument("--peer-requests", type=int, default=30)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.peer:
-        listener = socket.create_server(("127.0.0.1", 0))
-        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-        run_peer(options.peer, listener, options.beam)
-        return
+def measure_memory(requests: int) -> dict[str, Any]:
+    """Sends sentences to the bundled translator, and returns the memory of its processes on the way."""
+    from seq2see.course.grammar import generate_corpus
+
+    sentences = [pair.source for pair in generate_corpus(5000, 1).train[:5000]]
+    process, url = start([sys.executable, "-m", "seq2see", "serve", "--port", "0", "--beam", "1", "--no-access-log"])
+    mebibytes, lost = [], 0
+    try:
+        for _ in range(MEMORY_SAMPLES):
+            row = asyncio.run(run_clients(url, sentences, 32, requests // MEMORY_SAMPLES, "hi"))
+            lost += row["lost"]
+            mebibytes.append(resident_memory(process.pid))
+            print(f"{len(mebibytes) * requests // MEMORY_SAMPLES:,} requests: {mebibytes[-1]} MiB", flush=True)
+    finally:
+        process.terminate()
+        process.wait(60)
+    return {"requests": requests, "lost": lost, "mib": mebibytes}
+
+
+def measure_load(options: argparse.Namespace) -> dict[str, Any]:
     sentences = options.sentences.read_text().splitlines()[:200] if options.sentences else default_sentences()
+    result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build_model(folder, sentences, options.width, options.layers)
         model = seq2see.load(folder / "ours")
-        result: dict[str, Any] = {"seq2see": [], "huggingface": []}
-        script = [sys.executable, __file__]
-        ours = [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--model", f"en-fr={folder / 'ours'}",
-                "--beam", str(options.beam), "--timeout", "600"]  # fmt: skip
-        for peer, command in (
-            ("seq2see", ours), ("huggingface", [*script, "--peer", str(folder), "--beam", str(options.beam)]),
-        ):  # fmt: skip
+        batch_translator = CTranslate2(folder, options.beam) if (folder / "ctranslate2").is_dir() else None
+        commands = {
+            "seq2see": [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--model", f"en-fr={folder / 'ours'}",
+                        "--beam", str(options.beam), "--timeout", "600"],
+            **{peer: [sys.executable, __file__, "--peer", peer, str(folder), "--beam", str(options.beam)] for peer in PEERS},
+        }  # fmt: skip
+        if batch_translator is None:
+            del commands["ctranslate2"]
+        for peer, command in commands.items():
+            result[peer] = []
             process, url = start(command)
             try:
                 asyncio.run(run_clients(url, sentences, 2, 10))  # loads everything
                 for clients in options.clients:
-                    if peer == "huggingface" and clients > 100:
+                    if peer != "seq2see" and clients > 100:
                         continue
-                    requests = max(options.requests if peer == "seq2see" else options.peer_requests, clients)
-                    row = asyncio.run(run_clients(url, sentences, clients, requests))
+                    requests = options.peer_requests if peer == "huggingface" else max(options.requests, 4 * clients)
+                    offline = [measure_offline(model, sentences, options.beam)] if peer == "seq2see" else []
+                    row = asyncio.run(run_clients(url, sentences, clients, max(requests, clients)))
                     answers = row.pop("answers")
                     row["mib"] = resident_memory(process.pid)
                     if peer == "seq2see":
-                        row["offline_per_second"] = measure_offline(model, sentences[:OFFLINE], options.beam)
+                        offline.append(measure_offline(model, sentences, options.beam))
+                        row["offline_per_second"] = round(sum(offline) / 2, 2)
+                        row["share_of_offline"] = round(row["per_second"] / row["offline_per_second"], 3)
+                        row["p99_over_p50"] = round(row["p99"] / row["p50"], 2)
                         row.update(count_differences(model, sentences, answers, options.beam))
+                        if batch_translator is not None:
+                            row["ctranslate2_offline_per_second"] = round(
+                                measure_ctranslate2(batch_translator, sentences), 2
+                            )
                     result[peer].append(row)
                     print(peer, json.dumps(row), flush=True)
             finally:
                 process.terminate()
                 process.wait(60)
-    print(json.dumps(result))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 100, 500])
+    parser.add_argument("--sentences", type=Path, help="one sentence per line; by default made up")
+    parser.add_argument("--requests", type=int, default=200, help="per number of clients, and at least four per client")
+    parser.add_argument("--peer-requests", type=int, default=30, help="of Hugging Face, and at least one per client")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument(
+        "--memory", type=int, default=0, metavar="REQUESTS", help="only the memory over so many requests"
+    )
+    parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        listener = socket.create_server(("127.0.0.1", 0))
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        run_peer(options.peer[0], Path(options.peer[1]), listener, options.beam)
+        return
+    print(json.dumps(measure_memory(options.memory) if options.memory else measure_load(options)))
 
 
 if __name__ == "__main__":

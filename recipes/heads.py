@@ -16,8 +16,8 @@ from torch.nn import functional as F
 import seq2see
 from seq2see import Packed, Selection, ablate_head, intervene, patch, trace
 from seq2see.api import Model
+from seq2see.bundled_models import GRAMMAR, find_model
 from seq2see.course.grammar import Pair, generate_corpus
-from seq2see.directory import BUNDLED
 from seq2see.evaluate.translation import alignment_by_head
 from seq2see.inspect.alignment import align_with, best_heads
 from seq2see.metrics.alignment import GoldAlignment, GoldPairs, alignment_scores
@@ -27,9 +27,9 @@ Batch = tuple[Packed, Packed, torch.Tensor]
 
 
 def main() -> None:
-    directory = sys.argv[1] if len(sys.argv) > 1 else str(BUNDLED)
+    directory = find_model(sys.argv[1] if len(sys.argv) > 1 else GRAMMAR)
     model, corpus = seq2see.load(directory), generate_corpus()
-    with open(f"{directory}/model.safetensors", "rb") as file:
+    with (directory / "model.safetensors").open("rb") as file:
         print("weights", hashlib.file_digest(file, "sha256").hexdigest()[:12])
     test, valid = gold(corpus.test), gold(corpus.valid)
     for row in alignment_by_head(model, test):

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from seq2see.directory import BUNDLED
-from seq2see.serve import PAGE_DIRECTORY
+from seq2see.explore import PAGE_DIRECTORY
+from tests.models import GRAMMAR_MODEL
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NEEDS_BROWSER = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
     pytest.mark.skipif(not (PAGE_DIRECTORY / "index.html").is_file(), reason='the page is not built: run "make page"'),
-    pytest.mark.skipif(not (BUNDLED / "config.toml").is_file(), reason="the bundled model is missing"),
+    pytest.mark.skipif(not (GRAMMAR_MODEL / "config.toml").is_file(), reason="the bundled model is missing"),
 ]
 CHROMIUM_OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

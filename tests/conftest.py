@@ -42,11 +42,13 @@ def hangup_signal() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The URL of a server with the bundled model."""
-    from seq2see.serve.app import create_app
-    from tests.test_serve import serving
+    """The URL of a server with the bundled model of the grammar."""
+    from seq2see.bundled_models import GRAMMAR
+    from seq2see.explore.app import create_app
+    from tests.models import GRAMMAR_MODEL
+    from tests.test_explore import serving
 
-    with serving(create_app({"bundled": None})) as client:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL})) as client:
         client.get("/api/models").raise_for_status()
         yield str(client.base_url)
 

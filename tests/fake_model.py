@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
+import torch
+
 from seq2see.api import Model
 from seq2see.assessment import Assessment
 from seq2see.config import Config, ModelConfig
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.text.word_spans import split_words
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 
@@ -45,7 +48,12 @@ def fake_translator(
     function: Callable[[str], str], max_positions: int = 64, placeholders: re.Pattern[str] | None = None
 ) -> Translator:
     model = cast(Model, FakeModel(function, max_positions))
-    return Translator(model, WarningLog(warnings.append), placeholders=placeholders)
+    return Translator(model, WarningLog(warnings.append), placeholders=placeholders, attention=attention_in_order)
+
+
+def attention_in_order(model: object, pairs: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
+    """Returns attention of each word to the word in its place."""
+    return [torch.eye(len(split_words(target)), len(split_words(source))) for source, target in pairs]
 
 
 def identity(text: str) -> str:

@@ -32,8 +32,8 @@ import torch
 import typer
 
 import seq2see
+from seq2see.bundled_models import BUNDLED, GRAMMAR
 from seq2see.cli import app, main
-from seq2see.directory import BUNDLED
 
 TIME_LIMIT = 60  # seconds per case: far above what any of them takes, so that only a hang exceeds it
 SKIPPED = {"explore"}  # runs until it is stopped
@@ -154,7 +154,7 @@ def files(folder: Path, draw: random.Random) -> list[str]:
     if not (folder / "link").is_symlink():
         (folder / "link").symlink_to("text.en")
     paths = [str(folder / name) for name in [*samples, "folder", "link", "missing", "no/such/folder/file", "n" * 300]]
-    return [*paths, "/dev/null", "/proc/self/mem", str(BUNDLED), ""]
+    return [*paths, "/dev/null", "/proc/self/mem", str(BUNDLED / GRAMMAR), ""]
 
 
 def option_case(folder: Path, draw: random.Random) -> Case:
@@ -204,7 +204,7 @@ MODEL_COMMANDS: list[list[str]] = [
 def directory_case(folder: Path, draw: random.Random) -> Case:
     """A model directory with one or two damaged files, and a command that loads it."""
     model = folder / "model"
-    shutil.copytree(BUNDLED, model, ignore=shutil.ignore_patterns("snapshots"))
+    shutil.copytree(BUNDLED / GRAMMAR, model, ignore=shutil.ignore_patterns("snapshots"))
     for _ in range(draw.choice([1, 1, 2])):
         target = draw.choice(
             [path for path in sorted(model.iterdir()) if path.is_file() and not path.is_symlink()] or [model / "x"]
@@ -300,9 +300,9 @@ INPUT_COMMANDS: list[list[str]] = [
     ["data", "check", "--src", "FILE", "--tgt", "FILE"],
     ["data", "check", "--pairs", "FILE"],
     ["data", "check", "--text", "FILE"],
-    ["translate", "FILE", "--out", "OUT"],
-    ["translate", "--format", "jsonl", "--in", "FILE"],
-    ["evaluate", "--src", "FILE", "--ref", "FILE"],
+    ["translate", "--model", GRAMMAR, "FILE", "--out", "OUT"],
+    ["translate", "--model", GRAMMAR, "--format", "jsonl", "FILE"],
+    ["evaluate", "--model", GRAMMAR, "--src", "FILE", "--ref", "FILE"],
     ["vectors", "fit", "--text", "FILE", "--out", "OUT", "--method", "one-hot"],
     ["vectors", "nearest", "--vectors", "FILE", "tea"],
     ["train", "--src", "FILE", "--tgt", "FILE", "--out", "OUT", "--steps", "1"],

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from seq2see.directory import BUNDLED
 from tests.foreign_models import CHAT, byte_level, decoder, encoder, save, word_piece
+from tests.models import GRAMMAR_MODEL
 from tests.waiting import HANG, wait_until
 
 
@@ -36,7 +36,7 @@ def save_models(folder: Path) -> dict[str, Path]:
         bos_token="<|endoftext|>",
         chat_template=CHAT,
     )
-    return {"en-hi": BUNDLED, "chat": chat, "encoder": save(folder / "encoder", encoder(), word_piece())}
+    return {"en-hi": GRAMMAR_MODEL, "chat": chat, "encoder": save(folder / "encoder", encoder(), word_piece())}
 
 
 @contextmanager

@@ -13,22 +13,23 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.api import Model
+from seq2see.bundled_models import GRAMMAR
 from seq2see.cli import app
 from seq2see.config import InferencePrecision, ModelConfig
 from seq2see.directory import load_pipeline
 from seq2see.errors import Notice, UserError
+from seq2see.explore.app import create_app
 from seq2see.inspect.token_similarity import contextual_embeddings
 from seq2see.precision import bf16_supported
-from seq2see.serve.app import create_app
-from tests.models import tiny_model
-from tests.test_serve import serving
+from tests.models import GRAMMAR_MODEL, tiny_model
+from tests.test_explore import serving
 
 PARAGRAPH = "How are you? I like tea.  The boy drinks tea.\n\n\tWhere is the girl?\n"
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return seq2see.load()
+    return seq2see.load(GRAMMAR_MODEL)
 
 
 def test_a_text_gives_a_string_and_a_list_gives_a_list(model: Model) -> None:
@@ -50,9 +51,9 @@ def test_paragraphs_are_translated_alike_everywhere(model: Model, tmp_path: Path
     assert model.translate(PARAGRAPH) == expected
     assert "".join(model.stream(PARAGRAPH)) == expected
     (tmp_path / "in.txt").write_text(PARAGRAPH)
-    result = CliRunner().invoke(app, ["translate", str(tmp_path / "in.txt"), "--device", "cpu"])
+    result = CliRunner().invoke(app, ["translate", "--model", GRAMMAR, str(tmp_path / "in.txt"), "--device", "cpu"])
     assert result.stdout == expected
-    with serving(create_app({"bundled": None})) as client:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL})) as client:
         response = client.post("/api/translate", json={"text": PARAGRAPH}).json()
     assert response["translation"] == expected
     assert [sentence["source"] for sentence in response["sentences"]] == sentences
@@ -123,14 +124,14 @@ def test_a_model_describes_itself_in_a_few_lines(model: Model) -> None:
 
 # Every command that loads a model, and what its output contains.
 COMMANDS = {
-    "translate": (["How are you?"], "आप कैसे हैं?"),
-    "explain": (["How are you?", "--json"], "आप कैसे हैं?"),
-    "evaluate": (["--src", "{path}/a", "--ref", "{path}/b", "--json"], "आप कैसे हैं?"),
+    "translate": (["--model", GRAMMAR, "How are you?"], "आप कैसे हैं?"),
+    "explain": (["--model", GRAMMAR, "How are you?", "--json"], "आप कैसे हैं?"),
+    "evaluate": (["--model", GRAMMAR, "--src", "{path}/a", "--ref", "{path}/b", "--json"], "आप कैसे हैं?"),
     "generate": (["--model", "{path}/lm", "--prompt", "once", "--max-new-tokens", "2", "--json"], "once"),
     "chat": (["--model", "{path}/lm", "--max-new-tokens", "2"], ""),
     "embed": (["--model", "{path}/encoder", "once"], '"vector"'),
     "lesson": (["next"], "probabilit"),
-    "explore": (["--no-open"], ""),
+    "explore": (["--model", GRAMMAR, "--no-open"], ""),
 }
 # These train a model, read vectors and configurations, write another format in its own precisions, or start processes.
 OTHERS = {"train", "runs", "data", "vectors", "model", "export", "serve"}
@@ -143,7 +144,7 @@ def arguments(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytes
     (tmp_path / "b").write_text("आप कैसे हैं?\n")
     tiny_model(["once upon a time"], ModelConfig(shape="decoder", width=16, heads=2)).save(tmp_path / "lm")
     tiny_model(["once upon a time"], ModelConfig(shape="encoder", width=16, heads=2)).save(tmp_path / "encoder")
-    monkeypatch.setattr("seq2see.serve.server.serve", lambda *arguments: None)
+    monkeypatch.setattr("seq2see.explore.server.serve", lambda *arguments: None)
     monkeypatch.setattr(os, "_exit", lambda code: None)
     command = request.getfixturevalue("command")
     return [command, *(argument.format(path=tmp_path) for argument in COMMANDS[command][0])]
@@ -178,17 +179,17 @@ def test_the_server_shows_the_numbers_of_its_precision(precision: InferencePreci
     """Traces, weights and logit attribution are those of the model that decodes."""
     if precision == "bf16" and not bf16_supported():
         pytest.skip("this CPU has no bf16")
-    with serving(create_app({"bundled": None}, precision=precision)) as client:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL}, precision=precision)) as client:
         trace = client.post("/api/traces", json={"text": "How are you?"}).json()
         assert trace["output"] == "आप कैसे हैं?"
         parts = client.get(f"/api/traces/{trace['id']}/logit-attribution", params={"row": 0}).json()
         assert sum(part["logit"] for part in parts["contributions"]) == pytest.approx(parts["logit"], abs=1e-3)
         (rounding,) = [part["logit"] for part in parts["contributions"] if part["component"] == "rounding"]
         assert abs(rounding) < 0.1 * abs(parts["logit"])
-        original = load_pipeline().network.state_dict()
-        names = [weight["name"] for weight in client.get("/api/models/bundled/weights").json()["weights"]]
+        original = load_pipeline(GRAMMAR).network.state_dict()
+        names = [weight["name"] for weight in client.get(f"/api/models/{GRAMMAR}/weights").json()["weights"]]
         assert names == list(original)
         for name in names:
-            content = client.get(f"/api/models/bundled/weights/{name}").content
+            content = client.get(f"/api/models/{GRAMMAR}/weights/{name}").content
             rounded = torch.frombuffer(bytearray(content), dtype=torch.float32).view_as(original[name])
             torch.testing.assert_close(rounded, original[name], rtol=0, atol=float(original[name].abs().max()) / 127)

@@ -15,11 +15,12 @@ from typer.testing import CliRunner, Result
 
 from seq2see.api import load
 from seq2see.assessment import Assessment
+from seq2see.bundled_models import GRAMMAR
 from seq2see.cli import app
 from seq2see.config import DataConfig
 from seq2see.errors import Notice
+from seq2see.explore.app import create_app
 from seq2see.manifest import verify_files
-from seq2see.serve.app import create_app
 from seq2see.text.known_words import collect_words, unknown_words
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train import run
@@ -28,7 +29,8 @@ from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 from tests.corpora import SMALL_SETTINGS
-from tests.test_serve import serving
+from tests.models import GRAMMAR_MODEL
+from tests.test_explore import serving
 
 NONSENSE = "The weather is nice today"
 
@@ -59,18 +61,18 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # On the command line
 
 
-def test_the_bundled_model_notes_words_it_does_not_know() -> None:
-    command = [sys.executable, "-m", "seq2see", "translate", NONSENSE]
+def test_a_bundled_model_notes_words_it_does_not_know() -> None:
+    command = [sys.executable, "-m", "seq2see", "translate", "--model", GRAMMAR, NONSENSE]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
     assert done.stdout.strip()
     (note,) = done.stderr.splitlines()
     assert note.startswith("seq2see: the text, line 1: unknown words: weather, nice; low confidence: -")
-    assert seq2see("translate", "How are you? I like tea.").stderr == ""
+    assert seq2see("translate", "--model", GRAMMAR, "How are you? I like tea.").stderr == ""
 
 
 def test_a_file_of_unknown_words_gets_one_note_per_line_and_a_total(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(f"{NONSENSE}. {NONSENSE}.\n" * 8 + "I like tea.\n", encoding="utf-8")
-    done = seq2see("translate", tmp_path / "in.txt", "--out", tmp_path / "out.txt")
+    done = seq2see("translate", "--model", GRAMMAR, tmp_path / "in.txt", "--out", tmp_path / "out.txt")
     *notes, total = done.stderr.splitlines()
     assert [note.partition(" unknown")[0] for note in notes] == [
         f"seq2see: {tmp_path / 'in.txt'}, line {number}:" for number in range(1, 6)
@@ -79,7 +81,7 @@ def test_a_file_of_unknown_words_gets_one_note_per_line_and_a_total(tmp_path: Pa
 
 
 def test_json_lines_have_the_assessment_of_the_text_and_of_each_sentence() -> None:
-    done = seq2see("translate", "--format", "jsonl", given=f"How are you? {NONSENSE}.\n\n")
+    done = seq2see("translate", "--model", GRAMMAR, "--format", "jsonl", given=f"How are you? {NONSENSE}.\n\n")
     first, blank = map(json.loads, done.stdout.splitlines())
     known, unknown = first["sentences"]
     assert (known["unknown"], known["low_confidence"]) == ([], False)
@@ -92,12 +94,12 @@ def test_json_lines_have_the_assessment_of_the_text_and_of_each_sentence() -> No
 
 
 def test_explain_and_evaluate_tell_it_too(tmp_path: Path) -> None:
-    done = seq2see("explain", "Hello world", "--json")
+    done = seq2see("explain", "--model", GRAMMAR, "Hello world", "--json")
     result = json.loads(done.stdout)
     assert (result["unknown"], result["low_confidence"]) == (["world"], True) and "unknown word: world" in done.stderr
     (tmp_path / "src").write_text(f"I like tea.\n{NONSENSE}.\n", encoding="utf-8")
     (tmp_path / "ref").write_text("मुझे चाय पसंद है।\nआज मौसम अच्छा है।\n", encoding="utf-8")
-    done = seq2see("evaluate", "--src", tmp_path / "src", "--ref", tmp_path / "ref", "--json")
+    done = seq2see("evaluate", "--model", GRAMMAR, "--src", tmp_path / "src", "--ref", tmp_path / "ref", "--json")
     assert json.loads(done.stdout)["warnings"] == ["texts with unknown words or low confidence: 1 of 2"]
 
 
@@ -113,7 +115,7 @@ def test_generate_names_the_unknown_words_of_the_prompt(language_model: Path) ->
 
 
 def test_python_warns_and_tells_more_on_request() -> None:
-    model = load()
+    model = load(GRAMMAR_MODEL)
     with pytest.warns(Notice, match="text 2: unknown words: weather, nice; low confidence"):
         model.translate(["I like tea.", NONSENSE])
     ((best,),) = model.hypotheses([NONSENSE])
@@ -126,7 +128,7 @@ def test_python_warns_and_tells_more_on_request() -> None:
 
 
 def test_http_responses_have_the_same_fields(language_model: Path) -> None:
-    with serving(create_app({"bundled": None, "lm": language_model})) as client:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL, "lm": language_model})) as client:
         answer = client.post("/api/translate", json={"text": f"I like tea. {NONSENSE}."}).json()
         tea, weather = answer["sentences"]
         assert (tea["unknown"], tea["low_confidence"], weather["unknown"], weather["low_confidence"]) == (
@@ -147,7 +149,7 @@ def test_http_responses_have_the_same_fields(language_model: Path) -> None:
 
 def test_placeholders_are_not_unknown_words() -> None:
     notes: list[str] = []
-    translator = Translator(load(), WarningLog(notes.append), placeholders=PLACEHOLDER)
+    translator = Translator(load(GRAMMAR_MODEL), WarningLog(notes.append), placeholders=PLACEHOLDER)
     translator.translate(["The weather is %(adjective)s today."], ["here"])
     assert [note for note in notes if note.startswith("here: unknown word: weather;")], notes
 

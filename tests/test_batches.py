@@ -1,8 +1,12 @@
 """Batches: every sentence once per epoch, full batches of similar length, independent of the number of processes."""
 
 import itertools
+import json
 import re
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +35,9 @@ from seq2see.text.batches import (
 )
 from seq2see.text.store import TokenizedSide, TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.train.prepare_data import prepare_text, prepare_translation
+from seq2see.train.prepare_data import Pair, PairSplit, prepare_text, prepare_translation
 from tests.corpora import SMALL_SETTINGS, write_phrases
+from tests.waiting import HANG, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -410,7 +415,45 @@ def test_static_batches_of_all_epochs_have_one_shape_with_bpe_dropout(tmp_path: 
         prepare_translation(pairs, tmp_path / "pairs", None, 340, static=True),
         prepare_text(text, tmp_path / "text", None, static=True),
     )
-    for batches in (one.batches for one in prepared):
+    for one in prepared:
+        batches = one.batches
         token_counts = {sum(batch.num_targets for batch in batches(epoch).iterate(epoch)) for epoch in range(4)}
         assert len(token_counts) > 1  # the epochs do differ
         assert len({batches(epoch).shape for epoch in range(4)}) == 1
+        one.close()
+
+
+def test_the_next_epoch_is_tokenized_while_one_is_trained_on(tmp_path: Path) -> None:
+    config = Config(data=write_phrases(tmp_path)).override([*SMALL_SETTINGS, "text.bpe_dropout=0.3"])
+    tokens = tmp_path / "tokens"
+    data = prepare_translation(config, tokens, None, 340, static=False)
+
+    def stored_epochs() -> set[int | None]:
+        epochs = set()
+        for file in tokens.glob("tokens-*/store.json"):
+            with suppress(FileNotFoundError):  # replaced at this moment
+                epochs.add(json.loads(file.read_text())["epoch"])
+        return epochs
+
+    assert 0 in stored_epochs()
+    present = [batch.targets.tolist() for batch in data.batches(0).iterate(0)]
+    wait_until(lambda: 1 in stored_epochs())
+    assert present == [batch.targets.tolist() for batch in data.batches(0).iterate(0)]  # it is still there
+    data.close()
+
+
+def test_an_epoch_that_is_no_longer_needed_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(data=write_phrases(tmp_path)).override([*SMALL_SETTINGS, "text.bpe_dropout=0.3"])
+    data = prepare_translation(config, tmp_path / "tokens", None, 340, static=False)
+    rows, started = PairSplit.train, threading.Event()
+
+    def endless(split: PairSplit) -> Iterator[Pair]:
+        while True:
+            started.set()
+            yield from rows(split)
+
+    monkeypatch.setattr(PairSplit, "train", endless)
+    data.batches(0)
+    started.wait(HANG)
+    data.close()
+    assert not list((tmp_path / "tokens").glob("*.building"))

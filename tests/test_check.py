@@ -418,7 +418,7 @@ def test_exit_codes_say_whether_training_is_possible(tmp_path: Path) -> None:
     assert run(*files, "--text", tmp_path / "a.en") == (
         1, "use either --text, or pairs (--src and --tgt, or --pairs), not both",
     )  # fmt: skip
-    assert "missing text: use --src FILE and --tgt FILE, --pairs FILE, or --text FILE" in run()[1]
+    assert "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE" in run()[1]
 
 
 def test_json_contains_the_whole_report(tmp_path: Path) -> None:

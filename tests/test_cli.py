@@ -83,7 +83,13 @@ def test_model_trace_shows_every_step() -> None:
 
 def test_presets_are_listed() -> None:
     assert "paper-base" in run("model").stdout
-    assert set(json.loads(run("model", "--json").stdout)) >= {"tiny", "small", "paper-base", "paper-big", "gpt2"}
+    assert set(json.loads(run("model", "--json").stdout)["presets"]) >= {
+        "tiny",
+        "small",
+        "paper-base",
+        "paper-big",
+        "gpt2",
+    }
 
 
 def test_model_toml_reads_back_as_the_preset() -> None:

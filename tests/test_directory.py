@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 from seq2see.api import Model, load
 from seq2see.config import Config, ModelConfig, TextConfig
 from seq2see.decode.chat import ChatTemplate
-from seq2see.directory import BUNDLED, save_weights, snapshot_file
+from seq2see.directory import save_weights, snapshot_file
 from seq2see.errors import Notice, UserError
 from seq2see.manifest import MANIFEST, remove_manifest, verify_files, write_manifest
 from seq2see.model.transformer import Transformer
-from seq2see.quantize import quantize
+from seq2see.quantize import quantize_4_bits
 from seq2see.text.tokenizer import Tokenizer
-from tests.models import TINY, tiny_model
+from tests.models import GRAMMAR_MODEL, TINY, tiny_model
 
 ENGLISH = ["I like tea.", "We are friends."] * 5
 HINDI = ["मुझे चाय पसंद है।", "हम दोस्त हैं।"] * 5
@@ -205,7 +205,7 @@ def test_weights_with_nan_are_refused(value: float, folder: Path) -> None:
 def test_a_snapshot_without_its_scales_is_refused(folder: Path) -> None:
     remove_manifest(folder)
     (folder / "snapshots").mkdir()
-    tensors = quantize(load(folder).network.state_dict())
+    tensors = quantize_4_bits(load(folder).network.state_dict())
     for damaged, expected in (
         ({name: tensor for name, tensor in tensors.items() if not name.endswith(".scales")}, "which is missing"),
         ({name: tensor[:1] if name.endswith(".scales") else tensor for name, tensor in tensors.items()}, "does not fit"),
@@ -314,8 +314,15 @@ def seq2see(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+def test_translating_does_not_import_the_compiler(folder: Path) -> None:
+    """It takes longer than everything else until the first translation."""
+    code = "import sys, seq2see; seq2see.load(sys.argv[1]).translate('I like tea.'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+    assert not {"torch._dynamo", "sympy"} & set(done.stdout.split())
+
+
 def test_the_bundled_model_matches_its_hashes() -> None:
-    assert verify_files(BUNDLED) >= 4 + len(list(BUNDLED.glob("snapshots/*")))
+    assert verify_files(GRAMMAR_MODEL) >= 4 + len(list(GRAMMAR_MODEL.glob("snapshots/*")))
 
 
 def test_a_manifest_lists_the_snapshots(folder: Path) -> None:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import torch
 import typer
+from PIL import Image
 
 from seq2see.cli import app
 from seq2see.presets import PRESETS, preset_config
@@ -46,6 +47,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.hi").write_text("आप कैसे हैं?\nमुझे चाय पसंद है।\n")
     (folder / "books").mkdir()
     (folder / "books" / "a.txt").write_text("Once upon a time.\n")
+    pictures = replace(TINY, source="pictures", encoder_positions="grid")
+    save(tiny_model(["0123456789"], pictures), folder / "runs/numbers")
+    for name in ("a.png", "b.png"):
+        Image.new("L", (40, 32)).save(folder / name)
     small("MarianMT").save_pretrained(folder / "path/to/opus-mt-en-de")
     return folder
 

@@ -16,7 +16,6 @@ from seq2see.cli import app
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.course.lessons.figures import heatmap, subplots
 from seq2see.course.lessons.figures import save_figure as save_lesson
-from seq2see.directory import BUNDLED
 from seq2see.errors import UsageError
 from seq2see.inspect import plots
 from seq2see.inspect.alignment import word_alignment
@@ -25,7 +24,7 @@ from seq2see.inspect.attention_tables import AttentionTable, attention_table, fi
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.terminal import draw_attention, has_fixed_width
 from seq2see.inspect.trace import Trace
-from tests.models import save, tiny_model
+from tests.models import GRAMMAR_MODEL, save, tiny_model
 from tests.test_docs import python_blocks
 
 TEXTS = ["I like tea.", "मुझे चाय पसंद है।", "We are friends, my brother!", "हम दोस्त हैं, मेरे भाई!"]
@@ -236,7 +235,7 @@ def test_errors_name_the_available_attentions(model: Model) -> None:
         attention_table(e, "decoder.1.mask")
 
 
-@pytest.mark.skipif(not BUNDLED.exists(), reason="the bundled model is missing")
+@pytest.mark.skipif(not GRAMMAR_MODEL.exists(), reason="the bundled model is missing")
 def test_code_in_explaining_md_runs() -> None:
     names: dict[str, object] = {}
     (code,) = python_blocks("docs/explaining.md")

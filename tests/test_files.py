@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from seq2see.bundled_models import GRAMMAR
 from seq2see.cli import app
 from seq2see.errors import UserError
 from seq2see.files import atomic_write
@@ -34,12 +35,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Each command that writes one file, with a suffix that it accepts.
 WRITERS: list[tuple[Callable[[Path], Sequence[str | Path]], str]] = [
-    (lambda folder: ["translate", "I like tea."], ".txt"),
-    (lambda folder: ["translate", folder / "a.md"], ".md"),
-    (lambda folder: ["explain", "I like tea."], ".json"),
-    (lambda folder: ["explain", "I like tea."], ".html"),
-    (lambda folder: ["explain", "I like tea."], ".safetensors"),
-    (lambda folder: ["explain", "I like tea."], ".svg"),
+    (lambda folder: ["translate", "--model", GRAMMAR, "I like tea."], ".txt"),
+    (lambda folder: ["translate", "--model", GRAMMAR, folder / "a.md"], ".md"),
+    (lambda folder: ["explain", "--model", GRAMMAR, "I like tea."], ".json"),
+    (lambda folder: ["explain", "--model", GRAMMAR, "I like tea."], ".html"),
+    (lambda folder: ["explain", "--model", GRAMMAR, "I like tea."], ".safetensors"),
+    (lambda folder: ["explain", "--model", GRAMMAR, "I like tea."], ".svg"),
     (lambda folder: ["evaluate", "--hyp", folder / "a.hi", "--ref", folder / "a.hi"], ".png"),
     (lambda folder: ["runs", folder / "run"], ".png"),
     (lambda folder: ["lesson", "lookup"], ".png"),
@@ -102,7 +103,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
 
 def test_several_documents_need_the_parent_of_their_directory(inputs: Path, tmp_path: Path) -> None:
     (tmp_path / "b.md").write_text("# Thank you\n")
-    command = ["translate", str(inputs / "a.md"), str(tmp_path / "b.md"), "--out"]
+    command = ["translate", "--model", GRAMMAR, str(inputs / "a.md"), str(tmp_path / "b.md"), "--out"]
     result = CliRunner().invoke(app, [*command, str(tmp_path / "no" / "such")])
     assert isinstance(result.exception, OSError) and not (tmp_path / "no").exists()
     assert CliRunner().invoke(app, [*command, str(tmp_path / "hi")]).exit_code == 0
@@ -137,7 +138,7 @@ def fails_in_one_line(arguments: Sequence[str | Path], message: str, **options: 
 
 
 PRINTERS = [["--version"], ["--help"], ["model", "tiny"], ["model", "--json"], ["lesson"], ["runs", "run", "--json"],
-            ["data", "check", "--src", "a.en", "--tgt", "a.hi"], ["translate", "I like tea."],
+            ["data", "check", "--src", "a.en", "--tgt", "a.hi"], ["translate", "--model", GRAMMAR, "I like tea."],
             ["vectors", "nearest", "cat", "--vectors", "v.vec"]]  # fmt: skip
 
 
@@ -173,13 +174,13 @@ def test_vectors_on_a_full_or_read_only_disk(inputs: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["translate", "tea", "--device", "cpu:NUMBER"], "--device cannot be"),
-        (["explain", "tea", "--ablate", "decoder.0.cross:NUMBER"], "is not a head"),
+        (["translate", "--model", GRAMMAR, "tea", "--device", "cpu:NUMBER"], "--device cannot be"),
+        (["explain", "--model", GRAMMAR, "tea", "--ablate", "decoder.0.cross:NUMBER"], "is not a head"),
         (["data", "check", "--pairs", "numbers.tsv", "--columns", "NUMBER,1"], "has no column"),
         (["data", "check", "--pairs", "numbers.tsv", "--columns", "²,1"], "has no column"),
-        (["evaluate", "--src", "a.tsv", "--ref", "a.jsonl"], "a number has thousands of digits"),
+        (["evaluate", "--model", GRAMMAR, "--src", "a.tsv", "--ref", "a.jsonl"], "a number has thousands of digits"),
         (["vectors", "nearest", "x", "--vectors", "a.txt"], "expected a word and"),
-        (["evaluate", "--src", "one.en", "--ref", "one.en", "--align", "a.align"], "is not a link"),
+        (["evaluate", "--model", GRAMMAR, "--src", "one.en", "--ref", "one.en", "--align", "a.align"], "is not a link"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:3]),
 )

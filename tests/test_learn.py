@@ -13,19 +13,20 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from seq2see.bundled_models import GRAMMAR
 from seq2see.config import ModelConfig
 from seq2see.course.lessons import GROUPS, LESSONS, context
 from seq2see.course.lessons.render import to_json
 from seq2see.course.lessons.settings import BOUNDS, OPTIONAL
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
-from seq2see.serve.app import create_app
-from seq2see.serve.lessons import exercise_responses, text_response
-from seq2see.serve.responses import Table as TableResponse
+from seq2see.explore.app import create_app
+from seq2see.explore.lessons import exercise_responses, text_response
+from seq2see.explore.responses import Table as TableResponse
 from seq2see.train.loop import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
-from tests.models import save, tiny_model
-from tests.test_serve import LANGUAGE_MODEL, TEXTS, error, post, serving
+from tests.models import GRAMMAR_MODEL, save, tiny_model
+from tests.test_explore import LANGUAGE_MODEL, TEXTS, error, post, serving
 from tests.waiting import HANG, wait_until
 
 Page = Any
@@ -48,7 +49,7 @@ def needs_browser(test: Callable[..., None]) -> Callable[..., None]:
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     folder = tmp_path_factory.mktemp("models")
     language_model, encoder = (save(tiny_model(TEXTS, c), folder / c.shape) for c in (LANGUAGE_MODEL, ENCODER))
-    return create_app({"bundled": None, "language-model": language_model, "encoder": encoder})
+    return create_app({GRAMMAR: GRAMMAR_MODEL, "language-model": language_model, "encoder": encoder})
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,7 @@ def test_a_lesson_returns_the_librarys_result(client: httpx.Client, name: str) -
     expected = [exercise.model_dump() for exercise in exercise_responses(lesson)]
     assert close(response["exercises"], json.loads(json.dumps(expected)))
     assert all(response["settings"][setting] == value for setting, value in settings.items())
-    assert response["model"] == ("bundled" if "model" in lesson.defaults() else None)
+    assert response["model"] == (GRAMMAR if "model" in lesson.defaults() else None)
 
 
 def test_an_edited_table_changes_the_result_as_object_or_as_pairs(client: httpx.Client) -> None:
@@ -265,7 +266,7 @@ def test_a_training_can_be_stopped_at_any_step() -> None:
 
 
 def test_the_server_starts_without_torch() -> None:
-    code = "import sys, seq2see.serve.app; assert 'torch' not in sys.modules"
+    code = "import sys, seq2see.explore.app; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -352,8 +353,6 @@ def test_lessons_are_in_order_and_keep_their_edits(tab: Page, address: str) -> N
     wait_for_tables(tab, tables("lookup", {"query": "Smith"}))
     tab.go_back()
     wait_for_tables(tab, tables("norms", {}))
-    tab.keyboard.press("8")  # the view is the eighth
-    assert tab.locator(".views [aria-current]").inner_text() == "Learn"
 
 
 @needs_browser

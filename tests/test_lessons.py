@@ -124,6 +124,17 @@ def test_pictures_and_sounds_become_tokens_that_a_model_learns_to_describe() -> 
     assert torch.equal(patches.cut(pixels)[4], pixels[4:8, 4:8].flatten())  # the middle
 
 
+def test_a_token_of_any_kind_attends_to_those_like_it() -> None:
+    text, picture, sound = patches.cut_sentence()
+    assert text.weights[0] == pytest.approx([0.5, 0, 0, 0.5, 0], abs=1e-3)  # the other “we”
+    ink = [(row, column) for row in range(2) for column, w in enumerate(picture.weights[row]) if w > 0.1]
+    assert ink == [(1, column) for column, letter in enumerate(patches.SENTENCE) if letter == "w"]
+    assert patches._elsewhere(sound) == [17, 36]
+    for each in (text, picture, sound):
+        assert sum(map(len, each.weights)) == each.tokens
+        assert sum(map(sum, each.weights)) == pytest.approx(1)
+
+
 def test_an_untrained_recurrent_state_forgets_and_needs_no_positions() -> None:
     found = recurrent.compute(lengths=[3, 30])
     short, long = found.remembered

@@ -54,12 +54,11 @@ from seq2see.course.lessons.render import (
 )
 from seq2see.course.lessons.senses import best_threshold
 from seq2see.course.vectors import WordVectors
-from seq2see.directory import BUNDLED
 from seq2see.errors import UsageError, UserError
-from tests.models import TINY, tiny_model
+from tests.models import GRAMMAR_MODEL, TINY, tiny_model
 
 bundled = pytest.mark.skipif(
-    not (BUNDLED / "config.toml").is_file(), reason="create the bundled model with python recipes/bundled.py"
+    not (GRAMMAR_MODEL / "config.toml").is_file(), reason="create the bundled model with python recipes/bundled.py"
 )
 
 # The other lessons that train are in test_lessons.py; these are shortened.

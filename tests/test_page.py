@@ -6,6 +6,7 @@ both themes and widths are saved in $SEQ2SEE_SCREENSHOTS, if it is set.
 
 import csv
 import gzip
+import itertools
 import json
 import os
 import re
@@ -19,18 +20,19 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import seq2see
+from seq2see.bundled_models import GRAMMAR
+from seq2see.explore import PAGE_DIRECTORY
+from seq2see.explore.app import create_app
+from seq2see.explore.workers import Limits
 from seq2see.inspect import attention_flow, logit_attribution
 from seq2see.inspect.explain import Explanation
-from seq2see.serve import PAGE_DIRECTORY
-from seq2see.serve.app import create_app
-from seq2see.serve.workers import Limits
 from tests.browser import NEEDS_BROWSER, checked_page
-from tests.models import TINY, save, tiny_model
-from tests.test_serve import serving
+from tests.models import GRAMMAR_MODEL, TINY, save, tiny_model
+from tests.test_explore import serving
 
 pytestmark = NEEDS_BROWSER
 TEXT = "I like eating ice-cream"
-VIEWS = ("translate", "walk", "heads", "microscope")
+VIEWS = ("map", "translate", "walk", "heads", "microscope")
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def explanation() -> Explanation:
-    return seq2see.load().explain(TEXT)
+    return seq2see.load(GRAMMAR_MODEL).explain(TEXT)
 
 
 def parse_number(text: str) -> float:
@@ -53,8 +55,8 @@ def open_view(page: Page, url: str) -> None:
 
 
 def test_output_is_updated_while_typing(page: Page, address: str) -> None:
-    open_view(page, address)
-    model = seq2see.load()
+    open_view(page, f"{address}/#/translate")
+    model = seq2see.load(GRAMMAR_MODEL)
     page.get_by_label("Text to translate").fill("How are you?")
     (expected,) = model.translate(["How are you?"])
     page.wait_for_function("t => document.querySelector('[data-output]')?.dataset.output === t", arg=expected)
@@ -79,7 +81,7 @@ def test_output_is_updated_while_typing(page: Page, address: str) -> None:
 
 
 def test_unknown_words_and_low_confidence_are_marked(page: Page, address: str) -> None:
-    open_view(page, address)
+    open_view(page, f"{address}/#/translate")
     caution = page.get_by_role("status").filter(has_text="never saw")
     expect(caution).to_have_count(0)
     page.get_by_label("Text to translate").fill("The weather is nice today")
@@ -92,21 +94,56 @@ def test_page_is_small_and_paints_quickly(page: Page, address: str) -> None:
     sizes = {
         file.name: len(gzip.compress(file.read_bytes())) for file in PAGE_DIRECTORY.iterdir() if file.suffix != ".woff2"
     }
-    assert sum(sizes.values()) < 150 * 1024
-    open_view(page, address)
+    assert sum(sizes.values()) < 110 * 1024
+    open_view(page, f"{address}/#/translate")
     first_paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     print(f"{sum(sizes.values()) / 1024:.0f} KB compressed; first paint after {first_paint:.0f} ms")
     assert first_paint < 3000  # under 1000 ms on an idle machine
 
 
-def test_ribbon_shows_the_cross_attention(page: Page, address: str, explanation: Explanation) -> None:
-    open_view(page, f"{address}/#/translate?row=2")
-    expected = explanation.trace["decoder.1.cross.weights", 0].mean(0)[2]
-    page.locator(".ribbon path").first.wait_for(state="attached")
-    shown = [
-        parse_number(text) for text in page.locator(".ribbon text.secondary").all_text_contents() if text.endswith("%")
-    ]
-    assert shown == pytest.approx([100 * w for w in expected.tolist() if w >= 0.01], abs=0.051)
+@pytest.mark.parametrize("attention", ["decoder.1.cross", "decoder.0.masked"])
+def test_lines_show_the_attention_of_the_selected_row(
+    page: Page, address: str, explanation: Explanation, attention: str
+) -> None:
+    def shown() -> list[float]:
+        page.locator(".lines path").first.wait_for(state="attached")
+        texts = page.locator(".lines text.secondary").all_text_contents()
+        return [parse_number(text) for text in texts if text.endswith("%")]
+
+    open_view(page, f"{address}/#/heads?row=2&attention={attention}")
+    weights = explanation.trace[f"{attention}.weights", 0]
+    assert shown() == pytest.approx([100 * w for w in weights.mean(0)[2].tolist() if w >= 0.01], abs=0.051)
+    # Several heads at once: one line per head and weight, and the largest weight of each token.
+    heads = page.get_by_role("group", name="heads to draw")
+    for name in ("head 1", "head 4"):
+        heads.get_by_role("button", name=name).click()
+    expect(heads.locator("[aria-pressed=true]")).to_have_count(2)
+    expect(page.locator(".lines path")).to_have_count(int((weights[[1, 4], 2] >= 0.005).sum()))
+    assert shown() == pytest.approx([100 * w for w in weights[[1, 4], 2].amax(0).tolist() if w >= 0.01], abs=0.051)
+
+
+def test_lines_follow_threshold_and_keyboard(page: Page, address: str, explanation: Explanation) -> None:
+    open_view(page, f"{address}/#/translate?attention=decoder.1.cross")
+    weights = explanation.trace["decoder.1.cross.weights", 0].mean(0)
+    expect(page.locator(".lines path")).to_have_count(int((weights >= 0.04).sum()))
+    page.get_by_label("from weight").fill("0.3")
+    expect(page.locator(".lines path")).to_have_count(int((weights >= 0.3).sum()))
+    page.locator("[data-token='query 0']").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("[data-token='query 1']")).to_be_focused()
+    expect(page.locator("[data-token='query 1']")).to_have_attribute("aria-label", re.compile("attends to ice-cream 9"))
+    page.keyboard.press("Enter")
+    expect(page.locator(".candidates")).to_have_attribute("data-row", "1")
+
+
+def test_lines_of_a_long_text_scroll(page: Page, address: str) -> None:
+    words = ("the boy saw a bank and the girl saw two cows " * 30).split()[:300]
+    page.goto(f"{address}/#/heads?attention=encoder.0.self&head=2&text={'+'.join(words)}")
+    tokens = page.locator(".lines .token:not(.secondary)")
+    expect(tokens).to_have_count(300)
+    centers = [float(x) for x in tokens.evaluate_all("all => all.map(one => one.getAttribute('x'))")]
+    assert all(after - before > 10 for before, after in itertools.pairwise(centers))
+    expect(page.locator("[data-head='encoder.0.self 2']")).to_contain_text("≤ 0.")  # the scale of its thumbnail
 
 
 def test_sliders_act_on_the_logits(page: Page, address: str, explanation: Explanation) -> None:
@@ -137,7 +174,7 @@ def test_page_predicts_the_sampled_token(page: Page, address: str) -> None:
 
 def test_beam_shows_the_best_hypotheses(page: Page, address: str) -> None:
     open_view(page, f"{address}/#/translate?search=beam&beam=3")
-    ((*expected,),) = seq2see.load().hypotheses([TEXT], beam=3, nbest=3)
+    ((*expected,),) = seq2see.load(GRAMMAR_MODEL).hypotheses([TEXT], beam=3, nbest=3)
     page.locator(".beam li").nth(2).wait_for()
     scores = [parse_number(text) for text in page.locator(".beam .value").all_inner_texts()]
     assert scores == pytest.approx([hypothesis.score for hypothesis in expected], abs=6e-4)
@@ -166,6 +203,46 @@ def walk_through(page: Page, explanation: Explanation) -> set[str]:
     return set(explanation.trace.names()) - seen
 
 
+def test_a_short_route_leads_through_the_main_steps(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/walk")
+    page.get_by_role("group", name="route").get_by_role("button", name="12 main steps").click()
+    expect(page.locator(".stage-count")).to_have_text("1 of 12")
+    for stage in ("encoder.embedded", "encoder.0.self.queries", "encoder.0.self.scores"):
+        page.get_by_role("button", name="next →").click()
+        page.locator(f"[data-stage='{stage}']").wait_for()
+    page.get_by_role("button", name="all 91").click()
+    expect(page.locator("[data-stage='encoder.0.self.scores']")).to_be_visible()
+
+
+def test_a_step_is_shown_as_an_equation_with_its_learned_matrices(page: Page, address: str) -> None:
+    for stage, equation, shapes in (
+        ("encoder.0.self.queries", "x · W_Q = Q", ["5 × 128", "128 × 16", "5 × 16"]),
+        ("decoder.1.cross.scores", "Q · Kᵀ = scores", ["6 × 16", "16 × 5", "6 × 5"]),
+        ("decoder.0.feed_forward.output", "active · W₂ = output", ["6 × 512", "512 × 128", "6 × 128"]),
+        ("logits", "vectors · embeddingᵀ = logits", ["6 × 128", "128 × 1,901", "6 × 1,901"]),
+    ):
+        open_view(page, f"{address}/#/walk?stage={stage}")
+        shown = page.get_by_role("img", name=equation)
+        for i, shape in enumerate(shapes):
+            expect(shown.locator(".operand small").nth(i)).to_have_text(shape)
+    # The terms of a sum have one colour scale.
+    open_view(page, f"{address}/#/walk?stage=decoder.0.masked.sum")
+    page.locator(".panels .legend").nth(2).wait_for()
+    expect(page.locator(".equation .thumbnail")).to_have_count(3)
+    assert len(set(page.locator(".panels .legend").all_inner_texts())) == 1
+
+
+def test_type_is_larger_on_request(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/microscope")
+    height = "() => document.querySelector('[data-matrix] canvas').clientHeight"
+    page.wait_for_function(f"{height} > 0")
+    before = page.evaluate(height)
+    page.keyboard.press("f")
+    page.wait_for_function(f"{height} > {before}")
+    page.keyboard.press("f")
+    page.wait_for_function(f"{height} === {before}")
+
+
 def test_every_press_of_the_space_bar_counts(page: Page, address: str) -> None:
     open_view(page, f"{address}/#/walk")
     page.evaluate("""() => {  // pressed again as soon as the next stage is shown
@@ -186,7 +263,7 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
         window.saved = null;
     }""")
     matrix.get_by_role("button", name="csv").click()
-    matrix.page.wait_for_function("window.saved")
+    matrix.page.wait_for_function("() => window.saved")
     (_, *columns), *rows = csv.reader(matrix.page.evaluate("window.saved.text()").splitlines())
     expected = explanation.trace[name, 0]
     is_attention = re.search(r"(scores|scaled|masked|energies|weights)$", name)
@@ -198,7 +275,12 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
     tokens = (
         explanation.source_tokens if name.startswith("encoder") or over_source else explanation.decoder_input_tokens
     )
-    assert tuple(row[0] for row in rows) == tokens, name
+    labels = (
+        [f"{read} ▸ {written}" for read, written in zip(tokens, explanation.target_tokens, strict=True)]
+        if tokens is explanation.decoder_input_tokens
+        else list(tokens)
+    )
+    assert [row[0] for row in rows] == labels, name
     if is_attention:
         assert tuple(columns) == (explanation.source_tokens if "cross" in name else tokens)
     # The grid for screen readers has the same numbers.
@@ -270,7 +352,7 @@ SENTENCES = ["the cat sees the dog", "a bird sings", "बिल्ली कु�
 
 def test_inspector_supports_every_transformer_configuration(page: Page, tmp_path: Path) -> None:
     models = {name: tiny_model(SENTENCES, config) for name, config in SHAPES.items()}
-    directories: dict[str, Path | None] = {name: save(model, tmp_path / name) for name, model in models.items()}
+    directories: dict[str, Path] = {name: save(model, tmp_path / name) for name, model in models.items()}
     with serving(create_app(directories)) as client:
         for name, model in models.items():
             open_view(page, f"{client.base_url}/#/translate?model={name}&text=the+bird")
@@ -366,7 +448,7 @@ def test_page_works_with_the_keyboard_alone(page: Page, address: str) -> None:
     expect(page.get_by_role("dialog", name="help")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog", name="help")).to_have_count(0)
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.locator("[data-stage='encoder.tokens']").wait_for()
     page.locator("body").click(position={"x": 3, "y": 400})
     page.keyboard.press("Space")
@@ -412,6 +494,18 @@ def test_matrices_are_exported_as_pictures(page: Page, address: str) -> None:
             assert "आइसक्रीम" in data.decode()
 
 
+def test_a_saved_drawing_contains_the_font_of_the_page(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/translate")
+    page.locator(".lines path").first.wait_for(state="attached")
+    page.evaluate("""() => {
+        const make = URL.createObjectURL;
+        URL.createObjectURL = blob => { window.drawing ??= blob; return make.call(URL, blob); };
+    }""")
+    page.locator(".lines").get_by_role("button", name="png").click()
+    page.wait_for_function("() => window.drawing")
+    assert page.evaluate("window.drawing.text()").count("data:font/woff2;base64,") == 2  # Latin and Devanagari
+
+
 def test_long_texts_scroll_smoothly(page: Page, address: str) -> None:
     """Of 1,000 × 1,000 cells only the visible ones exist, so that scrolling is smooth."""
     words = ("the boy saw a bank and the girl saw two cows " * 100).split()[:1000]
@@ -430,7 +524,7 @@ def test_long_texts_scroll_smoothly(page: Page, address: str) -> None:
 
 
 def test_an_evicted_trace_is_requested_again(browser: Browser) -> None:
-    with serving(create_app({"bundled": None}, Limits(max_traces=1))) as client:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL}, Limits(max_traces=1))) as client:
         context = browser.new_context()
         page = context.new_page()
         open_view(page, f"{client.base_url}/#/walk")
@@ -443,7 +537,7 @@ def test_an_evicted_trace_is_requested_again(browser: Browser) -> None:
 def test_empty_and_error_states_are_shown(browser: Browser, address: str) -> None:
     context = browser.new_context()
     page = context.new_page()
-    open_view(page, address)
+    open_view(page, f"{address}/#/translate")
     page.get_by_label("Text to translate").fill("")
     expect(page.get_by_text("Enter a text above")).to_be_visible()
     page.route("**/api/traces", lambda route: route.abort())
@@ -455,3 +549,113 @@ def test_empty_and_error_states_are_shown(browser: Browser, address: str) -> Non
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("too busy")
     context.close()
+
+
+@pytest.mark.parametrize("view", ["map", "walk", "heads", "microscope", "intervene", "replay", "compare"])
+def test_an_empty_text_leaves_nothing_old(page: Page, address: str, view: str) -> None:
+    open_view(page, f"{address}/#/{view}")
+    field = page.get_by_label("input text")
+    field.fill("")
+    expect(page.get_by_text("Enter a text above")).to_be_visible()
+    expect(page.locator(".output-tokens button")).to_have_count(0)
+    page.keyboard.type("How are you?")  # the field has kept the focus
+    expect(page.locator(".output-tokens button").first).to_be_visible()
+
+
+def test_a_click_in_the_microscope_selects_the_row_everywhere(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/microscope?attention=decoder.1.cross&head=2")
+    page.locator("[data-matrix] [role=grid]").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    page.locator("[data-audit='decoder.1.cross.weights:2,2,0']").wait_for()
+    expect(page.locator(".output-tokens [aria-pressed=true]")).to_have_text("खाना")
+    expect(page.locator("h2", has_text="Attention from")).to_contain_text("आइसक्रीम")
+
+
+def test_the_first_arrow_key_moves_to_the_second_token(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/heads")
+    expect(page.locator(".output-tokens [aria-pressed=true]")).to_have_text("मुझे")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".output-tokens [aria-pressed=true]")).to_have_text("आइसक्रीम")
+
+
+def test_interventions_are_announced_in_the_other_views(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/heads?interventions=ablate:decoder.1.cross:3")
+    note = page.get_by_text("One intervention is set")
+    expect(note).to_be_visible()
+    page.get_by_role("button", name="clear").click()
+    expect(note).to_have_count(0)
+    assert "interventions" not in page.evaluate("new Promise(r => setTimeout(() => r(location.hash), 300))")
+
+
+def test_any_address_opens_a_view_with_its_own_title(page: Page, address: str) -> None:
+    for hash, title in (("%", "Map"), ("/heads", "Heads"), ("/translate", "Translate"), ("/nonsense?row=%", "Map")):
+        page.goto(f"{address}/#{hash}")
+        page.reload()
+        expect(page).to_have_title(f"{title} · {GRAMMAR} · seq2see")
+        expect(page.locator("main > *").first).to_be_visible()
+
+
+def test_the_keyboard_reaches_the_content_and_the_words_of_the_output(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/translate")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    word = page.locator(".output").get_by_role("button", name="आइसक्रीम")
+    word.focus()
+    page.keyboard.press("Enter")
+    expect(word).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_title("transliteration, ISO 15919")).to_have_text("mujhē āisakrīma khānā pasaṁda hai")
+
+
+def test_unknown_words_keep_their_spelling(page: Page, address: str) -> None:
+    open_view(page, f"{address}/#/walk?text=The+weather")
+    token = page.locator(".tokens li", has_text="weather")
+    expect(token).to_contain_text("not in the vocabulary of this model")
+
+
+def test_the_tour_is_done_by_keyboard_left_and_resumed(page: Page, address: str) -> None:
+    def press(role: Any, name: str | re.Pattern[str]) -> None:
+        page.get_by_role(role, name=name).focus()
+        page.keyboard.press("Enter")
+
+    open_view(page, address)
+    press("link", "Tour")
+    tour = page.get_by_role("region", name="tour")
+    views = ("translate", "translate", "heads", "microscope", "intervene", "replay")
+    for number, view in enumerate(views, 1):
+        expect(tour).to_contain_text(f"{number} of 7")
+        assert page.evaluate("location.hash").startswith(f"#/{view}?")
+        if view == "microscope":
+            page.locator("[data-audit]").wait_for()
+        if view == "intervene":
+            page.locator("[data-after]:not([data-after=''])").wait_for()
+            expect(page.locator("[data-after] .changed").first).to_be_visible()
+        if number == 3:
+            press("button", "leave")
+            expect(tour).to_have_count(0)
+            press("link", "Tour")
+            expect(tour).to_contain_text("3 of 7")
+        press("link", re.compile("^next: "))
+    expect(tour).to_contain_text("7 of 7 Your own model")
+    press("button", "end the tour")
+    expect(tour).to_have_count(0)
+
+
+def test_the_map_names_the_model_and_plays_the_computation(page: Page, address: str) -> None:
+    open_view(page, address)
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{GRAMMAR}: a translator, English → Hindi")
+    expect(page.locator("header.map-opening")).to_contain_text(
+        "2 encoder + 2 decoder layers of 8 heads, width 128, 1,901 tokens"
+    )
+    step = page.get_by_role("button", name="one box on")
+    lit = []
+    for _ in range(8):
+        step.click()
+        lit.append(page.locator(".map-box.lit").get_attribute("data-box"))
+    assert lit[:3] == ["encoder.tokens", "encoder.embedded", "encoder.input"] and "encoder.0.self.weights" in lit
+    page.get_by_role("button", name="open decoder layer 1").click()
+    page.get_by_role("link", name="cross-attention, decoder layer 1: open in Walk").click()
+    page.locator("[data-stage='decoder.1.cross.weights']").wait_for()
+    expect(page.get_by_role("navigation", name="where this is in the model").locator(".lit")).to_have_count(3)

@@ -10,19 +10,19 @@ from playwright.sync_api import Page, expect
 
 import seq2see
 from seq2see.decode.search import Search
+from seq2see.explore.app import create_app
 from seq2see.inspect.logit_lens import next_token
-from seq2see.serve.app import create_app
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.foreign_models import byte_level, decoder, encoder, save, translator, unigram, word_piece
+from tests.test_explore import serving
 from tests.test_page import audit_all, walk_through
-from tests.test_serve import serving
 
 pytestmark = NEEDS_BROWSER
 VOCABULARY = 250_000
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, languages = tmp_path_factory.mktemp("models"), unigram(("eng_Latn", "fra_Latn", "hin_Deva"))
     nllb = translator("M2M100ForConditionalGeneration", languages.get_vocab_size())
     special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>"}
@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
 
 
 @pytest.fixture(scope="module")
-def client(folders: dict[str, Path | None]) -> Iterator[httpx.Client]:
+def client(folders: dict[str, Path]) -> Iterator[httpx.Client]:
     with serving(create_app(folders)) as client:
         yield client
 
@@ -44,9 +44,7 @@ def tab(browser: Any) -> Iterator[Page]:
     yield from checked_page(browser)
 
 
-def test_the_languages_of_a_translator_can_be_chosen(
-    tab: Page, client: httpx.Client, folders: dict[str, Path | None]
-) -> None:
+def test_the_languages_of_a_translator_can_be_chosen(tab: Page, client: httpx.Client, folders: dict[str, Path]) -> None:
     model = seq2see.load(folders["nllb"])
     outputs = {
         (source, target): model.with_languages(source, target).explain("the model").output
@@ -72,7 +70,8 @@ def test_the_languages_of_a_translator_can_be_chosen(
 
 @pytest.mark.parametrize(
     "view",
-    ["translate", "walk?stage=logits", "walk?stage=probabilities", "heads", "microscope", "intervene", "replay", "compare"],
+    ["map", "translate", "walk?stage=logits", "walk?stage=probabilities", "heads", "microscope", "intervene", "replay",
+     "compare"],
 )  # fmt: skip
 def test_no_view_fetches_a_row_of_a_large_vocabulary(tab: Page, client: httpx.Client, view: str) -> None:
     sizes: dict[str, int] = {}
@@ -87,7 +86,7 @@ def test_no_view_fetches_a_row_of_a_large_vocabulary(tab: Page, client: httpx.Cl
 
 
 def test_the_next_token_of_a_large_vocabulary_follows_the_sliders(
-    tab: Page, client: httpx.Client, folders: dict[str, Path | None]
+    tab: Page, client: httpx.Client, folders: dict[str, Path]
 ) -> None:
     e = seq2see.load(folders["large"]).explain("The model")
     row = e.output_start
@@ -109,7 +108,7 @@ def test_the_next_token_of_a_large_vocabulary_follows_the_sliders(
 
 
 def test_the_inspector_recomputes_logits_and_probabilities_of_a_large_vocabulary(
-    tab: Page, client: httpx.Client, folders: dict[str, Path | None]
+    tab: Page, client: httpx.Client, folders: dict[str, Path]
 ) -> None:
     e = seq2see.load(folders["large"]).explain("The model")
     for name, value in (("logits", e.trace["logits", 0]), ("probabilities", e.logprobs.exp())):
@@ -122,7 +121,7 @@ def test_the_inspector_recomputes_logits_and_probabilities_of_a_large_vocabulary
 
 
 def test_every_value_of_an_encoder_is_shown_and_recomputed(
-    tab: Page, client: httpx.Client, folders: dict[str, Path | None]
+    tab: Page, client: httpx.Client, folders: dict[str, Path]
 ) -> None:
     e = seq2see.load(folders["bert"]).explain("The model")
     tab.goto(f"{client.base_url}/#/walk?model=bert&text=The+model")
@@ -131,7 +130,7 @@ def test_every_value_of_an_encoder_is_shown_and_recomputed(
     audit_all(tab, "model=bert&text=The+model", e)
 
 
-@pytest.mark.parametrize("view", ["translate", "heads", "microscope", "intervene", "replay", "compare"])
+@pytest.mark.parametrize("view", ["map", "translate", "heads", "microscope", "intervene", "replay", "compare"])
 def test_every_view_opens_an_encoder(tab: Page, client: httpx.Client, view: str) -> None:
     tab.goto(f"{client.base_url}/#/{view}?model=bert&text=The+model")
     tab.locator("main > *").first.wait_for()

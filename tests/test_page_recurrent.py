@@ -12,14 +12,14 @@ from playwright.sync_api import Browser, Page, expect
 from seq2see.api import Model, load
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.directory import save_weights, snapshot_file
+from seq2see.explore.app import create_app
+from seq2see.explore.static_export import export_html
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.interventions import Selection, ablate_head, scale
-from seq2see.serve.app import create_app
-from seq2see.serve.static_export import export_html
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import TINY, save, tiny_model
+from tests.test_explore import serving
 from tests.test_page import SENTENCES, audit_cell, open_view, parse_number, walk_through
-from tests.test_serve import serving
 
 pytestmark = NEEDS_BROWSER
 TEXT = "the bird sees"
@@ -32,7 +32,7 @@ KINDS = {
     "deep": replace(RNN, kind="rnn-attention", decoder_layers=3, tie_embeddings="none"),
     "transformer": TINY,
 }
-VIEWS = ("translate", "walk", "heads", "microscope", "intervene", "replay", "compare")
+VIEWS = ("map", "translate", "walk", "heads", "microscope", "intervene", "replay", "compare")
 CROSS = "decoder.0.cross"
 
 
@@ -66,7 +66,7 @@ def explanations(models: dict[str, Model]) -> dict[str, Explanation]:
 
 @pytest.fixture(scope="module")
 def address(models: dict[str, Model], directory: Path) -> Iterator[str]:
-    directories: dict[str, Path | None] = {name: directory / name for name in models}
+    directories: dict[str, Path] = {name: directory / name for name in models}
     for name in ("2014", "2015"):
         snapshot = snapshot_file(directory / name, 1)
         snapshot.parent.mkdir()
@@ -109,16 +109,16 @@ def test_walk_shows_every_tensor(
     assert walk_through(page, explanations[name]) == {"encoder.tokens", "decoder.tokens"}
 
 
-def test_ribbon_and_microscope_show_the_attention_weights(
+def test_lines_and_microscope_show_the_attention_weights(
     page: Page, address: str, explanations: dict[str, Explanation]
 ) -> None:
     energies, weights = (
         explanations["2015"].trace[f"{CROSS}.{name}", 0][0, 1].tolist() for name in ("energies", "weights")
     )
     open_view(page, f"{address}/#/translate?{model_state('2015')}&row=1")
-    page.locator(".ribbon path").first.wait_for(state="attached")
+    page.locator(".lines path").first.wait_for(state="attached")
     shown = [
-        parse_number(text) for text in page.locator(".ribbon text.secondary").all_text_contents() if text.endswith("%")
+        parse_number(text) for text in page.locator(".lines text.secondary").all_text_contents() if text.endswith("%")
     ]
     assert shown == pytest.approx([100 * w for w in weights if w >= 0.01], abs=0.051)
     open_view(page, f"{address}/#/microscope?{model_state('2015')}&row=1&step=scores")  # not a step of this model
@@ -142,7 +142,10 @@ def test_views_fit_a_phone_and_match_the_architecture(name: str, page: Page, add
         expect(page.locator("main [role=status]")).to_have_count(0)
         expect(page.locator("main [role=alert]")).to_have_count(0)
         no_attention = expect(page.locator("[data-no-attention]"))
-        no_attention.not_to_have_count(0) if name == "2014" and view != "walk" else no_attention.to_have_count(0)
+        no_attention.not_to_have_count(0) if name == "2014" and view not in (
+            "map",
+            "walk",
+        ) else no_attention.to_have_count(0)
         text = page.locator("main").inner_text()
         assert not re.search(r"NaN|undefined|Transformer|head \d|mean over", text), view
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, view

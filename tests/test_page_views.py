@@ -17,17 +17,20 @@ import torch
 
 import seq2see
 from seq2see.api import Model
+from seq2see.bundled_models import GRAMMAR
 from seq2see.decode.search import Search
-from seq2see.directory import BUNDLED, snapshots
+from seq2see.directory import snapshots
 from seq2see.errors import UserError
+from seq2see.explore.app import create_app
+from seq2see.explore.static_export import embedded_data, export_html, render_page
+from seq2see.inspect.attention_flow import head_ablation
 from seq2see.inspect.comparison import compare
 from seq2see.inspect.explain import Explanation, explain, rerun
 from seq2see.inspect.interventions import Selection, ablate_head, force_attention, patch, scale, uniform_attention
-from seq2see.serve.app import create_app
-from seq2see.serve.static_export import embedded_data, export_html, render_page
 from seq2see.train.run_log import RunLog
 from tests.browser import NEEDS_BROWSER, checked_page
-from tests.test_serve import serving
+from tests.models import GRAMMAR_MODEL
+from tests.test_explore import serving
 
 pytestmark = NEEDS_BROWSER
 TEXT, OTHER = "I like eating ice-cream", "I like eating mangoes"
@@ -36,7 +39,7 @@ Page = Any
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return seq2see.load()
+    return seq2see.load(GRAMMAR_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -149,20 +152,52 @@ def test_errors_of_the_server_are_shown(browser: Any, address: str) -> None:
     tab.close()
 
 
+def test_switches_show_what_each_head_is_worth(tab: Page, address: str, before: Explanation) -> None:
+    tab.goto(f"{address}/#/intervene?text={quote(TEXT)}")
+    row = tab.get_by_role("group", name="decoder layer 1, cross-attention")
+    row.locator("[data-worth]").nth(7).wait_for()
+    worth = [float(switch.get_attribute("data-worth")) for switch in row.locator("[data-worth]").all()]
+    assert worth == pytest.approx(head_ablation(before, "decoder.1.cross").sum(1).tolist(), abs=1e-4)
+
+
+def test_a_whole_attention_is_switched_off_at_once(tab: Page, address: str, model: Model) -> None:
+    tab.goto(f"{address}/#/intervene?text={quote(TEXT)}")
+    row = tab.get_by_role("group", name="decoder layer 1, cross-attention")
+    row.get_by_role("button", name="all").click()
+    off = explain(model, TEXT, interventions=[ablate_head("decoder.1.cross", head) for head in range(8)])
+    assert output_after(tab) == off.output
+    tab.locator("[data-attention='After'] path").first.wait_for(state="attached")
+    row.get_by_role("button", name="all").click()
+    tab.locator("[data-attention]").first.wait_for(state="detached")
+    assert "interventions" not in hash_of(tab)
+
+
+def test_suggested_interventions_change_the_output(tab: Page, address: str, before: Explanation) -> None:
+    tab.goto(f"{address}/#/intervene?text={quote(TEXT)}")
+    suggestions = tab.locator("[data-suggestions='ready'] button")
+    suggestions.first.wait_for()
+    for i in range(suggestions.count()):
+        suggestions.nth(i).click()
+        assert output_after(tab) != before.output
+        assert "interventions=" in hash_of(tab)  # written: otherwise the next line would change nothing
+        tab.evaluate("location.hash = '#/intervene'")
+        suggestions.nth(i).wait_for()
+
+
 # Replay
 
 
 def test_replay_shows_output_attention_and_loss_of_every_snapshot(tab: Page, address: str) -> None:
     tab.goto(f"{address}/#/replay?text={quote(TEXT)}&head=2")
-    steps = snapshots(BUNDLED)
-    logged = {row["step"]: row["loss"] for row in RunLog.load(BUNDLED).steps}
+    steps = snapshots(GRAMMAR_MODEL)
+    logged = {row["step"]: row["loss"] for row in RunLog.load(GRAMMAR_MODEL).steps}
     slider = tab.get_by_label("training snapshot")
     slider.focus()
     for _ in steps:
         tab.keyboard.press("ArrowLeft")
     for step in steps:
         tab.locator(f"[data-snapshot='{step}']").wait_for()
-        e = explain(seq2see.load(step=step), TEXT, search=Search())
+        e = explain(seq2see.load(GRAMMAR_MODEL, step=step), TEXT, search=Search())
         tab.wait_for_function(
             "([s, t]) => document.querySelector(`[data-snapshot='${s}']`)?.dataset.output === t", arg=[step, e.output]
         )
@@ -179,7 +214,7 @@ def test_replay_shows_output_attention_and_loss_of_every_snapshot(tab: Page, add
 
 
 def test_replay_plays_or_steps_with_reduced_motion(browser: Any, address: str) -> None:
-    first, second = snapshots(BUNDLED)[:2]
+    first, second = snapshots(GRAMMAR_MODEL)[:2]
     tab = browser.new_page(reduced_motion="reduce")
     tab.goto(f"{address}/#/replay?snapshot={first}")
     tab.get_by_role("button", name="Next").click()
@@ -200,7 +235,7 @@ def test_replay_plays_or_steps_with_reduced_motion(browser: Any, address: str) -
 
 
 def test_difference_of_two_heads(tab: Page, address: str, before: Explanation) -> None:
-    tab.goto(f"{address}/#/compare?text={quote(TEXT)}&head=3&head2=5")
+    tab.goto(f"{address}/#/compare?text={quote(TEXT)}&compare=heads&head=3&head2=5")
     weights = before.trace["decoder.1.cross.weights", 0]
     difference = weights[3] - weights[5]
     name = "decoder.1.cross.weights head 3 minus decoder.1.cross.weights head 5"
@@ -226,12 +261,12 @@ def test_difference_of_two_sentences_and_of_two_models(
     shown = read_cells(tab, "encoder.0.self.weights head 0 minus encoder.0.self.weights head 0")
     assert [parse_number(text) for text in shown.values()] == pytest.approx(difference.flatten().tolist(), abs=6e-5)
 
-    step = snapshots(BUNDLED)[-1]
+    step = snapshots(GRAMMAR_MODEL)[-1]
     tab.goto(
-        f"{address}/#/compare?text={quote(TEXT)}&compare=models&model2=bundled@{step}&head=0&attention=encoder.0.self"
+        f"{address}/#/compare?text={quote(TEXT)}&compare=models&model2=grammar-en-hi@{step}&head=0&attention=encoder.0.self"
     )
-    earlier = explain(seq2see.load(step=step), TEXT, search=Search())
-    tab.get_by_text(f"bundled at step {step}").wait_for()
+    earlier = explain(seq2see.load(GRAMMAR_MODEL, step=step), TEXT, search=Search())
+    tab.get_by_text(f"grammar-en-hi at step {step}").wait_for()
     difference = before.trace["encoder.0.self.weights", 0][0] - earlier.trace["encoder.0.self.weights", 0][0]
     tab.wait_for_function("t => document.querySelector('[data-side=\"1\"]')?.innerText.includes(t)", arg=earlier.output)
     shown = read_cells(tab, "encoder.0.self.weights head 0 minus encoder.0.self.weights head 0")
@@ -239,10 +274,10 @@ def test_difference_of_two_sentences_and_of_two_models(
 
 
 def test_a_snapshot_can_be_given_the_output_of_the_final_model(tab: Page, address: str, before: Explanation) -> None:
-    step = snapshots(BUNDLED)[0]
-    state = f"compare=models&model2=bundled@{step}&forced=1&head=0&attention=decoder.1.masked"
+    step = snapshots(GRAMMAR_MODEL)[0]
+    state = f"compare=models&model2=grammar-en-hi@{step}&forced=1&head=0&attention=decoder.1.masked"
     tab.goto(f"{address}/#/compare?text={quote(TEXT)}&{state}")
-    earlier = explain(seq2see.load(step=step), TEXT, target=before.output, search=Search())
+    earlier = explain(seq2see.load(GRAMMAR_MODEL, step=step), TEXT, target=before.output, search=Search())
     difference = before.trace["decoder.1.masked.weights", 0][0] - earlier.trace["decoder.1.masked.weights", 0][0]
     shown = read_cells(tab, "decoder.1.masked.weights head 0 minus decoder.1.masked.weights head 0")
     rows, columns = difference.shape
@@ -262,13 +297,19 @@ def test_unequal_shapes_are_reported(tab: Page, address: str) -> None:
     assert re.search(r"the shapes are 5 × 5 and \d × \d", tab.locator("[data-shape-mismatch]").inner_text())
 
 
+def test_compare_starts_with_an_earlier_self(tab: Page, address: str) -> None:
+    tab.goto(f"{address}/#/compare?text={quote(TEXT)}")
+    steps = snapshots(GRAMMAR_MODEL)
+    tab.get_by_text(f"{GRAMMAR} at step {steps[len(steps) // 2]}").wait_for()
+
+
 # Exported file
 
 
 @pytest.fixture(scope="module")
 def exported_file(before: Explanation, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("file") / "why.html"
-    export_html(before, path)
+    export_html(before, path, GRAMMAR)
     return path
 
 
@@ -282,7 +323,7 @@ def test_exported_file_shows_every_view_offline(browser: Any, exported_file: Pat
     tab.on("request", lambda r: None if r.url.startswith(("file://", "data:", "blob:")) else requests.append(r.url))
     tab.goto(f"{exported_file.as_uri()}#/translate?row=1")
     tab.locator(f"[data-output='{before.output}']").wait_for()
-    tab.locator(".ribbon path").first.wait_for(state="attached")
+    tab.locator(".lines path").first.wait_for(state="attached")
     assert tab.evaluate(
         "document.fonts.ready.then(() => document.fonts.check('16px \"Noto Sans Devanagari Variable\"', 'है'))"
     )
@@ -297,6 +338,9 @@ def test_exported_file_shows_every_view_offline(browser: Any, exported_file: Pat
     }.items():
         tab.goto(f"{exported_file.as_uri()}#/{view}")
         tab.locator(selector).first.wait_for(state="attached")
+    assert tab.get_by_role("navigation", name="views").inner_text().split() == [
+        "Map", "Translate", "Walk", "Heads", "Microscope", "Compare",
+    ]  # fmt: skip
     assert not requests and not errors
     context.close()
 
@@ -318,37 +362,38 @@ def test_exported_file_recomputes_cells_that_need_weights(tab: Page, exported_fi
 
 
 def test_exported_file_contains_the_responses_of_the_server(address: str, before: Explanation) -> None:
-    embedded = embedded_data(before, "bundled", []).model_dump(mode="json")
-    with serving(create_app({"bundled": None})) as client:
+    embedded = embedded_data(before, GRAMMAR, []).model_dump(mode="json")
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL})) as client:
         trace = client.post("/api/traces", json={"text": TEXT}).json()
         id = trace["id"]
         assert embedded["trace"] | {"id": id} == trace
         (model,) = client.get("/api/models").json()["models"]
-        assert embedded["model"] | {"snapshots": model["snapshots"]} == model
-        assert embedded["weight_infos"] == client.get("/api/models/bundled/weights").json()["weights"]
-        assert embedded["vocabulary"] == client.get("/api/models/bundled/vocabulary").json()
+        # Without other sentences and snapshots, which only a server can run.
+        assert embedded["model"] | {name: model[name] for name in ("snapshots", "about")} == model
+        assert embedded["weight_infos"] == client.get("/api/models/grammar-en-hi/weights").json()["weights"]
+        assert embedded["vocabulary"] == client.get("/api/models/grammar-en-hi/vocabulary").json()
         assert embedded["attention_entropy"] == client.get(f"/api/traces/{id}/attention-entropy").json()
         assert embedded["logit_attributions"][2] == client.get(f"/api/traces/{id}/logit-attribution?row=2").json()
 
 
 def test_export_needs_the_built_page(before: Explanation, tmp_path: Path) -> None:
-    data = embedded_data(before, "bundled", [])
+    data = embedded_data(before, GRAMMAR, [])
     with pytest.raises(UserError, match=r"the page is not built .*: run `make setup`"):
         render_page(data, directory=tmp_path)
 
 
 def test_export_needs_no_web_framework() -> None:
     code = "import sys; sys.modules['fastapi'] = sys.modules['uvicorn'] = sys.modules['starlette'] = None; "
-    subprocess.run([sys.executable, "-c", code + "import seq2see.serve.static_export"], check=True)
+    subprocess.run([sys.executable, "-c", code + "import seq2see.explore.static_export"], check=True)
 
 
 def test_text_is_escaped_in_the_exported_file(model: Model, tab: Page, tmp_path: Path) -> None:
     text = "</script><script>document.title = 'broken'</script><!--"
-    export_html(explain(model, text, search=Search()), tmp_path / "x.html")
-    tab.goto((tmp_path / "x.html").as_uri())
+    export_html(explain(model, text, search=Search()), tmp_path / "x.html", GRAMMAR)
+    tab.goto(f"{(tmp_path / 'x.html').as_uri()}#/translate")
     tab.locator("textarea").wait_for()
     assert tab.locator("textarea").input_value() == text
-    assert tab.title() == "seq2see · bundled"
+    assert tab.title() == "Translate · grammar-en-hi · seq2see"
 
 
 # Layout
@@ -361,7 +406,7 @@ def test_views_fit_the_window_and_controls_have_names(browser: Any, address: str
     for view, selector in {
         "intervene?interventions=ablate:decoder.1.cross:3": "[data-change]",
         "replay": "[data-loss]",
-        "compare?head=2": "[data-largest-difference]",
+        "compare?compare=heads&head=2": "[data-largest-difference]",
     }.items():
         tab.goto(f"{address}/#/{view}")
         tab.locator(selector).first.wait_for()
@@ -377,8 +422,8 @@ def test_views_fit_the_window_and_controls_have_names(browser: Any, address: str
 def test_history_equals_the_log(address: str) -> None:
     import httpx
 
-    found = httpx.get(f"{address}/api/models/bundled/history").json()
-    log = RunLog.load(BUNDLED)
+    found = httpx.get(f"{address}/api/models/grammar-en-hi/history").json()
+    log = RunLog.load(GRAMMAR_MODEL)
     assert [row["loss"] for row in found["steps"]] == [row["loss"] for row in log.steps]
     assert found["validations"][-1]["bleu"] == log.validations[-1]["bleu"]
     assert all(math.isfinite(row["loss"]) for row in found["steps"])

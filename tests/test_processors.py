@@ -19,7 +19,7 @@ from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.tensor_file import TensorFile
 from seq2see.text.tokenizer import Tokenizer
-from tests.models import TINY, save, tiny_model
+from tests.models import GRAMMAR_MODEL, TINY, save, tiny_model
 
 RNN = ModelConfig(kind="rnn-attention", width=16, heads=1, encoder_layers=2, decoder_layers=3, dropout=0.0)
 MODELS = {"transformer": TINY, "odd sizes": replace(TINY, width=66, feed_forward=37), "rnn": RNN}
@@ -76,10 +76,10 @@ def test_int8_without_its_instructions_is_reported() -> None:
     """The sentence is from the bundled model's training text, so no two tokens are nearly tied."""
     text = "I like eating ice-cream"
     done = subprocess.run(
-        [sys.executable, "-m", "seq2see", "translate", "--precision", "int8", text],
+        [sys.executable, "-m", "seq2see", "translate", "--model", GRAMMAR_MODEL, "--precision", "int8", text],
         env=ONE_THREAD | {"ONEDNN_MAX_CPU_ISA": "AVX2"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.strip() == load().translate(text)
+    assert done.stdout.strip() == load(GRAMMAR_MODEL).translate(text)
     assert len(re.findall("int8 products of this CPU overflow", done.stderr)) == 1
 
 
@@ -126,7 +126,7 @@ def test_loading_needs_little_more_memory_than_the_weights(tmp_path: Path) -> No
         def memory(kind):
             return 1024 * int(re.search(kind + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
-        seq2see.load()
+        seq2see.load("grammar-en-hi")
         Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here on
         before = memory("VmRSS")
         seq2see.load(sys.argv[1])

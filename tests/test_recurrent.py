@@ -373,9 +373,9 @@ def test_the_model_of_2014_reports_that_it_has_no_attention(trained: dict[str, P
 
 def test_the_server_shows_the_attention_of_2015_and_rejects_undefined_analyses(trained: dict[str, Path]) -> None:
     pytest.importorskip("pydantic")
-    from seq2see.serve.handlers import Handlers
-    from seq2see.serve.requests import TraceRequest
-    from seq2see.serve.workers import Deadline, Limits
+    from seq2see.explore.handlers import Handlers
+    from seq2see.explore.requests import TraceRequest
+    from seq2see.explore.workers import Deadline, Limits
 
     handlers, deadline = Handlers(dict(trained), Limits()), Deadline(60)
     trace = handlers.create_trace(TraceRequest.model_validate({"model": "rnn-2015", "text": "red tea"}), deadline)

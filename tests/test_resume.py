@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import save_file
 
 from seq2see.config import Config, DataConfig
-from seq2see.directory import BUNDLED
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train import run, validation
@@ -30,6 +29,7 @@ from seq2see.train.run_log import RunLog
 from seq2see.train.stop_signals import SIGNALS, StopSignals
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
 from tests.kill_study import KILLED_RUN, STATEFUL, ForkServer, checkpoints, is_same_run, newest, rows, study
+from tests.models import GRAMMAR_MODEL
 from tests.waiting import HANG, wait_until
 
 SEQ2SEE = [sys.executable, "-m", "seq2see"]
@@ -333,10 +333,10 @@ def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
 
 
 def test_a_model_without_a_run_is_not_resumed_and_nothing_is_written_to_it() -> None:
-    before = sorted(BUNDLED.iterdir())
+    before = sorted(GRAMMAR_MODEL.iterdir())
     with pytest.raises(UserError, match="is a model, not a run that can continue: start from its weights with --init"):
-        run.resume(BUNDLED)
-    assert sorted(BUNDLED.iterdir()) == before and not (BUNDLED / LOCK).exists()
+        run.resume(GRAMMAR_MODEL)
+    assert sorted(GRAMMAR_MODEL.iterdir()) == before and not (GRAMMAR_MODEL / LOCK).exists()
 
 
 def test_checkpoints_without_a_configuration_are_not_mixed_with_a_new_run(

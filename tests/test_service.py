@@ -17,22 +17,14 @@ from typing import Any
 
 import httpx
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 import seq2see
 from seq2see.api import Model
 from seq2see.errors import UserError
 from seq2see.service.keys import Client, Keys, RateLimiter, new_key, read_keys
+from tests.browser import NEEDS_BROWSER
+from tests.models import GRAMMAR_MODEL
+from tests.service_fuzz import fuzz
 from tests.services import RunningService, running_service, save_models
 from tests.waiting import HANG, wait_until
 
@@ -134,6 +126,9 @@ def test_html_keeps_its_markup(client: httpx.Client, bundled: Model) -> None:
     assert script in found
     for sentence in ("We are friends.", "I like tea."):
         assert bundled.translate(sentence, beam=4) in found
+    inline = {**body, "q": 'Two <i>cows</i> are in the <a href="v">village</a>.'}
+    found = client.post("/translate", json=inline).json()["translatedText"]
+    assert found == 'दो <i>गायें</i> <a href="v">गाँव</a> में हैं।'
 
 
 def test_terms_of_a_glossary_are_used(service: RunningService, client: httpx.Client) -> None:
@@ -332,6 +327,22 @@ def test_key_is_required_and_compared(service: RunningService) -> None:
         assert anybody.get("/", auth=("anyone", KEY)).status_code == 200
 
 
+@pytest.mark.skipif(any(mark.args[0] for mark in NEEDS_BROWSER), reason="no browser, or the page is not built")
+def test_page_behind_a_key_works_in_a_browser(service: RunningService, browser: Any, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("SEQ2SEE_SCREENSHOTS") or tmp_path)
+    stranger = browser.new_context()
+    assert stranger.request.get(service.url).status == 401
+    context = browser.new_context(
+        http_credentials={"username": "anyone", "password": KEY}, viewport={"width": 1280, "height": 800}
+    )
+    page = context.new_page()
+    page.goto(f"{service.url}/#/translate?text=How+are+you%3F")
+    page.locator("[data-output='आप कैसे हैं?']").wait_for()
+    page.screenshot(path=folder / "behind-a-key.png")
+    context.close()
+    stranger.close()
+
+
 def test_limits_of_a_key(service: RunningService) -> None:
     with service.client(LIMITED) as client:
         body = {"source": "en", "target": "hi"}
@@ -493,7 +504,7 @@ def _children(pid: int) -> list[int]:
     ],
 )
 def test_unusable_models_are_reported_at_the_start(arguments: list[str], problem: str, tmp_path: Path) -> None:
-    filled = [each.format(empty=tmp_path, bundled=Path(seq2see.__file__).parent / "bundled") for each in arguments]
+    filled = [each.format(empty=tmp_path, bundled=GRAMMAR_MODEL) for each in arguments]
     command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", *filled]
     result = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert result.returncode in (1, 2) and problem in result.stderr
@@ -502,34 +513,6 @@ def test_unusable_models_are_reported_at_the_start(arguments: list[str], problem
 # Anything at all
 
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-
-
-def fuzz(service: RunningService, cases: int) -> dict[int, int]:
-    """Sends requests that follow and that break the schema to every endpoint; returns how often each status was answered."""
-    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
-    statuses: dict[int, int] = {}
-    for result in schema.get_all_operations():
-        assert isinstance(result, Ok)
-        operation = result.ok()
-        strategies = [operation.as_strategy(mode) for mode in GenerationMode]
-
-        @settings(
-            max_examples=cases, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
-        )
-        @given(case=st.one_of(strategies))
-        def check(case: "schemathesis.Case[Any]") -> None:
-            if isinstance(case.body, dict) and sum(statuses.values()) % 2:  # otherwise nearly all would name no model
-                known = {"model": "encoder" if "embeddings" in case.path else "chat", "source": "en", "target": "hi"}
-                case.body.update({name: value for name, value in known.items() if name in case.body})
-            response = case.call(headers={"authorization": f"Bearer {KEY}"})
-            statuses[response.status_code] = statuses.get(response.status_code, 0) + 1
-            case.validate_response(response, checks=CHECKS)
-
-        check()
-    return statuses
-
-
 def test_no_request_makes_the_server_fail(service: RunningService) -> None:
-    statuses = fuzz(service, cases=6)
+    statuses = fuzz(service, KEY, cases=6)
     assert not any(status >= 500 for status in statuses), statuses

@@ -3,8 +3,8 @@ import { build, context } from "esbuild";
 import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
 
-const OUT = "../src/seq2see/serve/page";
-const MAX_SIZE = 150 * 1024; // compressed, without the font
+const OUT = "../src/seq2see/explore/page";
+const MAX_SIZE = 110 * 1024; // compressed, without the font
 
 const page = {
   entryPoints: { app: "src/main.tsx" },

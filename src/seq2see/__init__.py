@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from seq2see.inspect.attention_flow import attention_rollout as attention_rollout
     from seq2see.inspect.attention_flow import head_ablation as head_ablation
     from seq2see.inspect.comparison import compare as compare
+    from seq2see.inspect.embedding_space import EmbeddingSpace as EmbeddingSpace
+    from seq2see.inspect.embedding_space import token_paths as token_paths
     from seq2see.inspect.explain import Explanation as Explanation
     from seq2see.inspect.explain import rerun as rerun
     from seq2see.inspect.interventions import Selection as Selection
@@ -51,6 +53,7 @@ _EXPORTS = {
     "inspect.alignment": ["word_alignment"],
     "inspect.attention_flow": ["attention_entropy", "attention_rollout", "head_ablation"],
     "inspect.comparison": ["compare"],
+    "inspect.embedding_space": ["EmbeddingSpace", "token_paths"],
     "inspect.explain": ["Explanation", "rerun"],
     "inspect.interventions": [
         "Selection", "ablate_head", "force_attention", "intervene", "patch", "scale", "uniform_attention",

@@ -35,10 +35,15 @@ class Model(Pipeline):
     @overload
     def translate(self, texts: Sequence[str], **search: Unpack[SearchOptions]) -> list[str]: ...
     def translate(self, texts: str | Sequence[str], **search: Unpack[SearchOptions]) -> str | list[str]:
-        """Translates a text, or each text of a list, sentence by sentence; the text between sentences is unchanged."""
+        """Translates a text, or each text of a list, sentence by sentence; the text between sentences is unchanged.
+
+        A model of pictures or sounds takes paths of files, and returns their texts.
+        """
         self.require("encoder-decoder", "translates")
         if isinstance(texts, str):
             return self.translate([texts], **search)[0]
+        if self.config.model.source != "tokens":
+            return self.transcribe(texts, **search)
         translator = self._translator(search)
         translations = translator.translate(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
         translator.warnings.summarize()
@@ -46,7 +51,7 @@ class Model(Pipeline):
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
         """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""
-        if self.config.model.shape != "encoder-decoder":
+        if self.config.model.shape != "encoder-decoder" or self.config.model.source != "tokens":
             return super().stream(prompt, stop=stop, **search)
         text = self._translator(search).split(prompt, "the text")
         # Starts all streams now: they run under the interventions of this call.
@@ -98,9 +103,9 @@ def load(
     path: Path | str | None = None, device: str = "cpu", *, step: int | None = None,
     precision: InferencePrecision = "float32",
 ) -> Model:  # fmt: skip
-    """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
+    """Loads the model in a directory, or a bundled one by name; with `step`, the snapshot taken at that training step.
 
-    The directory may also be Hugging Face's, and the path a GGUF file. The network is optimised for decoding in the given
-    precision; int8 is for decoding on a CPU.
+    The default is the bundled translator; `seq2see model` lists the others. The directory may also be Hugging Face's, and the
+    path a GGUF file. The network is optimised for decoding in the given precision; int8 is for decoding on a CPU.
     """
     return Model(**vars(load_pipeline(path, device, step=step, precision=precision)))

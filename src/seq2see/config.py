@@ -19,7 +19,11 @@ T = TypeVar("T")
 
 ModelKind = Literal["transformer", "rnn", "rnn-attention"]
 Shape = Literal["encoder-decoder", "decoder", "encoder"]
-Positions = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "rotary", "relative", "none"]
+Source = Literal["tokens", "pictures", "sounds"]
+Positions = Literal[
+    "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "sinusoidal-whisper", "learned", "rotary", "relative", "none"
+]  # fmt: skip
+EncoderPositions = Literal["same", "sinusoidal", "sinusoidal-whisper", "grid", "learned", "none"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu"]
 Norm = Literal["layer", "rms"]
 Bias = Literal["everywhere", "attention", "qkv", "feed-forward", "nowhere"]
@@ -29,7 +33,7 @@ Normalization = Literal["none", "NFC"]
 Boundaries = Literal["blank-line", "file"]
 Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "constant"]
 AverageSelection = Literal["best", "last"]
-Metric = Literal["bleu", "chrf", "loss"]
+Metric = Literal["bleu", "chrf", "cer", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
 InferencePrecision = Literal["float32", "bf16", "int8"]
 ExportFormat = Literal["huggingface", "ctranslate2", "onnx", "gguf"]
@@ -52,6 +56,16 @@ class ModelConfig:
         "transformer", "Transformer, or a recurrent model: rnn (2014, without attention), rnn-attention (2015)."
     )
     shape: Shape = option("encoder-decoder", "Encoder-decoder (translation), decoder (language model) or encoder.")
+    source: Source = option(
+        "tokens", "What the encoder reads: tokens of text, patches of pictures or frames of sounds."
+    )
+    picture_height: int = option(32, "Height in pixels to which pictures are resized, with their aspect ratio.")
+    patch_size: int = option(16, "Height and width of a picture patch in pixels.")
+    channels: int = option(1, "Channels of pictures: 1 (grey) or 3 (red, green, blue).")
+    mel_bands: int = option(80, "Number of mel bands of a sound's log-mel spectrogram.")
+    window_seconds: int = option(
+        0, "Cut sounds into windows of this length and pad them to it (Whisper: 30); 0: whole sounds, unpadded."
+    )
     vocab_size: int = option(8000, "Vocabulary size of the target, and of the source unless source_vocab_size is set.")
     source_vocab_size: int = option(0, "Vocabulary size of the source; 0: same vocabulary as the target.")
     width: int = option(512, "Width of the token vectors (d_model).")
@@ -76,7 +90,11 @@ class ModelConfig:
     )
     local_layers: tuple[int, ...] = option((), "Decoder layers limited to attention_window; empty: all.")
     positions: Positions = option(
-        "sinusoidal", "Positional encoding; sinusoidal-halves stores sines, then cosines; -fairseq is M2M100's variant."
+        "sinusoidal",
+        "Positional encoding; sinusoidal-halves stores sines, then cosines; -fairseq and -whisper are variants of it.",
+    )
+    encoder_positions: EncoderPositions = option(
+        "same", "Positional encoding of the encoder, if another; grid: sinusoids of a patch's row and of its column."
     )
     rotary_base: float = option(10000.0, "Base of the rotary frequencies (theta).")
     local_rotary_base: float = option(
@@ -89,6 +107,7 @@ class ModelConfig:
     )
     relative_distance: int = option(128, "Distance from which all relative positions share one bias.")
     max_positions: int = option(1024, "Number of learned positions, and context window of a language model.")
+    max_source_positions: int = option(0, "As max_positions, for the source of an encoder-decoder; 0: max_positions.")
     segments: int = option(0, "Number of segment embeddings (BERT: 2); 0: none.")
     embedding_norm: bool = option(False, "Normalise the sum of token and position embeddings (BERT).")
     scale_embeddings: bool = option(True, "Multiply embeddings by √width, as in the paper.")
@@ -110,10 +129,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "heads", "encoder_layers", "decoder_layers", "feed_forward",
-                     "max_positions"):  # fmt: skip
+                     "max_positions", "picture_height", "patch_size", "mel_bands"):  # fmt: skip
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("source_vocab_size", "key_value_heads", "head_width", "segments", "attention_scale", "attention_cap",
-                     "attention_window", "local_rotary_base", "logit_cap"):  # fmt: skip
+                     "window_seconds", "max_source_positions", "attention_window", "local_rotary_base",
+                     "logit_cap"):  # fmt: skip
             self._require(getattr(self, name) >= 0, name, "must not be negative")
         for f in fields(self):
             limit = MAX_LAYERS if f.name.endswith("_layers") else MAX_SIZE
@@ -136,6 +156,7 @@ class ModelConfig:
             )
         divides = self.heads % self.actual_key_value_heads == 0
         self._require(divides, "key_value_heads", f"must divide model.heads = {self.heads}")
+        self._check_source()
         self._check_positions()
         self._check_local_layers()
         self._check_vocabularies()
@@ -145,11 +166,46 @@ class ModelConfig:
                 f'requires an encoder, but model.shape is "{self.shape}"',
             )  # fmt: skip
 
-    def _check_positions(self) -> None:
-        if self.kind == "transformer" and self.positions.startswith("sinusoidal"):
-            self._require(self.width % 2 == 0, "width", f"must be even for {self.positions} positions")
+    def _check_source(self) -> None:
+        if self.source == "tokens":
+            return
+        self._require(self.has_encoder, "source", f'requires an encoder, but model.shape is "{self.shape}"')
+        for name in ("source_vocab_size", "segments"):
+            self._require(getattr(self, name) == 0, name, f'must be 0 for model.source = "{self.source}"')
+        if self.source == "pictures":
+            self._require(self.channels in (1, 3), "channels", "must be 1 (grey) or 3 (red, green, blue)")
             self._require(
-                self.max_positions * self.width <= MAX_TABLE, "max_positions",
+                self.picture_height % self.patch_size == 0, "picture_height",
+                f"is not divisible by model.patch_size = {self.patch_size}",
+            )  # fmt: skip
+
+    def _check_positions(self) -> None:
+        self._require(
+            not self.max_source_positions or self.shape == "encoder-decoder", "max_source_positions",
+            f'requires an encoder-decoder, but model.shape is "{self.shape}": set model.max_positions',
+        )  # fmt: skip
+        self._require(
+            self.encoder_positions == "same" or self.has_encoder, "encoder_positions",
+            f'requires an encoder, but model.shape is "{self.shape}"',
+        )  # fmt: skip
+        if self.encoder_positions == "grid":
+            self._require(
+                self.source == "pictures",
+                "encoder_positions",
+                f'requires pictures, but model.source is "{self.source}"',
+            )
+            self._require(self.width % 4 == 0, "width", "must be divisible by 4 for grid positions")
+        tables: dict[str, int] = {self.positions: self.max_positions} if self.has_decoder else {}
+        if self.has_encoder:
+            kind = self.actual_encoder_positions
+            tables[kind] = max(tables.get(kind, 0), self.actual_max_source_positions)
+        for kind, length in tables.items() if self.kind == "transformer" else ():
+            if not kind.startswith(("sinusoidal", "grid")):
+                continue
+            self._require(self.width % 2 == 0, "width", f"must be even for {kind} positions")
+            name = "max_positions" if length == self.max_positions else "max_source_positions"
+            self._require(
+                length * self.width <= MAX_TABLE, name,
                 f"× model.width = {self.width} makes a table of sinusoids of more than {MAX_TABLE:,} numbers: "
                 "use fewer positions, or rotary ones",
             )  # fmt: skip
@@ -227,6 +283,25 @@ class ModelConfig:
         return self.shape != "encoder"
 
     @property
+    def row_size(self) -> int:
+        """Numbers in one row of a source that is not text: a patch of pixels, or a pair of mel frames; 0 for tokens."""
+        sizes = {"tokens": 0, "pictures": self.patch_size**2 * self.channels, "sounds": 2 * self.mel_bands}
+        return sizes[self.source]
+
+    @property
+    def patch_rows(self) -> int:
+        """Patches in one column of a picture; patches are numbered column by column."""
+        return self.picture_height // self.patch_size
+
+    @property
+    def actual_encoder_positions(self) -> str:
+        return self.positions if self.encoder_positions == "same" else self.encoder_positions
+
+    @property
+    def actual_max_source_positions(self) -> int:
+        return self.max_source_positions or self.max_positions
+
+    @property
     def cross_layers(self) -> int:
         """Number of decoder layers with cross-attention."""
         if self.shape != "encoder-decoder" or self.kind == "rnn":
@@ -274,7 +349,8 @@ _TRANSFORMER_OPTIONS = (
     "key_value_heads", "head_width", "feed_forward", "activation", "norm", "norm_first", "norm_epsilon", "positions",
     "rotary_base", "segments", "embedding_norm", "bias", "attention_dropout", "activation_dropout", "output_norm",
     "query_key_norm", "attention_scale", "attention_cap", "attention_window", "local_layers", "local_rotary_base",
-    "rotary_factors", "rotary_magnitude", "relative_buckets", "relative_distance", "logit_scale", "logit_cap", "masked_head",
+    "rotary_factors", "rotary_magnitude", "encoder_positions", "relative_buckets",
+    "relative_distance", "logit_scale", "logit_cap", "masked_head",
     "pooler",
 )  # fmt: skip
 
@@ -289,11 +365,17 @@ class DataConfig:
     columns: str = option("", "Columns of a TSV file: numbers from 1, or names from its header.")
     fields: str = option("", "Fields of JSON lines.")
     languages: str = option("", "Languages of a TMX file, or file extensions in a directory.")
+    pictures: tuple[str, ...] = option(
+        (), "Lists (.tsv, .jsonl) of pictures and their texts, or directories with text files beside the pictures."
+    )
+    sounds: tuple[str, ...] = option((), "As pictures, for sounds.")
     text: tuple[str, ...] = option((), "Plain text for a language model.")
     boundaries: Boundaries = option("blank-line", "What separates documents in plain text.")
     valid_src: tuple[str, ...] = option((), "Validation source sentences; by default, held out of the training set.")
     valid_tgt: tuple[str, ...] = option((), "Validation target sentences.")
     valid_pairs: tuple[str, ...] = option((), "Validation sentence pairs instead of valid_src and valid_tgt.")
+    valid_pictures: tuple[str, ...] = option((), "Validation pictures.")
+    valid_sounds: tuple[str, ...] = option((), "Validation sounds.")
     valid_text: tuple[str, ...] = option((), "Validation text.")
 
 
@@ -334,6 +416,11 @@ class TrainConfig:
     max_grad_norm: float = option(1.0, "Gradient norm above which gradients are clipped; 0: no clipping.")
     label_smoothing: float = option(0.1, "Share of the target's probability spread over all tokens.")
     r_drop: float = option(0.0, "Weight of the divergence between two dropout passes (R-Drop); 0: one pass.")
+    shift_pixels: int = option(0, "Shift pictures at random by up to this many pixels in training; 0: no shift.")
+    mask_bands: int = option(
+        0, "Maximum width in mel bands of the two bands masked in training (SpecAugment); 0: none."
+    )
+    mask_frames: int = option(0, "Maximum length in frames of the two masked stretches of time (SpecAugment); 0: none.")
     ema_decay: float = option(0.0, "Decay of the exponential moving average of the weights, used for scoring; 0: none.")
     average_checkpoints: int = option(5, "Number of checkpoints averaged at the end; 1: no averaging.")
     average_selection: AverageSelection = option(
@@ -341,7 +428,7 @@ class TrainConfig:
     )
     validate_every: int = option(0, "Steps between validations; 0: about one epoch.")
     validation_sentences: int = option(500, "Maximum number of sentences translated per validation; all at the end.")
-    metric: Metric = option("bleu", "Validation metric that selects the best checkpoint; language models use the loss.")
+    metric: Metric = option("bleu", "Validation metric that selects the best checkpoint; cer: of pictures and sounds.")
     patience: int = option(0, "Stop after this many validations without improvement; 0: never.")
     checkpoint_minutes: float = option(5.0, "Minutes between checkpoints; each validation also writes one.")
     checkpoint_steps: int = option(0, "Steps between checkpoints; overrides checkpoint_minutes; 0: off.")
@@ -355,7 +442,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "epochs", "minutes", "weight_decay", "max_grad_norm", "r_drop", "validate_every",
-                     "patience", "checkpoint_steps", "gradient_accumulation"):  # fmt: skip
+                     "patience", "checkpoint_steps", "gradient_accumulation", "shift_pixels", "mask_bands",
+                     "mask_frames"):  # fmt: skip
             self._require(getattr(self, name) >= 0, name, "must not be negative")
         for name in ("batch_tokens", "average_checkpoints", "warmup_steps", "validation_sentences"):
             self._require(getattr(self, name) >= 1, name, "must be at least 1")

@@ -1,7 +1,7 @@
 """`make demo`: trains and inspects a small translation model in about two minutes on two CPU cores.
 
-Generates the built-in English–Hindi corpus, trains on it, scores the model on unseen sentences, translates a few examples,
-and shows the attention of the decoder.
+Shows first what the bundled translators can do. Then generates the built-in English–Hindi corpus, trains on it, scores the
+model on unseen sentences, translates a few examples, and shows the attention of the decoder.
 """
 
 import argparse
@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from seq2see.api import Model, load
+from seq2see.bundled_models import About, bundled_translators
 from seq2see.config import DataConfig
-from seq2see.course.grammar import Pair, generate_corpus, write_corpus
+from seq2see.course.grammar import TRAINING_PRESET, TRAINING_SETTINGS, Pair, generate_corpus, write_corpus
 from seq2see.errors import UserError
 from seq2see.evaluate.translation import exact_match
 from seq2see.inspect import plots
@@ -29,13 +31,6 @@ EXAMPLE_SENTENCES = [
     "How are you?", "Congratulations", "Thank you", "We are friends", "I am good", "I like eating ice-cream",
     "Nithish killed the lion.", "The lion killed Nithish.",
 ]  # fmt: skip
-SETTINGS = [
-    "text.tokenizer=word", "text.vocab_size=4000", "text.shared_vocab=false", "model.encoder_layers=2",
-    "model.decoder_layers=2", "model.heads=8", "model.feed_forward=512", "model.norm_first=true", "model.dropout=0",
-    "train.batch_tokens=600", "train.schedule=cosine", "train.lr=3e-3", "train.warmup_steps=200", "train.beta2=0.95",
-    "train.weight_decay=0.3", "train.label_smoothing=0.05", "train.steps=0", "train.patience=0",
-    "train.validate_every=1500", "train.validation_sentences=200", "train.average_checkpoints=1", "train.metric=loss",
-]  # fmt: skip
 
 
 def main() -> None:
@@ -45,8 +40,10 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(highlight=False)
     torch.manual_seed(1)
+    show_bundled(console)
 
     start = time.perf_counter()
+    console.print("[bold]Your own model[/]: generate a corpus, train, translate")
     corpus = generate_corpus()
     data = options.out.with_name(f"{options.out.name}-data")
     for folder in (data, options.out):  # left by an earlier demo
@@ -61,7 +58,7 @@ def main() -> None:
         valid_src=(f"{data}/valid.en",),
         valid_tgt=(f"{data}/valid.hi",),
     )
-    train(files, options.out, preset="tiny", settings=[*SETTINGS, f"train.minutes={options.minutes}"])
+    train(files, options.out, preset=TRAINING_PRESET, settings=[*TRAINING_SETTINGS, f"train.minutes={options.minutes}"])
     model = load(options.out)
 
     console.print("\n[bold]Scores on unseen sentences[/]")
@@ -76,8 +73,7 @@ def main() -> None:
     console.print(table)
 
     console.print("\n[bold]Example translations[/]")
-    for english, hindi in zip(EXAMPLE_SENTENCES, model.translate(EXAMPLE_SENTENCES), strict=True):
-        console.print(f"  {english:26} {hindi}")
+    _print_translations(model, EXAMPLE_SENTENCES, console)
 
     _show_attention(model, "I like eating ice-cream", options.out / "attention.png", console)
     console.print(f"\n{time.perf_counter() - start:.0f} s in total. Next:")
@@ -91,6 +87,22 @@ def main() -> None:
     ):
         grid.add_row(f"  {command}", f"[dim]{purpose}[/]")
     console.print(grid)
+
+
+def show_bundled(console: Console) -> None:
+    """Translates the examples of the bundled translators."""
+    for folder in bundled_translators().values():
+        about = About.load(folder)
+        if about:
+            console.print(f"[bold]The bundled model {folder.name}[/]")
+            _print_translations(load(folder), about.examples, console)
+            console.print(f"[dim]{about.limits}[/]\n")
+
+
+def _print_translations(model: Model, sentences: Sequence[str], console: Console) -> None:
+    width = max(map(len, sentences))
+    for source, translation in zip(sentences, model.translate(sentences), strict=True):
+        console.print(Text(f"  {source:{width}}  {translation}"))
 
 
 def evaluate(model: Model, pairs: Sequence[Pair]) -> dict[str, float]:

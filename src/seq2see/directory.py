@@ -3,6 +3,7 @@
     config.toml   tokenizer.json   (source.json, if the source has its own vocabulary)   model.safetensors
     scores.json   README.md   snapshots/   (chat.toml, the chat template of a language model, if it has one)
     words.txt, the words of the source in training   files.json, the sizes and hashes of the files
+    (about.json, the languages, limits and data sources of a bundled model)
 
 No file is a pickle, and all writes are atomic. A file that is missing, damaged, from another model or not a regular file is
 reported before the model is used.
@@ -18,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
+from seq2see.bundled_models import find_model
 from seq2see.config import Config, InferencePrecision, TextConfig
 from seq2see.decode.chat import ChatTemplate, ConversationTemplate
 from seq2see.decode.int8 import quantize_int8
@@ -39,7 +41,6 @@ from seq2see.text.foreign_tokenizer import load_tokenizer
 from seq2see.text.known_words import KnownWords, load_words, save_words
 from seq2see.text.tokenizer import Tokenizer
 
-BUNDLED = Path(__file__).parent / "bundled"
 WEIGHTS = "model.safetensors"
 WORDS = "words.txt"
 
@@ -59,12 +60,12 @@ def load_pipeline(
     path: Path | str | None = None, device: str = "cpu", *, step: int | None = None,
     precision: InferencePrecision = "float32",
 ) -> Pipeline:  # fmt: skip
-    """Loads the model in a directory, or the bundled one; with `step`, the snapshot taken at that training step.
+    """Loads the model in a directory, or a bundled one by name; with `step`, the snapshot taken at that training step.
 
     Also loads Hugging Face directories and GGUF files. The network is optimised for decoding in the given precision; int8 is
     for decoding on a CPU. With device "", the best available one is used.
     """
-    folder, device = BUNDLED if path is None else Path(path), resolve_device(device)
+    folder, device = find_model(path), resolve_device(device)
     files = load_files(folder)
     network: Network = model_class(files.config.model).on_meta_device(files.config.model)
     if files.foreign is not None and step is None:
@@ -91,13 +92,13 @@ def load_pipeline(
 
 def load_files(folder: Path) -> ModelFiles:
     """Loads everything except the weights, and checks that it belongs together."""
+    folder = find_model(folder)
     if is_foreign(folder):
         return _foreign_files(open_foreign(folder))
     if not (folder / "config.toml").exists():
-        missing = (
-            "it has no config.toml, and no config.json as of Hugging Face" if folder.exists() else "it does not exist"
+        raise UserError(
+            f"{folder} is not a model directory: it has no config.toml, and no config.json as of Hugging Face"
         )
-        raise UserError(f"{folder} is not a model directory: {missing}")
     check_files(folder, ["config.toml", "tokenizer.json", "source.json", WORDS])
     config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
     _check_vocabularies(folder, config, tokenizers)
@@ -182,8 +183,8 @@ def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Ne
 
 
 def snapshots(path: Path | str | None = None) -> list[int]:
-    """Lists the training steps at which weights were saved."""
-    folder = BUNDLED if path is None else Path(path)
+    """Lists the training steps of which a model directory, or a bundled model, has the weights."""
+    folder = find_model(path)
     return sorted(int(file.stem.removeprefix("step-")) for file in folder.glob("snapshots/step-*.safetensors"))
 
 

@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Tokens = Sequence[int] | NDArray[Any]  # [T] ids; of pictures and sounds, [T, F] numbers
 
 
 @dataclass(frozen=True)
@@ -114,14 +118,18 @@ class _SelectUniqueRows(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Packed:
-    """Token ids end to end with their layout: the input of a model."""
+    """Tokens end to end with their layout: the input of a model."""
 
-    tokens: Tensor  # [T] int64
+    tokens: Tensor  # [T] int64 ids; of pictures and sounds, [T, F] numbers
     layout: Layout
 
     @classmethod
-    def from_sequences(cls, sequences: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Self:
-        tokens = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
+    def from_sequences(cls, sequences: Sequence[Tokens], device: torch.device | str = "cpu") -> Self:
+        if sequences and isinstance(sequences[0], np.ndarray):
+            tokens = torch.from_numpy(np.concatenate(sequences))
+            tokens = tokens if tokens.dim() > 1 else tokens.long()
+        else:
+            tokens = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
         return cls(tokens, Layout.from_lengths([len(sequence) for sequence in sequences])).to(device)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:

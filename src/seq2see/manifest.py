@@ -15,7 +15,8 @@ from seq2see.files import atomic_write, require_regular_file
 
 MANIFEST = "files.json"
 _MODEL_FILES = (
-    "config.toml", "tokenizer.json", "source.json", "words.txt", "model.safetensors", "snapshots/step-*.safetensors",
+    "config.toml", "tokenizer.json", "source.json", "words.txt", "words.txt.gz", "model.safetensors",
+    "snapshots/step-*.safetensors",
 )  # fmt: skip
 _REMEDY = f"copy the model directory again, or delete {MANIFEST} if you changed the file yourself"
 

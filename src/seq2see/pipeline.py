@@ -7,24 +7,27 @@ the translation of whole texts work on pipelines; `seq2see.api.Model` adds what 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from seq2see.assessment import Assessment
-from seq2see.config import Config
+from seq2see.config import Config, ModelConfig
 from seq2see.decode.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError
-from seq2see.layout import Packed
+from seq2see.layout import Packed, Tokens
+from seq2see.media.reader import MediaReader
 from seq2see.model.network import Network
 from seq2see.model.pooling import Pooling
 from seq2see.model.summary import summarize
-from seq2see.text.foreign_tokenizer import choose_languages
+from seq2see.scores import score_number, score_texts
+from seq2see.text.foreign_tokenizer import ForeignTokenizer, choose_languages
 from seq2see.text.known_words import KnownWords, unknown_words
 from seq2see.text.tokenizer import Tokenizer
 
@@ -57,11 +60,61 @@ class Pipeline:
         self.require("encoder-decoder", "translates")
         if isinstance(sentences, str):
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
-        source, target = self.tokenizers
+        if self._detects_language:
+            each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
+            return [model.hypotheses([path], prefixes=prefix, **search)[0] for model, path, prefix in each]
+        target = self.tokenizers[1]
         return translate_tokens(
-            self.network, [source.frame_source(source.encode(sentence)) for sentence in sentences],
+            self.network, [self.encode_source(sentence) for sentence in sentences],
             SpecialTokens.from_tokenizer(target), Search(**search), [target.encode(prefix) for prefix in prefixes],
         )  # fmt: skip
+
+    def encode_source(self, source: str) -> Tokens:
+        """Returns what the encoder reads: the tokens of a text, or the rows of the picture or sound at this path."""
+        if self.config.model.source != "tokens":
+            return MediaReader(self.config.model).read(source)
+        tokenizer = self.tokenizers[0]
+        return tokenizer.frame_source(tokenizer.encode(source))
+
+    @property
+    def _detects_language(self) -> bool:
+        """Whether the language of each recording has to be found: the model knows several, and none is chosen."""
+        target = self.tokenizers[1]
+        if not isinstance(target, ForeignTokenizer) or target.languages.style != "spoken":
+            return False
+        return target.languages.find(target.framing.prompt) is None
+
+    def with_detected_language(self, path: Path | str) -> Self:
+        """Returns the model for the language that it hears at the beginning of a sound, if it has a choice and none is made."""
+        if not self._detects_language:
+            return self
+        target = self.tokenizers[1]
+        assert isinstance(target, ForeignTokenizer)
+        codes = target.languages.codes
+        rows = MediaReader(self.config.model).windows(path)[0]
+        device = self.network.embedding.weight.device
+        source, start = (Packed.from_sequences([tokens], device) for tokens in (rows, [target.framing.start]))
+        with torch.inference_mode():
+            logits = self.network(source, start)[-1]
+        return self.with_languages(source=max(codes, key=lambda code: float(logits[codes[code]])))
+
+    def transcribe(self, paths: Sequence[Path | str], **search: Unpack[SearchOptions]) -> list[str]:
+        """Returns the text of each picture or sound; a sound in several windows is read window by window."""
+        kind = self.config.model.source
+        if kind == "tokens":
+            raise UserError("this model reads text: use one that was trained on pictures or sounds")
+        self.require("encoder-decoder", f"reads {kind}")
+        if self._detects_language:
+            return [self.with_detected_language(path).transcribe([path], **search)[0] for path in paths]
+        reader, target = MediaReader(self.config.model), self.tokenizers[1]
+        windows = [reader.windows(path) if self.config.model.window_seconds else [reader.read(path)] for path in paths]
+        found = iter(
+            translate_tokens(
+                self.network, [rows for file in windows for rows in file], SpecialTokens.from_tokenizer(target),
+                Search(**search),
+            )
+        )  # fmt: skip
+        return [" ".join(target.decode(next(found)[0].tokens).strip() for _ in file) for file in windows]
 
     def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
         """Decodes a hypothesis to text, after the prefix it continues."""
@@ -70,10 +123,12 @@ class Pipeline:
 
     def assess(self, source: str, confidence: float) -> Assessment:
         """Returns how far an output can be trusted, from its source and its mean log-probability per token."""
-        return Assessment(self.unknown_words(source), confidence, _number(self.scores, "confidence", "threshold"))
+        return Assessment(self.unknown_words(source), confidence, score_number(self.scores, "confidence", "threshold"))
 
     def unknown_words(self, text: str) -> tuple[str, ...] | None:
         """Returns the words of a source or prompt that training never saw; None if the model has no list of words."""
+        if self.config.model.source != "tokens":
+            return None
         return unknown_words(text, self.tokenizers[0], self.known_words)
 
     def generate(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> list[str]:
@@ -104,13 +159,16 @@ class Pipeline:
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
         """Yields a continuation, or the translation of a sentence, as it is generated, whole graphemes only."""
-        source, target = self.tokenizers
+        if self._detects_language:
+            return self.with_detected_language(prompt).stream(prompt, stop=stop, **search)
+        target = self.tokenizers[1]
         special_tokens, options = SpecialTokens.from_tokenizer(target), Search(**search)
         if self.config.model.shape == "decoder":
             return self._stream(target.frame_prompt(target.encode(prompt)), stop, options)
         self.require("encoder-decoder", "translates")
-        ids = source.frame_source(source.encode(prompt))
-        request, *_ = build_requests(self.network, 0, ids, special_tokens.prompt_with(()), options)
+        request, *_ = build_requests(
+            self.network, 0, self.encode_source(prompt), special_tokens.prompt_with(()), options
+        )
         return stream_text(target, stream_tokens(self.network, request, options, special_tokens), stop)
 
     def _stream(self, prompt: list[int], stop: Sequence[str], options: Search) -> Iterator[str]:
@@ -165,16 +223,21 @@ def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores:
         "model": f"{_FAMILIES[model.kind]}, {model.shape}",
         "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
         f"{model.width:,}{attention}",
+        **({} if model.source == "tokens" else {"source": _source_fact(model)}),
         "vocabulary": f"{len(target):,} {target.kind} tokens"
         + (f" for the target, {len(source):,} for the source" if source is not target else ""),
     }
-    steps, epochs, seconds = (_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
+    steps, epochs, seconds = (score_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
     if steps is not None and epochs is not None and seconds is not None:
         facts["training"] = f"{steps:,} steps, {epochs:,} epochs, {seconds / 60:,.1f} minutes"
-    metrics = {"loss": "loss {:.3f}", "bleu": "BLEU {:.1f}", "chrf": "chrF++ {:.1f}"}
-    values = {format: _number(scores, "validation", key) for key, format in metrics.items()}
-    known = [format.format(value) for format, value in values.items() if value is not None]
+    known = score_texts(scores)
     return facts | ({"validation": ", ".join(known)} if known else {})
+
+
+def _source_fact(model: ModelConfig) -> str:
+    if model.source == "pictures":
+        return f"pictures of height {model.picture_height} in patches of {model.patch_size} × {model.patch_size} pixels"
+    return f"sounds in frames of {model.mel_bands} mel bands"
 
 
 _FAMILIES = {
@@ -182,10 +245,3 @@ _FAMILIES = {
     "rnn": "recurrent (2014)",
     "rnn-attention": "recurrent with attention (2015)",
 }
-
-
-def _number(scores: Mapping[str, Any], section: str, key: str) -> float | None:
-    """Returns an entry of scores.json if it is there and a finite number."""
-    table = scores.get(section)
-    value = table.get(key) if isinstance(table, Mapping) else None
-    return value if isinstance(value, int | float) and abs(value) < 1e300 else None

@@ -38,6 +38,15 @@ _RECURRENT = TrainConfig(
     batch_tokens=8192, lr=1e-3, warmup_steps=1000, steps=40_000, average_checkpoints=10, patience=10
 )
 
+_TINY_MEDIA = ModelConfig(
+    width=128, heads=4, encoder_layers=4, decoder_layers=2, feed_forward=512, activation="gelu", norm_first=True,
+    max_positions=256, dropout=0.1,
+)  # fmt: skip
+_TINY_MEDIA_TRAIN = TrainConfig(
+    batch_tokens=512, lr=1e-3, schedule="cosine", warmup_steps=400, steps=6000, average_checkpoints=5, patience=10,
+    validate_every=300, metric="cer",
+)  # fmt: skip
+
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
         "For up to about 50,000 sentence pairs, where small and strongly regularised models win (Multi30k: 41 BLEU at this "
@@ -123,6 +132,30 @@ PRESETS: dict[str, Preset] = {
         ),
         vocab_size=16000,
     ),
+    "tiny-vision": Preset(
+        "For pictures of text and other small pictures, in minutes on a CPU: patches of 8 × 8 grey pixels at height 32.",
+        replace(
+            _TINY_MEDIA, source="pictures", encoder_positions="grid", picture_height=32, patch_size=8, max_source_positions=1024
+        ),
+        replace(_TINY_MEDIA_TRAIN, shift_pixels=2),
+        vocab_size=2000,
+    ),
+    "tiny-speech": Preset(
+        "For short recordings of few words, in minutes on a CPU: Whisper's spectrogram and convolutions before a small "
+        "encoder.",
+        replace(_TINY_MEDIA, source="sounds", max_source_positions=1500),
+        replace(_TINY_MEDIA_TRAIN, mask_bands=15, mask_frames=20),
+        vocab_size=2000,
+    ),
+    "whisper-base": Preset(
+        "Whisper base (OpenAI, 2022): speech in windows of 30 seconds, 74 million parameters.",
+        ModelConfig(
+            source="sounds", window_seconds=30, vocab_size=51865, width=512, heads=8, encoder_layers=6, decoder_layers=6,
+            feed_forward=2048, activation="gelu", norm_first=True, positions="learned", max_positions=448,
+            encoder_positions="sinusoidal-whisper", max_source_positions=1500, scale_embeddings=False, dropout=0.0,
+        ),
+        vocab_size=50000,
+    ),
     "marian": Preset("opus-mt-en-de, the configuration of over a thousand published Marian models.", _MARIAN),
     "gpt2": Preset("GPT-2 small, the standard baseline for decoder-only models.", _GPT2),
     "gpt2-medium": Preset(
@@ -162,6 +195,10 @@ def preset_for_size(pairs: int = 0, text_bytes: int = 0) -> str:
     if text_bytes:
         return "baby-gpt" if text_bytes < 20_000_000 else "small-gpt"
     return "tiny" if pairs < 50_000 else "small" if pairs < 1_000_000 else "paper-base"
+
+
+def preset_for_media(kind: str) -> str:
+    return "tiny-vision" if kind == "pictures" else "tiny-speech"
 
 
 def preset_config(name: str) -> Config:

@@ -1,11 +1,12 @@
 """Vector similarity by three measures: the dot product; the cosine, which is independent of vector length; and the
-scaled dot product of attention, divided by √d so that its size does not depend on the dimension.
+scaled dot product of attention, divided by √d so that its size does not depend on the dimension. Also the principal axes of
+vectors, to draw them.
 
 Works for static word vectors and for contextual vectors from a trace.
 """
 
 import math
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -27,3 +28,25 @@ def similarities(rows: Tensor, columns: Tensor, measure: Measure = "cosine") -> 
         norms = rows.norm(dim=1)[:, None] * columns.norm(dim=1)  # [n, m]
         return torch.where(norms > 0, dots / norms, 0.0)  # zero vectors have similarity 0
     raise UsageError(f'unknown measure "{measure}": {did_you_mean(measure, MEASURES)}')
+
+
+class PrincipalAxes(NamedTuple):
+    """The directions in which vectors vary most."""
+
+    mean: Tensor  # [width]
+    axes: Tensor  # [width, count]; orthonormal
+    variance_ratios: Tensor  # [count]: the share of the variance along each axis
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Returns the coordinates of vectors [..., width] on the axes, [..., count]."""
+        return (vectors - self.mean) @ self.axes
+
+
+def principal_axes(vectors: Tensor, count: int) -> PrincipalAxes:
+    """Fits principal axes (PCA) to vectors [n, width]; there are at most as many as vectors or dimensions."""
+    mean = vectors.mean(0)
+    _, s, vh = torch.linalg.svd(vectors - mean, full_matrices=False)
+    axes = vh[:count].T
+    # The sign of an axis is arbitrary; this choice makes it the same on every machine.
+    signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    return PrincipalAxes(mean, axes * signs, s[:count].square() / s.square().sum().clamp(min=1e-12))

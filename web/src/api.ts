@@ -3,7 +3,8 @@
 import { embedded } from "./embedded";
 import type { Sampling } from "./math";
 import type {
-  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, ModelInfo, ModelList, NextToken, TopTokens, Trace,
+  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, Media, ModelInfo, ModelList, NearestEmbeddings, NextToken, Space,
+  SpaceRequest, TopTokens, Trace, Training, TrainingReport,
   TraceRequest, TranslateRequest, Translation, Vocabulary, WeightInfo, WeightList,
 } from "./generated/api"; // prettier-ignore
 
@@ -64,6 +65,7 @@ export class ApiError extends Error {
 /** Where the page gets its data from. */
 export interface Source {
   live: boolean; // whether there is a model behind it
+  hasMedia: boolean; // whether `media` returns the file of a sound
   text?: string; // otherwise: the only text
   note?: string; // on how it was computed
   models(): Promise<ModelInfo[]>;
@@ -77,8 +79,16 @@ export interface Source {
   nextToken(trace: string, row: number, sampling: Sampling & { seed: number }, signal: AbortSignal): Promise<NextToken>;
   logitAttribution(trace: string, row: number): Promise<LogitAttribution>;
   attentionEntropy(trace: string): Promise<AttentionEntropy>;
+  headAblation(trace: string, attention: string): Promise<Tensor>; // [heads, rows]: the drop in ln P of each output token
   history(model: string): Promise<History>;
+  space(body: SpaceRequest, signal: AbortSignal): Promise<Space>;
+  nearestEmbeddings(trace: string, stack: string, position: number): Promise<NearestEmbeddings>;
+  training(): Promise<Training>;
+  train(command: string, body?: object): Promise<Training>; // "" starts; /pause, /resume, /stop
+  trainingReport(step: number, text: string, attention: string, head: number, signal: AbortSignal): Promise<TrainingReport>;
   lessons(): Promise<LessonInfo[]>;
+  upload(file: Blob): Promise<string>; // the id of a picture or sound, which is the text to explain
+  media(id: string): Promise<ArrayBuffer>;
   lesson(name: string, model: string, settings: LessonRequest["settings"], signal: AbortSignal): Promise<LessonResult>;
 }
 
@@ -103,7 +113,7 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
 
 const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await request(path, init)).json() as Promise<T>;
 
-const post = (body: unknown, signal: AbortSignal): RequestInit => ({
+const post = (body: unknown, signal: AbortSignal | null = null): RequestInit => ({
   method: "POST",
   headers: { "content-type": "application/json" },
   body: JSON.stringify(body),
@@ -133,6 +143,7 @@ const languageOptions = ({ sourceLanguage = null, targetLanguage = null }: Expla
 
 export const http: Source = {
   live: true,
+  hasMedia: true,
   models: async () => (await json<ModelList>("api/models")).models,
   async explain(options, signal) {
     const { model, text, beam, step = null, target = null, interventions = [] } = options;
@@ -169,7 +180,16 @@ export const http: Source = {
     json(`api/traces/${part(trace)}/next-token?row=${row}&temperature=${temperature}&top_k=${topK}&top_p=${topP}&seed=${seed}`, { signal }),
   logitAttribution: (trace, row) => json(`api/traces/${part(trace)}/logit-attribution?row=${row}`),
   attentionEntropy: (trace) => json(`api/traces/${part(trace)}/attention-entropy`),
+  headAblation: (trace, attention) => fetchTensor(`api/traces/${part(trace)}/head-ablation/${part(attention)}`),
   history: (model) => json(`api/models/${part(model)}/history`),
+  upload: async (file) => (await json<Media>("api/media", { method: "POST", headers: { "content-type": "application/octet-stream" }, body: file })).id,
+  media: async (id) => (await request(`api/media/${part(id)}`)).arrayBuffer(),
+  space: (body, signal) => json("api/space", post(body, signal)),
+  nearestEmbeddings: (trace, stack, position) => json(`api/traces/${part(trace)}/nearest-embeddings?stack=${stack}&position=${position}`),
+  training: () => json("api/training"),
+  train: (command, body = {}) => json(`api/training${command}`, post(body)),
+  trainingReport: (step, text, attention, head, signal) =>
+    json(`api/training/report?step=${step}&text=${part(text)}&attention=${part(attention)}${head < 0 ? "" : `&head=${head}`}`, { signal }),
   lessons: async () => (await json<LessonList>("api/lessons")).lessons,
   lesson: (name, model, settings, signal) => {
     const body: LessonRequest = { model, ...(settings ? { settings } : {}) };

@@ -140,10 +140,13 @@ export function headTitle(model: ModelInfo, attention: Attention, head: number):
 export const matrixName = (model: ModelInfo, attention: Attention, step: Step, head: number): string =>
   `${attention.name}.${step}${model.config.model.heads === 1 ? "" : head < 0 ? " mean" : ` head ${head}`}`;
 
-const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map((token) => token.text);
+export const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map((token) => token.text);
 
-export const queryLabels = (trace: Trace, { stack }: Attention): string[] =>
-  tokenTexts(stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
+/** The rows of the decoder by what they read and what they write. */
+const decoderRowLabels = (trace: Trace): string[] => trace.decoder_input_tokens.map(({ text }, i) => `${text} ▸ ${trace.target_tokens[i].text}`);
+
+export const queryTokens = (trace: Trace, { stack }: Attention): Token[] => (stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
+export const queryLabels = (trace: Trace, { stack }: Attention): string[] => (stack === "encoder" ? tokenTexts(trace.source_tokens) : decoderRowLabels(trace));
 export const keyLabels = (trace: Trace, { stack, kind }: Attention): string[] =>
   tokenTexts(stack === "encoder" || kind === "cross" ? trace.source_tokens : trace.decoder_input_tokens);
 
@@ -172,6 +175,11 @@ export async function loadAttention(trace: Trace, attention: Attention, head: nu
   return head < 0 ? meanOverHeads(await tensor(trace.id, name)) : tensor(trace.id, name, `${head}`);
 }
 
+const MAX_COMPARABLE_KEYS = 40;
+
+/** Weights of a short text have the scale 0 to 1 everywhere; among many keys all would be pale, so each matrix has its own. */
+export const weightScale = (keys: number): { max?: number } => (keys <= MAX_COMPARABLE_KEYS ? { max: 1 } : {});
+
 export function attentionGrid(trace: Trace, attention: Attention, step: Step, values: Tensor, name: string): Grid {
   const scale: Scale = step === "weights" ? "sequential" : "diverging";
   return {
@@ -184,10 +192,15 @@ export function attentionGrid(trace: Trace, attention: Attention, step: Step, va
     rowAxis: "query",
     colAxis: "key",
     scale,
-    ...(step === "weights" ? { max: 1, causal: attention.kind === "masked" } : {}),
+    ...(step === "weights" ? { ...weightScale(values.shape[1]), causal: attention.kind === "masked" } : {}),
   };
 }
 
+/** Whether the rows of a tensor are those of the decoder. */
+export const isOverOutput = (trace: Trace, name: string): boolean =>
+  !name.startsWith("encoder") && !/\.cross\.(keys|values)$/.test(name) && trace.decoder_input_tokens.length > 0;
+
+export const rowLabels = (trace: Trace, name: string): string[] => (isOverOutput(trace, name) ? decoderRowLabels(trace) : tokenTexts(trace.source_tokens));
+
 /** The tokens of the rows of a tensor. */
-export const rowTokens = (trace: Trace, name: string): Token[] =>
-  name.startsWith("encoder") || !trace.decoder_input_tokens.length ? trace.source_tokens : trace.decoder_input_tokens;
+export const rowTokens = (trace: Trace, name: string): Token[] => (isOverOutput(trace, name) ? trace.decoder_input_tokens : trace.source_tokens);

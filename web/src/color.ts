@@ -76,18 +76,23 @@ function interpolate(stops: readonly Rgb[]): Rgb[] {
 
 const tables = new Map<Palette, { positive: Rgb[]; negative: Rgb[] }>();
 
-/** The colour of a value on the scale from −max to max. */
-export function colorFor(value: number, max: number, palette: Palette): Rgb {
+/** The colours of values on the scale from −max to max. */
+export function colorScale(max: number, palette: Palette): (value: number) => Rgb {
   let scales = tables.get(palette);
   if (!scales) tables.set(palette, (scales = { positive: interpolate(palette.positive), negative: interpolate(palette.negative) }));
-  const fraction = max > 0 ? Math.min(1, Math.abs(value) / max) : 0;
-  return (value < 0 ? scales.negative : scales.positive)[Math.round(fraction * STEPS)];
+  const { positive, negative } = scales;
+  return (value) => (value < 0 ? negative : positive)[max > 0 ? Math.round(Math.min(1, Math.abs(value) / max) * STEPS) : 0];
 }
 
-/** Dark or white, whichever has more contrast on this background. */
+export const colorFor = (value: number, max: number, palette: Palette): Rgb => colorScale(max, palette)(value);
+
+/** The luminance at which black and white have the same contrast: √(1.05 · 0.05) − 0.05, so that it is at least 4.58:1. */
+const MIDDLE_LUMINANCE = 0.179;
+
+/** Black or white, whichever has more contrast on this background. */
 export function textColorOn(background: Rgb): string {
   const [r, g, b] = background.map(toLinear);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.25 ? "#14141c" : "#ffffff";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > MIDDLE_LUMINANCE ? "#000000" : "#ffffff";
 }
 
 export const toCss = ([r, g, b]: Rgb): string => `rgb(${r},${g},${b})`;

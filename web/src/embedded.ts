@@ -50,6 +50,7 @@ export function embeddedSource(embedded: EmbeddedData): Source {
   };
   return {
     live: false,
+    hasMedia: embedded.media !== "",
     text: embedded.trace.text,
     ...(embedded.note ? { note: embedded.note } : {}),
     models: async () => [embedded.model],
@@ -68,7 +69,15 @@ export function embeddedSource(embedded: EmbeddedData): Source {
       return embedded.logit_attributions[row];
     },
     attentionEntropy: async () => embedded.attention_entropy,
+    upload: needsModel,
+    media: async () => Uint8Array.from(atob(embedded.media), (character) => character.charCodeAt(0)).buffer,
+    headAblation: needsModel,
     history: needsModel,
+    space: needsModel,
+    nearestEmbeddings: needsModel,
+    training: needsModel,
+    train: needsModel,
+    trainingReport: needsModel,
     lessons: needsModel,
     lesson: needsModel,
   };

@@ -3,13 +3,14 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { Icon } from "./ui";
 
 const SHORTCUTS: readonly (readonly [string, string])[] = [
-  ["1 … 8", "select a view, from left to right"],
+  ["1 … 9", "select a view, from left to right"],
   ["← →", "previous or next token; in a matrix, move between cells"],
   ["[  ]", "previous or next layer"],
   [",  .", "previous or next head; before the first head: the mean"],
-  ["space", "Walk and Microscope: next step (with Shift: previous); Replay: play or pause"],
+  ["space", "Walk and Microscope: next step (with Shift: previous); Map and Replay: play or pause"],
   ["+  −", "zoom in or out, in a matrix"],
   ["esc", "close the Inspector"],
+  ["f", "larger type, for a projector"],
   ["t", "toggle the light and dark theme"],
   ["?", "show this help"],
 ];
@@ -43,8 +44,8 @@ export function HelpDialog({ onClose }: { onClose: () => void }) {
         <p>
           Enter a text and the model responds. Every number on this page was computed by the model for that text. Click any cell of any
           matrix: the Inspector shows its formula with the actual numbers, recomputes it in your browser and compares the two results.
-          The URL contains the complete state of the page, so you can bookmark or share it. Learn contains lessons
-          that recompute their results from your own words and tables.
+          The URL contains the complete state of the page, so you can bookmark or share it. The Tour shows the page in
+          two minutes. Learn contains lessons that recompute their results from your own words and tables.
         </p>
         <dl>
           {SHORTCUTS.map(([keys, action]) => (

@@ -77,6 +77,29 @@ export function usePalette(): Palette {
   return palette;
 }
 
+const LARGE_FONT = 16;
+const NORMAL_FONT = 12;
+const isLarge = (): boolean => document.documentElement.dataset.large !== undefined;
+
+/** Larger type, for a projector. */
+export function toggleLargeType(): void {
+  if (isLarge()) delete document.documentElement.dataset.large;
+  else document.documentElement.dataset.large = "";
+  themeListeners.forEach((listener) => listener());
+}
+
+/** The size of small type on canvases and in drawings, in pixels. */
+export function useFontSize(): number {
+  const size = (): number => (isLarge() ? LARGE_FONT : NORMAL_FONT);
+  const [fontSize, setFontSize] = useState(size);
+  useEffect(() => {
+    const update = (): void => setFontSize(size());
+    themeListeners.add(update);
+    return () => void themeListeners.delete(update);
+  }, []);
+  return fontSize;
+}
+
 export function useWidth<E extends HTMLElement>(): [(element: E | null) => void, number] {
   const [element, setElement] = useState<E | null>(null);
   const [width, setWidth] = useState(0);

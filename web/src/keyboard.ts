@@ -1,15 +1,15 @@
 // Keyboard shortcuts: those of every view, and the space bar.
 import { useEffect, useLayoutEffect } from "preact/hooks";
-import type { ModelInfo } from "./api";
-import { attentions, findAttention } from "./architecture";
-import { toggleTheme } from "./hooks";
+import type { ModelInfo, Trace } from "./api";
+import { attentions, findAttention, selectedRow } from "./architecture";
+import { toggleLargeType, toggleTheme } from "./hooks";
 import { getUrlState, navigate, type State, type StateUpdate } from "./url-state";
 
 const isTextInput = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && (/^(textarea|select)$/i.test(target.tagName) || (target instanceof HTMLInputElement && target.type !== "range"));
 
-/** The state update that a key causes, if any. */
-export function shortcutUpdate(key: string, state: State, model: ModelInfo, views: readonly string[]): StateUpdate | null {
+/** The state update that a key causes, if any; `row` is the one that is shown. */
+export function shortcutUpdate(key: string, state: State, model: ModelInfo, views: readonly string[], row: number): StateUpdate | null {
   const heads = model.config.model.heads;
   const current = findAttention(model, state.attention);
   const moveLayer = (offset: number): StateUpdate | null => {
@@ -28,9 +28,9 @@ export function shortcutUpdate(key: string, state: State, model: ModelInfo, view
     case ".":
       return { head: Math.min(heads - 1, state.head + 1), cell: "" };
     case "ArrowLeft":
-      return { row: Math.max(0, state.row - 1) };
+      return { row: Math.max(0, row - 1) };
     case "ArrowRight":
-      return { row: state.row + 1 };
+      return { row: row + 1 };
     case "Escape":
       return { cell: "" };
     default: {
@@ -40,23 +40,25 @@ export function shortcutUpdate(key: string, state: State, model: ModelInfo, view
   }
 }
 
-export function useShortcuts(model: ModelInfo, views: readonly string[], rows: number, onHelp: () => void): void {
+export function useShortcuts(model: ModelInfo, views: readonly string[], trace: Trace | null, onHelp: () => void): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTextInput(event.target)) return;
       if (event.key === "?") return onHelp();
       if (event.key === "t") return toggleTheme();
+      if (event.key === "f") return toggleLargeType();
       const arrow = event.key.startsWith("Arrow");
       if (arrow && event.target instanceof HTMLInputElement) return; // moves the slider
-      const update = shortcutUpdate(event.key, getUrlState(), model, views);
+      const state = getUrlState();
+      const update = shortcutUpdate(event.key, state, model, views, trace ? selectedRow(trace, state.row) : 0);
       if (!update) return;
-      if (update.row !== undefined) update.row = Math.min(rows - 1, update.row);
+      if (update.row !== undefined) update.row = Math.min((trace?.decoder_input_tokens.length || 1) - 1, update.row);
       navigate(update);
       event.preventDefault();
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
-  }, [model, views, rows, onHelp]);
+  }, [model, views, trace, onHelp]);
 }
 
 /** Calls `onSpace` for the space bar (with Shift: backwards) unless the focused element uses it. The listener is set before the

@@ -4,14 +4,15 @@ import { createContext, type ComponentChildren } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { onTraceEvicted, source, type ApiError, type ExplainOptions, type Explanation, type ModelInfo } from "./api";
 import { latestValue, useAsync } from "./hooks";
+import { mediaKind } from "./media/media";
 import { ErrorMessage, Loading } from "./ui";
-import { useUrlState, type State } from "./url-state";
+import { navigate, useUrlState, type State } from "./url-state";
 
 export interface Session {
   models: ModelInfo[];
   model: ModelInfo;
   text: string;
-  trace: Explanation | null; // of the last text that has been processed
+  trace: Explanation | null; // of the last text that has been processed; null for an empty text
   streamedText: string; // of a slow response, the output so far
   busy: boolean;
   error: ApiError | null;
@@ -23,13 +24,19 @@ export function useSession(): Session {
   return useContext(SessionContext)!;
 }
 
-/** For the bundled model, whose vocabulary is small. */
-const EXAMPLES = ["I like eating ice-cream", "How are you?", "We are friends", "Congratulations", "The boy saw a bank.", "I am good"];
+/** Another model, with its own example text. */
+export const chooseModel = (name: string): void => navigate({ model: name, text: "", row: -1, attention: "", head: -1, lines: "", interventions: "", cell: "", snapshot: -1, words: "", position: 0 });
+
+/** The trace, in the views that are only shown if there is one. */
+export const useTrace = (): Explanation => useSession().trace!;
+
 const DEBOUNCE = 40; // ms
 const STREAM_AFTER = 250; // ms without a response after which tokens are streamed
 
-export const examplesFor = (model: ModelInfo): readonly string[] => (model.name === "bundled" ? EXAMPLES : []);
-const defaultText = (model: ModelInfo): string => examplesFor(model)[0] ?? (model.kind === "language model" ? "Once" : "How are you?");
+export const examplesFor = (model: ModelInfo): readonly string[] => model.about?.examples ?? [];
+/** Of a picture or sound, there is none. */
+const defaultText = (model: ModelInfo): string =>
+  mediaKind(model.config.model) ? "" : (examplesFor(model)[0] ?? (model.kind === "language model" ? "Once" : "How are you?"));
 
 /** The languages to translate between; a language of the URL that the model does not have is ignored. */
 export function languagesFor(state: State, { languages }: ModelInfo): { sourceLanguage: string | null; targetLanguage: string | null } {
@@ -106,7 +113,7 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
   }, [key, busy]);
 
   const last = latestValue(loaded) ?? null;
-  const trace = last && last.model === model.name ? last : null;
+  const trace = text.trim() && last?.model === model.name ? last : null;
   const error = loaded.state === "failed" ? (loaded.error as ApiError) : null;
   return <SessionContext.Provider value={{ models, model, text, trace, streamedText, busy, error }}>{children}</SessionContext.Provider>;
 }

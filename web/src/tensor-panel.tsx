@@ -3,7 +3,7 @@
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import { isLargeVocabulary, tensor, topTokensOf, vocabularyOf, type ModelInfo, type Trace } from "./api";
-import { keyValueHeads, rowTokens, selectedHead } from "./architecture";
+import { isOverOutput, keyValueHeads, rowLabels, rowTokens, selectedHead, tokenTexts, weightScale } from "./architecture";
 import { canAudit } from "./audit/audit";
 import { formatCellRef, parseCellRef, type Audit, type CellRef } from "./audit/cells";
 import { latestValue, useAsync } from "./hooks";
@@ -35,8 +35,6 @@ const AXIS_LABELS: Record<string, string> = { "head width": "dimension", width: 
 const tensorHead = (model: ModelInfo, axes: readonly string[], head: number): number =>
   axes[0] === "key token" ? Math.floor(head / (model.config.model.heads / keyValueHeads(model.config.model))) : head;
 
-const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map(({ text }) => text);
-
 /** The logits or probabilities of the most likely tokens of a large vocabulary. */
 async function loadTopTokens(trace: Trace, name: "logits" | "probabilities"): Promise<Panel> {
   const top = await topTokensOf(trace.id);
@@ -46,7 +44,7 @@ async function loadTopTokens(trace: Trace, name: "logits" | "probabilities"): Pr
     rows: top[name].length,
     cols: top.ids.length,
     data: Float32Array.from(top[name].flat()),
-    rowLabels: tokenTexts(rowTokens(trace, name)),
+    rowLabels: rowLabels(trace, name),
     colLabels: top.tokens,
     rowAxis: "token",
     colAxis: "vocabulary",
@@ -91,12 +89,12 @@ export async function loadPanel(model: ModelInfo, trace: Trace, name: string, ur
     rows,
     cols,
     data: values.data,
-    rowLabels: tokenTexts(info.axes[0] === "key token" ? keys : tokens),
+    rowLabels: rowLabels(trace, name),
     colLabels,
     rowAxis: layout === "attention" ? "query" : "token",
     colAxis: AXIS_LABELS[lastAxis] ?? lastAxis,
     scale: isProbability ? "sequential" : "diverging",
-    ...(isProbability ? { max: 1, causal: name.endsWith(".masked.weights") } : {}),
+    ...(isProbability ? { ...(layout === "attention" ? weightScale(cols) : { max: 1 }), causal: name.endsWith(".masked.weights") } : {}),
   };
   return {
     name,
@@ -137,11 +135,12 @@ interface TensorPanelProps {
   name: string;
   title?: string;
   row?: number; // to highlight
+  max?: number | undefined; // of the colour scale, if it is shared with other panels
   maxHeight?: number;
   maxCellWidth?: number;
 }
 
-export function TensorPanel({ name, title, row = -1, maxHeight = 420, maxCellWidth = 56 }: TensorPanelProps) {
+export function TensorPanel({ name, title, row = -1, max, maxHeight = 420, maxCellWidth = 56 }: TensorPanelProps) {
   const { model, trace } = useSession();
   const { head, cell } = useUrlState();
   const audit = useContext(AuditContext);
@@ -155,13 +154,13 @@ export function TensorPanel({ name, title, row = -1, maxHeight = 420, maxCellWid
   return (
     <div class={panel.grid.cols > MAX_NARROW_COLUMNS ? "wide" : ""}>
       <Matrix
-        grid={panel.grid}
+        grid={max === undefined || panel.grid.max !== undefined ? panel.grid : { ...panel.grid, max }}
         title={title ?? panel.grid.name}
         selected={selected}
         highlights={highlights}
         maxHeight={maxHeight}
         maxCellWidth={maxCellWidth}
-        onSelect={(next) => canAudit(model, name) && navigate({ cell: formatCellRef(panel.toRef(next)) })}
+        onSelect={(next) => canAudit(model, name) && navigate({ cell: formatCellRef(panel.toRef(next)), ...(isOverOutput(trace!, name) ? { row: next.row } : {}) })}
       />
     </div>
   );

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 export const DEFAULTS = {
-  view: "translate",
+  view: "map",
   model: "", // empty: the first
   text: "", // empty: an example for the model
   sourceLanguage: "", // of a translator of many languages; empty: the model's default
@@ -17,19 +17,30 @@ export const DEFAULTS = {
   row: -1, // the selected decoder row; −1: none
   attention: "", // such as decoder.1.cross; empty: the last cross- or masked attention
   head: -1, // −1: the mean over the heads
+  lines: "", // the heads that are drawn as lines at once, such as 1,3; empty: `head`
+  threshold: 0.04, // the smallest weight that is drawn as a line
   step: "weights", // of Microscope: scores, scaled, masked, weights
   sort: "order", // of Heads: order, entropy, contribution
+  route: "full", // of Walk: full, or short
   stage: "", // of Walk, such as decoder.1.cross.scores
   interventions: "", // in the format of interventions.ts
   snapshot: -1, // a training step; −1: the final model
-  compare: "heads", // what Compare compares: heads, sentences, models
-  model2: "", // of Compare's second side; name@step is a snapshot. Empty: same as the first
+  compare: "models", // what Compare compares: models, sentences, heads
+  model2: "", // of Compare's second side; name@step is a snapshot. Empty: a snapshot of the first, or another model
   forced: 0, // 1: the second model is given the first model's output
   text2: "",
   attention2: "",
   head2: 1,
+  space: "vocabulary", // what Space shows: vocabulary, words, layers
+  stack: "", // of Space: encoder, decoder; empty: the first
+  dimensions: 2, // of Space
+  placement: "pca", // of Space's vocabulary: pca, tsne
+  words: "", // of Space: a word or a sum such as king − man + woman
+  position: 0, // of Space: the selected token
+  layer: -1, // of Space: counted from the embedding; −1: the last
   lesson: "", // of Learn; empty: the first
   settings: "", // the edited settings of the lesson, as JSON
+  tour: 0, // the stop of the tour, from 1; 0: no tour
   cell: "", // the inspected cell: name:i,j,k
 };
 

@@ -4,16 +4,17 @@ import { join } from "node:path";
 import test from "node:test";
 import { Tensor, type ModelConfig } from "../src/api";
 import { formatCellRef, parseCellRef } from "../src/audit/cells";
-import { colorFor, DARK, LIGHT } from "../src/color";
+import { colorFor, DARK, LIGHT, textColorOn } from "../src/color";
 import { Dataflow } from "../src/dataflow";
 import { toCsv, toSvg } from "../src/matrix/export";
-import { cellAt, computeGeometry, isMasked, type Grid } from "../src/matrix/grid";
+import { cellAt, computeGeometry, isMasked, pool, type Grid } from "../src/matrix/grid";
 import { stagesFor } from "../src/stages/stages";
+import { hasDevanagari, transliterate } from "../src/transliteration";
 import { DEFAULTS, formatHash, parseHash } from "../src/url-state";
 import { buildTree } from "../src/views/beam";
 
 const CONFIG = {
-  kind: "transformer", shape: "encoder-decoder", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
+  kind: "transformer", shape: "encoder-decoder", source: "tokens", encoder_positions: "same", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
   activation: "relu", norm: "layer", norm_first: true, norm_epsilon: 1e-5, positions: "sinusoidal", segments: 0, embedding_norm: false,
   scale_embeddings: true, tie_embeddings: "target", output_bias: false, vocab_size: 20,
 } as ModelConfig; // prettier-ignore
@@ -23,10 +24,37 @@ const GRID: Grid = {
   rowAxis: "query", colAxis: "key", scale: "diverging",
 }; // prettier-ignore
 
+test("figures have enough contrast on every colour of both scales", () => {
+  const luminance = (rgb: readonly number[]): number => {
+    const [r, g, b] = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  for (const palette of [LIGHT, DARK])
+    for (let value = -1; value <= 1; value += 1 / 128) {
+      const color = colorFor(value, 1, palette);
+      const levels = [luminance(color), textColorOn(color) === "#ffffff" ? 1 : 0].sort();
+      assert.ok((levels[1] + 0.05) / (levels[0] + 0.05) >= 4.5, `${color}`);
+    }
+});
+
+test("Devanagari is transliterated by ISO 15919", () => {
+  assert.equal(transliterate("मुझे आइसक्रीम खाना पसंद है"), "mujhē āisakrīma khānā pasaṁda hai");
+  assert.equal(transliterate("पढ़ना, ज़रूर! क्या हाल है? १२"), "paṛhanā, zarūra! kyā hāla hai? 12");
+  assert.ok(hasDevanagari("है") && !hasDevanagari("I am"));
+});
+
+test("a thumbnail keeps a thin diagonal", () => {
+  const size = 300;
+  const data = Float32Array.from({ length: size * size }, (_, i) => (i % (size + 1) === 0 ? 0.5 : 0));
+  const small = pool({ ...GRID, rows: size, cols: size, data }, 100);
+  assert.deepEqual([small.rows, small.cols, small.max], [100, 100, 0.5]);
+  assert.ok(Array.from({ length: 100 }, (_, i) => small.data[i * 101]).every((value) => value === 0.5));
+});
+
 test("the URL holds the state, without default values", () => {
   const state = { ...DEFAULTS, view: "walk", text: "क्या हाल है? & more", head: 3, temperature: 0.5 };
   assert.deepEqual(parseHash(formatHash(state)), state);
-  assert.equal(formatHash(DEFAULTS), "#/translate");
+  assert.equal(formatHash(DEFAULTS), "#/map");
   assert.equal(parseHash("#/heads?head=abc&unknown=1").head, -1);
   assert.equal(parseHash("#%").view, "%"); // no valid escape
 });
@@ -58,6 +86,14 @@ test("Walk covers all sub-layers, with the norms where the model has them", () =
   const post = stagesFor({ ...CONFIG, norm_first: false }).map(({ key }) => key);
   assert.ok(post.indexOf("decoder.1.cross.norm.output") > post.indexOf("decoder.1.cross.sum"));
   assert.equal(new Set(keys).size, keys.length);
+});
+
+test("Walk begins with patches or mel frames where the model reads pictures or sounds", () => {
+  const keys = (changes: Partial<ModelConfig>): string[] => stagesFor({ ...CONFIG, picture_height: 8, patch_size: 4, channels: 1, mel_bands: 8, ...changes }).map(({ key }) => key);
+  assert.deepEqual(keys({ source: "pictures", encoder_positions: "grid" }).slice(0, 3), ["encoder.patches", "encoder.embedded", "encoder.input"]);
+  assert.deepEqual(keys({ source: "sounds" }).slice(0, 4), ["encoder.mel_frames", "encoder.convolved", "encoder.embedded", "encoder.input"]);
+  assert.ok(keys({ source: "sounds" }).includes("decoder.tokens"));
+  assert.ok(!keys({ source: "pictures", encoder_positions: "none" }).includes("encoder.input"));
 });
 
 test("Walk of the 2015 model attends before each step, that of 2014 never attends", () => {

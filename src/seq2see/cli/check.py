@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.bundled_models import bundled_model, bundled_names
 from seq2see.cli import corpus_options as c
 from seq2see.cli.progress import progress
-from seq2see.config import Boundaries, ModelConfig
+from seq2see.config import Boundaries, DataConfig, ModelConfig
 from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ def check(
     boundaries: Annotated[
         Boundaries, typer.Option(help="What separates documents in plain text.", rich_help_panel="Text")
     ] = "blank-line",
+    pictures: c.Pictures = None,
+    sounds: c.Sounds = None,
+    valid_pictures: c.ValidPictures = None,
+    valid_sounds: c.ValidSounds = None,
     valid_src: c.ValidSrc = None,
     valid_tgt: c.ValidTgt = None,
     valid_pairs: c.ValidPairs = None,
@@ -55,9 +60,13 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check text before training: find broken, misaligned, duplicate, untranslated or leaked data.
+    """Check data before training: find broken, misaligned, duplicate, untranslated or leaked data.
 
-    Example: seq2see data check --src train.en --tgt train.hi --valid-src dev.en --valid-tgt dev.hi --fix clean/
+    Examples:
+
+    seq2see data check --src train.en --tgt train.hi --valid-src dev.en --valid-tgt dev.hi --fix clean/
+
+    seq2see data check --sounds digits.tsv
 
     The exit code is 1 if training is impossible and no cleaned copy was written, and 0 otherwise.
     """
@@ -67,11 +76,21 @@ def check(
     train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
     if text and train.given:
         raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")
-    if not (text or train.given):
-        raise UsageError("missing text: use --src FILE and --tgt FILE, --pairs FILE, or --text FILE")
+    if (pictures or sounds) and (text or train.given or fix or (pictures and sounds)):
+        raise UsageError("--pictures and --sounds are checked alone: leave out text, and --fix")
+    if not (text or train.given or pictures or sounds):
+        raise UsageError(
+            "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE, --pictures LIST or --sounds LIST"
+        )
     with progress() as start_progress:
         settings = CheckSettings(max_length, examples, _load_tokenizer(tokenizer), start_progress)
-        if text:
+        if pictures or sounds:
+            data = DataConfig(
+                pictures=_names(pictures), sounds=_names(sounds), valid_pictures=_names(valid_pictures),
+                valid_sounds=_names(valid_sounds), columns=columns or "", fields=fields or "",
+            )  # fmt: skip
+            outcome = _check_media(data, settings)
+        elif text:
             held_out = [plain_text(files, boundaries) if files else None for files in (valid_text, test_text)]
             outcome = _check_text(plain_text(text, boundaries), held_out, settings, fix)
         else:
@@ -106,6 +125,21 @@ def _check_pairs(
     return _write_copy(checked.report, lambda out: write_clean_pairs(pairs, checked, out, settings.progress), fix)
 
 
+def _check_media(data: DataConfig, settings: "CheckSettings") -> _Outcome:
+    """Decodes every file, as the preset for pictures or sounds would."""
+    from seq2see.media.check import check_media
+    from seq2see.media.reader import MediaReader
+    from seq2see.presets import preset, preset_for_media
+    from seq2see.text.corpus import media_kind, training_pairs, validation_pairs
+
+    reader = MediaReader(preset(preset_for_media(str(media_kind(data)))))
+    return _Outcome(check_media(training_pairs(data), reader, settings, validation_pairs(data)))
+
+
+def _names(files: c.Files) -> tuple[str, ...]:
+    return tuple(str(file) for file in files or ())
+
+
 def _check_text(
     text: "TextCorpus", held_out: Sequence["TextCorpus | None"], settings: "CheckSettings", fix: Path | None
 ) -> _Outcome:
@@ -131,6 +165,8 @@ def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
         return None
     from seq2see.text.foreign_tokenizer import load_tokenizer
 
+    if str(path) in bundled_names() and not path.exists():
+        path = bundled_model(str(path))
     return load_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
 
 

@@ -22,6 +22,10 @@ def _files(flag: str, help: str) -> Any:
     return typer.Option(flag, help=help, metavar="FILE...", rich_help_panel=panel)
 
 
+def _media(flag: str, help: str) -> Any:
+    return typer.Option(flag, help=help, metavar="LIST...", rich_help_panel="Pictures and sounds")
+
+
 def _names(flag: str, example: str, help: str) -> Any:
     return typer.Option(flag, help=help, metavar=example, rich_help_panel="Text")
 
@@ -43,6 +47,15 @@ Languages = Annotated[
 Text = Annotated[
     Files, _files("--text", "Plain text, or a directory of .txt files. All files may be compressed (.gz, .xz).")
 ]
+Pictures = Annotated[
+    Files,
+    _media(
+        "--pictures", "Pictures with their texts: a .tsv (path, tab, text) or .jsonl, or a directory with .txt files."
+    ),
+]
+Sounds = Annotated[Files, _media("--sounds", "Sounds with their texts, likewise.")]
+ValidPictures = Annotated[Files, _media("--valid-pictures", "Validation pictures.")]
+ValidSounds = Annotated[Files, _media("--valid-sounds", "Validation sounds.")]
 ValidSrc = Annotated[Files, _files("--valid-src", "Validation sentences.")]
 ValidTgt = Annotated[Files, _files("--valid-tgt", "Their translations.")]
 ValidPairs = Annotated[Files, _files("--valid-pairs", "Validation pairs, instead of --valid-src and --valid-tgt.")]

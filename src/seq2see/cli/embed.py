@@ -1,12 +1,12 @@
 """`seq2see embed`: vectors of whole texts by an encoder."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seq2see.cli.engine_options import Engine, Field, Workers, check_engine, run_shards
 from seq2see.cli.model_options import Device, Precision, load_model_of_shape
 from seq2see.cli.streams import open_output, resolve_inputs
 from seq2see.errors import UsageError
@@ -44,6 +44,9 @@ def embed(
     ] = None,
     precision: Precision = "float32",
     device: Device = "",
+    engine: Engine = "local",
+    workers: Workers = 0,
+    field: Field = "text",
 ) -> None:
     """Turn every line of text into a vector with an encoder.
 
@@ -52,18 +55,24 @@ def embed(
     seq2see embed --model all-MiniLM-L6-v2 sentences.txt --out vectors.npy
 
     seq2see embed --model all-MiniLM-L6-v2 --similarity "A cat sleeps." "A kitten naps."
+
+    seq2see embed --engine ray --model all-MiniLM-L6-v2 shards/*.jsonl --out vectors/
     """
-    if similarity is not None and (inputs or out):
-        raise UsageError("--similarity compares two texts: leave out the input and --out")
+    if similarity is not None and (inputs or out or engine == "ray"):
+        raise UsageError("--similarity compares two texts: leave out the input, --out and --engine")
+    check_engine(engine, workers)
     sources = [] if similarity is not None else resolve_inputs(inputs or [])
+    if engine == "ray":
+        from seq2see.cluster.tasks import EmbedShards, ModelOptions
+
+        task = EmbedShards(ModelOptions(model, device, precision), pooling, normalize, field)
+        run_shards(sources, out, task, workers)
+        return
     encoder = load_model_of_shape(model, "encoder", device, precision)
 
     from seq2see.model.pooling import Pooling
 
-    chosen = encoder.pooling or Pooling()
-    chosen = replace(
-        chosen, kind=pooling or chosen.kind, normalize=chosen.normalize if normalize is None else normalize
-    )
+    chosen = (encoder.pooling or Pooling()).with_options(pooling, normalize)
     if similarity is not None:
         first, second = encoder.embed(list(similarity), chosen)
         cosine = float(first @ second / (first.norm() * second.norm()))

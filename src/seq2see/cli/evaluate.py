@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seq2see.bundled_models import LANGUAGE_MODEL, model_label
 from seq2see.cli import corpus_options as c
+from seq2see.cli.engine_options import Engine, Workers, check_engine
 from seq2see.cli.model_options import (
     Device,
     ModelPath,
     Precision,
     SourceLanguage,
     TargetLanguage,
+    choose_model,
     load_model_of_shape,
     with_languages,
 )
@@ -23,9 +26,12 @@ from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
+    from seq2see.cluster.tasks import ModelOptions
     from seq2see.evaluate.datasets import TestSet
     from seq2see.metrics.alignment import GoldPairs
     from seq2see.text.corpus import PairOptions
+    from seq2see.text.formats.media import MediaKind
+    from seq2see.translate.warning_log import WarningLog
 
 WordBoundaries = Literal["punctuation", "spaces"]
 _TEST_SET, _LANGUAGE_MODEL, _SCORING = "Text", "Language model", "Scoring"
@@ -52,6 +58,8 @@ def evaluate(
             rich_help_panel=_TEST_SET,
         ),
     ] = None,
+    pictures: c.Pictures = None,
+    sounds: c.Sounds = None,
     columns: c.Columns = None,
     fields: c.Fields = None,
     languages: c.Languages = None,
@@ -114,13 +122,25 @@ def evaluate(
     target_language: TargetLanguage = None,
     precision: Precision = "float32",
     device: Device = "",
+    engine: Engine = "local",
+    workers: Workers = 0,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory that keeps what Ray has translated, so that the command can be repeated after a failure.",
+            metavar="DIRECTORY",
+            rich_help_panel="Many texts",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Plot the results into a .png, .svg or .pdf file (needs seq2see\\[plot]).", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Score a translator (BLEU, chrF++, TER), a file of translations or a language model, and see where it is weak.
+    """Score a translator, a reader of pictures or sounds, a file of translations or a language model.
+
+    Shows BLEU, chrF++ and TER, for pictures and sounds also error rates, and where the model is weak.
 
     Examples:
 
@@ -130,15 +150,25 @@ def evaluate(
 
     seq2see evaluate --hyp mine.hi --ref test.hi --ref other.hi --json
 
+    seq2see evaluate --model runs/digits --sounds test.tsv
+
     seq2see evaluate --model runs/books --text held-out.txt
+
+    seq2see evaluate --engine ray --model runs/en-hi --src test.en --ref test.hi --work scored/
     """
     check_plot(out)
+    check_engine(engine, workers, "--work" if work else "")
+    if work and (text or hyp):
+        raise UsageError("--work keeps translations of a model: leave it out")
+    cluster = _Cluster(workers, work) if engine == "ray" else None
     if text:
-        if src or ref or pairs or hyp or against or align:
+        if src or ref or pairs or hyp or against or align or pictures or sounds:
             raise UsageError(
-                "--text evaluates a language model and excludes --src, --ref, --pairs, --hyp, --against and --align"
+                "--text evaluates a language model and excludes --src, --ref, --pairs, --hyp, --against, --align, --pictures "
+                "and --sounds"
             )
-        _evaluate_language_model(model, device, precision, text, boundaries, stride, as_json, out)
+        language_model = choose_model(model, default=LANGUAGE_MODEL)
+        _evaluate_language_model(language_model, device, precision, text, boundaries, stride, as_json, out, cluster)
         return
     if hyp is not None and (model or align):
         raise UsageError("--hyp scores a file of translations and excludes --model and --align")
@@ -148,24 +178,34 @@ def evaluate(
     from seq2see.evaluate.translation import evaluate as evaluate_translations
     from seq2see.text.corpus import PairOptions
 
-    test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
+    kind: MediaKind | None = "pictures" if pictures else "sounds" if sounds else None
+    if kind and cluster:
+        raise UsageError(f"--engine ray translates text, not --{kind}: leave out --engine")
+    if kind:
+        test = _media_test_set(kind, pictures, sounds, bool(src or ref or pairs or align), columns or "", fields or "")
+    else:
+        test = _test_set(src, ref, PairOptions(pairs=pairs or (), columns=columns, fields=fields, languages=languages))
     word_tokenizer(tokenize)  # an unknown name fails before anything is translated, like the files below
     gold = None if align is None else _gold(align, test, words)
     pair = (source_language, target_language)
-    system = _system_from_file(hyp, test) if hyp else _system_from_model(model, device, precision, test, pair)
+    system = (
+        _system_from_file(hyp, test)
+        if hyp
+        else _system_from_model(choose_model(model), device, precision, test, pair, kind, cluster)
+    )
     baseline = None
     if against is not None:
         baseline = (
             _system_from_file(against, test)
             if against.is_file()
-            else _system_from_model(against, device, precision, test, pair)
+            else _system_from_model(against, device, precision, test, pair, kind, cluster)
         )
     notes: list[str] = []
     evaluation = evaluate_translations(
         system.translate(test, beam, notes), test, data=system.model.config.data if system.model else None,
         baseline=baseline.translate(test, beam, []) if baseline else None,
         alignment=[] if gold is None or system.model is None else alignment_by_head(system.model, gold),
-        tokenize=tokenize, worst=worst,
+        tokenize=tokenize, worst=worst, recognition=kind is not None,
     )  # fmt: skip
     evaluation = replace(evaluation, warnings=(*evaluation.warnings, *notes))
     if as_json:
@@ -175,6 +215,16 @@ def evaluate(
         print_translation(evaluation, system.name, test.name, baseline.name if baseline else "")
     if out is not None:
         plot_translation(evaluation, system.name, out)
+
+
+def _media_test_set(
+    kind: "MediaKind", pictures: c.Files, sounds: c.Files, other: bool, columns: str, fields: str
+) -> "TestSet":
+    from seq2see.evaluate.datasets import read_media
+
+    if other or (pictures and sounds):
+        raise UsageError(f"--{kind} is a test set of its own: leave out other files and --align")
+    return read_media(pictures or sounds or [], kind, columns, fields)
 
 
 def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") -> "TestSet":
@@ -193,12 +243,22 @@ def _test_set(src: Path | None, ref: list[Path] | None, options: "PairOptions") 
 
 
 @dataclass(frozen=True)
+class _Cluster:
+    """Where Ray translates."""
+
+    workers: int
+    work: Path | None
+
+
+@dataclass(frozen=True)
 class _System:
     """A model, or a file of translations."""
 
     name: str
     model: "Model | None"
     translations: tuple[str, ...] = ()
+    options: "ModelOptions | None" = None
+    cluster: _Cluster | None = None
 
     def translate(self, test: "TestSet", beam: int, notes: list[str]) -> list[str]:
         """Returns the translations, and adds to `notes` how many of them need attention."""
@@ -206,14 +266,33 @@ class _System:
             return list(self.translations)
         from rich.console import Console
 
+        if self.model.config.model.source != "tokens":
+            with Console(stderr=True).status(f"{self.name}: reading {len(test):,} files"):
+                return self.model.transcribe(test.sources, beam=beam)
         from seq2see.translate.translator import Translator
         from seq2see.translate.warning_log import WarningLog
 
         log = WarningLog(lambda text: None)
         with Console(stderr=True).status(f"{self.name}: translating {len(test):,} sentences"):
-            translations = Translator(self.model, log, {"beam": beam}).translate(test.sources, [""] * len(test))
+            if self.cluster and self.options:
+                translations = _translate_on(self.cluster, self.options, test, beam, log)
+            else:
+                translations = Translator(self.model, log, {"beam": beam}).translate(test.sources, [""] * len(test))
         notes += [f"{kind}: {count:,} of {len(test):,}" for kind, count in log.counts.items()]
         return translations
+
+
+def _translate_on(
+    cluster: _Cluster, options: "ModelOptions", test: "TestSet", beam: int, log: "WarningLog"
+) -> list[str]:
+    from seq2see.cluster.job import translate_texts
+    from seq2see.cluster.tasks import TranslateTexts
+
+    work = cluster.work
+    if work is not None:  # with --against, two models share it
+        work.mkdir(exist_ok=True)
+        work = work / Path(options.path or "bundled").resolve().name
+    return translate_texts(test.sources, TranslateTexts(options, {"beam": beam}), cluster.workers, work, log)
 
 
 def _system_from_file(path: Path, test: "TestSet") -> _System:
@@ -225,16 +304,25 @@ def _system_from_file(path: Path, test: "TestSet") -> _System:
 
 
 def _system_from_model(
-    path: Path | None,
+    path: Path,
     device: str,
     precision: InferencePrecision,
     test: "TestSet",
     languages: tuple[str | None, str | None],
+    kind: "MediaKind | None",
+    cluster: _Cluster | None,
 ) -> _System:
+    from seq2see.cluster.tasks import ModelOptions
+
     if not test.sources:
         raise UsageError("missing sentences to translate: --src FILE")
     model = load_model_of_shape(path, "encoder-decoder", device, precision, "use --text FILE")
-    return _System(str(path or "the bundled model"), with_languages(model, *languages))
+    source = model.config.model.source
+    if source != (kind or "tokens"):
+        remedy = "--src FILE and --ref FILE" if source == "tokens" else f"--{source} LIST"
+        raise UsageError(f"{model_label(path)} reads {'text' if source == 'tokens' else source}: use {remedy}")
+    options = ModelOptions(path, device, precision, languages)
+    return _System(model_label(path), with_languages(model, *languages), (), options, cluster)
 
 
 def _gold(path: Path, test: "TestSet", words: WordBoundaries) -> "GoldPairs":
@@ -248,16 +336,24 @@ def _gold(path: Path, test: "TestSet", words: WordBoundaries) -> "GoldPairs":
 
 
 def _evaluate_language_model(
-    path: Path | None, device: str, precision: InferencePrecision, text: list[Path], boundaries: Boundaries | None,
-    stride: int, as_json: bool, out: Path | None,
+    path: Path, device: str, precision: InferencePrecision, text: list[Path], boundaries: Boundaries | None,
+    stride: int, as_json: bool, out: Path | None, cluster: _Cluster | None,
 ) -> None:  # fmt: skip
     from seq2see.cli.evaluation_report import plot_language_model, print_language_model
     from seq2see.evaluate.language_model import evaluate_language_model
     from seq2see.text.corpus import format_paths, plain_text
 
     model = load_model_of_shape(path, "decoder", device, precision, "use --src FILE and --ref FILE")
-    evaluation = evaluate_language_model(model, plain_text(text, boundaries or model.config.data.boundaries), stride)
-    name = str(path)
+    documents = plain_text(text, boundaries or model.config.data.boundaries)
+    map_batches = None
+    if cluster is not None:
+        from seq2see.cluster.ray_map import ray_map
+        from seq2see.cluster.tasks import ModelOptions, WindowLosses
+
+        task, workers = WindowLosses(ModelOptions(path, device, precision)), cluster.workers
+        map_batches = lambda batches: ray_map(task, list(batches), workers)  # noqa: E731
+    evaluation = evaluate_language_model(model, documents, stride, map_batches)
+    name = model_label(path)
     if as_json:
         typer.echo(
             json.dumps({"system": name, "test": format_paths(text), **asdict(evaluation)}, ensure_ascii=False, indent=2)

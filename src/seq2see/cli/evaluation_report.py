@@ -59,6 +59,9 @@ def _scores(evaluation: Evaluation) -> Table:
         interval = "" if score.mean is None else f"{score.mean:.1f} ± {score.interval:.1f}"
         table.add_row(score.name, f"[bold]{score.value:.1f}[/]", interval)
     table.add_row("exact match", f"[bold]{evaluation.exact_match:.1%}[/]", "")
+    if evaluation.recognition is not None:
+        table.add_row("character error rate", f"[bold]{evaluation.recognition.character_error_rate:.1%}[/]", "")
+        table.add_row("word error rate", f"[bold]{evaluation.recognition.word_error_rate:.1%}[/]", "")
     return table
 
 

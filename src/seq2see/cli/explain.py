@@ -14,6 +14,8 @@ from seq2see.cli.model_options import (
     Precision,
     SourceLanguage,
     TargetLanguage,
+    To,
+    choose_model,
     load_model,
     with_languages,
 )
@@ -35,8 +37,11 @@ _ANALYSIS, _DECODING = "Analysis", "Decoding"
 
 
 def explain(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="Sentence to translate, or prompt to continue.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE", help="Sentence to translate, prompt to continue, picture or sound.")
+    ],
     model: ModelPath = None,
+    to: To = None,
     kind: Annotated[
         Kind | None, typer.Option(
             help="Kind of attention; by default cross, or masked for a language model.", rich_help_panel=_ANALYSIS
@@ -90,13 +95,18 @@ def explain(
 
     seq2see explain "I like eating ice-cream."
 
+    seq2see explain --model books "Once upon a time"
+
     seq2see explain "I like eating ice-cream." --step 2 --beam 4
 
     seq2see explain "I like tea." --ablate decoder.1.cross:7 --out tea.png
 
     seq2see explain "I like eating ice-cream" --out why.html
+
+    seq2see explain --model runs/digits recording.wav --out attention.png
     """
     check_plot(out, *PAGES, ".json", ".safetensors")
+    directory = choose_model(model, to)
     from rich.console import Console
 
     from seq2see.decode.search import Search
@@ -104,7 +114,7 @@ def explain(
     from seq2see.inspect.attention_tables import find_attention
     from seq2see.inspect.explain import explain
 
-    loaded = with_languages(load_model(model, device, precision), source_language, target_language)
+    loaded = with_languages(load_model(directory, device, precision), source_language, target_language)
     search = Search(beam=beam, max_new_tokens=max_new_tokens)
     original = explain(loaded, text, target=target, search=search)
     name = ""
@@ -128,11 +138,11 @@ def explain(
         if step is not None:
             _print_step(e, step, search, console)
     if out is not None and out.suffix.lower() in PAGES:
-        from seq2see.serve.static_export import export_html
+        from seq2see.explore.static_export import export_html
 
         has_beam = beam > 1 and loaded.config.model.shape == "encoder-decoder" and target is None and not interventions
         hypotheses = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if has_beam else []
-        export_html(e, out, "bundled" if model is None else model.resolve().name, hypotheses)
+        export_html(e, out, directory.resolve().name, hypotheses)
     elif out is not None:
         _write_file(e, out, name, head, all_heads=layer is not None, all_layers=kind is not None)
 
@@ -167,6 +177,7 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
     from seq2see.inspect.alignment import LayerHead, word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, head_ablation
     from seq2see.inspect.attention_tables import attention_table, token_probabilities
+    from seq2see.inspect.media_view import draw_profiles
     from seq2see.inspect.terminal import draw_attention, draw_heads
 
     console.print(_headline(e))
@@ -178,8 +189,12 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
     table = attention_table(e, name, head)
     probabilities = "" if table.probabilities is None else "; P: probability of the output token"
     console.print(f"\n[bold]{table.title}[/]  [dim]in %{probabilities}[/]")
-    console.print(draw_attention(table, console.width))
-    if name.endswith(".cross"):
+    is_media = e.source_rows is not None
+    if is_media and name.endswith(".cross"):
+        console.print(draw_profiles(e, table, console.width))
+    else:
+        console.print(draw_attention(table, console.width))
+    if name.endswith(".cross") and not is_media:
         found = word_alignment(e, (LayerHead(int(name.split(".")[1]), head),))
         links = (f"{found.source_words[i]} {found.target_words[j]}" for i, j in found.links)
         console.print(Text("\nalignment: ", style="dim").append(" · ".join(links), style="not dim"))
@@ -244,7 +259,11 @@ def _write_file(e: "Explanation", out: Path, name: str, head: int | None, *, all
     from seq2see.inspect.attention_tables import attention_table, head_tables
     from seq2see.inspect.plots import draw_alignment, draw_attention, draw_heads, draw_layers
 
-    if head is not None:
+    if e.source_rows is not None and name.endswith(".cross") and not (all_heads and head is None):
+        from seq2see.inspect.media_view import draw_media
+
+        draw_media(e, attention_table(e, name, head), out)
+    elif head is not None:
         draw_attention(attention_table(e, name, head), out, ablation=head_ablation(e, name)[head])
     elif all_heads:
         draw_heads(head_tables(e, name)[:-1], out, attention_entropy(e)[name], head_ablation(e, name))

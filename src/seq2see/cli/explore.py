@@ -7,35 +7,65 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.model_options import InspectionDevice, Precision, load_model
+from seq2see.bundled_models import bundled_model, bundled_names
+from seq2see.cli.model_options import InspectionDevice, Precision, choose_model, load_model
+from seq2see.errors import UserError
 
 
 def explore(
     model: Annotated[
         list[Path] | None,
         typer.Option(
-            "--model", metavar="DIRECTORY", help="Model directory; can be repeated. By default the bundled model."
+            "--model",
+            metavar="DIRECTORY",
+            help="Model directory or bundled model; can be repeated. By default all bundled models.",
         ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="LANGUAGE", help="Start with the bundled model into this language, such as hi."),
     ] = None,
     port: Annotated[
         int, typer.Option(help="First port to try; the next free one is used. 0: any free port.", min=0, max=65535)
     ] = 8000,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    follow: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Watch this training run while it trains.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Offer the files in it for training from the page.")
+    ] = None,
+    runs_dir: Annotated[
+        Path, typer.Option(metavar="DIRECTORY", help="Where the page's own trainings are written.")
+    ] = Path("runs"),
     precision: Precision = "float32",
     device: InspectionDevice = "cpu",
 ) -> None:
     """Explore models in the browser: every number of a translation, and the effect of interventions.
 
-    Example: seq2see explore --model runs/en-hi --model runs/books
-    """
-    if (device, precision) != ("cpu", "float32"):
-        load_model(model[0] if model else None, device, precision)  # fails now instead of at every request
+    Examples:
 
-    from seq2see.serve.server import serve
+    seq2see explore --model books
+
+    seq2see explore --model runs/en-hi --model runs/books
+
+    seq2see explore --follow runs/en-hi
+    """
+    for directory in (follow, data_dir):
+        if directory is not None and not directory.is_dir():
+            raise UserError(f"{directory} is not a directory")
+    first = choose_model(model[0] if model else None, to)
+    directories = model or list(dict.fromkeys([first, *map(bundled_model, bundled_names())]))
+    if (device, precision) != ("cpu", "float32"):
+        load_model(first, device, precision)  # fails now instead of at every request
+
+    from seq2see.explore.server import serve
+    from seq2see.explore.training import TrainingOptions
 
     def report(line: str) -> None:
         print(line, flush=True)  # a program may be waiting for the address
 
     open_browser = not no_open and sys.stdout.isatty()
-    serve(model or [], port, open_browser, report, device, precision)
+    training = TrainingOptions(runs_dir, data_dir, follow)
+    serve(directories, port, open_browser, report, device, precision, training)
     os._exit(0)  # skips torch's slow teardown

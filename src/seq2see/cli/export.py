@@ -42,11 +42,12 @@ def export(
 
     seq2see export runs/my-gpt --to gguf --precision float16 --out my-gpt-gguf
     """
-    from seq2see.directory import BUNDLED, load_pipeline
+    from seq2see.bundled_models import find_model
+    from seq2see.directory import load_pipeline
     from seq2see.exchange.export import check_target, export_model
 
     check_target(out, to, precision)
-    source = model or BUNDLED
+    source = find_model(model)
     exported = export_model(load_pipeline(source, "cpu"), source, out, to, precision)
     if as_json:
         result = {

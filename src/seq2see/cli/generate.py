@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.bundled_models import LANGUAGE_MODEL
 from seq2see.cli.model_options import (
     SAMPLING,
     Device,
@@ -17,6 +18,7 @@ from seq2see.cli.model_options import (
     SamplingSeed,
     Temperature,
     TopP,
+    choose_model,
     is_interactive,
     load_model_of_shape,
     prompt_loop,
@@ -35,7 +37,7 @@ def generate(
         Path | None,
         typer.Option(
             "--model",
-            help="Directory of a language model, ours or Hugging Face's, or a GGUF file.",
+            help="Directory of a language model, ours or Hugging Face's, a GGUF file, or a bundled model.",
             metavar="DIRECTORY",
         ),
     ] = None,
@@ -71,7 +73,7 @@ def generate(
 
     Examples:
 
-    seq2see generate --model runs/book --prompt "Once upon a time"
+    seq2see generate --prompt "Once upon a time"
 
     seq2see generate --model runs/book --prompt "Once" --samples 3 --temperature 1 --top-p 0.95 --seed 1
 
@@ -85,7 +87,7 @@ def generate(
         "max_new_tokens": max_new_tokens, "samples": samples, "temperature": temperature, "top_k": top_k, "top_p": top_p,
         "min_p": min_p,
     }  # fmt: skip
-    language_model = load_model_of_shape(model, "decoder", device, precision)
+    language_model = load_model_of_shape(choose_model(model, default=LANGUAGE_MODEL), "decoder", device, precision)
     generator = _Generator(language_model, tuple(filter(None, stop or ())), seed, search)
     if prompt is None and is_interactive() and not as_json:
         prompt_loop("> ", generator.print, "Type a prompt to see how the model continues it; see --help for options.")

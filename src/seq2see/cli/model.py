@@ -1,14 +1,16 @@
-"""`seq2see model`: describes a preset or a model directory."""
+"""`seq2see model`: lists the bundled models and the presets, or describes one of them or a model directory."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.errors import UsageError, UserError, did_you_mean
+from seq2see.bundled_models import About, bundled_model, bundled_names, find_model
+from seq2see.errors import UsageError, did_you_mean
 from seq2see.presets import PRESETS, preset_config
+from seq2see.scores import load_scores, score_texts
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -21,8 +23,9 @@ def describe(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="PRESET|DIRECTORY",
-            help="A preset, or a model directory, ours or Hugging Face's, or a GGUF file; without one, lists all presets.",
+            metavar="DIRECTORY|PRESET",
+            help="A model directory, ours or Hugging Face's, a GGUF file, a bundled model or a preset; without one, lists the "
+            "bundled models and the presets.",
         ),
     ] = None,
     settings: Annotated[
@@ -41,9 +44,13 @@ def describe(
         bool, typer.Option("--verify", help="Compare every file of a model directory with its recorded hash.")
     ] = False,
 ) -> None:
-    """Describe a preset or a trained model: its size, its scores, and every part with its shape.
+    """Describe a trained model or a preset: its size, its scores, and every part with its shape.
 
     Examples:
+
+    seq2see model
+
+    seq2see model books
 
     seq2see model paper-base --set model.width=256 --set model.heads=4
 
@@ -55,7 +62,7 @@ def describe(
     if verify and not is_directory:
         raise UsageError("--verify needs a model directory: seq2see model DIRECTORY --verify")
     if name is None:
-        _list_presets(as_json)
+        _list_models(as_json)
         return
     if is_directory and not (as_toml or traced):
         _describe_directory(_directory(name), verify, as_json)
@@ -91,12 +98,10 @@ def describe(
 
 def _directory(name: str) -> Path:
     """Returns the path of a model directory; the error also suggests a preset."""
-    path = Path(name)
-    if (path / "config.toml").is_file() or path.suffix == ".gguf" or (path / "config.json").is_file():
-        return path
-    if path.is_dir():
-        raise UserError(f"{path} is not a model directory: it has no config.toml")
-    raise UsageError(f'"{name}" is neither a model directory nor a preset: {did_you_mean(name, PRESETS)}')
+    if Path(name).exists() or name in bundled_names():
+        return find_model(name)
+    hint = did_you_mean(name, [*bundled_names(), *PRESETS])
+    raise UsageError(f'"{name}" is neither a model directory nor a bundled model nor a preset: {hint}')
 
 
 def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
@@ -109,6 +114,8 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
     check_files(path, [WEIGHTS])
     verified = verify_files(path) if verify else None
     facts = {"directory": str(path), **model_facts(files.config, files.tokenizers, files.scores)}
+    if about := About.load(path):
+        facts |= {"languages": " → ".join(about.languages), "limits": about.limits, "data": ", ".join(about.sources)}
     if files.foreign is not None:
         facts |= _foreign_facts(files.foreign)
     listed = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -172,15 +179,46 @@ _SIZES = (
 )  # fmt: skip
 
 
-def _list_presets(as_json: bool) -> None:
+@dataclass(frozen=True)
+class _BundledModel:
+    languages: tuple[str, ...]
+    bytes: int
+    parameters: int | None
+    validation: dict[str, Any]  # from scores.json
+    limits: str
+
+    @classmethod
+    def load(cls, name: str) -> "_BundledModel":
+        folder = bundled_model(name)
+        about, scores = About.load(folder), load_scores(folder)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        parameters, validation = scores.get("training", {}).get("parameters"), scores.get("validation", {})
+        return cls(about.languages if about else (), size, parameters, validation, about.limits if about else "")
+
+    @property
+    def facts(self) -> str:
+        facts = [" → ".join(self.languages)] if self.languages else []
+        facts += [f"{self.parameters:,} parameters"] if self.parameters else []
+        return ", ".join([*facts, f"{self.bytes / 1e6:.1f} MB", *score_texts({"validation": self.validation})])
+
+
+def _list_models(as_json: bool) -> None:
+    bundled = {name: _BundledModel.load(name) for name in bundled_names()}
     if as_json:
-        typer.echo(json.dumps({name: {"reason": p.reason, "model": asdict(p.model)} for name, p in PRESETS.items()}))
+        presets = {name: {"reason": p.reason, "model": asdict(p.model)} for name, p in PRESETS.items()}
+        models = {name: asdict(model) for name, model in bundled.items()}
+        typer.echo(json.dumps({"bundled": models, "presets": presets}, ensure_ascii=False))
         return
 
     from rich.console import Console
     from rich.padding import Padding
 
     console = Console(highlight=False)
+    console.print("Bundled models, trained; scores on the validation set:\n")
+    for name, trained in bundled.items():
+        console.print(f"[bold]{name}[/]  [cyan]{trained.facts}[/]")
+        console.print(Padding(trained.limits, (0, 0, 0, 4)))
+    console.print("\nPresets, to train your own:\n")
     for name, p in PRESETS.items():
         model = p.model
         counts = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.bundled_models import bundled_model, bundled_translator, model_label
 from seq2see.config import InferencePrecision
-from seq2see.errors import UserError
+from seq2see.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -20,9 +21,13 @@ ModelPath = Annotated[
     Path | None,
     typer.Option(
         "--model",
-        help="Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled model.",
+        help='Model directory, ours or Hugging Face\'s, a GGUF file, or a bundled model; "seq2see model" lists those.',
         metavar="DIRECTORY",
     ),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", help="Bundled model from English into this language, such as hi.", metavar="LANGUAGE"),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
 InspectionDevice = Annotated[str, typer.Option(help="cpu, cuda or mps.", metavar="DEVICE")]
@@ -62,23 +67,30 @@ _COMMANDS = {"encoder-decoder": "translate", "decoder": "generate", "encoder": "
 _KINDS = {"encoder-decoder": "a translator", "decoder": "a language model", "encoder": "an encoder"}
 
 
-def load_model(path: Path | None, device: str, precision: InferencePrecision) -> "Model":
-    """Loads the model in a directory, or the bundled one."""
+def choose_model(path: Path | None, to: str | None = None, default: str | None = None) -> Path:
+    """Returns the value of --model, or the directory of the bundled model for --to, or of the default one."""
+    if to is None:
+        return path or (bundled_model(default) if default else bundled_translator())
+    if path is not None:
+        raise UsageError(f"--to {to} chooses a bundled model, and --model {path} another: give only one of the two")
+    return bundled_translator(to)
+
+
+def load_model(path: Path, device: str, precision: InferencePrecision) -> "Model":
     import seq2see
 
     return seq2see.load(path, device, precision=precision)
 
 
 def load_model_of_shape(
-    path: Path | None, shape: "Shape", device: str, precision: InferencePrecision, remedy: str = ""
+    path: Path, shape: "Shape", device: str, precision: InferencePrecision, remedy: str = ""
 ) -> "Model":
     """Loads a model; raises a UserError if it has another shape."""
     model = load_model(path, device, precision)
     actual = model.config.model.shape
     if actual != shape:
-        name = path or "the bundled model"
         remedy = remedy or f'use "seq2see {_COMMANDS[actual]}"'
-        raise UserError(f"{name} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
+        raise UserError(f"{model_label(path)} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
     return model
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.bundled_models import find_model
 from seq2see.cli.streams import check_plot
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def runs(
     from seq2see.train.run_log import RunLog, config_differences
 
     check_plot(out)
-    logs = [RunLog.load(folder) for folder in folders]
+    logs = [RunLog.load(find_model(folder)) for folder in folders]
     if as_json:
         rows = [
             {

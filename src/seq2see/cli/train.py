@@ -1,6 +1,7 @@
 """`seq2see train`: trains a model from text files and writes it to a directory."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,10 @@ def train(
     boundaries: Annotated[
         Boundaries, typer.Option(help="What separates documents in plain text.", rich_help_panel="Text")
     ] = "blank-line",
+    pictures: c.Pictures = None,
+    sounds: c.Sounds = None,
+    valid_pictures: c.ValidPictures = None,
+    valid_sounds: c.ValidSounds = None,
     valid_src: c.ValidSrc = None,
     valid_tgt: c.ValidTgt = None,
     valid_pairs: c.ValidPairs = None,
@@ -63,17 +68,25 @@ def train(
         Path | None, typer.Option(metavar="DIRECTORY", help="Continue the run in this directory.")
     ] = None,
     init: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Start from the weights and tokenizer of this model.")
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Start from the weights and tokenizer of this model; also a bundled one."
+        ),
     ] = None,
+    stop_on_eof: Annotated[
+        bool, typer.Option("--stop-on-eof", metavar="", help="Save and stop when standard input is closed.")
+    ] = False,
     device: Device = "",
 ) -> None:
-    """Train a translation model from parallel text, or a language model from plain text.
+    """Train a translator from parallel text, a language model from plain text, or a reader of pictures or sounds.
 
     Examples:
 
     seq2see train --src a.en --tgt a.hi --out runs/en-hi
 
     seq2see train --text book.txt --out runs/book --minutes 20
+
+    seq2see train --sounds digits.tsv --out runs/digits --minutes 20
 
     seq2see train --resume runs/en-hi --set train.lr=1e-4
 
@@ -90,12 +103,16 @@ def train(
         automatic = batch_tokens == "auto"
         overrides.insert(0, "train.gradient_accumulation=0" if automatic else f"train.batch_tokens={batch_tokens}")
     from seq2see.train import run
+    from seq2see.train.stop_signals import stop_when_closed
 
+    if stop_on_eof:
+        stop_when_closed(sys.stdin)
     if resume is not None:
         own = {
             "--out": out, "--src": src, "--tgt": tgt, "--pairs": pairs, "--text": text, "--valid-src": valid_src,
             "--valid-tgt": valid_tgt, "--valid-pairs": valid_pairs, "--valid-text": valid_text, "--preset": preset,
-            "--config": config, "--init": init,
+            "--pictures": pictures, "--sounds": sounds, "--valid-pictures": valid_pictures,
+            "--valid-sounds": valid_sounds, "--config": config, "--init": init,
         }  # fmt: skip
         for option, value in own.items():
             if value:
@@ -109,6 +126,8 @@ def train(
         src=_paths(src), tgt=_paths(tgt), pairs=_paths(pairs), columns=columns or "", fields=fields or "",
         languages=languages or "", text=_paths(text), boundaries=boundaries, valid_src=_paths(valid_src),
         valid_tgt=_paths(valid_tgt), valid_pairs=_paths(valid_pairs), valid_text=_paths(valid_text),
+        pictures=_paths(pictures), sounds=_paths(sounds), valid_pictures=_paths(valid_pictures),
+        valid_sounds=_paths(valid_sounds),
     )  # fmt: skip
     base = Config.load(config) if config is not None else None
     with _exit_on_interrupt():

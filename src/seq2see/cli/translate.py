@@ -1,19 +1,24 @@
 """`seq2see translate`: translates text, lines or documents."""
 
+import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seq2see.bundled_models import model_label
+from seq2see.cli.engine_options import Engine, Field, Workers, check_engine, run_shards
 from seq2see.cli.model_options import (
     Device,
     ModelPath,
     Precision,
     SourceLanguage,
     TargetLanguage,
+    To,
+    choose_model,
     is_interactive,
     load_model_of_shape,
     prompt_loop,
@@ -25,18 +30,22 @@ from seq2see.errors import UsageError, UserError
 from seq2see.files import check_output
 
 if TYPE_CHECKING:
+    from seq2see.api import Model
     from seq2see.text.check.statistics import ProgressFactory
     from seq2see.translate.lines import TranslateChunk
     from seq2see.translate.translator import Translator
 
 Format = Literal["text", "jsonl"]
+FILES_AT_ONCE = 64  # pictures or sounds in memory
 
 
 def translate(
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT|FILE", help="Text or files; by default standard input.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT|FILE", help="Text or files, also pictures or sounds; by default standard input."),
     ] = None,
     model: ModelPath = None,
+    to: To = None,
     out: Annotated[
         Path | None, typer.Option(help="Output file; for several documents, a directory.", metavar="FILE")
     ] = None,
@@ -50,14 +59,22 @@ def translate(
     ] = False,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", metavar="", help="Write subtitles (.srt): what a recording says, and when.")
+    ] = False,
     precision: Precision = "float32",
     device: Device = "",
+    engine: Engine = "local",
+    workers: Workers = 0,
+    field: Field = "text",
 ) -> None:
-    """Translate text line by line, or documents (.po .srt .vtt .md) with their formatting.
+    """Translate text line by line, or documents (.po .srt .vtt .md .html) with their formatting; read pictures or sounds.
 
     Examples:
 
     seq2see translate "How are you?"
+
+    seq2see translate --to hi "How are you?"
 
     seq2see translate --model runs/en-hi < in.txt > out.txt
 
@@ -67,20 +84,44 @@ def translate(
 
     seq2see translate --model runs/en-hi guide.md README.md --out hi/
 
+    seq2see translate --model runs/digits one.wav two.wav
+
     seq2see translate --model nllb-200-distilled-600M --target-language fra_Latn "How are you?"
+
+    seq2see translate --engine ray --model runs/en-hi shards/*.parquet --field en --out translated/
     """
     if format == "text" and nbest > 1:
         raise UsageError(f"--nbest {nbest} gives several translations per sentence: add --format jsonl")
+    check_engine(engine, workers)
+    directory = choose_model(model, to)
     sources = resolve_inputs(inputs or [])
+    if engine == "ray":
+        from seq2see.cluster.tasks import ModelOptions, TranslateShards
+
+        options = ModelOptions(directory, device, precision, (source_language, target_language))
+        _refuse_documents(sources)
+        task = TranslateShards(options, {"beam": max(beam, nbest), "nbest": nbest}, format == "jsonl", field)
+        run_shards(sources, out, task, workers)
+        return
     documents = _documents(sources, format, out)
 
+    from seq2see.text.formats.media import is_media
     from seq2see.translate.lines import translate_lines, translate_lines_as_json
     from seq2see.translate.translator import Translator
     from seq2see.translate.warning_log import WarningLog
 
     warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
-    loaded = load_model_of_shape(model, "encoder-decoder", device, precision)
+    loaded = load_model_of_shape(directory, "encoder-decoder", device, precision)
     loaded = with_languages(loaded, source_language, target_language)
+    if loaded.config.model.source != "tokens":
+        if nbest > 1:
+            raise UsageError(f"--nbest {nbest} is for text: a picture or sound gets one output")
+        _transcribe(sources, loaded, out, format, beam, timestamps)
+        return
+    if timestamps:
+        raise UsageError(f"--timestamps is for recordings, but {model_label(directory)} reads text")
+    if media := next((source for source in sources if source.path and is_media(source.path)), None):
+        raise UsageError(f"{media.name} is a picture or sound, but {model_label(directory)} reads text")
     translator = Translator(loaded, warnings, {"beam": max(beam, nbest), "nbest": nbest})
     if not (inputs or out) and is_interactive() and format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
@@ -93,6 +134,49 @@ def translate(
             translate_chunk = translate_lines_as_json if format == "jsonl" else translate_lines
             _translate_lines(sources, out, translate_chunk, translator, bars)
     warnings.summarize()
+
+
+def _transcribe(
+    sources: Sequence[TextInput], model: "Model", out: Path | None, format: Format, beam: int, timestamps: bool
+) -> None:
+    """Writes the text of each picture or sound on a line of its own, or of one sound as subtitles."""
+    from seq2see.translate.transcription import format_subtitles, transcribe_segments
+    from seq2see.translate.translator import one_line
+
+    kind = model.config.model.source
+    if not all(source.path for source in sources):
+        raise UsageError(f"this model reads {kind}: give the files, as in seq2see translate --model DIRECTORY FILE")
+    paths = [str(source.path) for source in sources]
+    if timestamps and format == "text" and len(paths) > 1:
+        raise UsageError(f"--timestamps writes the subtitles of one sound, not of {len(paths)}: use --format jsonl")
+    with open_output(out) as output:
+        for path in paths if timestamps else ():
+            segments = transcribe_segments(model, path, beam=beam)
+            table = {"file": path, "segments": [asdict(segment) for segment in segments]}
+            line = json.dumps(table, ensure_ascii=False) + "\n" if format == "jsonl" else format_subtitles(segments)
+            output.write(line.encode())
+            output.flush()
+        for start in range(0, 0 if timestamps else len(paths), FILES_AT_ONCE):
+            part = paths[start : start + FILES_AT_ONCE]
+            for path, text in zip(part, model.transcribe(part, beam=beam), strict=True):
+                line = (
+                    json.dumps({"file": path, "text": text}, ensure_ascii=False)
+                    if format == "jsonl"
+                    else one_line(text)
+                )
+                output.write(f"{line}\n".encode())
+            output.flush()
+
+
+def _refuse_documents(sources: Sequence[TextInput]) -> None:
+    from seq2see.text.formats.media import is_media
+    from seq2see.translate.documents import is_document
+
+    for source in sources:
+        if source.path and (is_document(source.path) or is_media(source.path)):
+            raise UsageError(
+                f"{source.path} is not plain text, and --engine ray takes no other files: leave out --engine"
+            )
 
 
 def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -> list[Path]:

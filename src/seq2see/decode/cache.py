@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.decode.optimize import has_kernels
-from seq2see.layout import Layout, Packed
+from seq2see.layout import Layout, Packed, Tokens
 from seq2see.model.attention import PAPER, Scoring, attend, attention_reference
 from seq2see.model.layers import Block, BlockCaches
 from seq2see.model.positions import RelativeBias
@@ -423,7 +423,7 @@ def single_token_layout(count: int, device: torch.device) -> Layout:
     return Layout.from_lengths([1] * count).to(device)
 
 
-def pack(sequences: Sequence[Sequence[int]], sequence_ids: Sequence[int], device: torch.device) -> Packed:
+def pack(sequences: Sequence[Tokens], sequence_ids: Sequence[int], device: torch.device) -> Packed:
     """Packs sequences with the caller's ids of the sentences they belong to."""
     packed = Packed.from_sequences(sequences)
     return Packed(packed.tokens, replace(packed.layout, sequence_ids=torch.tensor(sequence_ids))).to(device)

@@ -12,11 +12,13 @@ from seq2see.decode.batch import Batch, Job, StopCondition
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
 from seq2see.errors import UsageError, UserError
+from seq2see.layout import Tokens
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps
 
-# Default maximum length: a translation may have 1.5 times the tokens of its source plus 10, a continuation 200.
-LENGTH_RATIO, LENGTH_MARGIN = 1.5, 10
+# Default maximum length: a translation may have 1.5 times the tokens of its source plus 10, the text of a picture or sound
+# half as many as there are patches or frames plus 10, a continuation 200.
+LENGTH_RATIO, MEDIA_LENGTH_RATIO, LENGTH_MARGIN = 1.5, 0.5, 10
 CONTINUATION_LENGTH = 200
 GREEDY = Search()
 
@@ -103,7 +105,7 @@ def _stream_tokens(
 
 
 def translate_tokens(
-    model: Network, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens, options: Search = GREEDY,
+    model: Network, sources: Sequence[Tokens], special_tokens: SpecialTokens, options: Search = GREEDY,
     prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the translations of each source, best first; after a prefix, only the tokens that follow it."""
@@ -137,11 +139,12 @@ def _group_samples(results: list[list[Hypothesis]], options: Search) -> list[lis
 
 
 def build_requests(
-    model: Network, sequence_id: int, source: Sequence[int], prompt: Sequence[int], options: Search
+    model: Network, sequence_id: int, source: Tokens, prompt: Sequence[int], options: Search
 ) -> list[Request]:
     """Builds one request per sample, with the prompt and the number of new tokens limited to the model's positions."""
     config = model.config
-    default = int(len(source) * LENGTH_RATIO) + LENGTH_MARGIN if source else CONTINUATION_LENGTH
+    ratio = LENGTH_RATIO if config.source == "tokens" else MEDIA_LENGTH_RATIO
+    default = int(len(source) * ratio) + LENGTH_MARGIN if len(source) else CONTINUATION_LENGTH
     max_new_tokens = options.max_new_tokens or default
     if model.encoder is None:
         if len(prompt) >= config.max_positions and options.window == "stop":

@@ -15,8 +15,8 @@ from seq2see.decode.optimize import replace_linears
 from seq2see.errors import Notice, UsageError
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
+from seq2see.quantize import MAX_INT8, quantize_rows
 
-MAX_INT8 = 127  # quantised values are −127 … 127
 EXACT_COLUMNS = 1040  # 127² · 1040 < 2²⁴, so float32 holds every sum of this many products exactly
 
 
@@ -64,11 +64,10 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        max_abs = weight.abs().amax(1, keepdim=True).clamp_(min=1e-30)  # [out, 1]
-        weight_int8 = (weight * (MAX_INT8 / max_abs)).round_().to(torch.int8)  # [out, in]
+        weight_int8, scales = quantize_rows(weight)  # [out, in], [out, 1]
         exact = weight.shape[1] > 1 and int8_products_are_exact()  # PyTorch's product of a single column is wrong
         self.matrix = Int8Matrix(weight_int8) if exact else Float32Matrix(weight_int8)
-        self.scale = (max_abs / MAX_INT8**2).T.contiguous()  # [1, out]
+        self.scale = (scales / MAX_INT8).T.contiguous()  # [1, out]
         self.bias = bias
         self.max_int8 = torch.tensor(float(MAX_INT8))  # as a Python number, the division below would be two operations
 

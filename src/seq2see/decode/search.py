@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seq2see.decode.optimize import has_kernels
 from seq2see.decode.sampling import RowOptions, filter_logits, sample_tokens
+from seq2see.decode.timestamps import limit_timestamps
 from seq2see.errors import UsageError
 
 EarlyStopping = bool | Literal["never"]
@@ -143,9 +144,10 @@ class TokenSampler:
 
     def __init__(
         self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor,
-        other_ends: Tensor | None = None, forced: int = 0,
+        other_ends: Tensor | None = None, forced: int = 0, timestamps: int = 0,
     ) -> None:  # fmt: skip
         self.search, self.end, self.banned, self.other_ends, self.forced = search, end, banned, other_ends, forced
+        self.timestamps = timestamps
         size = max_new_tokens + 1  # a finished row keeps writing into the last column until the host removes it
         self.tokens = banned.new_zeros(rows, size)
         self.logprobs = torch.zeros(rows, size, device=banned.device)
@@ -156,7 +158,7 @@ class TokenSampler:
         self.alternatives = banned.new_zeros(rows, size, search.alternatives)
         self.alternative_logprobs = torch.zeros(rows, size, search.alternatives, device=banned.device)
         self.greedy_kernel = None
-        if has_kernels(banned) and not sampled and not search.alternatives and other_ends is None:
+        if has_kernels(banned) and not sampled and not search.alternatives and other_ends is None and not timestamps:
             from seq2see.decode.select_kernels import greedy_step
 
             self.greedy_kernel = greedy_step
@@ -182,6 +184,8 @@ class TokenSampler:
         logprobs = logits.log_softmax(-1, torch.float32)  # [S, V]
         if len(self.banned):
             logprobs.index_fill_(1, self.banned, -torch.inf)
+        if self.timestamps:
+            logprobs = limit_timestamps(logprobs, self.tokens[rows], self.count[rows], self.timestamps, self.end)
         step = self.count[rows, None]  # [S, 1]
         tokens = _sample_rows(logprobs, options or [self.search.row_options], self.uniforms[rows].gather(1, step))
         self.tokens[rows].scatter_(1, step, tokens)
@@ -239,8 +243,10 @@ class BeamSearch:
 
     def __init__(
         self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor,
-        other_ends: Tensor | None = None, forced: int = 0,
+        other_ends: Tensor | None = None, forced: int = 0, timestamps: int = 0,
     ) -> None:  # fmt: skip
+        if timestamps:
+            raise UsageError(f"timestamps need a beam of 1, not {search.beam}")
         k, device = search.beam, banned.device
         self.search, self.k, self.end, self.banned, self.other_ends = search, k, end, banned, other_ends
         self.forced = forced  # tokens before the first generated one that count for the length penalty

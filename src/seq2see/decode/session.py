@@ -19,7 +19,7 @@ from seq2see.decode.cache import BUCKET, KeyValueCache, pack, single_token_layou
 from seq2see.decode.recurrent_cache import RecurrentCache
 from seq2see.decode.sampling import RowOptions, draw_uniforms
 from seq2see.decode.search import BeamSearch, Search, TokenSampler, TokenSelector
-from seq2see.layout import Packed
+from seq2see.layout import Packed, Tokens
 from seq2see.model.network import Network
 from seq2see.model.recurrent import Recurrent
 from seq2see.model.taps import NO_TAPS
@@ -64,15 +64,11 @@ def session_profile(model: Network) -> DeviceProfile:
 @dataclass(frozen=True)
 class Request:
     sequence_id: int
-    source: Sequence[int]  # empty for a language model
+    source: Tokens  # empty for a language model
     prompt: Sequence[int]  # <start> and the prefix of the output
     max_new_tokens: int
     seed: int = 0
     options: RowOptions | None = None  # None: the session's search
-
-    @property
-    def inputs(self) -> tuple[Sequence[int], Sequence[int]]:
-        return self.source, self.prompt
 
     @property
     def total_tokens(self) -> int:
@@ -89,11 +85,14 @@ class SpecialTokens:
     other_ends: tuple[int, ...] = ()  # also end an output; they are recorded as `end`
     prompt: tuple[int, ...] | None = None  # what every output starts with; None: `start`
     forced: int = 0  # how many tokens of the prompt count for the length penalty
+    banned_first: tuple[int, ...] = ()  # never generated as the first token
+    timestamps: int = 0  # the first of the tokens that are times; 0: none are generated
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Tokenizer) -> Self:
+    def from_tokenizer(cls, tokenizer: Tokenizer, timestamps: bool = False) -> Self:
         f = tokenizer.framing
-        return cls(f.start, f.end, f.banned, f.other_ends, f.prompt, f.forced)
+        prompt, first = (f.prompt[:-1], f.timestamps) if timestamps and f.timestamps else (f.prompt, 0)
+        return cls(f.start, f.end, f.banned, f.other_ends, prompt, f.forced, f.banned_first, first)
 
     def prompt_with(self, tokens: Iterable[int]) -> list[int]:
         """Returns what the decoder reads before it generates: the start and a prefix or prompt."""
@@ -135,14 +134,15 @@ class Session:
         device = model.embedding.weight.device
         self.cache = _build_cache(model, size, search.beam, profile.static_shapes)
         selector = BeamSearch if search.beam > 1 else TokenSampler
-        banned, others = (
+        banned, others, self.banned_first = (
             torch.tensor(ids, dtype=torch.int64, device=device)
-            for ids in (special_tokens.banned, special_tokens.other_ends)
+            for ids in (special_tokens.banned, special_tokens.other_ends, special_tokens.banned_first)
         )
         other_ends = others if len(others) else None
         self.selector: TokenSelector = selector(
-            search, size.rows, size.max_new_tokens, special_tokens.end, banned, other_ends, special_tokens.forced
-        )
+            search, size.rows, size.max_new_tokens, special_tokens.end, banned, other_ends, special_tokens.forced,
+            special_tokens.timestamps,
+        )  # fmt: skip
         self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
         self.requests: list[Request] = []  # of each row
         self.join_steps = [0] * size.rows  # the step at which each row joined
@@ -174,7 +174,7 @@ class Session:
         self.join_steps[rows] = [self.cache.steps] * len(requests)
         self.requests += requests
         # Samples of one prompt are consecutive: the prompt passes through the model once and its row is copied.
-        first = [i for i, request in enumerate(requests) if i == 0 or request.inputs != requests[i - 1].inputs]
+        first = [i for i in range(len(requests)) if i == 0 or not _same_inputs(requests[i - 1], requests[i])]
         distinct = [requests[i] for i in first]
         logits = self._prefill([rows.start + i for i in first], distinct, [request.prompt for request in distinct])
         if len(first) < len(requests):
@@ -184,6 +184,8 @@ class Session:
             self.cache.move_rows(origins, [rows.start + i for i in copies])
             logits = logits[torch.tensor(prompt_of, device=logits.device)]
         self._set_active_rows()
+        if len(self.banned_first):
+            logits = logits.index_fill(1, self.banned_first, -torch.inf)
         selected, _ = self.selector.select(logits, rows, options)
         self.tokens[rows] = selected.view(-1, self.search.beam)
 
@@ -293,6 +295,11 @@ class Session:
         del self.requests[remaining:]
         self._set_active_rows()
         return moves
+
+
+def _same_inputs(a: Request, b: Request) -> bool:
+    """Whether two requests are samples of one prompt."""
+    return a.sequence_id == b.sequence_id and a.source is b.source and a.prompt is b.prompt
 
 
 def _build_cache(model: Network, size: CacheSize, beam: int, static_shapes: bool) -> KeyValueCache | RecurrentCache:

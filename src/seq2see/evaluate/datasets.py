@@ -7,8 +7,9 @@ from typing import Any
 
 from seq2see.errors import UserError
 from seq2see.text.check.drift import Signatures, first_drift
-from seq2see.text.corpus import PairOptions, format_paths, open_pairs
+from seq2see.text.corpus import PairOptions, format_paths, open_media, open_pairs
 from seq2see.text.formats.lines import read_lines
+from seq2see.text.formats.media import MediaKind
 from seq2see.text.formats.tabular import parse_json, strip_compression_suffix
 
 
@@ -34,6 +35,14 @@ def read_pairs(options: PairOptions) -> TestSet:
     references = tuple((target,) for _, target in pairs)
     _require_text(name, references)
     return TestSet(name, tuple(source for source, _ in pairs), references)
+
+
+def read_media(paths: Sequence[Path], kind: MediaKind, columns: str, fields: str) -> TestSet:
+    """Reads a list of pictures or sounds with their texts; the sources are the paths of the files."""
+    pairs = list(open_media(paths, kind, columns, fields))
+    references = tuple((target,) for _, target in pairs)
+    _require_text(format_paths(paths), references)
+    return TestSet(format_paths(paths), tuple(source for source, _ in pairs), references)
 
 
 def read_test_set(source: Path | None, references: Sequence[Path]) -> TestSet:

@@ -9,8 +9,9 @@ Shapes: T tokens in a batch of windows.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -78,8 +79,24 @@ class _Losses:
     counts: IntArray  # [window] number of losses in that sum
 
 
-def evaluate_language_model(model: Pipeline, documents: TextCorpus, stride: int = 0) -> LanguageModelEvaluation:
-    """Evaluates the model on the whole text. Windows advance by `stride` tokens; 0 means half a window."""
+@dataclass(frozen=True)
+class WindowBatch:
+    """Windows that go through the model together."""
+
+    inputs: list[list[int]]
+    targets: IntArray  # of all windows, concatenated
+
+
+MapBatches = Callable[[Iterable[WindowBatch]], Iterable[tuple[int, FloatArray]]]  # (index, losses), in any order
+
+
+def evaluate_language_model(
+    model: Pipeline, documents: TextCorpus, stride: int = 0, map_batches: MapBatches | None = None
+) -> LanguageModelEvaluation:
+    """Evaluates the model on the whole text. Windows advance by `stride` tokens; 0 means half a window.
+
+    `map_batches` applies `window_losses` somewhere else, such as on a cluster.
+    """
     config, tokenizer = model.config, model.tokenizers[1]
     if config.model.shape != "decoder":
         raise UserError(f"this model is an {config.model.shape}; only a decoder-only model is a language model")
@@ -91,7 +108,9 @@ def evaluate_language_model(model: Pipeline, documents: TextCorpus, stride: int 
     inputs = np.roll(text.targets, 1)
     inputs[text.starts] = tokenizer.start
     bounds = [*text.starts.tolist(), len(text.targets)] if config.text.documents else [0, len(text.targets)]
-    result = _losses(model, inputs, text.targets, bounds, window, stride)
+    max_tokens = max(window, MAX_LOGITS // config.model.vocab_size)
+    batches = list(_batches(bounds, window, stride, max_tokens))
+    result = _losses(batches, inputs, text.targets, window, map_batches or partial(_map_locally, model.network))
     loss = float(result.losses.mean())
     bits = float(result.losses.sum()) / math.log(2)
     return LanguageModelEvaluation(
@@ -133,20 +152,21 @@ def _tokenize(documents: TextCorpus, tokenizer: Tokenizer) -> _TokenizedText:
     )
 
 
-@torch.no_grad()
 def _losses(
-    model: Pipeline, inputs: IntArray, targets: IntArray, bounds: Sequence[int], window: int, stride: int
+    batches: Sequence[Sequence[Window]], inputs: IntArray, targets: IntArray, window: int, map_batches: MapBatches
 ) -> _Losses:
-    network = model.network
-    device = network.embedding.weight.device
     losses, contexts = np.zeros(len(targets)), np.zeros(len(targets), dtype=np.int64)
     totals, counts = np.zeros(window), np.zeros(window, dtype=np.int64)
-    for batch in _batches(bounds, window, stride, max(window, MAX_LOGITS // model.config.model.vocab_size)):
-        packed = Packed.from_sequences([inputs[begin:end].tolist() for begin, end, _ in batch], device)
-        labels = torch.from_numpy(np.concatenate([targets[begin:end] for begin, end, _ in batch])).to(device)
-        token_losses = _token_losses(network, packed, labels).double().cpu().numpy()
+    work = (
+        WindowBatch(
+            [inputs[begin:end].tolist() for begin, end, _ in batch],
+            np.concatenate([targets[begin:end] for begin, end, _ in batch]),
+        )
+        for batch in batches
+    )
+    for index, token_losses in map_batches(work):
         offset = 0
-        for begin, end, first in batch:
+        for begin, end, first in batches[index]:
             size = end - begin
             in_window = token_losses[offset : offset + size]
             losses[first:end] = in_window[first - begin :]
@@ -155,6 +175,18 @@ def _losses(
             counts[:size] += 1
             offset += size
     return _Losses(losses, contexts, totals, counts)
+
+
+def _map_locally(network: Network, batches: Iterable[WindowBatch]) -> Iterator[tuple[int, FloatArray]]:
+    return ((index, window_losses(network, batch)) for index, batch in enumerate(batches))
+
+
+@torch.no_grad()
+def window_losses(network: Network, batch: WindowBatch) -> FloatArray:
+    """Returns −ln p of every token of the windows."""
+    device = network.embedding.weight.device
+    labels = torch.from_numpy(batch.targets).to(device)
+    return _token_losses(network, Packed.from_sequences(batch.inputs, device), labels).double().cpu().numpy()
 
 
 def _token_losses(network: Network, packed: Packed, labels: Tensor) -> Tensor:

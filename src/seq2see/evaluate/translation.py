@@ -18,6 +18,7 @@ from seq2see.evaluate.breakdown import (
 from seq2see.evaluate.datasets import TestSet
 from seq2see.inspect.alignment import LayerHead, align_with, all_layer_heads
 from seq2see.metrics.alignment import AlignmentScores, GoldPairs, alignment_scores
+from seq2see.metrics.recognition import RecognitionScores, recognition_scores
 from seq2see.metrics.translation import (
     BLEU_TOKENIZER,
     MAX_RESAMPLED,
@@ -66,15 +67,18 @@ class Evaluation:
     comparison: tuple[SystemComparison, ...] = ()
     alignment: tuple[HeadScores, ...] = ()
     warnings: tuple[str, ...] = ()
+    recognition: RecognitionScores | None = None  # of pictures and sounds
 
 
 def evaluate(
     translations: Sequence[str], test: TestSet, *, data: DataConfig | None = None, baseline: Sequence[str] | None = None,
     alignment: Sequence[HeadScores] = (), tokenize: str = BLEU_TOKENIZER, worst: int = 10,
+    recognition: bool = False,
 ) -> Evaluation:  # fmt: skip
     """Evaluates translations.
 
-    `data` names the training files, in which word frequencies are counted; `baseline` is another system's output.
+    `data` names the training files, in which word frequencies are counted; `baseline` is another system's output. With
+    `recognition`, also computes character and word error rates.
     """
     references = test.references
     closest = closest_references(translations, references)
@@ -97,6 +101,7 @@ def evaluate(
         else tuple(compare_systems(translations, baseline, references, all_metrics(tokenize))),
         alignment=tuple(alignment),
         warnings=tuple(_warnings(translations, references)),
+        recognition=recognition_scores(translations, closest) if recognition else None,
     )
 
 

@@ -32,9 +32,10 @@ class Check:
     difference: float  # the largest
     largest: float  # of the quantity itself
     equal: dict[str, tuple[int, int]] = field(default_factory=dict)  # "greedy outputs": (equal ones, all)
+    tolerance: float = MAX_DIFFERENCE  # of float32
 
     def require_close(self) -> None:
-        if not self.difference <= MAX_DIFFERENCE * max(self.largest, 1.0):
+        if not self.difference <= self.tolerance * max(self.largest, 1.0):
             raise UserError(
                 f"the export failed its check: in {self.runtime}, {self.quantity} of up to {self.largest:.1f} differ by "
                 f"{self.difference:.1e}, more than rounding explains; nothing was written"

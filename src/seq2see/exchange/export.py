@@ -54,6 +54,8 @@ def export_model(
 ) -> Exported:
     """Writes a model, which was loaded from `source`, to a new directory in another format."""
     check_target(out, format, precision)
+    if pipeline.config.model.source != "tokens":
+        raise UserError(f"a model of {pipeline.config.model.source} cannot be exported: only models of text can")
     with new_directory(out) as folder:
         steps = _write(pipeline, source, folder, format, precision)
         check = _check(pipeline, folder, format)

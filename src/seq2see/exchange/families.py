@@ -20,6 +20,7 @@ from seq2see.exchange.rules import (
     SEGMENTS,
     T5_OPTIONS,
     TIED_ENCODER_DECODER,
+    WHISPER_WINDOW,
     WINDOW,
     WINDOW_OF_LATER_LAYERS,
     activation,
@@ -73,6 +74,25 @@ def _bart_tensors(positions: Form) -> dict[str, Stored]:
             f"{ours}.feed_forward.down": stored(f"{theirs}.fc2"),
             f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.final_layer_norm"),
         }
+    return tables
+
+
+def _whisper_tensors() -> dict[str, Stored]:
+    """As BART's, behind two convolutions; keys have no bias."""
+    tables = {
+        **_bart_tensors(PLAIN),
+        "embedding": stored("decoder.embed_tokens|proj_out"),
+        "source_reader.conv1": stored("encoder.conv1"),
+        "source_reader.conv2": stored("encoder.conv2"),
+    }
+    for stack in ("encoder", "decoder"):
+        ours, theirs = f"{stack}.blocks.*", f"{stack}.layers.*"
+        tables[f"{ours}.attention.queries_keys_values.bias"] = stored(
+            *(f"{theirs}.self_attn.{x}_proj.bias" for x in "qkv"), optional=True
+        )
+        tables[f"{ours}.cross.keys_values.bias"] = stored(
+            *(f"{theirs}.encoder_attn.{x}_proj.bias" for x in "kv"), optional=True
+        )
     return tables
 
 
@@ -315,6 +335,26 @@ FAMILIES: dict[str, Family] = {
         "Pegasus", "PegasusForConditionalGeneration", {"positions": "sinusoidal-halves", "output_bias": True},
         _always(_bart_tensors(PLAIN)), "gelu", TIED_ENCODER_DECODER, static_positions=True, norm_first=True,
         embedding_norm=False, sinusoids=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
+    ),
+    "whisper": Family(
+        "Whisper", "WhisperForConditionalGeneration", "model.", {
+            "vocab_size": "vocab_size", "d_model": "width", "encoder_layers": "encoder_layers",
+            "decoder_layers": "decoder_layers", "num_mel_bins": "mel_bands", "max_target_positions": "max_positions",
+            "max_source_positions": "max_source_positions", "dropout": "dropout", "attention_dropout": "attention_dropout",
+            "activation_dropout": "activation_dropout",
+        },
+        {"source": "sounds", "positions": "learned", "encoder_positions": "sinusoidal-whisper", "norm_first": True,
+         "scale_embeddings": False},
+        _always(_whisper_tensors()),
+        (ENCODER_DECODER_SIZES, activation("activation_function", "gelu"), TIED_ENCODER_DECODER, WHISPER_WINDOW),
+        {"num_mel_bins": 80, "max_target_positions": 448, "max_source_positions": 1500, "dropout": 0.0,
+         "attention_dropout": 0.0, "activation_dropout": 0.0},
+        {"scale_embedding": (False,)}, ("encoder.embed_positions.weight", "proj_out.weight"),
+        _ENCODER_DECODER_HARMLESS | frozenset({
+            "apply_spec_augment", "classifier_proj_size", "forced_decoder_ids", "mask_feature_length",
+            "mask_feature_min_masks", "mask_feature_prob", "mask_time_length", "mask_time_min_masks", "mask_time_prob",
+            "median_filter_width", "use_weighted_layer_sum",
+        }),
     ),
     "t5": Family(
         "T5", "T5ForConditionalGeneration", "", {

@@ -1,4 +1,4 @@
-"""Opens models of other libraries as they are: a Hugging Face directory or a GGUF file.
+"""Opens models of other libraries as they are: a Hugging Face directory, a GGUF file, or a Whisper model of CTranslate2.
 
 Everything except the weights is read here; the weights are converted one tensor at a time when the model is loaded.
 """
@@ -62,6 +62,8 @@ def open_foreign(path: Path) -> ForeignModel:
 
         return open_gguf(path)
     config = read_config(path)
+    if "model_type" not in config and (path / "model.bin").exists():
+        return _open_ctranslate2(path, config)
     try:
         weights = ForeignWeights.open(config, ShardedWeights.open(path))
     except UserError as error:
@@ -77,6 +79,16 @@ def open_foreign(path: Path) -> ForeignModel:
         _chat_template(folder),
         _facts(folder, config),
         pooling,
+    )
+
+
+def _open_ctranslate2(path: Path, config: Mapping[str, Any]) -> ForeignModel:
+    from seq2see.exchange.ctranslate2 import WEIGHTS, WhisperWeights, whisper_folder
+
+    weights = WhisperWeights.open(path / WEIGHTS)
+    tokenizers = load_foreign_tokenizers(whisper_folder(path, config, weights.config))
+    return ForeignModel(
+        "Whisper", weights.config, weights, tokenizers, ChatTemplate(), {"architecture": "WhisperSpec of CTranslate2"}
     )
 
 

@@ -71,11 +71,21 @@ _HARMLESS = frozenset({"vocab_size", "rope.dimension_count", "rope.scaling.finet
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-SPLITS = {
-    "llama-bpe": rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}",
-    "qwen2": rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}",
+_MARKED_WORDS = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+SPLITS = {  # applied one after another
+    "default": [r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
+    "llama-bpe": [rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}"],
+    "qwen2": [rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}"],
+    # These keep vowel signs with their letters, as Indic scripts need.
+    "bloom": [r" ?[^(\s|.,!?…。，、।۔،)]+"],
+    "deepseek-v3": [
+        r"\p{N}{1,3}",
+        "[一-龥\u3040-ゟ゠-ヿ]+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|" + _MARKED_WORDS,
+    ],
 }
-GPT2_SPLITS = ("gpt-2", "default", "smollm")
+GPT2_SPLITS = ("gpt-2", "smollm")
 
 
 def open_gguf(path: Path) -> ForeignModel:
@@ -418,8 +428,8 @@ def byte_level_backend(split: str, tokens: list[str], types: list[int], merges: 
     ids = {token: id for id, token in enumerate(tokens)}
     backend = hf.Tokenizer(models.BPE(ids, pairs, ignore_merges=split == "llama-bpe"))  # type: ignore[arg-type]
     if split in SPLITS:
-        words = pre_tokenizers.Split(hf.Regex(SPLITS[split]), "isolated")
-        steps: list[Any] = [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        words = [pre_tokenizers.Split(hf.Regex(rule), "isolated") for rule in SPLITS[split]]
+        steps: list[Any] = [*words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     else:
         digits = [pre_tokenizers.Digits(individual_digits=True)] if split == "smollm" else []
         steps = [*digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]

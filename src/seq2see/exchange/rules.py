@@ -181,6 +181,17 @@ def _read_tied_translator(config: ForeignConfig, names: Collection[str]) -> Opti
 TIED_ENCODER_DECODER = Rule(_read_tied_translator, lambda config: {"tie_word_embeddings": True})
 
 
+def _read_whisper_window(config: ForeignConfig, names: Collection[str]) -> Options:
+    """The encoder reads windows of one length: 50 positions per second."""
+    positions = config.get("max_source_positions", 1500)
+    if positions % 50:
+        raise UserError(f"{config.file}: max_source_positions = {positions} is not a whole number of seconds, 50 each")
+    return {"window_seconds": positions // 50}
+
+
+WHISPER_WINDOW = Rule(_read_whisper_window, lambda config: {})
+
+
 def _read_gpt2(config: ForeignConfig, names: Collection[str]) -> Options:
     options: Options = {"feed_forward": config.get("n_inner", 4 * config["n_embd"])}
     if not config.get("scale_attn_weights", True):

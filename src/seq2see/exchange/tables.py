@@ -165,7 +165,7 @@ class Stored:
 
     names: tuple[str, ...]
     form: Form | tuple[Form, ...] = PLAIN  # of all names, or of each
-    optional: bool = False  # zeros, if it is absent
+    optional: bool = False  # zeros, where one is absent
 
     def forms(self) -> tuple[Form, ...]:
         return self.form if isinstance(self.form, tuple) else (self.form,) * len(self.names)
@@ -327,8 +327,13 @@ def _gather(
         found = tensors.find(aliases)
         if found is None:
             if source.optional:
-                reference = next(iter(tensors.names.values()))
-                return torch.zeros(shape, dtype=dtype or tensors.weights[reference].dtype, device=device)
+                if target is None:
+                    reference = next(iter(tensors.names.values()))
+                    target = torch.zeros(shape, dtype=dtype or tensors.weights[reference].dtype, device=device)
+                size = shape[0] // len(source.names)
+                target[row : row + size] = 0
+                row += size
+                continue
             raise UserError(f"the weights have no tensor {aliases.split('|')[0]}: is the checkpoint complete?")
         for part in tensors.read(found, form):
             if target is None:

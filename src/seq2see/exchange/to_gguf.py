@@ -7,7 +7,9 @@ uses that one.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +40,12 @@ from seq2see.text.tokenizer import Tokenizer
 
 FORMAT = "GGUF"
 FILE = "model.gguf"
-WRITTEN = (
-    "llama",
-    "gpt2",
-    "qwen2",
-    "qwen3",
-)  # the architectures whose every option is in the file, not in llama.cpp's code
+WRITTEN = ("llama", "gpt2", "qwen2", "qwen3")  # whose every option is in the file, not in llama.cpp's code
 KINDS = {"float32": "F32", "float16": "F16", "bf16": "BF16", "int8": "Q8_0"}
 BYTE = 6  # the type of the token of a single byte
 ROPE = "rope_freqs.weight"
-_TEXTS = (
+GELU_TOLERANCE = 1e-2  # llama.cpp takes GELU from a table of half-precision numbers
+DIFFICULT_TEXTS = (
     "It's the 1st of 12345 – isn't it?  We'll see…\n\nIt cost $1,234.56 (2023).", "don't\tDO that, I'd say: we've, they're",
     "def f(x):\n    return x ** 2  # ok", "नमस्ते दुनिया, आप कैसे हैं? १२३", "Ünïcödé naïve café", "東京は日本の首都です。",
 )  # fmt: skip
@@ -163,7 +161,7 @@ def _write_tokenizer(writer: Any, tokenizer: Tokenizer, config: ModelConfig) -> 
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in table["model"]["merges"]]
     if (table["decoder"] or {}).get("type") == "ByteLevel":
         split, equal = nearest_split(tokenizer, names, types, merges)
-        note = f"words split as in {split}: {equal} of {len(_TEXTS)} difficult texts have equal tokens"
+        note = f"words split as in {split}: {equal} of {len(DIFFICULT_TEXTS)} difficult texts have equal tokens"
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(split)
         writer.add_token_merges(merges)
@@ -192,11 +190,11 @@ def _types(table: Mapping[str, Any], tokens: list[str | None], unknown: int | No
 
 def nearest_split(tokenizer: Tokenizer, tokens: list[str], types: list[int], merges: list[str]) -> tuple[str, int]:
     """Returns the rule for words under which the most texts have equal tokens, and how many have."""
-    expected = [tokenizer.encode(text) for text in _TEXTS]
+    expected = [tokenizer.encode(text) for text in DIFFICULT_TEXTS]
     counts = {}
     for split in (*GPT2_SPLITS, *SPLITS):
         backend = byte_level_backend(split, tokens, types, merges)
-        found = [backend.encode(text, add_special_tokens=False).ids for text in _TEXTS]
+        found = [backend.encode(text, add_special_tokens=False).ids for text in DIFFICULT_TEXTS]
         counts[split] = sum(a == b for a, b in zip(found, expected, strict=True))
     best = max(counts, key=lambda split: counts[split])
     return best, counts[best]
@@ -207,28 +205,36 @@ def check_gguf(samples: Samples, folder: Path) -> Check:
     import llama_cpp
 
     context = max(map(len, samples.inputs)) + samples.new_tokens
-    model = llama_cpp.Llama(
-        str(folder / FILE),
-        n_ctx=context,
-        n_batch=context,
-        logits_all=True,
-        verbose=False,
-        type_k=0,
-        type_v=0,
-        n_threads=2,
-    )
-    logits, outputs = [], []
-    for ids in samples.inputs:
-        model.reset()
-        model.eval(ids)
-        logits.append(torch.from_numpy(np.array(model.scores[: len(ids)])))
-        outputs.append(_greedy(model, samples))
-    tokens = [model.tokenize(text.encode(), special=False) for text in samples.texts]
+    with _silent(llama_cpp):
+        model = llama_cpp.Llama(
+            str(folder / FILE), n_ctx=context, n_batch=context, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=2
+        )  # fmt: skip
+        logits, outputs = [], []
+        for ids in samples.inputs:
+            model.reset()
+            model.eval(ids)
+            logits.append(torch.from_numpy(np.array(model.scores[: len(ids)])))
+            outputs.append(_greedy(model, samples))
+        tokens = [model.tokenize(text.encode(), special=False) for text in samples.texts]
+        model.close()
     equal = {
         "tokenized texts": count_equal(samples.inputs, tokens),
         "greedy outputs": count_equal(samples.outputs(), outputs),
     }
-    return compare(f"llama-cpp-python {llama_cpp.__version__}", "logits", samples.results(), logits, equal)
+    found = compare(f"llama-cpp-python {llama_cpp.__version__}", "logits", samples.results(), logits, equal)
+    has_gelu = samples.pipeline.config.model.activation.startswith("gelu")
+    return replace(found, tolerance=GELU_TOLERANCE) if has_gelu else found
+
+
+@contextmanager
+def _silent(llama_cpp: Any) -> Iterator[None]:
+    """Hides what llama.cpp logs, even if it is not verbose."""
+    ignore = llama_cpp.llama_log_callback(lambda level, text, data: None)
+    llama_cpp.llama_log_set(ignore, None)
+    try:
+        yield
+    finally:
+        llama_cpp.llama_log_set(import_module("llama_cpp._logger").llama_log_callback, None)
 
 
 def _greedy(model: Any, samples: Samples) -> list[int]:

@@ -68,6 +68,11 @@ class ModelFolder:
         return self.json("generation_config.json")
 
     @cached_property
+    def generation(self) -> dict[str, Any]:
+        """The settings for decoding, which older directories have in config.json."""
+        return {**self.config, **self.generation_config}
+
+    @cached_property
     def special_tokens_map(self) -> dict[str, Any]:
         return self.json("special_tokens_map.json")
 
@@ -200,8 +205,23 @@ def _framing(folder: ModelFolder, backend: hf.Tokenizer | None, vocabulary: Mapp
     if shape != "encoder-decoder":
         return framing
     first = folder.ids("decoder_start_token_id") or [start]
+    if folder.config.get("model_type") == "whisper":
+        return _whisper_framing(folder, framing, first[0])
     forced = folder.ids("forced_bos_token_id")[:1]
     return replace(framing, prompt=(first[0], *forced), forced=len(forced), start=first[0], after=after or (end,))
+
+
+def _whisper_framing(folder: ModelFolder, framing: Framing, start: int) -> Framing:
+    """The decoder's prompt: start of transcript, task (if multilingual), no timestamps; the language is chosen later."""
+    generation = folder.generation
+    task = (generation.get("task_to_id") or {}).get("transcribe") if generation.get("lang_to_id") else None
+    without_times = generation.get("no_timestamps_token_id")
+    prompt = tuple(id for id in (start, task, without_times) if type(id) is int and 0 <= id < folder.model.vocab_size)
+    has_times = prompt[-1] == without_times and prompt[-1] + 1 < folder.model.vocab_size
+    return replace(
+        framing, start=start, prompt=prompt, before=(), after=(framing.end,), banned=tuple(folder.ids("suppress_tokens")),
+        banned_first=tuple(folder.ids("begin_suppress_tokens")), timestamps=prompt[-1] + 1 if has_times else 0,
+    )  # fmt: skip
 
 
 def template(backend: hf.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -219,6 +239,9 @@ def template(backend: hf.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _find_languages(folder: ModelFolder, backend: hf.Tokenizer) -> Languages:
     if folder.model.shape != "encoder-decoder":
         return Languages()
+    spoken = folder.generation.get("lang_to_id") if folder.config.get("model_type") == "whisper" else None
+    if spoken:
+        return Languages({token.strip("<|>"): id for token, id in spoken.items()}, "spoken")
     codes = {
         token.content: id
         for id, token in backend.get_added_tokens_decoder().items()
@@ -240,7 +263,7 @@ def _with_languages(
     folder: ModelFolder, backend: hf.Tokenizer, framing: Framing, vocabulary: Vocabulary, languages: Languages
 ) -> ForeignTokenizer:
     """Chooses the languages that the files name; the source is English unless they say otherwise."""
-    if not languages.codes or languages.style == "source":
+    if not languages.codes or languages.style in ("source", "spoken"):
         return ForeignTokenizer(backend, framing, vocabulary, languages)
     by_id = {id: code for code, id in languages.codes.items()}
     source = str(folder.tokenizer_config.get("src_lang"))

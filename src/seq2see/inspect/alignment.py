@@ -75,26 +75,55 @@ def align_with(
     A token is aligned by the row that predicts it (rows="target") or by the row whose input it is (rows="input").
     """
     means = [_resolve(one if isinstance(one, tuple) else (one,), model) for one in heads]
-    names = [_weights_name(one) for mean in means for one in mean]
     tokenized = [_TokenizedPair.from_texts(*pair, model, split) for pair in pairs]
     results: list[list[Links]] = [[[] for _ in pairs] for _ in heads]
+    for batch, by_head in _attention_by_word(model, tokenized, means, rows):
+        batch_pairs = [tokenized[i] for i in batch]
+        for by_word, links in zip(by_head, results, strict=True):
+            for i, links_of_pair in zip(batch, _link(by_word, batch_pairs), strict=True):
+                links[i] = links_of_pair
+    return results
+
+
+@torch.no_grad()
+def word_attention(
+    model: Pipeline, pairs: Sequence[tuple[str, str]], heads: LayerHeads = LAST_LAYER,
+    split: WordSplitter = wordpunct_spans,
+) -> list[Tensor]:  # fmt: skip
+    """Returns the attention between the words of each pair, [target words, source words]."""
+    tokenized = [_TokenizedPair.from_texts(*pair, model, split) for pair in pairs]
+    results: list[Tensor] = [torch.empty(0)] * len(pairs)
+    for batch, (by_word,) in _attention_by_word(model, tokenized, [_resolve(heads, model)]):
+        for i, weights in zip(batch, by_word, strict=True):
+            sources, targets = tokenized[i].word_counts
+            results[i] = weights[:targets, :sources]
+    return results
+
+
+def _attention_by_word(
+    model: Pipeline, tokenized: "Sequence[_TokenizedPair]", means: Sequence[LayerHeads],
+    rows: Literal["input", "target"] = "target",
+) -> Iterator[tuple[list[int], list[Tensor]]]:  # fmt: skip
+    """Yields batches of pairs, and for each mean over heads the attention between the words, [S, M, N]."""
+    names = [_weights_name(one) for mean in means for one in mean]
     for batch in _batches(tokenized):
         batch_pairs = [tokenized[i] for i in batch]
         with trace(model.network, only=names) as t:
             model.network(*_pack(batch_pairs, model))
         sources, targets = _membership(batch_pairs, model)
         first = len(model.tokenizers[1].framing.prompt)  # the row whose input is the first target token
-        for mean, links in zip(means, results, strict=True):
+        by_head = []
+        for mean in means:
             weights = _mean_weights([t[_weights_name(one)] for one in mean], mean)  # [S, L + 1, K]
             by_token = weights[:, first:] if rows == "input" else weights[:, first - 1 : -1]  # [S, L, K]
-            by_word = targets @ by_token.float().cpu() @ sources  # [S, M, N]
-            for i, links_of_pair in zip(batch, _link(by_word, batch_pairs), strict=True):
-                links[i] = links_of_pair
-    return results
+            by_head.append(targets @ by_token.float().cpu() @ sources)  # [S, M, N]
+        yield batch, by_head
 
 
 def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSplitter = wordpunct_spans) -> Alignment:
     """Aligns the words of an explained translation by the attention weights of its trace."""
+    if e.source_rows is not None:
+        raise UserError(f"{e.model.config.model.source} have no words to align: look at the attention weights")
     heads = _resolve(heads, e.model)
     pair = _TokenizedPair.from_spans((e.source, e.output), (e.source_spans, e.output_spans), split)
     weights = _mean_weights([e.trace[_weights_name(one), 0][None] for one in heads], heads)

@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.assessment import Assessment
+from seq2see.config import ModelConfig
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import SpecialTokens
@@ -45,12 +48,14 @@ class Explanation:
     """
 
     model: Pipeline  # the model that ran; the interventions below no longer act on it
-    source: str  # the given text; for a language model, the prompt
+    source: str  # the given text, or the path of a picture or sound; for a language model, the prompt
     output: str  # the translation or continuation
-    source_tokens: tuple[str, ...]  # readable, ending in <end>; empty for a language model
+    source_tokens: tuple[
+        str, ...
+    ]  # readable, ending in <end>; places in a picture or sound; empty for a language model
     decoder_input_tokens: tuple[str, ...]  # <start> y1 … yn; for a language model, <start> prompt y1 … yn
     target_tokens: tuple[str, ...]  # decoder_input_tokens shifted by one: y1 … yn <end>
-    source_ids: tuple[int, ...]
+    source_ids: tuple[int, ...]  # of patches or frames, their numbers
     decoder_input_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     output_start: int  # the row that predicts the first output token: 0, or the prompt length of a language model
@@ -61,6 +66,7 @@ class Explanation:
     hypothesis: Hypothesis | None  # None if the target was given
     interventions: tuple[Intervention, ...]
     trace: Trace  # of one forward pass over source and output: trace["decoder.1.cross.weights", 0] …
+    source_rows: NDArray[Any] | None = None  # what the encoder read of a picture or sound, [U, F]
 
     @cached_property
     def logprobs(self) -> Tensor:
@@ -137,6 +143,8 @@ def explain(
 
 def _explain_encoder(model: Pipeline, text: str, interventions: tuple[Intervention, ...]) -> Explanation:
     """Traces an encoder, which has no output and so no rows."""
+    if model.config.model.source != "tokens":
+        raise UserError(f"an encoder of {model.config.model.source} has no output to explain: trace its network")
     tokenizer = model.tokenizers[0]
     spans = tokenizer.token_spans(text)
     ids, framing = tokenizer.frame_source(span.id for span in spans), tokenizer.framing
@@ -160,9 +168,11 @@ def _explain_encoder(model: Pipeline, text: str, interventions: tuple[Interventi
 def _explain_translation(
     model: Pipeline, text: str, target: str | None, interventions: tuple[Intervention, ...], search: Search
 ) -> Explanation:
+    model = model.with_detected_language(text)
     source_tokenizer, tokenizer = model.tokenizers
-    source_spans = source_tokenizer.token_spans(text)
-    source = source_tokenizer.frame_source(span.id for span in source_spans)
+    source = model.encode_source(text)
+    rows = source if isinstance(source, np.ndarray) else None
+    source_spans = source_tokenizer.token_spans(text) if rows is None else []
     hypothesis = None
     if target is None:
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
@@ -176,19 +186,27 @@ def _explain_translation(
     with trace(model.network) as t:
         device = model.network.embedding.weight.device
         model.network(Packed.from_sequences([source], device), Packed.from_sequences([inputs], device))
-    before = source_tokenizer.framing.before
+    before = source_tokenizer.framing.before if rows is None else ()
     decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, prompt, spans, hypothesis))
     return Explanation(
         model=model, source=text, output=target,
         source_tokens=(
             *token_labels(source_tokenizer, before), *map(span_label, source_spans),
             *token_labels(source_tokenizer, source_tokenizer.framing.after),
-        ),
+        ) if rows is None else place_labels(model.config.model, len(rows)),
         decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
-        source_ids=tuple(source), decoder_input_ids=inputs, target_ids=targets, output_start=len(prompt) - 1,
+        source_ids=tuple(source if rows is None else range(len(rows))),
+        decoder_input_ids=inputs, target_ids=targets, output_start=len(prompt) - 1,
         source_start=len(before), prompt_length=len(prompt), source_spans=tuple(source_spans), output_spans=tuple(spans),
-        hypothesis=hypothesis, interventions=interventions, trace=t,
+        hypothesis=hypothesis, interventions=interventions, trace=t, source_rows=rows,
     )  # fmt: skip
+
+
+def place_labels(config: ModelConfig, count: int) -> tuple[str, ...]:
+    """Returns where each patch or pair of frames is: row and column of the picture, or the time in seconds."""
+    if config.source == "pictures":
+        return tuple(f"row {i % config.patch_rows}, column {i // config.patch_rows}" for i in range(count))
+    return tuple(f"{i / 50:.2f} s" for i in range(count))
 
 
 def _explain_language_model(
@@ -252,7 +270,8 @@ def rerun(e: Explanation, *interventions: Intervention) -> Explanation:
     """Runs the same tokens through the model again under these interventions, without decoding."""
     network = e.model.network
     device = network.embedding.weight.device
-    inputs = [Packed.from_sequences([ids], device) for ids in (e.source_ids, e.decoder_input_ids) if ids]
+    source = e.source_ids if e.source_rows is None else e.source_rows
+    inputs = [Packed.from_sequences([ids], device) for ids in (source, e.decoder_input_ids) if len(ids)]
     with intervene(network, *interventions), trace(network) as t:
         network(*inputs)
     return replace(e, hypothesis=None, interventions=interventions, trace=t)
@@ -269,14 +288,13 @@ def beam_at_step(
     if step < 1:
         raise UsageError(f"step {step} is out of range: steps are numbered from 1")
     search = replace(search, nbest=search.beam, max_new_tokens=step, window="stop")
-    source_tokenizer, tokenizer = model.tokenizers
+    tokenizer = model.tokenizers[1]
     special_tokens = SpecialTokens.from_tokenizer(tokenizer)
     network = model.network
     with intervene(network, *interventions):
         if model.config.model.shape == "decoder":
             return generate_tokens(network, [tokenizer.encode(text)], special_tokens, search)[0]
-        source = source_tokenizer.frame_source(source_tokenizer.encode(text))
-        return translate_tokens(network, [source], special_tokens, search)[0]
+        return translate_tokens(network, [model.encode_source(text)], special_tokens, search)[0]
 
 
 def span_label(span: TokenSpan) -> str:

@@ -37,7 +37,8 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
         "encoder-decoder": ("encoder", "decoder", "both"), "decoder": ("decoder",), "encoder": ("encoder",),
     }  # fmt: skip
     stacks = by_shape[e.model.config.model.shape]
-    alignment = word_alignment(e) if e.model.config.model.cross_layers else None
+    is_text = e.model.config.model.source == "tokens"
+    alignment = word_alignment(e) if e.model.config.model.cross_layers and is_text else None
     transformer = e.model.config.model.kind == "transformer"
     decodes = transformer and e.model.config.model.has_decoder
     result = {

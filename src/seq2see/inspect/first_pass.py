@@ -31,12 +31,15 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
     ids = {word: id for id, word in enumerate(vocabulary)}
     source = Packed.from_sequences([[ids[word] for word in sentence] for sentence in sources])
     labels = Packed.from_sequences([[*(ids[word] for word in s[1:]), ids["<end>"]] for s in sources])
+    if config.source != "tokens":
+        source = _random_rows(config, [8 * len(sentence) for sentence in sources])
     inputs: tuple[Packed, ...] = (source,)
     if config.shape == "encoder-decoder":
         target = Packed.from_sequences([[ids["<start>"], *(ids[word] for word in sentence)] for sentence in targets])
         labels = Packed.from_sequences([[*(ids[word] for word in sentence), ids["<end>"]] for sentence in targets])
         inputs = (source, target)
     for english, hindi in PAIRS:
+        english = english if config.source == "tokens" else f"random {config.source}"
         console.print(f"  {english}" + (f"  [dim]→[/]  {hindi}" if len(inputs) > 1 else ""))
     with torch.no_grad(), trace(model) as t:
         output = model(*inputs)
@@ -57,3 +60,9 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
             f"\n{len(t.names())} named values. A uniform prediction has a loss of ln {config.vocab_size:,} = "
             f"{math.log(config.vocab_size):.2f}; this untrained model has {loss:.2f}."
         )
+
+
+def _random_rows(config: ModelConfig, lengths: list[int]) -> Packed:
+    """Returns noise in place of patches or frames, in the range that they have."""
+    rows = [torch.rand(length, config.row_size) * (255 if config.source == "pictures" else 1) for length in lengths]
+    return Packed.from_sequences([row.numpy() for row in rows])

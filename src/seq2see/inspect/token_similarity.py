@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.errors import UsageError, UserError, did_you_mean
+from seq2see.inspect.embedding_space import Stack, layer_names
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
@@ -53,7 +54,7 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
     does not depend on the sentence, to lower values in the layers above.
     """
     sentences = [sentences] if isinstance(sentences, str) else sentences
-    stack = "encoder" if model.config.model.has_encoder else "decoder"
+    stack: Stack = "encoder" if model.config.model.has_encoder else "decoder"
     tokenizer = model.tokenizers[0]
     spans = [tokenizer.token_spans(sentence) for sentence in sentences]
     found = [
@@ -73,7 +74,7 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
             model.network.encode(packed, model.network.taps())
         else:
             model.network(packed)
-    layers = _layers(model, stack)
+    layers = layer_names(model, stack)
     rows = [[len(prefix) + i for i in _covering(spans[sentence], word_span)] for sentence, word_span in found]
     vectors = torch.stack(
         [
@@ -87,16 +88,6 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
         word, tuple(sentences[i] for i, _ in found), layers, vectors, static, cosines,
         F.cosine_similarity(vectors, static.expand_as(vectors), dim=-1),
     )  # fmt: skip
-
-
-def _layers(model: Pipeline, stack: str) -> tuple[str, ...]:
-    config = model.config.model
-    if config.kind != "transformer":
-        return (f"{stack}.embedded", *(f"{stack}.{n}.states" for n in range(config.encoder_layers)))
-    blocks = config.encoder_layers if stack == "encoder" else config.decoder_layers
-    last = "sum" if config.norm_first else "norm.output"
-    end = [f"{stack}.vectors"] if config.norm_first else []
-    return (f"{stack}.embedded", f"{stack}.input", *(f"{stack}.{n}.feed_forward.{last}" for n in range(blocks)), *end)
 
 
 def _covering(spans: Sequence[TokenSpan], word: tuple[int, int]) -> list[int]:

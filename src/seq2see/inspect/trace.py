@@ -34,6 +34,8 @@ from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity,
 FORMAT = "seq2see trace 3"
 ATTENTION = ("scores", "scaled", "capped", "biased", "masked", "weights", "heads", "concatenated")
 
+_FIRST_TAPS = (".tokens", ".patches", ".mel_frames")  # of a stack
+
 
 class Trace:
     """The values recorded by the taps in the last forward pass."""
@@ -50,7 +52,7 @@ class Trace:
         self._last_attention: tuple[str, dict[str, Tensor]] = ("", {})
 
     def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
-        if point.name.endswith(".tokens"):
+        if point.name.endswith(_FIRST_TAPS):
             self._start_stack(point)
         if not self.only or matches(point.name, self.only):
             if point.name not in self._names:
@@ -61,7 +63,7 @@ class Trace:
 
     def _start_stack(self, point: HookPoint) -> None:
         """Handles the first tap of a stack. A stack seen before means that a new pass has started."""
-        stack = point.name.removesuffix(".tokens")
+        stack = point.name.rpartition(".")[0]
         if stack in self.layouts:
             self.layouts, self._names, self._values = {}, [], {}
         assert point.rows is not None
@@ -76,6 +78,9 @@ class Trace:
     def quantity(self, name: str) -> Quantity:
         """Describes a value by name: its formula and its axes."""
         found = quantity(name)
+        if name == "encoder.embedded" and self.config.source != "tokens":
+            pictures = self.config.source == "pictures"
+            return replace(found, formula="patches · W + b" if pictures else "GELU(convolution of convolved, stride 2)")
         if name.endswith(".post_activation") and self.config.gated:
             activation = {"swiglu": "silu", "geglu": "gelu"}[self.config.activation]
             return replace(found, formula=f"{activation}(gate) · pre_activation")
@@ -239,12 +244,15 @@ def tap_names(config: ModelConfig) -> list[str]:
 
 def _recurrent_names(config: ModelConfig) -> list[str]:
     attends = config.kind == "rnn-attention"
-    names = ["encoder.tokens", "encoder.embedded"]
+    names = [f"encoder.{name}" for name in (*_SOURCE_NAMES[config.source], "embedded")]
     names += [f"encoder.{layer}.states" for layer in range(config.encoder_layers)] + ["encoder.vectors"] * attends
     names += ["decoder.tokens"]
     names += [f"decoder.0.cross.{name}" for name in ("keys", "values")] * attends + ["decoder.embedded"]
     names += [f"decoder.0.cross.{name}" for name in ("queries", "energies", "weights", "heads")] * attends
     return [*names, *(f"decoder.{layer}.states" for layer in range(config.decoder_layers)), "decoder.vectors"]
+
+
+_SOURCE_NAMES = {"tokens": ["tokens"], "pictures": ["patches"], "sounds": ["mel_frames", "convolved"]}
 
 
 def _norm_names(config: ModelConfig, norm: str = "norm") -> list[str]:
@@ -255,9 +263,10 @@ def _norm_names(config: ModelConfig, norm: str = "norm") -> list[str]:
 def _stack_names(config: ModelConfig, stack: str) -> list[str]:
     norm, output_norm = _norm_names(config), _norm_names(config, "output_norm") * config.output_norm
     only_self = ["normed_queries", "normed_keys"] * config.query_key_norm
-    only_self += ["rotated_queries", "rotated_keys"] * (config.positions == "rotary")
-    only_self += ["biased"] * (config.positions == "relative")
-    absent = ["capped"] * (not config.attention_cap) + ["biased"] * (config.positions != "relative")
+    positions = config.positions if stack == "decoder" else config.actual_encoder_positions
+    only_self += ["rotated_queries", "rotated_keys"] * (positions == "rotary")
+    only_self += ["biased"] * (positions == "relative")
+    absent = ["capped"] * (not config.attention_cap) + ["biased"] * (positions != "relative")
     attention = ["queries", "keys", "values", *(name for name in only_self if name != "biased")]
     attention += [*(name for name in ATTENTION if name not in absent), "projected"]
     feed_forward = ["pre_activation", *["gate"] * config.gated, "post_activation", "output"]
@@ -267,10 +276,11 @@ def _stack_names(config: ModelConfig, stack: str) -> list[str]:
         sublayers["cross"] = [name for name in attention if name not in only_self]
     sublayers["feed_forward"] = feed_forward
 
-    names = ["tokens", "embedded", *["segments"] * bool(config.segments)]
-    names += ["positions"] * (config.positions not in ("rotary", "relative", "none"))
+    names = [*(_SOURCE_NAMES[config.source] if stack == "encoder" else ["tokens"]), "embedded"]
+    names += ["segments"] * bool(config.segments)
+    names += ["positions"] * (positions not in ("rotary", "relative", "none"))
     names += ["input", *(norm if config.embedding_norm else [])]
-    names += ["relative_bias"] * (config.positions == "relative")
+    names += ["relative_bias"] * (positions == "relative")
     for layer in range(config.encoder_layers if stack == "encoder" else config.decoder_layers):
         for sublayer, taps in sublayers.items():
             taps = [*taps, *output_norm, "sum"]

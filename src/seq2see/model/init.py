@@ -31,6 +31,10 @@ def initialize(model: "Network") -> None:
                 nn.init.xavier_uniform_(part)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+        if isinstance(module, nn.Conv1d):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")  # GELU, too, halves the mean square
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
         if isinstance(module, (nn.LSTM, nn.LSTMCell)):
             _initialize_recurrent(module)
     for table in (model.embedding, model.source_embedding):

@@ -7,18 +7,31 @@ Shapes: T tokens of the target in the batch, U of the source.
 """
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.layout import Layout, Packed
 from seq2see.model.layers import MaskedHead
+from seq2see.model.source_readers import build_source_reader
 from seq2see.model.taps import NO_TAPS, Taps, with_attached
+
+
+class _SkipInit(TorchFunctionMode):
+    """Skips random initialisation: on the meta device it changes nothing, but imports torch's compiler, which takes seconds."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 class Network(nn.Module):
@@ -33,9 +46,10 @@ class Network(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.source_embedding = (
             nn.Embedding(config.source_vocab_size or config.vocab_size, config.width)
-            if config.shape == "encoder-decoder" and config.tie_embeddings != "all"
+            if config.shape == "encoder-decoder" and config.source == "tokens" and config.tie_embeddings != "all"
             else None
         )
+        self.source_reader = build_source_reader(config)
         self.encoder, self.decoder = encoder, decoder
         self.masked_head = MaskedHead(config) if config.masked_head else None
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
@@ -57,7 +71,7 @@ class Network(nn.Module):
     @classmethod
     def on_meta_device(cls, config: ModelConfig) -> Self:
         """Returns a model on the meta device, whose weights have shapes only."""
-        with torch.device("meta"):
+        with torch.device("meta"), _SkipInit():
             return cls(config)  # type: ignore[call-arg]  # every subclass takes only a configuration
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> Self:
@@ -138,6 +152,12 @@ class Network(nn.Module):
         """Returns the matrix [vocab_size, width] and the bias of the output projection."""
         matrix = self.embedding if self.unembedding is None else self.unembedding
         return matrix.weight, self.unembedding_bias
+
+    def embed_source(self, source: Packed, taps: Taps) -> Tensor:
+        """Returns the vectors that enter the encoder, before positions are added, [U, width]."""
+        if self.source_reader is None:
+            return self.embed(self.source_embedding or self.embedding, source, taps)
+        return self.source_reader(source, taps)
 
     def embed(self, table: nn.Embedding, tokens: Packed, taps: Taps) -> Tensor:
         ids = taps("tokens", tokens.tokens)

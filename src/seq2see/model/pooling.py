@@ -25,6 +25,10 @@ class Pooling:
     normalize: bool = False  # to length 1
     max_tokens: int = 0  # longer texts are cut; 0: at the model's positions
 
+    def with_options(self, kind: PoolingKind | None, normalize: bool | None) -> "Pooling":
+        """Returns the pooling with what is given in place of its own."""
+        return Pooling(kind or self.kind, self.normalize if normalize is None else normalize, self.max_tokens)
+
     def __call__(self, network: Network, vectors: Tensor, layout: Layout) -> Tensor:
         """Returns one vector per sequence, [S, width]."""
         pooled = self._pool(network, vectors, layout)

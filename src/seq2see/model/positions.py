@@ -12,28 +12,39 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from seq2see.config import ModelConfig, Positions
+from seq2see.config import ModelConfig
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, [T, 1, d] each
 
 
-def sinusoids(length: int, width: int, kind: Positions = "sinusoidal") -> Tensor:
+def sinusoids(length: int, width: int, kind: str = "sinusoidal") -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same angle, [length, width].
 
     Sines and cosines are interleaved, as in the paper; in the halves kind, all sines come before all cosines, as in Marian.
-    The fairseq kind (M2M100) also counts positions from 2 and stretches the wavelengths: 10000^(2i/(width − 2)), float32.
+    The fairseq (M2M100) and whisper kinds also stretch the wavelengths: 10000^(2i/(width − 2)), computed in float32; the
+    fairseq kind counts positions from 2.
     """
     positions = torch.arange(length, dtype=torch.float64)[:, None]
     pairs = torch.arange(0, width, 2, dtype=torch.float64)
-    if kind == "sinusoidal-fairseq":
+    if kind in ("sinusoidal-fairseq", "sinusoidal-whisper"):
         step = math.log(10000) / (width // 2 - 1)
         frequencies = torch.exp(torch.arange(width // 2, dtype=torch.int64).float() * -step)
-        angles = (positions + 2).float() * frequencies
+        angles = (positions + 2 * (kind == "sinusoidal-fairseq")).float() * frequencies
     else:
         angles = positions / 10000 ** (pairs / width)  # [length, width / 2]
     waves = [angles.sin(), angles.cos()]
     table = torch.stack(waves, dim=2).flatten(1) if kind == "sinusoidal" else torch.cat(waves, dim=1)
     return table.float()
+
+
+def grid_sinusoids(length: int, width: int, rows: int) -> Tensor:
+    """Returns positions in two dimensions, [length, width]: half of the width encodes the row, half the column.
+
+    Positions run column by column, with `rows` in each: position p is at row p % rows of column p // rows.
+    """
+    positions = torch.arange(length)
+    table = sinusoids(max(length, rows), width // 2)
+    return torch.cat([table[positions % rows], table[positions // rows]], dim=1)
 
 
 def rotary_frequencies(config: ModelConfig, local: bool = False, device: torch.device | None = None) -> Tensor:

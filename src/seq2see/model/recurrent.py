@@ -205,8 +205,7 @@ class Recurrent(Network):
     def encode(self, source: Packed, taps: Taps = NO_TAPS) -> Tensor:
         """Returns the decoder's input. 2014: a state, [S, layers, 2, width]; 2015: one vector per token, [U, width]."""
         taps = taps.at("encoder", rows=source.layout, keys=source.layout)
-        embedded = self.embed(self.source_embedding or self.embedding, source, taps)
-        return self.encoder(embedded, source.layout, taps)
+        return self.encoder(self.embed_source(source, taps), source.layout, taps)
 
     def decode(
         self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,

@@ -35,6 +35,9 @@ _VECTOR = ("token", "width")
 
 QUANTITIES: dict[str, Quantity] = {
     "tokens": Quantity("input token ids", ("token",)),
+    "patches": Quantity("pixels of each patch, from −1 (black) to 1", ("token", "pixel")),
+    "mel_frames": Quantity("log-mel spectrogram: two frames of 10 ms per token", ("token", "mel band")),
+    "convolved": Quantity("GELU(convolution of frames t − 1, t, t + 1)", ("token", "width of two frames")),
     "embedded": Quantity("E[token], × √width if the model scales embeddings", _VECTOR),
     "segments": Quantity("segment embedding of each token", _VECTOR),
     "positions": Quantity("position embedding of each token", _VECTOR),

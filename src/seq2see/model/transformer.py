@@ -1,7 +1,9 @@
 """The Transformer in its three shapes: encoder-decoder (the paper), decoder-only and encoder-only.
 
-    source ── embed + positions ── N × [self-attention · feed-forward] ──┐ memory
+    source ── read + positions  ── N × [self-attention · feed-forward] ──┐ memory
     target ── embed + positions ── N × [masked attention · cross-attention · feed-forward] ── vectors · Eᵀ ── logits
+
+The source is read by token embedding, or from patches of pictures or frames of sounds (`source_readers`).
 
 Shapes: T tokens of the target in the batch, U of the source.
 """
@@ -18,7 +20,14 @@ from seq2see.layout import Layout, Packed
 from seq2see.model.init import initialize
 from seq2see.model.layers import Block, BlockCaches, Dropout, build_norm
 from seq2see.model.network import Network
-from seq2see.model.positions import RelativeBias, Rotation, rotary_cos_sin, rotary_frequencies, sinusoids
+from seq2see.model.positions import (
+    RelativeBias,
+    Rotation,
+    grid_sinusoids,
+    rotary_cos_sin,
+    rotary_frequencies,
+    sinusoids,
+)
 from seq2see.model.taps import NO_TAPS, Taps
 
 _EXTEND_LOCK = threading.Lock()
@@ -30,10 +39,12 @@ class Stack(nn.Module):
     def __init__(self, config: ModelConfig, layers: int, causal: bool, cross: bool) -> None:
         super().__init__()
         self.config = config
-        self.positions = nn.Embedding(config.max_positions, config.width) if config.positions == "learned" else None
+        self.position_kind = config.positions if causal else config.actual_encoder_positions
+        self.max_positions = config.max_positions if causal else config.actual_max_source_positions
+        self.positions = nn.Embedding(self.max_positions, config.width) if self.position_kind == "learned" else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
-        self.relative_bias = RelativeBias(config, causal) if config.positions == "relative" else None
-        self.register_buffer("sinusoids", self._sinusoids(config.max_positions), persistent=False)
+        self.relative_bias = RelativeBias(config, causal) if self.position_kind == "relative" else None
+        self.register_buffer("sinusoids", self._sinusoids(self.max_positions), persistent=False)
         self.embedding_norm = build_norm(config) if config.embedding_norm else None
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
@@ -76,7 +87,7 @@ class Stack(nn.Module):
 
     def _rotations(self, layout: Layout) -> tuple[Rotation | None, Rotation | None]:
         """Returns the rotations of global and of local layers, the same object unless they have a base of their own."""
-        if self.config.positions != "rotary":
+        if self.position_kind != "rotary":
             return None, None
         config, positions = self.config, layout.positions
         kinds = (False, True) if config.local_rotary_base else (False,)
@@ -96,9 +107,9 @@ class Stack(nn.Module):
 
     def _positions(self, layout: Layout, dtype: torch.dtype) -> Tensor | None:
         if self.positions is not None:
-            if layout.max_length > self.config.max_positions:
+            if layout.max_length > self.max_positions:
                 raise UserError(
-                    f"a sequence of {layout.max_length:,} tokens exceeds the model's {self.config.max_positions:,} learned "
+                    f"a sequence of {layout.max_length:,} tokens exceeds the model's {self.max_positions:,} learned "
                     "positions (model.max_positions): shorten it, or train with sinusoidal or rotary positions"
                 )
             return self.positions(layout.positions)
@@ -116,9 +127,13 @@ class Stack(nn.Module):
                 self.sinusoids = self._sinusoids(length).to(self.sinusoids.device)  # type: ignore[union-attr]
 
     def _sinusoids(self, length: int) -> Tensor | None:
-        if not self.config.positions.startswith("sinusoidal"):
+        if not self.position_kind.startswith(("sinusoidal", "grid")):
             return None
-        return sinusoids(length, self.config.width, self.config.positions)
+        if torch.get_default_device().type == "meta":  # computing there would import torch's compiler: two seconds
+            return torch.empty(length, self.config.width)
+        if self.position_kind == "grid":
+            return grid_sinusoids(length, self.config.width, self.config.patch_rows)
+        return sinusoids(length, self.config.width, self.position_kind)
 
 
 class Transformer(Network):
@@ -135,14 +150,13 @@ class Transformer(Network):
     def _reset_buffers(self) -> None:
         for stack in (self.encoder, self.decoder):
             if stack is not None:
-                stack.sinusoids = stack._sinusoids(self.config.max_positions)
+                stack.sinusoids = stack._sinusoids(stack.max_positions)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS, segments: Tensor | None = None) -> Tensor:
         """Returns the encoder's vectors, [U, width]: the memory of the decoder."""
         assert self.encoder is not None
         taps = taps.at("encoder", rows=source.layout, keys=source.layout)
-        embedded = self.embed(self.source_embedding or self.embedding, source, taps)
-        return self.encoder(embedded, source.layout, taps, segments=segments)
+        return self.encoder(self.embed_source(source, taps), source.layout, taps, segments=segments)
 
     def decode(
         self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,

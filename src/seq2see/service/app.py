@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from seq2see import __version__
-from seq2see.serve.middleware import App, Receive, Scope, SecurityMiddleware, Send
-from seq2see.serve.workers import ApiError
+from seq2see.explore.middleware import App, Receive, Scope, SecurityMiddleware, Send
+from seq2see.explore.workers import ApiError
 from seq2see.service import libretranslate, openai
 from seq2see.service.service import Service
 

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
-from seq2see.serve.workers import ApiError
+from seq2see.explore.workers import ApiError
 from seq2see.service.languages import Detector, language_name
 from seq2see.service.service import Service
 from seq2see.translate.suffixes import DOCUMENT_SUFFIXES

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from seq2see.errors import did_you_mean
-from seq2see.serve.workers import ApiError
+from seq2see.explore.workers import ApiError
 from seq2see.service.keys import Client
 from seq2see.service.service import Service, now, server_sent_event
 from seq2see.service.supervisor import Message, RequestFailedError

@@ -12,31 +12,29 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from seq2see.bundled_models import LANGUAGE, bundled_translator, find_model
 from seq2see.config import InferencePrecision
 from seq2see.errors import UsageError, UserError
-from seq2see.serve.http_protocol import HeaderTimeoutProtocol
+from seq2see.explore.http_protocol import HeaderTimeoutProtocol
 from seq2see.service.app import create_app
 from seq2see.service.service import Service, Settings, split_pair
 from seq2see.service.supervisor import Supervisor, WorkerOptions
 
 KEEP_ALIVE = 60  # seconds
 MAX_CONNECTIONS = 4000
-BUNDLED = "en-hi"
 
 
-def parse_models(arguments: list[str]) -> dict[str, str | None]:
+def parse_models(arguments: list[str]) -> dict[str, str]:
     """Returns the directories by name from NAME=DIR arguments; by default the bundled translator."""
-    models: dict[str, str | None] = {}
+    models: dict[str, str] = {}
     for argument in arguments:
         name, equals, directory = argument.partition("=")
         if not equals or not name or not directory:
             raise UsageError(f'--model {argument}: write NAME=DIRECTORY, such as "en-hi=runs/en-hi"')
         if name in models:
             raise UsageError(f'--model {argument}: another model is called "{name}" already')
-        if not Path(directory).exists():
-            raise UserError(f"--model {argument}: {directory} does not exist")
-        models[name] = os.path.abspath(directory)
-    return models or {BUNDLED: None}
+        models[name] = os.path.abspath(find_model(directory))
+    return models or {f"en-{LANGUAGE}": str(bundled_translator())}
 
 
 def is_local(host: str) -> bool:
@@ -110,8 +108,8 @@ async def _serve(
 
 def _explore(workers: WorkerOptions) -> FastAPI:
     """Our own page and API, in this process, with copies of the models that it loads on first use."""
-    from seq2see.serve.app import create_app as create_explore
+    from seq2see.explore.app import create_app as create_explore
 
     precision: InferencePrecision = workers.precision  # type: ignore[assignment]
-    models = {name: Path(path) if path else None for name, path in workers.models.items()}
+    models = {name: Path(path) for name, path in workers.models.items()}
     return create_explore(models, device=workers.device, precision=precision, local_only=False)

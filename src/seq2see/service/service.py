@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from seq2see.serve.workers import ApiError
+from seq2see.explore.workers import ApiError
 from seq2see.service.keys import Client, Keys, RateLimiter, read_keys
 from seq2see.service.metrics import Metrics
 from seq2see.service.supervisor import Message, Supervisor

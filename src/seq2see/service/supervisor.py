@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 
 from seq2see.errors import UserError
-from seq2see.serve.workers import ApiError
+from seq2see.explore.workers import ApiError
 
 log = logging.getLogger("seq2see.service")
 
@@ -30,7 +30,7 @@ _STATUS = {"user": 400, "context": 400, "queue": 503, "deadline": 504, "internal
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    models: dict[str, str | None]  # directories by name; None: the bundled model
+    models: dict[str, str]  # directories by name
     device: str
     precision: str
     count: int = 1

@@ -104,6 +104,9 @@ class Worker:
             name: load(path, options["device"], precision=options["precision"])
             for name, path in options["models"].items()
         }
+        for name, model in self._models.items():
+            if model.config.model.source != "tokens":
+                raise UserError(f'"{name}" reads {model.config.model.source}: the service takes only models of text')
         self._schedulers = {
             name: Scheduler(model.network) for name, model in self._models.items() if model.config.model.has_decoder
         }

@@ -9,7 +9,7 @@ Shapes: U source tokens and T target tokens in a batch, S sequences.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from seq2see.errors import UserError
 from seq2see.rng import random_uint64
 from seq2see.text.batch_plan import Budget, EpochPlan, balance_budget, limit_sentences, plan_epoch, proportional_budget
-from seq2see.text.store import TokenizedSide, TokenStore
+from seq2see.text.store import TokenizedSide, Tokens, TokenStore
 from seq2see.text.tokenizer import Tokenizer, concat_ranges
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Int64Array = NDArray[np.int64]
 
+# Changes the source of some sentences in training: (tokens, lengths, epoch, indices of the sentences) → tokens.
+Augmentation = Callable[[Tokens, Int64Array, int, Int64Array], Tokens]
+
 IGNORE_INDEX = -100  # the target of a position that the loss ignores; PyTorch's default
 _MIN_BUCKET = 16
 
@@ -38,7 +41,7 @@ _MIN_BUCKET = 16
 class Sequences:
     """Concatenated sequences."""
 
-    tokens: Int64Array  # [T]
+    tokens: Tokens  # [T] int64 ids; of pictures and sounds, [T, F] numbers
     lengths: Int64Array  # [S]
     max_length: int  # of this batch, or of all batches if they are static
     batch_max_length: int = 0  # in static batches: the maximum length of this one, rounded up
@@ -161,24 +164,29 @@ class PairBatches(Batches):
     """Sentence pairs of similar length, packed to a token budget per side.
 
     `tokens` is the maximum target budget; the source budget follows the ratio of the corpus. A pair with more than
-    `max_length` tokens on either side, or more than a budget, is an error; with `too_long="drop"` it is left out and
-    listed in `dropped`. With `static`, all batches have the same shape: the rest of each budget is filled with padding
-    sequences, and batches differ only in `batch_max_length`. With `like`, they have the shape of those batches.
+    `max_length` tokens, or `max_source_length` in the source, or more than a budget, is an error; with `too_long="drop"` it
+    is left out and listed in `dropped`. With `static`, all batches have the same shape: the rest of each budget is filled
+    with padding sequences, and batches differ only in `batch_max_length`. With `like`, they have the shape of those batches.
+    `augment` changes the sources.
     """
 
     def __init__(
         self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, seed: int = 0, max_length: int = 1024,
-        too_long: Literal["error", "drop"] = "error", static: bool = False, like: "PairBatches | None" = None,
+        max_source_length: int = 0, too_long: Literal["error", "drop"] = "error", static: bool = False,
+        like: "PairBatches | None" = None, augment: Augmentation | None = None,
     ) -> None:  # fmt: skip
         self.source, self.target = store.sides
         self.start, self.pad, self.seed, self.static = tokenizer.start, tokenizer.pad, seed, static
+        self.augment = augment
         source, target = self.source.lengths, self.target.lengths
-        short = (source <= max_length) & (target <= max_length)
+        limits = max_source_length or max_length, max_length
+        max_length = max(limits)
+        short = (source <= limits[0]) & (target <= limits[1])
         budget = like.budget if like else proportional_budget(source[short], target[short], tokens)
         kept = short & (source <= budget.source) & (target <= budget.target)
         self.kept, self.dropped = np.flatnonzero(kept), np.flatnonzero(~kept)
         if len(self.dropped) and too_long == "error":
-            raise _too_long_error(source, target, self.dropped, budget, max_length)
+            raise _too_long_error(source, target, self.dropped, budget, limits)
         if not len(self.kept):
             raise UserError(f"every sentence pair is too long for batches of {tokens:,} tokens: raise the batch size")
         self.lengths = source[kept], target[kept]
@@ -209,6 +217,8 @@ class PairBatches(Batches):
         plan = self._plan(epoch)
         indices = self.kept[plan[number] if number < len(plan) else np.zeros(0, dtype=np.int64)]
         source, source_lengths = _gather(self.source, indices)
+        if self.augment is not None and len(indices):
+            source = self.augment(source, source_lengths, epoch, indices)
         targets, lengths = _gather(self.target, indices)
         inputs = _shift_right(targets, np.cumsum(lengths) - lengths, self.start)
         batch = Batch(
@@ -299,11 +309,12 @@ class TextBatches(Batches):
         return Batch(None, Sequences(padded_inputs, lengths, self.context, self.context), padded_targets, blocks)
 
 
-def _gather(side: TokenizedSide, sentences: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _gather(side: TokenizedSide, sentences: Int64Array) -> tuple[Tokens, Int64Array]:
     """Returns the concatenated tokens of some sentences, and their lengths."""
     starts = side.offsets[sentences]
     lengths = side.offsets[sentences + 1] - starts
-    return side.tokens[concat_ranges(starts, lengths)].astype(np.int64), lengths
+    tokens = side.tokens[concat_ranges(starts, lengths)]
+    return tokens if tokens.ndim > 1 else tokens.astype(np.int64), lengths
 
 
 def _shift_right(targets: Int64Array, starts: Int64Array, start: int) -> Int64Array:
@@ -341,7 +352,8 @@ def _append_padding(side: Sequences, tokens: int, count: int, shape: Shape, pad:
         lengths[used : used + count] = tokens // count
         lengths[used : used + tokens % count] += 1
     batch_max_length = _bucket(int(lengths.max()), shape.max_length)
-    return Sequences(np.append(side.tokens, np.full(tokens, pad)), lengths, shape.max_length, batch_max_length)
+    padding = np.full((tokens, *side.tokens.shape[1:]), pad, side.tokens.dtype)
+    return Sequences(np.concatenate([side.tokens, padding]), lengths, shape.max_length, batch_max_length)
 
 
 def _bucket(length: int, max_length: int) -> int:
@@ -359,12 +371,12 @@ def _max_document_starts(offsets: Int64Array, window: int) -> int:
 
 
 def _too_long_error(
-    source: NDArray[np.int32], target: NDArray[np.int32], dropped: Int64Array, budget: Budget, max_length: int
+    source: NDArray[np.int32], target: NDArray[np.int32], dropped: Int64Array, budget: Budget, limits: tuple[int, int]
 ) -> UserError:
     first = dropped[0]
     return UserError(
         f"{len(dropped):,} of {len(source):,} sentence pairs are too long; the first is pair {first + 1:,} with "
         f"{source[first]:,} source and {target[first]:,} target tokens, but the limits are "
-        f"{min(max_length, budget.source):,} and {min(max_length, budget.target):,}: leave such pairs out, or raise "
+        f"{min(limits[0], budget.source):,} and {min(limits[1], budget.target):,}: leave such pairs out, or raise "
         "max_length or the batch size"
     )

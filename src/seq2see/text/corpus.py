@@ -18,6 +18,7 @@ from seq2see.config import Boundaries, DataConfig
 from seq2see.errors import UserError, did_you_mean
 from seq2see.files import require_regular_file
 from seq2see.text.formats.lines import STRICT, ReadCallbacks, ignore_progress, read_lines
+from seq2see.text.formats.media import MediaKind, open_media_reader
 from seq2see.text.formats.po import PoReader
 from seq2see.text.formats.tabular import (
     JsonlReader,
@@ -62,7 +63,7 @@ class ParallelCorpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        return _fingerprint((reader.format_key, reader.files) for reader in self.readers)
+        return _fingerprint((reader.format_key, reader.contents) for reader in self.readers)
 
 
 class TextChunk(NamedTuple):
@@ -217,14 +218,17 @@ def open_pairs(options: PairOptions) -> ParallelCorpus:
     return parallel_files(options.src, options.tgt)
 
 
+def holds_pairs(file: Path) -> bool:
+    """Whether --pairs reads files of this name."""
+    return strip_compression_suffix(file).lower().endswith((".tsv", ".tab", ".jsonl", ".ndjson", ".tmx", ".po"))
+
+
 def _open_path(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
     if path.is_dir():
         return _open_directory(path, options)
     match Path(strip_compression_suffix(path)).suffix.lower():
         case ".tsv" | ".tab":
-            columns = _split_option(options.columns or "1,2", "--columns", "1,2")
-            source, target = (int(name) if re.fullmatch("[0-9]{1,9}", name) else name for name in columns)
-            return tsv([path], source, target).readers
+            return tsv([path], *_parse_columns(options.columns or "1,2")).readers
         case ".jsonl" | ".ndjson":
             return jsonl([path], *_split_option(options.fields or options.languages, "--fields", "en,hi")).readers
         case ".tmx":
@@ -245,11 +249,14 @@ def _open_directory(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
         sides = [{key[0]: file for key, file in _shards(path) if key[1] == f".{side}"} for side in (source, target)]
         if sides[0] and sides[1]:
             return tuple(ParallelFilesReader(*shard) for shard in _match_by_name(sides[0], sides[1], path, path))
-    known = (".tsv", ".tab", ".jsonl", ".ndjson", ".tmx", ".po")
-    files = _list_files(
-        path, lambda file: strip_compression_suffix(file).lower().endswith(known), "files that --pairs reads"
-    )
+    files = _list_files(path, holds_pairs, "files that --pairs reads")
     return tuple(reader for file in files for reader in _open_path(file, options))
+
+
+def _parse_columns(text: str) -> tuple[int | str, int | str]:
+    names = _split_option(text, "--columns", "1,2")
+    source, target = (int(name) if re.fullmatch("[0-9]{1,9}", name) else name for name in names)
+    return source, target
 
 
 def _split_option(text: str | None, option: str, example: str) -> tuple[str, str]:
@@ -313,17 +320,39 @@ def _fingerprint(sources: Iterable[tuple[str, Sequence[Path]]]) -> str:
     return digest.hexdigest()
 
 
+def open_media(paths: Iterable[Path], kind: MediaKind, columns: str = "", fields: str = "") -> ParallelCorpus:
+    """Opens lists or directories of pictures or sounds; the source of each pair is the path of its file."""
+    names = _parse_columns(columns or "1,2")
+    return ParallelCorpus(tuple(open_media_reader(path, kind, names, fields) for path in paths))
+
+
+def media_kind(data: DataConfig) -> MediaKind | None:
+    """Returns what the sources of the data are, if they are not text."""
+    if data.pictures and data.sounds:
+        raise UserError("use either --pictures or --sounds: one run trains one kind of model")
+    return "pictures" if data.pictures else "sounds" if data.sounds else None
+
+
 def is_translation(data: DataConfig) -> bool:
-    return bool(data.src or data.tgt or data.pairs)
+    """Whether the data are pairs: of sentences, or of a picture or sound and its text."""
+    return bool(data.src or data.tgt or data.pairs or data.pictures or data.sounds)
 
 
 def training_pairs(data: DataConfig) -> ParallelCorpus:
+    if kind := media_kind(data):
+        return _open_media(data, kind, "")
     return open_pairs(_pair_options(data, ""))
 
 
 def validation_pairs(data: DataConfig) -> ParallelCorpus | None:
+    if kind := media_kind(data):
+        return _open_media(data, kind, "valid_") if getattr(data, f"valid_{kind}") else None
     options = _pair_options(data, "valid_")
     return open_pairs(options) if options.given else None
+
+
+def _open_media(data: DataConfig, kind: MediaKind, prefix: str) -> ParallelCorpus:
+    return open_media([Path(path) for path in getattr(data, prefix + kind)], kind, data.columns, data.fields)
 
 
 def _pair_options(data: DataConfig, prefix: str) -> PairOptions:

@@ -24,8 +24,9 @@ from seq2see.text.tokenizer import Framing, Tokenizer, byte_characters, join_wor
 # Characters need no rule.
 Notation = Literal["bytes", "metaspace", "wordpiece", "words", "our words", "characters"]
 # Where the language goes: before the source and, as the first token, before the target (NLLB, mBART-50, M2M100); after the
-# source and in place of the start token (mBART); or only before the source, naming the target (Marian).
-LanguageStyle = Literal["before", "after", "source"]
+# source and in place of the start token (mBART); only before the source, naming the target (Marian); or after the start token,
+# naming the language that is spoken (Whisper).
+LanguageStyle = Literal["before", "after", "source", "spoken"]
 KINDS = {"BPE": "BPE", "Unigram": "Unigram", "WordPiece": "WordPiece", "WordLevel": "word-level"}
 
 
@@ -226,6 +227,16 @@ def choose_languages(
         if target is None:
             return tokenizers
         return first.with_framing(replace(first.framing, before=(languages.id(target),))), second
+    if languages.style == "spoken":
+        if target is not None:
+            raise UserError(
+                "this model writes what it hears: choose only the language that is spoken, --source-language"
+            )
+        if source is None:
+            return tokenizers
+        start, *others = (id for id in second.framing.prompt if id not in languages.codes.values())
+        spoken = second.with_framing(replace(second.framing, prompt=(start, languages.id(source), *others)))
+        return spoken, spoken
     if source is not None:
         first = first.with_framing(source_framing(first.base_framing, languages, source))
     if target is not None:
@@ -239,6 +250,8 @@ def chosen_languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> tuple[str | Non
     first, second = tokenizers
     if not isinstance(first, ForeignTokenizer) or not isinstance(second, ForeignTokenizer):
         return None, None
+    if first.languages.style == "spoken":
+        return second.languages.find(second.base_framing.prompt), None
     around_source = first.languages.find((*first.base_framing.before, *first.base_framing.after))
     if first.languages.style == "source":
         return None, around_source

@@ -5,6 +5,7 @@ list, one word per line. A word is a run of letters, a run of up to three digits
 tokenizer merges bytes. In scripts without spaces between words, it is one character.
 """
 
+import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -65,9 +66,20 @@ def save_words(path: Path, words: KnownWords) -> None:
         part.write_text("".join(f"{word}\n" for word in sorted(words)), encoding="utf-8")
 
 
+def compressed(path: Path) -> Path:
+    """Returns the name of a compressed list."""
+    return path.with_name(f"{path.name}.gz")
+
+
 def load_words(path: Path) -> KnownWords | None:
-    """Loads the list; None if the file does not exist."""
-    return frozenset(path.read_text(encoding="utf-8", errors="replace").split("\n")) if path.is_file() else None
+    """Loads the list, or the same list compressed; None if there is neither."""
+    if path.is_file():
+        content = path.read_bytes()
+    elif compressed(path).is_file():
+        content = gzip.decompress(compressed(path).read_bytes())
+    else:
+        return None
+    return frozenset(content.decode("utf-8", errors="replace").split("\n"))
 
 
 def _split(text: str, tokenizer: Tokenizer) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A tokenized corpus on disk, built once and memory-mapped.
+"""A tokenized corpus on disk, built once and memory-mapped. Pictures and sounds are decoded into it, too.
 
 A corpus larger than memory is tokenized in chunks into two files per side: the concatenated tokens of all sentences,
 each ending with `<end>`, and the offsets where sentences begin. The directory name is a hash of the inputs, so a changed
@@ -10,6 +10,7 @@ once.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections import deque
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Self, TypeVar
+from typing import IO, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +32,36 @@ from seq2see.text.tokenizer import RaggedTokens, Tokenizer, split_text
 FORMAT_VERSION = 1
 
 _CHUNK_CHARACTERS = 1 << 18  # tokenized at a time
+_CHUNK_PATH_CHARACTERS = 1 << 11  # of the paths of pictures or sounds, some dozens of which are decoded at a time
 _PART_CHARACTERS = 1 << 14  # long documents are split into parts of this size, so that one document uses all cores
-_MAX_PENDING = 3  # chunks read but not yet written
+_THREADS = min(8, os.cpu_count() or 1)
 
 A = TypeVar("A")
 B = TypeVar("B")
-Tokens = NDArray[np.uint16] | NDArray[np.uint32]
+Tokens = NDArray[Any]  # [T] uint16 or uint32 ids; of pictures and sounds, [T, F] numbers
+
+
+class MediaEncoder(Protocol):
+    """Reads files of pictures or sounds, given by their paths, as rows of numbers."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def row_size(self) -> int: ...  # F
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def encode_batch(self, paths: Sequence[str]) -> RaggedTokens: ...
+
+
+Encoder = Tokenizer | MediaEncoder
 
 
 @dataclass(frozen=True)
 class TokenizedSide:
-    """One side of a corpus: sentence i is tokens[offsets[i] : offsets[i + 1]] and ends with `<end>`."""
+    """One side of a corpus: sentence i is tokens[offsets[i] : offsets[i + 1]]; if it is text, it ends with `<end>`."""
 
     tokens: Tokens  # memory-mapped
     offsets: NDArray[np.int64]  # memory-mapped, [sentences + 1]
@@ -69,7 +89,7 @@ class TokenStore:
 
 
 def store_pairs(
-    directory: Path | str, pairs: Iterable[tuple[str, str]], fingerprint: str, tokenizers: tuple[Tokenizer, Tokenizer],
+    directory: Path | str, pairs: Iterable[tuple[str, str]], fingerprint: str, tokenizers: tuple[Encoder, Tokenizer],
     bpe_dropout: BpeDropout | None = None, total: int | None = None, progress: ProgressFactory = no_progress,
 ) -> TokenStore:  # fmt: skip
     """Opens the tokens of a parallel corpus in `directory`, building them if needed.
@@ -112,6 +132,7 @@ class _SideManifest:
     dtype: str
     sentences: int
     tokens: int
+    row_size: int = 0  # numbers per token; 0: ids
 
 
 @dataclass(frozen=True)
@@ -121,13 +142,19 @@ class _StoreSpec:
     directory: Path
     names: tuple[str, ...]
     fingerprint: str
-    tokenizers: Sequence[Tokenizer]
+    encoders: Sequence[Encoder]
     bpe_dropout: BpeDropout | None
 
     @property
     def path(self) -> Path:
         dropout = (self.bpe_dropout.probability, self.bpe_dropout.seed) if self.bpe_dropout else None
-        key = [FORMAT_VERSION, self.names, self.fingerprint, [t.fingerprint for t in self.tokenizers], dropout]
+        key = [
+            FORMAT_VERSION,
+            self.names,
+            self.fingerprint,
+            [encoder.fingerprint for encoder in self.encoders],
+            dropout,
+        ]
         return self.directory / f"tokens-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
 
     @property
@@ -141,7 +168,7 @@ class _StoreSpec:
             store = self.open()
             if store is not None:
                 return store
-            self.build(rows, progress("tokenizing", total))
+            self.build(rows, progress("tokenizing" if self._is_text else "decoding files", total))
             store = self.open()
         assert store is not None
         return store
@@ -187,10 +214,11 @@ class _StoreSpec:
     def _write(self, folder: Path, rows: Iterator[_Row], advance: Callable[[int], None]) -> list[_SideManifest]:
         with contextlib.ExitStack() as stack:
             writers = [
-                stack.enter_context(_Writer.open(folder, name, tokenizer))
-                for name, tokenizer in zip(self.names, self.tokenizers, strict=True)
+                stack.enter_context(_Writer.open(folder, name, encoder))
+                for name, encoder in zip(self.names, self.encoders, strict=True)
             ]
-            for encoded, ends in _map_in_threads(self._encode, _chunks(rows)):
+            size = _CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
+            for encoded, ends in _map_in_threads(self._encode, _chunks(rows, size)):
                 with _convert_write_errors(self.directory):
                     for writer, ragged in zip(writers, encoded, strict=True):
                         writer.append(ragged, ends)
@@ -202,12 +230,16 @@ class _StoreSpec:
 
     def _encode(self, chunk: "_Chunk") -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
         encoded = []
-        for side, (texts, tokenizer) in enumerate(zip(chunk.texts, self.tokenizers, strict=True)):
-            if self.bpe_dropout is None:
-                encoded.append(tokenizer.encode_batch(texts))
+        for side, (texts, encoder) in enumerate(zip(chunk.texts, self.encoders, strict=True)):
+            if self.bpe_dropout is None or not isinstance(encoder, Tokenizer):
+                encoded.append(encoder.encode_batch(texts))
             else:
-                encoded.append(tokenizer.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), chunk.first))
+                encoded.append(encoder.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), chunk.first))
         return encoded, chunk.ends
+
+    @property
+    def _is_text(self) -> bool:
+        return isinstance(self.encoders[0], Tokenizer)
 
 
 @dataclass(frozen=True)
@@ -217,13 +249,13 @@ class _Chunk:
     ends: NDArray[np.bool_]  # [rows] whether a sentence ends here
 
 
-def _chunks(rows: Iterable[_Row]) -> Iterator[_Chunk]:
+def _chunks(rows: Iterable[_Row], max_characters: int) -> Iterator[_Chunk]:
     pending: list[_Row] = []
     first = size = 0
     for row in rows:
         pending.append(row)
         size += sum(map(len, row[0])) + 1
-        if size >= _CHUNK_CHARACTERS:
+        if size >= max_characters:
             yield _make_chunk(first, pending)
             first, pending, size = first + len(pending), [], 0
     if pending:
@@ -237,10 +269,10 @@ def _make_chunk(first: int, rows: list[_Row]) -> _Chunk:
 def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
     """An ordered map() that overlaps reading and writing with tokenizing, which releases the GIL."""
     pending: deque[Future[B]] = deque()
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         for item in items:
             pending.append(pool.submit(work, item))
-            if len(pending) >= _MAX_PENDING:
+            if len(pending) > _THREADS:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -251,8 +283,9 @@ class _Writer:
     """Appends to the two files of one side."""
 
     name: str
-    end: int
-    dtype: np.dtype[np.unsignedinteger]
+    end: int | None  # appended to each sentence
+    dtype: np.dtype[Any]
+    row_size: int
     tokens_file: IO[bytes]
     offsets_file: IO[bytes]
     sentences: int = 0
@@ -260,13 +293,16 @@ class _Writer:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, folder: Path, name: str, tokenizer: Tokenizer) -> Iterator[Self]:
-        dtype = np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
+    def open(cls, folder: Path, name: str, encoder: Encoder) -> Iterator[Self]:
+        if isinstance(encoder, Tokenizer):
+            dtype, row_size, end = "<u2" if len(encoder) <= 1 << 16 else "<u4", 0, encoder.end
+        else:
+            dtype, row_size, end = encoder.dtype, encoder.row_size, None
         with _convert_write_errors(folder.parent):
             tokens, offsets = ((folder / f"{name}{suffix}").open("wb") for suffix in (".tokens", ".offsets"))
             offsets.write(np.zeros(1, dtype="<i8").tobytes())
         try:
-            yield cls(name, tokenizer.end, dtype, tokens, offsets)
+            yield cls(name, end, np.dtype(dtype), row_size, tokens, offsets)
         finally:
             for file in (tokens, offsets):
                 # On a full disk, closing fails again after the write that raised; complete files were synced before.
@@ -274,9 +310,11 @@ class _Writer:
                     file.close()
 
     def append(self, ragged: RaggedTokens, ends: NDArray[np.bool_]) -> None:
-        sentence_ends = ragged.offsets[1:][ends]
-        tokens = np.insert(ragged.tokens, sentence_ends, self.end)
-        offsets = self.tokens + sentence_ends + np.arange(1, len(sentence_ends) + 1)
+        tokens, sentence_ends = ragged.tokens, ragged.offsets[1:][ends]
+        if self.end is not None:
+            tokens = np.insert(tokens, sentence_ends, self.end)
+            sentence_ends = sentence_ends + np.arange(1, len(sentence_ends) + 1)
+        offsets = self.tokens + sentence_ends
         self.tokens_file.write(tokens.astype(self.dtype).tobytes())
         self.offsets_file.write(offsets.astype("<i8").tobytes())
         self.sentences += len(sentence_ends)
@@ -286,18 +324,19 @@ class _Writer:
         for file in (self.tokens_file, self.offsets_file):
             file.flush()
             os.fsync(file.fileno())
-        return _SideManifest(self.name, self.dtype.str, self.sentences, self.tokens)
+        return _SideManifest(self.name, self.dtype.str, self.sentences, self.tokens, self.row_size)
 
 
 def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:
     """Memory-maps the files of a side; raises ValueError if their sizes differ from those in store.json."""
-    expected = ((".tokens", manifest.dtype, manifest.tokens), (".offsets", "<i8", manifest.sentences + 1))
+    rows = (manifest.tokens, manifest.row_size) if manifest.row_size else (manifest.tokens,)
+    expected = ((".tokens", manifest.dtype, rows), (".offsets", "<i8", (manifest.sentences + 1,)))
     arrays = []
-    for suffix, dtype, count in expected:
+    for suffix, dtype, shape in expected:
         path = folder / (manifest.name + suffix)
-        if path.stat().st_size != count * np.dtype(dtype).itemsize:
+        if path.stat().st_size != math.prod(shape) * np.dtype(dtype).itemsize:
             raise ValueError(f"{path} is damaged")
-        arrays.append(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))
+        arrays.append(np.memmap(path, dtype=dtype, mode="r", shape=shape))
     tokens, offsets = arrays
     if offsets[0] != 0 or offsets[-1] != manifest.tokens:
         raise ValueError(f"{folder / manifest.name}.offsets is damaged")

@@ -56,7 +56,7 @@ _BATCH_CHARACTERS = 1 << 18  # passed to the trainer at a time
 class RaggedTokens(NamedTuple):
     """Many concatenated sequences: sequence i is tokens[offsets[i] : offsets[i + 1]]."""
 
-    tokens: NDArray[np.int32]
+    tokens: NDArray[Any]  # [T] int32 ids; of pictures and sounds, [T, F] numbers
     offsets: NDArray[np.int64]
 
 
@@ -73,6 +73,10 @@ class Framing:
     forced: int = 0  # how many tokens of `prompt` belong to the output: they count for a beam's length penalty
     other_ends: tuple[int, ...] = ()  # further tokens that end the output
     banned: tuple[int, ...] = ()  # never generated
+    banned_first: tuple[int, ...] = ()  # never generated as the first token
+    timestamps: int = (
+        0  # the first of the tokens that are times, 20 ms apart; the last token of `prompt` excludes them; 0: none
+    )
 
 
 class Tokenizer:
@@ -112,6 +116,11 @@ class Tokenizer:
     def banned(self) -> tuple[int, ...]:
         """The tokens that are never generated."""
         return self.framing.banned
+
+    @property
+    def special(self) -> frozenset[int]:
+        """The tokens that stand for no text."""
+        return self._special
 
     def frame_source(self, ids: Iterable[int]) -> list[int]:
         """Adds the special tokens that an encoder expects around a text: `<end>` after it."""

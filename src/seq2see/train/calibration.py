@@ -18,7 +18,7 @@ from seq2see.files import atomic_write
 from seq2see.manifest import remove_manifest, write_manifest
 from seq2see.metrics.translation import sentence_scores
 from seq2see.pipeline import Pipeline
-from seq2see.text.corpus import training_pairs, validation_pairs
+from seq2see.text.corpus import media_kind, training_pairs, validation_pairs
 from seq2see.text.known_words import collect_words, save_words
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.prepare_data import PairSplit
@@ -72,14 +72,16 @@ def calibrate(folder: Path) -> Calibration:
     """Adds the known words and the threshold to the directory of a translator, from the data files in its config.toml."""
     model = load_pipeline(folder)
     count = sum(1 for _ in training_pairs(model.config.data))
-    split = PairSplit(training_pairs(model.config.data), validation_pairs(model.config.data), count)
+    data = model.config.data
+    split = PairSplit(training_pairs(data), validation_pairs(data), count, media_kind(data) is not None)
     valid = split.valid()
-    found = translate_sources(model.network, [source for source, _ in valid], model.tokenizers)
+    found = translate_sources(model.network, [model.encode_source(source) for source, _ in valid], model.tokenizers[1])
     chrf = sentence_scores([model.text(best) for best in found], [[reference] for _, reference in valid])
     calibration = fit_threshold([best.confidence for best in found], chrf)
     scores: dict[str, Any] = {**model.scores, "confidence": asdict(calibration)}
     remove_manifest(folder)
-    store_known_words(folder, (source for source, _ in split.train()), model.tokenizers[0])
+    if model.config.model.source == "tokens":
+        store_known_words(folder, (source for source, _ in split.train()), model.tokenizers[0])
     with atomic_write(folder / "scores.json") as part:
         part.write_text(json.dumps(scores, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_manifest(folder)

@@ -106,11 +106,10 @@ class Display:
         """Prints the scores and the current translations of three sentences."""
         row: dict[str, Any] = {"kind": "validation", "step": step, "loss": scores.loss}
         row |= {"bleu": scores.bleu, "chrf": scores.chrf} if scores.bleu is not None else {}
+        row |= asdict(scores.recognition) if scores.recognition is not None else {}
         self._log(row)
-        metrics = "" if scores.bleu is None else f"  BLEU {scores.bleu:.1f}  chrF++ {scores.chrf:.1f}"
-        self.message(
-            f"[bold]step {step:,}[/]  validation loss {scores.loss:.3f}{metrics}{'  [green]best so far[/]' if best else ''}"
-        )
+        mark = "  [green]best so far[/]" if best else ""
+        self.message(f"[bold]step {step:,}[/]  validation loss {scores.loss:.3f}  {scores}".rstrip() + mark)
         table = Table.grid(padding=(0, 1))
         for number in _evenly_spaced(len(scores.translations), 3):
             source, reference = (_shorten(text) for text in pairs[number])

@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
-from seq2see.layout import Packed
+from seq2see.layout import Layout, Packed
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.precision import compute_precision
@@ -34,6 +34,7 @@ RESERVED = 0.3  # fraction of the free memory for fragmentation and temporary bu
 BYTES_PER_WEIGHT = 16  # float32 weight, gradient, and Adam's two moments
 TYPICAL_SENTENCE, LONG_SENTENCE = 24, 64  # tokens
 MEASURED_TOKENS, MEASURED_SECONDS = 1024, 1.5
+ROWS_PER_TOKEN = 8  # of a picture or sound, per target token
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -118,6 +119,7 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     length = model.max_positions if model.shape == "decoder" else TYPICAL_SENTENCE
     sequences = torch.randint(model.vocab_size, (max(1, MEASURED_TOKENS // length), length)).tolist()
     text = Packed.from_sequences(sequences).to(device)
+    source = _source(model, text)
     network = model_class(model)(model).to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
     precision = compute_precision(config, device)
@@ -125,7 +127,7 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     def step() -> float:
         start = time.perf_counter()
         with precision.autocast():
-            logits = network(*((text, text) if model.shape == "encoder-decoder" else (text,)))
+            logits = network(*((source, text) if model.shape == "encoder-decoder" else (text,)))
             losses = cross_entropy(logits, text.tokens, smoothing=0.1)
         (losses.objective / len(text.tokens)).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -139,6 +141,16 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     while len(times) < 3 or (sum(times) < MEASURED_SECONDS and len(times) < 20):
         times.append(step())
     return median(times) / len(text.tokens) * (2 if config.train.r_drop else 1)
+
+
+def _source(model: ModelConfig, text: Packed) -> Packed:
+    """Returns a source of typical length for this target: the text itself, or rows of a picture or sound."""
+    if model.source == "tokens":
+        return text
+    lengths = text.layout.lengths.cpu() if text.tokens.device.type != "meta" else torch.full((len(text.layout),), 32)
+    layout = Layout.from_lengths((lengths * ROWS_PER_TOKEN).clamp(max=model.actual_max_source_positions))
+    rows = torch.zeros(len(layout.positions), model.row_size)
+    return Packed(rows, layout).to(text.tokens.device)
 
 
 def _bytes_per_token(model: Network) -> float:
@@ -156,8 +168,9 @@ def _bytes_per_token(model: Network) -> float:
 
     sequences, length = 8, min(32, model.config.max_positions)
     text = Packed.from_sequences([[0] * length] * sequences).to(model.embedding.weight.device)
+    source = _source(model.config, text)
     with saved_tensors_hooks(save, lambda tensor: tensor):
-        logits = model(*((text, text) if model.config.shape == "encoder-decoder" else (text,)))
+        logits = model(*((source, text) if model.config.shape == "encoder-decoder" else (text,)))
         cross_entropy(logits, text.tokens, smoothing=0.1)
     temporary = 2 * logits.numel() * 4  # gradient of the logits and their probabilities
     return (sum(saved[address].nbytes() for address in saved.keys() - weights) + temporary) / (sequences * length)

@@ -71,9 +71,9 @@ class Trainer:
         train = config.train
         self.precision = compute_precision(config, world.device)
         # Recurrent layers are not compiled: each is already one kernel, or a loop that would recompile for every length.
-        transformer = (
-            model if isinstance(model, Transformer) and train.compile and world.device.type == "cuda" else None
-        )
+        # Batches of pictures and sounds are not static: their convolutions pad, which must not reach the maximum length.
+        compiled = train.compile and world.device.type == "cuda" and config.model.source == "tokens"
+        transformer = model if isinstance(model, Transformer) and compiled else None
         use_graphs = transformer is not None and world.size == 1 and self.precision.dtype is torch.bfloat16
         if transformer is not None and not use_graphs:
             compile_regions(transformer)

@@ -51,6 +51,11 @@ def model_card(config: Config, folder: Path, summary: dict[str, Any], data: Trai
 
 def _scores(scores: Scores) -> list[str]:
     rows = ["| | validation |", "|---|---|", f"| loss (nats per token) | {scores.loss:.4f} |"]
+    if scores.recognition is not None:
+        recognition = scores.recognition
+        rows += [f"| exact match | {recognition.exact_match:.2%} |"]
+        rows += [f"| character error rate | {recognition.character_error_rate:.2%} |"]
+        rows += [f"| word error rate | {recognition.word_error_rate:.2%} |"]
     if scores.bleu is not None:
         bleu, chrf = scores.signatures
         rows += [f"| BLEU | {scores.bleu:.2f} |", f"| chrF++ | {scores.chrf:.2f} |"]
@@ -77,13 +82,16 @@ def confidence_section(summary: dict[str, Any]) -> list[str]:
 
 def _data(config: Config, data: TrainingData) -> list[str]:
     rows = ["| file | bytes | BLAKE2b hash |", "|---|---|---|"]
-    for name in ("src", "tgt", "pairs", "text", "valid_src", "valid_tgt", "valid_pairs", "valid_text"):
+    sets = ("src", "tgt", "pairs", "pictures", "sounds", "text")
+    for name in (*sets, *(f"valid_{name}" for name in sets)):
         for path in map(Path, getattr(config.data, name)):
             if path.is_file():
                 with path.open("rb") as file:
                     digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
                 rows.append(f"| {name}: {path.name} | {path.stat().st_size:,} | `{digest}` |")
     unit = "sentence pairs" if data.valid_pairs else "documents"
+    if config.model.source != "tokens":
+        unit = f"{config.model.source} with their texts"
     valid = f" Validated on {len(data.valid_pairs):,} pairs." if data.valid_pairs else ""
     return [*rows, "", f"Trained on {data.train_count:,} {unit}; {data.dropped:,} were too long and left out.{valid}"]
 
@@ -94,13 +102,18 @@ def _validation_table(folder: Path) -> list[str]:
     rows = rows if len(rows) <= 12 else [rows[round(i * (len(rows) - 1) / 11)] for i in range(12)]
     if not rows:
         return []
-    columns = [name for name in ("step", "loss", "bleu", "chrf") if all(row.get(name) is not None for row in rows)]
+    columns = [name for name in _HEADINGS if all(row.get(name) is not None for row in rows)]
     table = [f"| {' | '.join(_HEADINGS[name] for name in columns)} |", "|" + "---|" * len(columns)]
     return table + [f"| {' | '.join(format(row[name], _FORMATS[name]) for name in columns)} |" for row in rows]
 
 
-_HEADINGS = {"step": "step", "loss": "loss", "bleu": "BLEU", "chrf": "chrF++"}
-_FORMATS = {"step": ",", "loss": ".3f", "bleu": ".2f", "chrf": ".2f"}
+_HEADINGS = {
+    "step": "step", "loss": "loss", "exact_match": "exact match", "character_error_rate": "CER", "bleu": "BLEU",
+    "chrf": "chrF++",
+}  # fmt: skip
+_FORMATS = {
+    "step": ",", "loss": ".3f", "exact_match": ".2%", "character_error_rate": ".2%", "bleu": ".2f", "chrf": ".2f"
+}  # fmt: skip
 
 
 def _examples(data: TrainingData, scores: Scores) -> list[str]:

@@ -6,19 +6,32 @@ alone reproduces the run.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Event, Lock
+from typing import TypeVar
 
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
+from seq2see.media.augment import build_augmentation
+from seq2see.media.reader import MediaReader
 from seq2see.text.batches import Batches, PairBatches, TextBatches
 from seq2see.text.bpe_dropout import BpeDropout
 from seq2see.text.check.statistics import ProgressFactory, no_progress
-from seq2see.text.corpus import ParallelCorpus, TextChunk, TextCorpus, plain_text, training_pairs, validation_pairs
+from seq2see.text.corpus import (
+    ParallelCorpus,
+    TextChunk,
+    TextCorpus,
+    media_kind,
+    plain_text,
+    training_pairs,
+    validation_pairs,
+)
 from seq2see.text.formats.lines import ignore_progress
-from seq2see.text.store import TokenStore, store_documents, store_pairs
+from seq2see.text.store import TokenizedSide, TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
 
 # Held out for validation if no validation set is given; each is a maximum.
@@ -38,10 +51,53 @@ class TrainingData:
     tokenizers: tuple[Tokenizer, Tokenizer]  # source and target; the same object if shared
     batches: Callable[[int], Batches]  # by epoch
     valid_batches: Batches
-    valid_pairs: list[Pair]  # as text; empty for a language model
+    valid_pairs: list[Pair]  # as text, or the path of a picture or sound and its text; empty for a language model
+    valid_sources: TokenizedSide | None  # their tokens
     source_texts: Callable[[], Iterator[str]]  # of the training set; for a language model, the text
     train_count: int  # sentence pairs or documents
     dropped: int  # pairs too long for the model or a batch
+
+    def close(self) -> None:
+        """Ends what prepares the next epoch in the background."""
+        if isinstance(self.batches, PrefetchedEpochs):
+            self.batches.close()
+
+
+Row = TypeVar("Row")
+
+
+class PrefetchedEpochs:
+    """The batches of each epoch, where each is tokenized anew: a thread prepares the next epoch while one is trained on.
+
+    `make` returns the batches of an epoch, and gives up when the event is set.
+    """
+
+    def __init__(self, first: Batches, make: Callable[[int, Event], Batches]) -> None:
+        self._first, self._make = first, make
+        self._epochs: dict[int, Future[Batches]] = {}
+        self._pool, self._lock, self._closed = ThreadPoolExecutor(1), Lock(), Event()
+
+    def __call__(self, epoch: int) -> Batches:
+        with self._lock:
+            for number in range(max(epoch, 1), epoch + 2):
+                if number not in self._epochs:
+                    self._epochs[number] = self._pool.submit(self._make, number, self._closed)
+            for number in [number for number in self._epochs if number < epoch - 1]:
+                del self._epochs[number]  # the epoch before may still be asked for
+            found = self._epochs.get(epoch)
+        return found.result() if found else self._first
+
+    def close(self) -> None:
+        self._closed.set()
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _until(stopped: Event, rows: Iterable[Row]) -> Iterator[Row]:
+    """Yields the rows; raises CancelledError when the event is set."""
+    for row in rows:
+        if stopped.is_set():
+            raise CancelledError
+        yield row
 
 
 def open_documents(data: DataConfig, prefix: str = "") -> TextCorpus:
@@ -50,16 +106,21 @@ def open_documents(data: DataConfig, prefix: str = "") -> TextCorpus:
 
 class PairSplit:
     """Sentence pairs split into training and validation. The split depends on the source alone, so that a sentence with two
-    translations is never on both sides. Pairs with an empty side are left out.
+    translations is never on both sides; of a picture or sound it depends on the file's name, wherever the file lies. Pairs
+    with an empty side are left out.
     """
 
-    def __init__(self, train: ParallelCorpus, valid: ParallelCorpus | None, count: int) -> None:
-        self._train, self._valid = train, valid
+    def __init__(
+        self, train: ParallelCorpus, valid: ParallelCorpus | None, count: int, sources_are_paths: bool = False
+    ) -> None:
+        self._train, self._valid, self._sources_are_paths = train, valid, sources_are_paths
         share = 0.0 if valid is not None else min(HELD_OUT_SHARE, HELD_OUT_PAIRS / max(count, 1))
         self._hash_limit = int(share * (1 << 32))
         self.fingerprint = f"{train.fingerprint} {self._hash_limit}"
+        self.valid_fingerprint = self.fingerprint if valid is None else valid.fingerprint
 
     def _is_held_out(self, source: str) -> bool:
+        source = Path(source).name if self._sources_are_paths else source
         digest = hashlib.blake2b(source.encode(errors="replace"), digest_size=4).digest()
         return int.from_bytes(digest) < self._hash_limit
 
@@ -119,34 +180,37 @@ def prepare_translation(
     progress: ProgressFactory = no_progress,
 ) -> TrainingData:  # fmt: skip
     """Prepares a corpus of `count` sentence pairs. Trains tokenizers if none are given."""
-    split = PairSplit(training_pairs(config.data), validation_pairs(config.data), count)
+    kind = media_kind(config.data)
+    split = PairSplit(training_pairs(config.data), validation_pairs(config.data), count, kind is not None)
     valid = split.valid()
     if not valid:
-        raise UserError(
-            f"{count:,} sentence pairs are too few to hold some out: add a validation set with --valid-src and --valid-tgt"
-        )
+        remedy = f"--valid-{kind}" if kind else "--valid-src and --valid-tgt"
+        raise UserError(f"{count:,} pairs are too few to hold some out: add a validation set with {remedy}")
     tokenizers = tokenizers or _train_tokenizers(config, split, count, progress)
-    max_length, train = config.model.max_positions, config.train
+    model, train = config.model, config.train
+    encoders = (tokenizers[0] if model.source == "tokens" else MediaReader(model), tokenizers[1])
+    make_batches = partial(
+        PairBatches, tokenizer=tokenizers[1], max_length=model.max_positions,
+        max_source_length=model.actual_max_source_positions, too_long="drop",
+    )  # fmt: skip
 
-    @lru_cache(3)  # the first epoch, the present and the next
-    def batches(epoch: int) -> PairBatches:
+    def make(epoch: int, stopped: Event, like: PairBatches | None) -> PairBatches:
         # Later epochs are tokenized in the background, while the display shows the training.
-        shown = progress if epoch == 0 else no_progress
-        dropout = _bpe_dropout(config, epoch)
-        store = store_pairs(folder, split.train(), split.fingerprint, tokenizers, dropout, count, shown)
-        return PairBatches(
-            store, micro_batch_tokens(config), tokenizers[1], seed=train.seed, max_length=max_length, too_long="drop",
-            static=static, like=batches(0) if epoch else None,
+        shown = no_progress if like else progress
+        rows, dropout = _until(stopped, split.train()), _bpe_dropout(config, epoch)
+        store = store_pairs(folder, rows, split.fingerprint, encoders, dropout, count, shown)
+        return make_batches(
+            store, micro_batch_tokens(config), seed=train.seed, static=static, like=like,
+            augment=build_augmentation(config),
         )  # fmt: skip
 
-    valid_store = store_pairs(folder, valid, _fingerprint(valid), tokenizers)
-    valid_batches = PairBatches(
-        valid_store, max(4000, micro_batch_tokens(config)), tokenizers[1], max_length=max_length, too_long="drop"
-    )
-    first = batches(0)
+    valid_fingerprint = _fingerprint(valid) if model.source == "tokens" else f"{split.valid_fingerprint} held out"
+    valid_store = store_pairs(folder, valid, valid_fingerprint, encoders)
+    valid_batches = make_batches(valid_store, max(4000, micro_batch_tokens(config)))
+    first = make(0, Event(), None)
     return TrainingData(
-        tokenizers, batches if config.text.bpe_dropout else lambda epoch: first, valid_batches, valid,
-        lambda: _with_progress((source for source, _ in split.train()), progress(_WORDS_TASK, count)),
+        tokenizers, _by_epoch(config, first, lambda epoch, stopped: make(epoch, stopped, first)), valid_batches, valid,
+        valid_store.sides[0], lambda: _with_progress((source for source, _ in split.train()), progress(_WORDS_TASK, count)),
         len(first.kept), len(first.dropped),
     )  # fmt: skip
 
@@ -170,15 +234,14 @@ def prepare_text(
             max_documents=config.model.max_positions if config.text.documents and config.text.bpe_dropout else None,
         )  # fmt: skip
 
-    def make_store(epoch: int) -> TokenStore:
-        chunks = split.train("tokenizing" if epoch == 0 else "")
-        return store_documents(folder, chunks, split.fingerprint, tokenizer, _bpe_dropout(config, epoch))
+    def make(epoch: int, stopped: Event) -> TextBatches:
+        chunks = _until(stopped, split.train("tokenizing" if epoch == 0 else ""))
+        return make_batches(store_documents(folder, chunks, split.fingerprint, tokenizer, _bpe_dropout(config, epoch)))
 
-    first = make_batches(make_store(0))
+    first = make(0, Event())
     valid = make_batches(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer))
-    by_epoch = lru_cache(2)(lambda epoch: make_batches(make_store(epoch)))
     return TrainingData(
-        (tokenizer, tokenizer), by_epoch if config.text.bpe_dropout else lambda epoch: first, valid, [],
+        (tokenizer, tokenizer), _by_epoch(config, first, make), valid, [], None,
         lambda: (text for text, _ in split.train(_WORDS_TASK)), len(first.text), 0,
     )  # fmt: skip
 
@@ -193,6 +256,9 @@ def _train_tokenizers(
         lines = _with_progress(islice(lines, MAX_TOKENIZER_LINES), advance)
         return Tokenizer.train(lines, text.tokenizer, text.vocab_size, normalize=text.normalize)
 
+    if config.model.source != "tokens":  # the sources are paths
+        target = train((target for _, target in split.train()), count)
+        return target, target
     if text.shared_vocab:
         both = train((side for pair in split.train() for side in pair), 2 * count)
         return both, both
@@ -203,6 +269,10 @@ def _with_progress(texts: Iterator[str], advance: Callable[[int], None]) -> Iter
     for text in texts:
         advance(1)
         yield text
+
+
+def _by_epoch(config: Config, first: Batches, make: Callable[[int, Event], Batches]) -> Callable[[int], Batches]:
+    return PrefetchedEpochs(first, make) if config.text.bpe_dropout else lambda epoch: first
 
 
 def _bpe_dropout(config: Config, epoch: int) -> BpeDropout | None:

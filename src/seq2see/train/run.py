@@ -8,7 +8,7 @@ checkpoint holds the state of the training.
 
 import errno
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from seq2see.config import Config, DataConfig
 from seq2see.directory import load_files, load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.errors import UsageError, UserError
 from seq2see.manifest import remove_manifest
+from seq2see.media.check import check_media
 from seq2see.model.registry import model_class
 from seq2see.pipeline import with_article
-from seq2see.presets import preset_config, preset_for_size
+from seq2see.presets import preset_config, preset_for_media, preset_for_size
 from seq2see.text.check.pairs import CheckSettings, check_pairs
 from seq2see.text.check.report import summary
-from seq2see.text.corpus import is_translation, training_pairs, validation_pairs
+from seq2see.text.corpus import is_translation, media_kind, training_pairs, validation_pairs
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.calibration import store_known_words
 from seq2see.train.checkpoint import CheckpointManager
@@ -88,8 +89,20 @@ def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> N
 def _check_config(config: Config) -> None:
     """Refuses what cannot be trained, before anything is written."""
     data, train = config.data, config.train
+    kind = media_kind(data) or "tokens"
+    if data.text and kind != "tokens":
+        raise UsageError(f"use either --text or --{kind}: one run trains one kind of model")
     if data.text and is_translation(data):
         raise UsageError("use either --text, or --src and --tgt or --pairs: one run trains one kind of model")
+    if kind != "tokens" and (data.src or data.tgt or data.pairs):
+        raise UsageError(f"use either --{kind}, or --src and --tgt or --pairs: one run trains one kind of model")
+    if config.model.source != kind:
+        given = "text" if kind == "tokens" else kind
+        raise UsageError(f'the data are {given}, but model.source is "{config.model.source}": choose another --preset')
+    if train.metric == "cer" and kind == "tokens":
+        raise UsageError("train.metric=cer is for pictures and sounds: use bleu, chrf or loss")
+    if kind != "tokens" and config.text.bpe_dropout:
+        raise UsageError("text.bpe_dropout would decode every file again in each epoch: set it to 0")
     if not (train.steps or train.epochs or train.minutes or train.patience):
         raise UsageError("no stopping condition: set --steps, --epochs, --minutes, or --set train.patience=10")
 
@@ -190,7 +203,10 @@ def _with_init(config: Config, init: Path | str) -> Config:
 
 def _choose_preset(data: DataConfig, settings: Sequence[str], context: RunContext, fixed: bool) -> str:
     """Returns the preset for the size of the corpus, or a smaller one if the time is short, unless the model is fixed."""
-    if is_translation(data):
+    name = reason = ""
+    if kind := media_kind(data):
+        name, reason = preset_for_media(kind), kind
+    elif is_translation(data):
         pairs = training_pairs(data)
         count = sum(1 for _ in pairs.read(context.display.task("reading", pairs.size)))
         name, reason = preset_for_size(pairs=count), f"{count:,} sentence pairs"
@@ -198,7 +214,9 @@ def _choose_preset(data: DataConfig, settings: Sequence[str], context: RunContex
         size = open_documents(data).size
         name, reason = preset_for_size(text_bytes=size), f"{size / 1e6:,.1f} MB of text"
     else:
-        raise UsageError("missing training data: use --src FILE and --tgt FILE, --pairs FILE, or --text FILE")
+        raise UsageError(
+            "missing training data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE, --pictures LIST or --sounds LIST"
+        )
     minutes = time_limit(preset_config(name).override(settings), setting_keys(settings), context.world)
     if minutes and not fixed:
         name = shorter_preset(name, minutes, context.world)
@@ -227,7 +245,7 @@ def _run(config: Config, context: RunContext, resumed: bool) -> None:
     tokenizers = load_tokenizers(out) if resumed or not world.is_main else initial.tokenizers if initial else None
     if tokenizers:
         _require_simple_framing(tokenizers)
-    static = world.device.type == "cuda"
+    static = world.device.type == "cuda" and config.model.source == "tokens"
     if is_translation(config.data):
         data = prepare_translation(config, out / "tokens", tokenizers, count, static, display.task)
     else:
@@ -238,7 +256,7 @@ def _run(config: Config, context: RunContext, resumed: bool) -> None:
     if world.is_main:
         remove_manifest(out)  # of an earlier run; written again when this one ends
         save_tokenizers(out, data.tokenizers)
-        if not has_checkpoint:
+        if not has_checkpoint and config.model.source == "tokens":
             store_known_words(out, data.source_texts(), data.tokenizers[0], initial)
         save_config(out, config)
         world.barrier()
@@ -247,27 +265,29 @@ def _run(config: Config, context: RunContext, resumed: bool) -> None:
     model = model_class(config.model)(config.model).to(world.device)
     if initial is not None:
         model.load_state_dict(initial.network.state_dict())
-    trainer = Trainer(config, model, data.batches, world)
-    runner = Runner(config, context, data, trainer)
-    if resumed:
-        runner.restore()
-    runner.run()
+    with closing(data):
+        trainer = Trainer(config, model, data.batches, world)
+        runner = Runner(config, context, data, trainer)
+        if resumed:
+            runner.restore()
+        runner.run()
 
 
 def _check_data(config: Config, display: Display, quiet: bool) -> int:
     """Checks the training pairs, prints a summary and returns their number; 0 for plain text."""
     if not is_translation(config.data):
         return 0
-    checked = check_pairs(
-        training_pairs(config.data),
-        CheckSettings(max_length=config.model.max_positions, progress=display.task),
-        validation_pairs(config.data),
-    )
-    if not checked.report.trainable:
-        raise UserError(summary(checked.report).replace("\n", "; "))
+    pairs, valid = training_pairs(config.data), validation_pairs(config.data)
+    settings = CheckSettings(max_length=config.model.max_positions, progress=display.task)
+    if media_kind(config.data):
+        report = check_media(pairs, None, settings, valid)  # the files themselves are read into the token store
+    else:
+        report = check_pairs(pairs, settings, valid).report
+    if not report.trainable:
+        raise UserError(summary(report).replace("\n", "; "))
     if not quiet:
-        display.message(summary(checked.report))
-    return checked.report.count
+        display.message(summary(report))
+    return report.count
 
 
 @contextmanager

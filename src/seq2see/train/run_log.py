@@ -30,7 +30,7 @@ class RunLog:
     @property
     def finished(self) -> bool:
         """Whether its model has been written, and it has not been continued since."""
-        return bool(self.scores) and not self.running and self.step <= _training(self.scores)[0]
+        return bool(self.scores) and not self.running and self.step <= trained_so_far(self.scores)[0]
 
     @classmethod
     def load(cls, path: Path) -> "RunLog":
@@ -40,14 +40,14 @@ class RunLog:
         steps = [row for row in rows if row["kind"] == "step"]
         logged = (steps[-1]["step"], steps[-1].get("seconds") or 0.0) if steps else (0, 0.0)
         # The log has every 20th step, run.lock the last of a running or killed process, scores.json that of a finished run.
-        step, seconds = max(logged, (status.step, status.seconds), _training(scores))
+        step, seconds = max(logged, (status.step, status.seconds), trained_so_far(scores))
         validations = [row for row in rows if row["kind"] == "validation"]
         config = Config.load(path / "config.toml")
         return cls(path, config, steps, validations, scores, step, seconds, is_locked(path))
 
 
-def _training(scores: dict[str, Any]) -> tuple[int, float]:
-    """Returns the steps and seconds in scores.json."""
+def trained_so_far(scores: dict[str, Any]) -> tuple[int, float]:
+    """Returns the steps and seconds in scores.json; 0 if there are none."""
     training = scores.get("training")
     if not isinstance(training, dict) or not all(_is_number(training.get(name)) for name in ("steps", "seconds")):
         return 0, 0.0

@@ -204,8 +204,9 @@ class Runner:
             # The same network every time, so that decoding can reuse its CUDA graphs.
             self._scoring_network.load_state_dict(dict(weights))
         return validate(
-            self._scoring_network, data.valid_batches, data.valid_pairs, data.tokenizers, precision, max_sentences
-        )
+            self._scoring_network, data.valid_batches, data.valid_pairs, data.valid_sources, data.tokenizers[1], precision,
+            max_sentences,
+        )  # fmt: skip
 
     def _validate(self) -> bool:
         """Scores the weights and saves a checkpoint. A signal interrupts the scoring; returns whether one was received."""
@@ -277,8 +278,7 @@ class Runner:
             save_config(self.out, replace(self.config, train=replace(train, steps=step, epochs=0.0, minutes=0.0)))
 
     def _conclusion(self, chosen: str, scores: Scores) -> str:
-        metrics = f"validation loss {scores.loss:.3f}"
-        metrics += "" if scores.bleu is None else f", BLEU {scores.bleu:.1f}, chrF++ {scores.chrf:.1f}"
+        metrics = f"validation loss {scores.loss:.3f}  {scores}".rstrip().replace("  ", ", ")
         problem = shortcoming(scores, self.data.valid_pairs, self.data.valid_batches)
         if not problem:
             return f"[bold]{self.out}[/] is ready (weights: {chosen}); {metrics}"
@@ -286,7 +286,7 @@ class Runner:
         return (
             f"[bold]{self.out}[/] is [yellow]not usable yet[/] (weights: {chosen}); {metrics}: {problem}. Train longer: "
             f"seq2see train --resume {self.out} --minutes {minutes}; or on more data than {self.data.train_count:,} "
-            f"{'sentence pairs' if self.data.valid_pairs else 'documents'}"
+            f"{'pairs' if self.data.valid_pairs else 'documents'}"
         )
 
     def _load_saved_weights(self) -> dict[int, dict[str, Tensor]]:
@@ -313,6 +313,8 @@ class Runner:
                 "bleu": round(scores.bleu, 2), "chrf": round(scores.chrf or 0, 2), "sentences": scores.sentences,
                 "signatures": list(scores.signatures),
             }  # fmt: skip
+        if scores.recognition is not None:
+            summary["validation"] |= {name: round(value, 5) for name, value in asdict(scores.recognition).items()}
         if scores.confidences:
             chrf = sentence_scores(scores.translations, [[reference] for _, reference in self.data.valid_pairs])
             summary["confidence"] = asdict(fit_threshold(scores.confidences, chrf))

@@ -5,13 +5,26 @@ While the state of the training changes, a signal is only recorded, and the trai
 Where there is nothing to save (reading data, scoring), it interrupts immediately.
 """
 
+import _thread
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self
+from typing import IO, Any, Self
+
+
+def stop_when_closed(stream: IO[str]) -> None:
+    """Acts as Ctrl-C once the stream ends: the process that started this one asks it to stop, or is gone."""
+
+    def wait() -> None:
+        stream.read()
+        _thread.interrupt_main()
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job of a shell
+    threading.Thread(target=wait, daemon=True).start()
+
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 

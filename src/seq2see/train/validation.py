@@ -12,10 +12,13 @@ from sacrebleu.metrics.base import Metric
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
 from seq2see.decode.session import SpecialTokens
+from seq2see.layout import Tokens
+from seq2see.metrics.recognition import RecognitionScores, recognition_scores
 from seq2see.metrics.translation import bleu_and_chrf, score
 from seq2see.model.network import Network
 from seq2see.precision import ComputePrecision
 from seq2see.text.batches import IGNORE_INDEX, Batches
+from seq2see.text.store import TokenizedSide
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.train.loss import cross_entropy
 
@@ -29,25 +32,41 @@ class Scores:
     signatures: tuple[str, ...] = ()
     translations: tuple[str, ...] = ()
     confidences: tuple[float, ...] = ()  # mean log-probability per token of each translation
+    recognition: RecognitionScores | None = None  # of pictures and sounds
 
     def value(self, metric: str) -> float:
         """Returns the score by a metric of the configuration; higher is better."""
-        return -self.loss if metric == "loss" or self.bleu is None else float(getattr(self, metric))
+        if metric == "loss" or self.bleu is None:
+            return -self.loss
+        if metric == "cer":
+            rate = self.recognition.character_error_rate if self.recognition is not None else 0.0
+            return -rate - 1e-6 * self.loss  # the loss decides between equal rates, such as 0
+        return float(getattr(self, metric))
+
+    def __str__(self) -> str:
+        """Everything but the loss, in one line."""
+        recognition = "" if self.recognition is None else f"{self.recognition}  "
+        return "" if self.bleu is None else f"{recognition}BLEU {self.bleu:.1f}  chrF++ {self.chrf:.1f}"
 
 
 # Below both, a translation rarely gives even the gist. Where words are not separated, BLEU and word n-grams mean nothing.
 MIN_BLEU, MIN_CHRF, MIN_CHRF_WITHOUT_SPACES = 10.0, 30.0, 15.0
+MAX_ERROR_RATE = 0.3  # of characters, in text recognised in pictures and sounds
 LONG_WORD = 12  # mean characters per word; in no language with spaces are words that long
 MAX_LOSS_RATIO = 0.8  # of a language model to that of token frequencies
 
 
 def shortcoming(scores: Scores, pairs: Sequence[tuple[str, str]], batches: Batches) -> str:
     """Returns why a model is not usable yet; empty if it is."""
+    if scores.recognition is not None and scores.recognition.character_error_rate < MAX_ERROR_RATE:
+        return ""
     if scores.bleu is None or scores.chrf is None:
         entropy = unigram_entropy(batches)
         if scores.loss < MAX_LOSS_RATIO * entropy:
             return ""
         return f"its loss is {scores.loss:.2f}, where the frequency of each token alone gives {entropy:.2f}"
+    if scores.recognition is not None:
+        return f"a useful reader has a character error rate below {MAX_ERROR_RATE:.0%}"
     references = [reference for _, reference in pairs]
     spaces = sum(map(len, references)) < LONG_WORD * sum(len(reference.split()) for reference in references)
     min_chrf = MIN_CHRF if spaces else MIN_CHRF_WITHOUT_SPACES
@@ -78,31 +97,33 @@ def validation_loss(model: Network, batches: Batches, precision: ComputePrecisio
 
 
 def validate(
-    model: Network, batches: Batches, pairs: Sequence[tuple[str, str]],
-    tokenizers: tuple[Tokenizer, Tokenizer], precision: ComputePrecision, max_sentences: int,
+    model: Network, batches: Batches, pairs: Sequence[tuple[str, str]], sources: TokenizedSide | None,
+    tokenizer: Tokenizer, precision: ComputePrecision, max_sentences: int,
 ) -> Scores:  # fmt: skip
-    """Computes the loss on the whole set, and translation scores on its first `max_sentences` pairs."""
+    """Computes the loss on the whole set, and translation scores on its first `max_sentences` pairs.
+
+    `sources` holds the tokens of the pairs' sources, and `tokenizer` is the target's.
+    """
     model.eval()
     loss = validation_loss(model, batches, precision)
     selected = pairs[:max_sentences]
-    if not selected:
+    if not selected or sources is None:
         return Scores(loss)
     # A network in the right precision needs no autocast, and without it decoding can replay CUDA graphs.
     cast = model.embedding.weight.dtype != precision.dtype
     with precision.autocast() if cast else nullcontext():
-        found = translate_sources(model, [source for source, _ in selected], tokenizers)
-    texts = [tokenizers[1].decode(best.tokens) for best in found]
-    scores = score_translations(texts, [[reference] for _, reference in selected], loss)
-    return replace(scores, confidences=tuple(best.confidence for best in found))
+        found = translate_sources(model, [sources[i] for i in range(len(selected))], tokenizer)
+    texts = [tokenizer.decode(best.tokens) for best in found]
+    references = [reference for _, reference in selected]
+    scores = score_translations(texts, [[reference] for reference in references], loss)
+    recognition = None if model.config.source == "tokens" else recognition_scores(texts, references)
+    return replace(scores, confidences=tuple(best.confidence for best in found), recognition=recognition)
 
 
-def translate_sources(
-    model: Network, sources: Sequence[str], tokenizers: tuple[Tokenizer, Tokenizer]
-) -> list[Hypothesis]:
+def translate_sources(model: Network, sources: Sequence[Tokens], tokenizer: Tokenizer) -> list[Hypothesis]:
     """Returns the greedy translations; sources that exceed the model's maximum length are cut."""
-    source, target = tokenizers
-    ids = [source.frame_source(source.encode(text))[: model.config.max_positions] for text in sources]
-    return [best for best, *_ in translate_tokens(model, ids, SpecialTokens.from_tokenizer(target))]
+    cut = [source[: model.config.actual_max_source_positions] for source in sources]
+    return [best for best, *_ in translate_tokens(model, cut, SpecialTokens.from_tokenizer(tokenizer))]
 
 
 def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:

@@ -1,6 +1,6 @@
 """HTML: the text between block-level tags is translated; tags, comments, scripts, styles and code stay unchanged.
 
-Inline tags within a sentence are placeholders (`placeholders.PLACEHOLDER`), which the translation keeps.
+Inline tags within a sentence go around the words of the translation that correspond to theirs (`markup.py`).
 """
 
 import re

@@ -1,7 +1,7 @@
 """Markdown: headings, paragraphs, list items and table cells are translated; everything else stays unchanged.
 
-Blocks are recognised line by line, following CommonMark and GitHub's tables. Inline markup (emphasis, code, links) is
-handled as placeholders by `placeholders.MARKDOWN_PLACEHOLDER`.
+Blocks are recognised line by line, following CommonMark and GitHub's tables. Inline markup (emphasis, links) is
+found by `placeholders.MARKDOWN_PLACEHOLDER` and carried by `markup.py`; code is a placeholder.
 """
 
 import re

@@ -1,7 +1,8 @@
 """Text that a translation must keep unchanged: `%s`, `{name}`, `<b>`, `&amp;`, URLs, `` `code` ``.
 
-The model copies placeholders like any other text, mostly correctly. Its output is checked against the source: the same
-placeholders, equally often, and in the same order unless they are named.
+The model copies those that stand for words, such as `%s`, like any other text, mostly correctly. Its output is checked
+against the source: the same placeholders, equally often, and in the same order unless they are named. Markup, such as `<b>`,
+goes around the model (`markup.py`).
 """
 
 import re
@@ -48,19 +49,24 @@ def changed_placeholders(source: str, translation: str, pattern: re.Pattern[str]
     return [one for one, other in zip(*ordered, strict=True) if one != other]
 
 
+def is_markup(placeholder: str) -> bool:
+    """Returns whether a placeholder marks up the text around it, unlike `%s` or a URL, which stand for words."""
+    return bool(_MARKUP.fullmatch(placeholder))
+
+
 def strip_markup(text: str, start: int, end: int, pattern: re.Pattern[str]) -> tuple[int, int]:
     """Returns the span without the markup around it, unless there is markup inside as well.
 
     The model cannot damage what it does not see.
     """
     first, last = start, end
-    marks = [(*match.span(), bool(_MARKUP.fullmatch(match[0]))) for match in pattern.finditer(text, start, end)]
+    marks = [(*match.span(), is_markup(match[0])) for match in pattern.finditer(text, start, end)]
     while marks and marks[0][2] and not text[first : marks[0][0]].strip():
         first = marks.pop(0)[1]
     while marks and marks[-1][2] and not text[marks[-1][1] : last].strip():
         last = marks.pop()[0]
     inner = text[first:last].strip()
-    if not inner or any(is_markup for *_, is_markup in marks):
+    if not inner or any(inner_markup for *_, inner_markup in marks):
         return start, end
     first = text.index(inner, first)
     return first, first + len(inner)

@@ -4,17 +4,23 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from torch import Tensor
+
 from seq2see.assessment import Assessment
 from seq2see.decode.search import Hypothesis, SearchOptions
+from seq2see.inspect.alignment import word_attention
 from seq2see.pipeline import Pipeline
+from seq2see.translate.markup import MarkedSentence, put_back, take_out
 from seq2see.translate.placeholders import changed_placeholders, placeholder_spans, strip_markup
 from seq2see.translate.segmentation import Span, SplitText, sentence_spans, split_long_sentence
 from seq2see.translate.warning_log import WarningLog
+
+WordAttention = Callable[[Pipeline, Sequence[tuple[str, str]]], list[Tensor]]  # [target words, source words]
 
 _MAX_TOKENS_PER_CHARACTER = 9  # bytes of a character in UTF-8, composed or decomposed; a token has at least one byte
 
@@ -38,6 +44,7 @@ class Translator:
     warnings: WarningLog
     search: SearchOptions = field(default_factory=SearchOptions)
     placeholders: re.Pattern[str] | None = None
+    attention: WordAttention = word_attention
 
     def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
         """Translates each text; `locations` say where they come from, for warnings."""
@@ -117,13 +124,15 @@ class Translator:
     ) -> list[TranslatedSentence]:
         """Translates sentences and keeps their placeholders.
 
-        If the model changed a placeholder, the text between the placeholders is translated separately; if the placeholders
-        of the result still differ from those of the sentence, the sentence is left untranslated.
+        The model does not see the markup, unless it has no attention to put it back by. If it changed another placeholder,
+        the text between the placeholders is translated separately; if the placeholders of the result still differ from those
+        of the sentence, the sentence is left untranslated.
         """
-        translations = self._translate_if_text(sentences, pattern)
-        retried = [
-            i for i, sentence in enumerate(sentences) if changed_placeholders(sentence, translations[i].text, pattern)
-        ]
+        has_attention = self.model.config.model.cross_layers > 0
+        marked = [take_out(sentence, pattern) if has_attention else MarkedSentence(sentence) for sentence in sentences]
+        translations = self._translate_if_text([each.text for each in marked], pattern)
+        retried = [i for i, each in enumerate(marked) if changed_placeholders(each.text, translations[i].text, pattern)]
+        self._put_back(sentences, marked, translations)
         splits = [SplitText.from_spans(sentences[i], _spans_between(sentences[i], pattern)) for i in retried]
         parts = iter(self._translate_if_text([part for split in splits for part in split.sentences], pattern))
         for i, split in zip(retried, splits, strict=True):
@@ -140,6 +149,19 @@ class Translator:
                 f"{changed} changed or lost: {action}",
             )
         return translations
+
+    def _put_back(
+        self, sentences: Sequence[str], marked: Sequence[MarkedSentence], translations: list[TranslatedSentence]
+    ) -> None:
+        """Puts the markup of the sentences into their translations."""
+        for i, each in enumerate(marked):
+            if each.elements and translations[i].text == each.text:
+                translations[i] = translations[i]._replace(text=sentences[i])
+        index = [i for i, each in enumerate(marked) if each.elements and translations[i].text != sentences[i]]
+        pairs = [(marked[i].text, translations[i].text) for i in index]
+        for i, weights in zip(index, self.attention(self.model, pairs), strict=True):
+            text = put_back(marked[i], translations[i].text, weights.numpy())
+            translations[i] = translations[i]._replace(text=text)
 
     def _translate_if_text(self, sentences: Sequence[str], pattern: re.Pattern[str]) -> list[TranslatedSentence]:
         """Translates the sentences that contain a letter outside their placeholders; returns the others unchanged."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-_MAX_SHOWN = 5  # per kind
+MAX_SHOWN = 5  # per kind
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,10 @@ class WarningLog:
     def add(self, kind: str, location: str, message: str) -> None:
         """Adds a warning; `kind` is the plural phrase used in the summary."""
         self.counts[kind] += 1
-        if self.counts[kind] <= _MAX_SHOWN:
+        if self.counts[kind] <= MAX_SHOWN:
             self.emit(f"{location}: {message}")
 
     def summarize(self) -> None:
         for kind, count in self.counts.items():
             if count > 1:
-                self.emit(f"{count:,} {kind}" + (f" (first {_MAX_SHOWN} shown)" * (count > _MAX_SHOWN)))
+                self.emit(f"{count:,} {kind}" + (f" (first {MAX_SHOWN} shown)" * (count > MAX_SHOWN)))

@@ -1,6 +1,8 @@
 // The formulas of the Inspector for Transformers.
 import { headWidth, isGated, isLocal, rotaryFrequency, scoredPrefix } from "../architecture";
 import { formatNumber } from "../format";
+import { convolved, mediaVector } from "../media/audit";
+import { mediaKind } from "../media/media";
 import { activate, dot, mean, relativeBucket, sinusoid, variance } from "../math";
 import type { Audit, CellContext, CellRef, ScalarOperand } from "./cells";
 import { copy, embedded, heads, keyValueHead, linear, logits, probabilities, sumOfProducts, term, weights, type Formula } from "./formulas";
@@ -284,7 +286,8 @@ const vectors: Formula = (cell) =>
 
 /** The formula of every tensor of a Transformer. */
 export const TRANSFORMER: Record<string, Formula> = {
-  embedded,
+  embedded: (cell) => (cell.component === "encoder" && mediaKind(cell.config) ? mediaVector(cell) : embedded(cell)),
+  convolved,
   segments,
   positions,
   input: stackOrNormInput,

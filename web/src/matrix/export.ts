@@ -132,10 +132,32 @@ export async function exportDrawing(drawing: SVGSVGElement, name: string, format
     for (const property of EXPORTED_STYLES) parts[i].setAttribute(property, style.getPropertyValue(property));
     parts[i].removeAttribute("class");
   });
+  if (format === "png") copy.prepend(await fontStyle()); // an image cannot use the page's fonts
   const svg = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
   const background = getComputedStyle(drawing.closest(".card") ?? document.body).backgroundColor;
   download(format === "svg" ? svg : await rasterize(svg, drawing.clientWidth, drawing.clientHeight, background), `${name}.${format}`);
 }
+
+/** The page's fonts as a style element that contains them. */
+async function fontStyle(): Promise<SVGStyleElement> {
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule instanceof CSSFontFaceRule);
+  const embedded = rules.map(async ({ cssText, parentStyleSheet }) => {
+    const url = /url\("?([^")]+)"?\)/.exec(cssText)?.[1] ?? "";
+    if (url.startsWith("data:")) return cssText; // of an exported file
+    const file = await fetch(new URL(url, parentStyleSheet?.href ?? location.href));
+    return cssText.replace(url, await dataUrl(await file.blob()));
+  });
+  const style = document.createElementNS("http://www.w3.org/2000/svg", "style");
+  style.textContent = (await Promise.all(embedded)).join("\n");
+  return style;
+}
+
+const dataUrl = (blob: Blob): Promise<string> =>
+  new Promise((resolve) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.readAsDataURL(blob);
+  });
 
 async function rasterize(svg: Blob, width: number, height: number, background: string): Promise<Blob> {
   const image = new Image();

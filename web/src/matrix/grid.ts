@@ -44,6 +44,21 @@ export function maxMagnitude(grid: Grid): number {
   return max;
 }
 
+/** A smaller matrix with the value of the largest magnitude of each block, so that a thin diagonal does not vanish. */
+export function pool(grid: Grid, size: number): Grid {
+  if (grid.rows <= size && grid.cols <= size) return grid;
+  const [rows, cols] = [Math.min(grid.rows, size), Math.min(grid.cols, size)];
+  const data = new Float32Array(rows * cols).fill(-Infinity); // masked, unless the block has a value
+  const blocks = Uint16Array.from({ length: grid.cols }, (_, col) => (col * cols) / grid.cols);
+  for (let row = 0; row < grid.rows; row++)
+    for (let col = 0, from = row * grid.cols, to = Math.floor((row * rows) / grid.rows) * cols; col < grid.cols; col++) {
+      const value = grid.data[from + col];
+      const i = to + blocks[col];
+      if (value !== -Infinity && (data[i] === -Infinity || Math.abs(value) > Math.abs(data[i]))) data[i] = value;
+    }
+  return { ...grid, rows, cols, data, max: maxMagnitude(grid) };
+}
+
 export interface Geometry {
   cellWidth: number;
   cellHeight: number;
@@ -52,6 +67,7 @@ export interface Geometry {
   labelAngle: number; // of the column labels, in radians
   showNumbers: boolean; // whether they fit
   gap: number;
+  fontSize: number; // of the labels, in pixels
   width: number; // total
   height: number;
 }
@@ -59,17 +75,19 @@ export interface Geometry {
 const MIN_NUMBER_WIDTH = 38;
 
 /** Fits the matrix into the available width; `zoom` enlarges it beyond. */
-export function computeGeometry(grid: Grid, availableWidth: number, zoom: number, measure: (text: string) => number, maxCellWidth = 56): Geometry {
+export function computeGeometry(grid: Grid, availableWidth: number, zoom: number, measure: (text: string) => number, cellLimit = 56, fontSize = 12): Geometry {
+  const unit = fontSize / 12;
+  const maxCellWidth = cellLimit * unit;
   const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
-  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels) * 1.08) + 18, availableWidth < 500 ? 96 : 144) : 8;
+  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels) * 1.08) + 18, (availableWidth < 500 ? 110 : 190) * unit) : 8;
   const fittingWidth = (availableWidth - left - 24) / Math.max(grid.cols, 1);
   const snap = (size: number): number => (size >= 8 ? Math.floor(size) : size); // to whole pixels, where text is sharp
   const cellWidth = snap(Math.max(3, Math.min(maxCellWidth, fittingWidth)) * zoom);
-  const minHeight = grid.rows <= 48 ? 24 : 3;
+  const minHeight = grid.rows <= 48 ? 24 * unit : 3;
   const cellHeight = snap(Math.max(minHeight, Math.min(maxCellWidth * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom));
   const labelWidth = widest(grid.colLabels) + 8;
   const labelAngle = labelWidth <= cellWidth ? 0 : cellWidth >= 18 ? -Math.PI / 4 : -Math.PI / 2;
-  const top = !grid.colLabels.length || cellWidth < 9 ? 8 : labelAngle === 0 ? 26 : Math.min(-Math.sin(labelAngle) * labelWidth + 12, 96);
+  const top = !grid.colLabels.length || cellWidth < 9 ? 8 : labelAngle === 0 ? 26 * unit : Math.min(-Math.sin(labelAngle) * labelWidth + 12, 96 * unit);
   const right = labelAngle === -Math.PI / 4 ? Math.max(8, Math.min(64, labelWidth * 0.7 - cellWidth / 2)) : 8; // space for the last, slanted label
   return {
     cellWidth,
@@ -77,7 +95,8 @@ export function computeGeometry(grid: Grid, availableWidth: number, zoom: number
     left,
     top,
     labelAngle,
-    showNumbers: cellWidth >= MIN_NUMBER_WIDTH && cellHeight >= 16,
+    showNumbers: cellWidth >= MIN_NUMBER_WIDTH * unit && cellHeight >= 16 * unit,
+    fontSize,
     gap: Math.min(cellWidth, cellHeight) >= 8 ? 1 : 0,
     width: left + grid.cols * cellWidth + right,
     height: top + grid.rows * cellHeight + 8,

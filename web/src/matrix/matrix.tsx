@@ -4,9 +4,9 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorFor, toCss } from "../color";
 import { formatFloat32, formatNumber } from "../format";
-import { prefersReducedMotion, useFontLoaded, usePalette, useWidth } from "../hooks";
+import { prefersReducedMotion, useFontLoaded, useFontSize, usePalette, useWidth } from "../hooks";
 import { exportMatrix, type Format } from "./export";
-import { cellAt, computeGeometry, isMasked, maxMagnitude, valueAt, type Cell, type Grid, type Highlight } from "./grid";
+import { cellAt, computeGeometry, isMasked, maxMagnitude, pool, valueAt, type Cell, type Grid, type Highlight } from "./grid";
 import { FONT, paint, pixels } from "./paint";
 
 interface MatrixProps {
@@ -30,14 +30,15 @@ export function Matrix({ grid, title, selected = null, onSelect, highlights = NO
   const id = useMemo(() => `matrix-${nextId++}`, []);
   const palette = usePalette();
   const fontLoaded = useFontLoaded();
+  const fontSize = useFontSize();
   const [zoom, setZoom] = useState(1);
   const [hovered, setHovered] = useState<Cell | null>(null);
   const measure = useMemo(() => {
     const ctx = document.createElement("canvas").getContext("2d")!;
-    ctx.font = `12px ${FONT}`;
+    ctx.font = `${fontSize}px ${FONT}`;
     return (text: string) => ctx.measureText(text).width;
-  }, [fontLoaded]);
-  const geometry = useMemo(() => computeGeometry(grid, width || 600, zoom, measure, maxCellWidth), [grid, width, zoom, measure, maxCellWidth]);
+  }, [fontLoaded, fontSize]);
+  const geometry = useMemo(() => computeGeometry(grid, width || 600, zoom, measure, maxCellWidth, fontSize), [grid, width, zoom, measure, maxCellWidth, fontSize]);
   const visible = { width: Math.min(width || 600, geometry.width), height: Math.min(geometry.height, maxHeight) };
 
   const draw = (): void => {
@@ -221,7 +222,7 @@ function AccessibleGrid({ grid, id, active, selected }: { grid: Grid; id: string
 
 const THUMBNAIL_SIZE = 96; // pixels
 
-/** A small matrix with colours only: at most the first thousand rows and columns. */
+/** A small matrix with colours only. */
 export function Thumbnail({ grid }: { grid: Grid }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const palette = usePalette();
@@ -229,8 +230,9 @@ export function Thumbnail({ grid }: { grid: Grid }) {
     const element = canvas.current!;
     const ctx = element.getContext("2d")!;
     element.width = element.height = THUMBNAIL_SIZE;
-    ctx.imageSmoothingEnabled = grid.cols > THUMBNAIL_SIZE;
-    ctx.drawImage(pixels(grid, palette, { row: 0, col: 0, rows: Math.min(1000, grid.rows), cols: Math.min(1000, grid.cols) }), 0, 0, element.width, element.height);
+    ctx.imageSmoothingEnabled = false;
+    const small = pool(grid, THUMBNAIL_SIZE);
+    ctx.drawImage(pixels(small, palette, { row: 0, col: 0, rows: small.rows, cols: small.cols }), 0, 0, element.width, element.height);
   }, [grid, palette]);
   return <canvas ref={canvas} class="thumbnail" aria-hidden="true" />;
 }

@@ -1,6 +1,6 @@
 // Paints the visible part of a matrix on a canvas: cells, numbers if they fit, and labels that stay in place while the rest
 // scrolls. The same function paints the widget and exported pictures.
-import { colorFor, textColorOn, toCss, type Palette } from "../color";
+import { colorFor, colorScale, textColorOn, toCss, type Palette } from "../color";
 import { formatCellValue } from "../format";
 import { isMasked, maxMagnitude, valueAt, type Cell, type Geometry, type Grid, type Highlight } from "./grid";
 
@@ -28,15 +28,16 @@ interface Region {
 
 /** One pixel per cell, to be scaled up: for large matrices and thumbnails. */
 export function pixels(grid: Grid, palette: Palette, { row, col, rows, cols }: Region): HTMLCanvasElement {
-  const max = maxMagnitude(grid);
+  const color = colorScale(maxMagnitude(grid), palette);
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, cols);
   canvas.height = Math.max(1, rows);
   const image = new ImageData(canvas.width, canvas.height);
   for (let i = 0; i < rows; i++)
     for (let j = 0; j < cols; j++) {
-      const value = valueAt(grid, { row: row + i, col: col + j });
-      const [red, green, blue] = isMasked(grid, { row: row + i, col: col + j }) ? palette.muted : colorFor(value, max, palette);
+      const value = grid.data[(row + i) * grid.cols + col + j];
+      const masked = value === -Infinity || (grid.causal && col + j > row + i); // `isMasked`, without an object per cell
+      const [red, green, blue] = masked ? palette.muted : color(value);
       const offset = (i * cols + j) * 4;
       image.data[offset] = red;
       image.data[offset + 1] = green;
@@ -95,7 +96,8 @@ function paintCells(
   const height = geometry.cellHeight - geometry.gap;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
-  ctx.font = `${geometry.cellWidth >= 72 ? 14 : geometry.cellWidth >= 46 ? 12 : 11}px ${FONT}`;
+  const unit = geometry.fontSize / 12;
+  ctx.font = `${unit * (geometry.cellWidth >= 72 * unit ? 14 : geometry.cellWidth >= 46 * unit ? 12 : 11)}px ${FONT}`;
   for (let row = firstRow; row < lastRow; row++)
     for (let col = firstCol; col < lastCol; col++) {
       const value = valueAt(grid, { row, col });
@@ -162,17 +164,17 @@ function paintLabels(
   ctx: CanvasRenderingContext2D, grid: Grid, geometry: Geometry, palette: Palette, viewport: Viewport, decorations: Decorations, range: Range,
   x: ToPixel, y: ToPixel,
 ): void { // prettier-ignore
-  const { cellWidth, cellHeight, left, top } = geometry;
+  const { cellWidth, cellHeight, left, top, fontSize } = geometry;
   const [firstRow, lastRow, firstCol, lastCol] = range;
   const isMarked = (axis: "row" | "col", index: number): boolean =>
     decorations.hover?.[axis] === index || decorations.selected?.[axis] === index || decorations.highlights.some((highlight) => highlight[axis] === index);
   const setStyle = (marked: boolean): void => {
-    ctx.font = `${marked ? "650 " : ""}12px ${FONT}`;
+    ctx.font = `${marked ? "650 " : ""}${fontSize}px ${FONT}`;
     ctx.fillStyle = marked ? toCss(palette.accent) : toCss(palette.text);
     ctx.globalAlpha = marked ? 1 : 0.72;
   };
-  const rowStep = Math.ceil(13 / cellHeight);
-  const colStep = Math.ceil(13 / cellWidth);
+  const rowStep = Math.ceil((fontSize + 1) / cellHeight);
+  const colStep = Math.ceil((fontSize + 1) / cellWidth);
 
   ctx.textBaseline = "middle";
   ctx.textAlign = "right";

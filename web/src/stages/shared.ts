@@ -11,7 +11,7 @@ export interface Stage {
   description: string;
   tensors: readonly string[]; // operands, then results
   code: readonly Code[];
-  kind: "tokens" | "matrix" | "next";
+  kind: "tokens" | "media" | "matrix" | "next"; // media: the picture or spectrogram above the matrices
   highlightedRow?: number; // in all matrices; default: the selected token's
   previousRowTensor?: string; // the operand of which the previous row is read
 }
@@ -23,7 +23,7 @@ export interface Code {
 
 export type Excerpt = keyof typeof excerpts;
 
-/** Lines of the model's code, by their names in serve/code_excerpts.py. */
+/** Lines of the model's code, by their names in explore/code_excerpts.py. */
 export const code = (...names: Excerpt[]): Code[] => names.map((name) => excerpts[name]);
 
 /** Creates the stages of a component; `operands` are shown before the result. */

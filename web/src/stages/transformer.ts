@@ -1,5 +1,7 @@
 // The stages of a Transformer.
 import type { ModelConfig } from "../api";
+import { mediaKind } from "../media/media";
+import { mediaStages } from "../media/stages";
 import { isGated, isLocal, layersOf, scoredPrefix, stacks } from "../architecture";
 import { Dataflow } from "../dataflow";
 import { code, embeddingStages, outputStages, stageFactory, type Stage } from "./shared";
@@ -168,10 +170,12 @@ function sublayerStages(component: string, dataflow: Dataflow): Stage[] {
 function inputStages(stack: string, dataflow: Dataflow): Stage[] {
   const { config } = dataflow;
   const stage = stageFactory(stack);
-  const addsPositions = !["rotary", "relative", "none"].includes(config.positions);
+  const isMedia = stack === "encoder" && mediaKind(config) !== null;
+  const positions = stack === "decoder" || config.encoder_positions === "same" ? config.positions : config.encoder_positions;
+  const addsPositions = !["rotary", "relative", "none"].includes(positions);
   const segments = config.segments ? [`${stack}.segments`] : [];
   return [
-    ...embeddingStages(stack, config, "so that they are not dominated by the position vectors"),
+    ...(isMedia ? mediaStages(config) : embeddingStages(stack, config, "so that they are not dominated by the position vectors")),
     ...(segments.length
       ? [stage("segments", "segment", "A learned vector for the segment of a token. The segments of two texts differ; one text is segment 0.", [], code("segments"))]
       : []),
@@ -179,7 +183,9 @@ function inputStages(stack: string, dataflow: Dataflow): Stage[] {
       ? [
           stage(
             "input", "+ position",
-            "Attention alone ignores word order: “dog bites man” and “man bites dog” would be the same. A vector that encodes the position is therefore added.",
+            isMedia
+              ? "Attention alone ignores where a token is. A vector that encodes the place of the patch, or the time, is therefore added."
+              : "Attention alone ignores word order: “dog bites man” and “man bites dog” would be the same. A vector that encodes the position is therefore added.",
             [`${stack}.embedded`, ...segments, `${stack}.positions`], code("positions"),
           ),
         ]
@@ -202,8 +208,7 @@ export function transformerStages(config: ModelConfig): Stage[] {
   const dataflow = new Dataflow(config);
   const stages = stacks(config).flatMap((stack) => {
     const sublayers = layersOf(config, stack).flatMap((layer) => dataflow.sublayers(stack).map((name) => `${layer}.${name}`));
-    const last = sublayers[sublayers.length - 1];
-    const finalNorm = config.norm_first ? [{ ...normStage(`${stack}.final_norm`, last, dataflow), label: "final norm" }] : [];
+    const finalNorm = config.norm_first ? [normStage(`${stack}.final_norm`, `${stack}.final_norm`, dataflow)] : [];
     return [...inputStages(stack, dataflow), ...sublayers.flatMap((sublayer) => sublayerStages(sublayer, dataflow)), ...finalNorm];
   });
   if (config.shape !== "encoder") return [...stages, ...outputStages(config)];

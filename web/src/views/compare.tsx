@@ -9,20 +9,18 @@ import { latestValue, useAsync } from "../hooks";
 import { InspectorLayout } from "../inspector";
 import type { Cell, Grid } from "../matrix/grid";
 import { Matrix } from "../matrix/matrix";
-import { examplesFor, explainOptions, useSession } from "../session";
+import { examplesFor, explainOptions, useSession, useTrace } from "../session";
 import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { attentionOptions, HeadSelect, NoAttention, SelectField, TextField } from "./controls";
 import { NeedsModel } from "./intervene";
-import { SentenceBar } from "./sentence-bar";
 
 const COMPARISONS = [
-  ["heads", "Two heads"],
+  ["models", "Two models or snapshots"],
   ["sentences", "Two sentences"],
-  ["models", "Two models"],
+  ["heads", "Two heads"],
 ] as const;
 
-const SECOND_EXAMPLE = "I like eating mangoes"; // as many tokens as the first example of the bundled model
 
 interface Side {
   model: ModelInfo;
@@ -40,7 +38,7 @@ async function loadSide(trace: Trace, attention: Attention | null, head: number,
   return attention && { attention, head, values: await loadAttention(trace, attention, head, step) };
 }
 
-/** All models and their snapshots, which are named "bundled@512". */
+/** All models and their snapshots, which are named "en-hi@512". */
 function modelOptions(models: readonly ModelInfo[]): [string, string][] {
   return models
     .filter(({ kind }) => kind !== "encoder")
@@ -60,20 +58,22 @@ function findModel(models: readonly ModelInfo[], key: string): { model: ModelInf
 }
 
 export function Compare() {
-  const { models, model, text, trace, error } = useSession();
+  const { models, model, text } = useSession();
+  const trace = useTrace();
   const state = useUrlState();
   const hasSeveralHeads = attentions(model).length * model.config.model.heads > 1;
-  const options = COMPARISONS.filter(([key]) => (key === "heads" ? hasSeveralHeads : source.live));
+  const choices = modelOptions(models);
+  const options = COMPARISONS.filter(([key]) => (key === "heads" ? hasSeveralHeads : source.live && (key === "sentences" || choices.length > 1)));
   const comparison = (options.find(([key]) => key === state.compare) ?? options[0] ?? COMPARISONS[0])[0];
   const attention = findAttention(model, state.attention);
   const head = selectedHead(model, state.head);
-  const choices = modelOptions(models);
   const selected = (comparison === "models" && findModel(models, state.model2)) || null;
-  const lastSnapshot = model.snapshots.length ? `${model.name}@${model.snapshots[model.snapshots.length - 1]}` : model.name;
-  const fallback = models.find(({ kind, name }) => kind === model.kind && name !== model.name)?.name ?? lastSnapshot;
+  // Half-way through the training (the snapshots are spaced logarithmically) the model differs visibly from the final one.
+  const middle = model.snapshots[Math.floor(model.snapshots.length / 2)];
+  const fallback = middle === undefined ? (models.find(({ kind, name }) => kind === model.kind && name !== model.name)?.name ?? model.name) : `${model.name}@${middle}`;
   const forced = comparison === "models" && state.forced === 1;
   const second = comparison === "models" ? (selected ?? findModel(models, fallback)!) : { model };
-  const text2 = comparison === "sentences" ? state.text2 || (examplesFor(model).length ? SECOND_EXAMPLE : text) : text;
+  const text2 = comparison === "sentences" ? state.text2 || (examplesFor(model)[1] ?? text) : text;
   // Models of the same architecture share one choice of attention.
   const separate = comparison === "heads" || attentionOptions(model).join() !== attentionOptions(second.model).join();
   const attention2 = findAttention(second.model, (separate && state.attention2) || (attention?.name ?? ""));
@@ -103,13 +103,10 @@ export function Compare() {
       : null,
     [trace?.id, comparison, attention?.name, head, attention2?.name, head2, step, second.model.name, second.step, text2, forced],
   );
-  if (error && !trace) return <ErrorMessage error={error} />;
-  if (!trace) return <Loading what="trace" />;
   if (!options.length) return <NeedsModel view="Compare" reason="Comparing sentences or models requires running the model" />;
   const sides = latestValue(loaded);
   return (
     <div class="stack">
-      <SentenceBar />
       <section class="card stack">
         <div class="controls">
           {source.live ? (
@@ -121,9 +118,6 @@ export function Compare() {
         </div>
         {comparison === "sentences" ? (
           <TextField label="Second sentence" value={text2} onChange={(value) => navigate({ text2: value })} />
-        ) : null}
-        {comparison === "models" && choices.length < 2 ? (
-          <p class="small muted">There is only one model, without snapshots: pass --model to seq2see explore several times.</p>
         ) : null}
         <div class="two-columns">
           <div class="controls">
@@ -224,7 +218,7 @@ function Sides({ sides, step, comparison, name2 }: SidesProps) {
               <p class="muted small">Violet: the first is larger. Orange: the second is larger.</p>
             </div>
           </div>
-          {grids.difference ? <Difference {...grids.difference} /> : <ShapeMismatch a={a.attention.values} b={b.attention.values} />}
+          {grids.difference ? <Difference {...grids.difference} /> : <ShapeMismatch a={a.attention.values} b={b.attention.values} comparison={comparison} />}
         </section>
       ) : a.attention || b.attention ? null : (
         <section class="card">
@@ -270,13 +264,19 @@ function Difference({ grid, values, sameTokens }: { grid: Grid; values: Tensor; 
   );
 }
 
-function ShapeMismatch({ a, b }: { a: Tensor; b: Tensor }) {
+function ShapeMismatch({ a, b, comparison }: { a: Tensor; b: Tensor; comparison: string }) {
   return (
-    <div class="state error" role="status" data-shape-mismatch>
+    <div class="state" data-shape-mismatch>
       <p>
         The difference is undefined: the shapes are {a.shape.join(" × ")} and {b.shape.join(" × ")}.
       </p>
-      <p class="muted">Choose two heads of the same kind of attention, two texts with the same number of tokens, or give the second model the first model’s output.</p>
+      {comparison === "models" ? (
+        <button class="chip active" onClick={() => navigate({ forced: 1 })}>
+          give the second model the first model’s output
+        </button>
+      ) : (
+        <p class="muted">Choose two heads of the same kind of attention, or two texts with the same number of tokens.</p>
+      )}
     </div>
   );
 }

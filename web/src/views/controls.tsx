@@ -5,7 +5,6 @@ import type { ModelInfo, Trace } from "../api";
 import { architectureOf, attentions, attentionTitle } from "../architecture";
 import { EmptyState } from "../ui";
 import { navigate } from "../url-state";
-import { SentenceBar } from "./sentence-bar";
 
 interface TextFieldProps {
   label: string;
@@ -20,6 +19,7 @@ export function TextField({ label, value, placeholder, onChange }: TextFieldProp
     <label class="text-field">
       <span class="small muted">{label}</span>
       <input
+        class="text-input"
         type="text"
         spellcheck={false}
         maxLength={8000}
@@ -74,6 +74,15 @@ export function HeadSelect({ model, label = "head", allLabel, value, onChange }:
   return <SelectField label={label} value={value} options={[[-1, allLabel], ...options]} onChange={onChange} />;
 }
 
+/** A row of the decoder by what it reads and what it writes. */
+export function RowName({ trace, row }: { trace: Trace; row: number }) {
+  return (
+    <>
+      read <b>{trace.decoder_input_tokens[row].text}</b> ▸ writes <b>{trace.target_tokens[row].text}</b>
+    </>
+  );
+}
+
 /** Explains why there is no attention to show. */
 export function NoAttention({ model, children }: { model: ModelInfo; children?: ComponentChildren }) {
   return (
@@ -87,17 +96,14 @@ export function NoAttention({ model, children }: { model: ModelInfo; children?: 
 /** Replaces a view that only shows attention. */
 export function NoAttentionView({ model }: { model: ModelInfo }) {
   return (
-    <div class="stack">
-      <SentenceBar />
-      <section class="card">
-        <h2>No attention</h2>
-        <NoAttention model={model}>
-          <button class="chip active" onClick={() => navigate({ view: "walk", stage: "", cell: "" })}>
-            show each step of the computation →
-          </button>
-        </NoAttention>
-      </section>
-    </div>
+    <section class="card">
+      <h2>No attention</h2>
+      <NoAttention model={model}>
+        <button class="chip active" onClick={() => navigate({ view: "walk", stage: "", cell: "" })}>
+          show each step of the computation →
+        </button>
+      </NoAttention>
+    </section>
   );
 }
 

@@ -6,13 +6,14 @@ import { ATTENTION_NAMES, attentionGrid, attentions, attentionTitle, findAttenti
 import { formatNumber } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { InspectorLayout } from "../inspector";
+import { maxMagnitude } from "../matrix/grid";
 import { Matrix, Thumbnail } from "../matrix/matrix";
-import { useSession } from "../session";
+import { useSession, useTrace } from "../session";
 import { TensorPanel } from "../tensor-panel";
 import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
+import { AttentionLines, drawnHeads, LineControls } from "./attention-lines";
 import { NoAttentionView } from "./controls";
-import { SentenceBar } from "./sentence-bar";
 
 const SORTS = [
   ["order", "by number"],
@@ -29,11 +30,10 @@ const SORT_DESCRIPTIONS: Record<string, string> = {
 type HeadRef = { attention: string; head: number }; // head −1: the mean
 
 export function Heads() {
-  const { model, trace, error } = useSession();
+  const { model } = useSession();
+  const trace = useTrace();
   const state = useUrlState();
   const [hovered, setHovered] = useState<HeadRef | null>(null);
-  if (error && !trace) return <ErrorMessage error={error} />;
-  if (!trace) return <Loading what="trace" />;
   const attention = findAttention(model, state.attention);
   if (!attention) return <NoAttentionView model={model} />;
   const selected = { attention: attention.name, head: selectedHead(model, state.head) };
@@ -41,7 +41,6 @@ export function Heads() {
   const columns = (["self", "cross", "masked"] as const).filter((kind) => all.some((candidate) => candidate.kind === kind));
   return (
     <div class="stack">
-      <SentenceBar />
       <div class="section-header flush">
         <SegmentedControl label="sort the heads" options={SORTS} value={state.sort as "order"} onChange={(sort) => navigate({ sort })} />
         <p class="muted small">{SORT_DESCRIPTIONS[state.sort] ?? SORT_DESCRIPTIONS.order}</p>
@@ -93,20 +92,24 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
           const head = i + firstHead;
           const ref = { attention: attention.name, head };
           const isSelected = selected.attention === attention.name && selected.head === head;
+          const number = head < 0 ? "mean" : firstHead ? String(head) : "";
+          const scale = thumbnails[i].max === undefined ? `≤ ${formatNumber(maxMagnitude(thumbnails[i]))}` : "";
+          const sortValue = sortValues && head >= 0 ? formatNumber(sortValues[head]) : "";
           return (
             <button
               key={head}
               class="head-thumbnail"
               aria-pressed={isSelected}
-              aria-label={headTitle(model, attention, head)}
+              aria-label={`${[number, scale, sortValue].filter(Boolean).join(" ")}: ${headTitle(model, attention, head)}`}
               data-head={`${attention.name} ${head}`}
               onMouseEnter={() => onHover(ref)}
               onFocus={() => onHover(ref)}
               onClick={() => navigate({ ...ref, cell: "" })}
             >
               <Thumbnail grid={thumbnails[i]} />
-              <span class="small">{head < 0 ? "mean" : firstHead ? head : "\u00a0"}</span>
-              {sortValues && head >= 0 ? <span class="sort-value">{formatNumber(sortValues[head])}</span> : null}
+              <span class="small">{number || "\u00a0"}</span>{" "}
+              {scale ? <span class="sort-value">{scale}</span> : null}{" "}
+              {sortValue ? <span class="sort-value">{sortValue}</span> : null}
             </button>
           );
         })}
@@ -143,8 +146,9 @@ function useSortValues(trace: Trace, attention: Attention, sort: string, row: nu
 
 function LargeHead({ headRef, trace, isPreview }: { headRef: HeadRef; trace: Trace; isPreview: boolean }) {
   const { model } = useSession();
-  const { row } = useUrlState();
+  const { row, lines } = useUrlState();
   const attention = findAttention(model, headRef.attention)!;
+  const shownRow = attention.stack === "decoder" ? row : -1;
   const name = `${attention.name}.weights`;
   return (
     <section class="card" data-large={`${headRef.attention} ${headRef.head}`}>
@@ -158,11 +162,17 @@ function LargeHead({ headRef, trace, isPreview }: { headRef: HeadRef; trace: Tra
           </button>
         )}
       </div>
-      {!isPreview && headRef.head >= 0 ? (
-        <TensorPanel name={name} row={attention.stack === "decoder" ? row : -1} />
-      ) : (
-        <HeadPreview trace={trace} attention={attention} head={headRef.head} />
-      )}
+      <div class="two-columns matrix-and-lines">
+        {!isPreview && headRef.head >= 0 ? (
+          <TensorPanel name={name} row={shownRow} />
+        ) : (
+          <HeadPreview trace={trace} attention={attention} head={headRef.head} />
+        )}
+        <div>
+          {isPreview ? null : <LineControls head={headRef.head} />}
+          <AttentionLines trace={trace} attention={attention} heads={isPreview ? [headRef.head] : drawnHeads(lines, headRef.head)} row={shownRow} onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined} />
+        </div>
+      </div>
     </section>
   );
 }

@@ -1,23 +1,26 @@
 // Intervene: change values inside the model and compare the output before and after. The interventions are stored in the URL.
+import { useState } from "preact/hooks";
 import { source, type ModelInfo, type TokenChange, type Trace } from "../api";
-import { ATTENTION_NAMES, attentions, attentionTitle, stacks } from "../architecture";
-import { formatPercent } from "../format";
-import { latestValue, useAsync } from "../hooks";
+import { attentions, attentionTitle, findAttention, selectedHead, stacks } from "../architecture";
+import { colorFor, textColorOn, toCss } from "../color";
+import { formatNumber, formatPercent } from "../format";
+import { latestValue, useAsync, usePalette } from "../hooks";
 import { describe, formatInterventions, parseInterventions, toRequest, type Intervention } from "../interventions";
-import { explainOptions, useSession } from "../session";
+import { explainOptions, useSession, useTrace } from "../session";
 import { EmptyState, ErrorMessage, Icon, Loading } from "../ui";
 import { navigate, useUrlState } from "../url-state";
-import { HighlightedOutput, NoAttention, TextField } from "./controls";
+import { AttentionLines, drawnHeads, LineControls } from "./attention-lines";
+import { attentionOptions, HighlightedOutput, NoAttention, SelectField } from "./controls";
 import { AddIntervention, MAX_INTERVENTIONS, setInterventions } from "./intervention-forms";
 
 export function Intervene() {
-  const { model, text, trace: last, busy, error } = useSession();
-  const trace = text.trim() ? last : null;
+  const { model, text, busy } = useSession();
+  const trace = useTrace();
   const state = useUrlState();
   const interventions = parseInterventions(state.interventions);
   const options = explainOptions(state, model, text);
   const after = useAsync(
-    trace && interventions.length && source.live
+    interventions.length && source.live
       ? async (signal) => {
           const texts = [...new Set(interventions.flatMap((one) => (one.type === "patch" && one.text ? [one.text] : [])))];
           const others = await Promise.all(texts.map((other) => source.explain({ ...options, search: "greedy", text: other }, signal)));
@@ -26,53 +29,42 @@ export function Intervene() {
           return { after: await source.explain({ ...options, interventions: requests }, signal), before: trace.id };
         }
       : null,
-    [trace?.id, state.interventions],
+    [trace.id, state.interventions],
   );
   if (!source.live) return <NeedsModel view="Intervene" reason="An intervention runs the model again" />;
   if (model.kind === "encoder") return <EmptyState><p>An encoder generates no output: choose another model.</p></EmptyState>; // prettier-ignore
   const latest = latestValue(after);
-  const current = latest && interventions.length && trace && latest.before === trace.id ? latest : null;
+  const current = latest && interventions.length && latest.before === trace.id ? latest : null;
   return (
     <div class="stack">
       <section class="card stack">
-        <TextField label={model.kind === "language model" ? "Prompt" : "Text to translate"} value={text} onChange={(value) => navigate({ text: value, row: -1 })} />
-        {error ? <ErrorMessage error={error} /> : null}
-        {trace ? (
-          <BeforeAfter
-            hint={model.config.model.heads > 1 ? "Ablate a head below, or add another intervention." : "Add an intervention below."}
-            before={trace}
-            after={current?.after ?? null}
-            busy={busy || (interventions.length > 0 && after.state === "loading")}
-          />
-        ) : error ? null : text.trim() ? (
-          <Loading what="output" />
-        ) : (
-          <EmptyState>
-            <p>Enter a text above.</p>
-          </EmptyState>
-        )}
+        <BeforeAfter
+          hint={model.config.model.heads > 1 ? "Switch a head off below, or add another intervention." : "Add an intervention below."}
+          before={trace}
+          after={current?.after ?? null}
+          busy={busy || (interventions.length > 0 && after.state === "loading")}
+        />
         {after.state === "failed" && interventions.length ? <ErrorMessage error={after.error} /> : null}
       </section>
-      {trace ? (
-        <div class="columns">
-          <div class="stack">
-            <section class="card stack">
-              <HeadSwitches model={model} interventions={interventions} />
-            </section>
-            <section class="card">
-              <ProbabilityChanges changes={current ? current.after.teacher_forced_changes.slice(trace.output_start) : null} pending={interventions.length > 0} />
-            </section>
-          </div>
-          <div class="stack">
-            <section class="card form">
-              <InterventionList model={model} interventions={interventions} trace={trace} />
-            </section>
-            <section class="card form">
-              <AddIntervention key={model.name} model={model} trace={trace} interventions={interventions} />
-            </section>
-          </div>
+      <AttentionBeforeAfter model={model} before={trace} after={current?.after ?? null} />
+      <div class="columns">
+        <div class="stack">
+          <section class="card stack">
+            <HeadSwitches model={model} trace={trace} interventions={interventions} />
+          </section>
+          <section class="card">
+            <ProbabilityChanges changes={current ? current.after.teacher_forced_changes.slice(trace.output_start) : null} pending={interventions.length > 0} />
+          </section>
         </div>
-      ) : null}
+        <div class="stack">
+          <section class="card form">
+            <InterventionList model={model} interventions={interventions} trace={trace} />
+          </section>
+          <section class="card form">
+            <AddIntervention key={model.name} model={model} trace={trace} interventions={interventions} />
+          </section>
+        </div>
+      </div>
     </div>
   );
 }
@@ -128,22 +120,64 @@ function changedRows(changes: readonly TokenChange[]): Set<number> {
   return new Set(after.flatMap((change, row) => (change.after === change.before ? [] : [row])));
 }
 
-/** One toggle button per head of the model. */
-function HeadSwitches({ model, interventions }: { model: ModelInfo; interventions: Intervention[] }) {
+const MAX_MEASURED = 2e8; // parameters × tokens; each head costs one run of the model, so that more is measured only on request
+
+/** What each head is worth for this text: how far ln P of the output falls without it, by attention. */
+function useWorth(model: ModelInfo, trace: Trace, isRequested: boolean): ReadonlyMap<string, number[]> {
+  const all = attentions(model);
+  const loaded = useAsync(
+    isRequested
+      ? async () => {
+          const drops = await Promise.all(all.map(({ name }) => source.headAblation(trace.id, name)));
+          const sums = drops.map((drop) => Array.from({ length: drop.shape[0] }, (_, head) => drop.at(head).data.reduce((a, b) => a + b, 0)));
+          return { id: trace.id, worth: new Map(all.map(({ name }, i) => [name, sums[i]])) };
+        }
+      : null,
+    [trace.id, isRequested],
+  );
+  const latest = latestValue(loaded);
+  return latest?.id === trace.id ? latest.worth : NO_WORTH;
+}
+
+const NO_WORTH: ReadonlyMap<string, number[]> = new Map();
+
+/** One toggle button per head of the model, coloured by what the head is worth, and one for all heads of an attention. */
+function HeadSwitches({ model, trace, interventions }: { model: ModelInfo; trace: Trace; interventions: Intervention[] }) {
   const { heads } = model.config.model;
   const all = attentions(model);
-  const toggle = (attention: string, head: number): void => {
-    const others = interventions.filter((one) => !(one.type === "ablate" && one.attention === attention && one.head === head));
-    setInterventions(others.length < interventions.length ? others : [...interventions, { type: "ablate", attention, head }]);
-  };
+  const palette = usePalette();
+  const [requested, request] = useState("");
+  const isMeasured = requested === trace.id || model.parameters * (trace.source_tokens.length + trace.target_tokens.length) <= MAX_MEASURED;
+  const worth = useWorth(model, trace, isMeasured);
+  const most = Math.max(0, ...[...worth.values()].flat().map(Math.abs));
   const isAblated = (attention: string, head: number): boolean =>
     interventions.some((one) => one.type === "ablate" && one.attention === attention && one.head === head);
+  const headNumbers = Array.from({ length: heads }, (_, head) => head);
+  /** Switches these heads off, or on if all are off. */
+  const toggle = (attention: string, which: readonly number[]): void => {
+    const others = interventions.filter((one) => !(one.type === "ablate" && one.attention === attention && which.includes(one.head)));
+    const isOff = which.every((head) => isAblated(attention, head));
+    setInterventions(isOff ? others : [...others, ...which.map((head): Intervention => ({ type: "ablate", attention, head }))].slice(0, MAX_INTERVENTIONS));
+  };
+  const style = (value: number | undefined, isOff: boolean) => {
+    if (value === undefined || isOff) return {};
+    const color = colorFor(value, most, palette);
+    return { background: toCss(color), color: textColorOn(color) };
+  };
   return (
     <>
       <div>
-        <h2>{heads > 1 ? "Ablate heads" : "Ablate attention"}</h2>
+        <h2>{heads > 1 ? "Switch heads off" : "Switch attention off"}</h2>
         {all.length ? (
-          <p class="muted small">{heads > 1 ? "An ablated head contributes nothing to the residual stream." : "An ablated attention returns a zero context vector."}</p>
+          <p class="muted small">
+            {heads > 1 ? "A head that is off (ablated) contributes nothing." : "An attention that is off returns a zero context vector."}
+            {isMeasured || !all.length ? null : (
+              <button class="chip" onClick={() => request(trace.id)}>
+                measure what each is worth
+              </button>
+            )}
+            {most ? ` Violet: without it the output becomes less likely, at most by ${formatNumber(most)} in ln P; orange: more likely.` : ""}
+          </p>
         ) : (
           <NoAttention model={model} />
         )}
@@ -153,24 +187,60 @@ function HeadSwitches({ model, interventions }: { model: ModelInfo; intervention
           <div class="head-switch-row" role="group" aria-label={attentionTitle(attention)} key={attention.name}>
             <span class="small">{attentionTitle(attention)}</span>
             <span class="switches">
-              {Array.from({ length: heads }, (_, head) => (
-                <button
-                  key={head}
-                  class="switch"
-                  aria-pressed={isAblated(attention.name, head)}
-                  aria-label={heads > 1 ? `ablate head ${head}` : "ablate"}
-                  title={`${heads > 1 ? `head ${head}: ` : ""}${isAblated(attention.name, head) ? "ablated" : "active"}`}
-                  disabled={interventions.length >= MAX_INTERVENTIONS && !isAblated(attention.name, head)}
-                  onClick={() => toggle(attention.name, head)}
-                >
-                  {heads > 1 ? head : isAblated(attention.name, head) ? "off" : "on"}
+              {headNumbers.map((head) => {
+                const isOff = isAblated(attention.name, head);
+                const value = worth.get(attention.name)?.[head];
+                return (
+                  <button
+                    key={head}
+                    class="switch"
+                    style={style(value, isOff)}
+                    aria-pressed={isOff}
+                    aria-label={heads > 1 ? `ablate head ${head}` : "ablate"}
+                    title={`${heads > 1 ? `head ${head}: ` : ""}${isOff ? "off" : "on"}${value === undefined ? "" : `; without it, ln P of the output changes by ${formatNumber(-value)}`}`}
+                    data-worth={value}
+                    disabled={interventions.length >= MAX_INTERVENTIONS && !isOff}
+                    onClick={() => toggle(attention.name, [head])}
+                  >
+                    {heads > 1 ? head : isOff ? "off" : "on"}
+                  </button>
+                );
+              })}
+              {heads > 1 ? (
+                <button class="chip" aria-pressed={headNumbers.every((head) => isAblated(attention.name, head))} onClick={() => toggle(attention.name, headNumbers)}>
+                  all
                 </button>
-              ))}
+              ) : null}
             </span>
           </div>
         ))}
       </div>
     </>
+  );
+}
+
+/** The attention weights of the original run and of the changed one. */
+function AttentionBeforeAfter({ model, before, after }: { model: ModelInfo; before: Trace; after: Trace | null }) {
+  const state = useUrlState();
+  const attention = findAttention(model, state.attention);
+  if (!attention || !after) return null;
+  const heads = drawnHeads(state.lines, selectedHead(model, state.head));
+  return (
+    <section class="card stack">
+      <div class="section-header flush">
+        <h2>Attention before and after</h2>
+        <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={(name) => navigate({ attention: name })} />
+      </div>
+      <LineControls head={heads.length > 1 ? -1 : heads[0]} />
+      <div class="two-columns">
+        {([["Before", before], ["After", after]] as const).map(([name, trace]) => (
+          <div key={name} data-attention={name}>
+            <h3>{name}</h3>
+            <AttentionLines trace={trace} attention={attention} heads={heads} row={state.row} onRow={(row) => navigate({ row })} />
+          </div>
+        ))}
+      </div>
+    </section>
   );
 }
 
@@ -233,7 +303,7 @@ function SignedBar({ value, max = 1 }: { value: number; max?: number }) {
   );
 }
 
-/** Example interventions for any model. */
+/** Interventions to start with, for any model. */
 function suggestions(model: ModelInfo, trace: Trace): [string, Intervention[]][] {
   const all = attentions(model);
   const heads = Array.from({ length: Math.min(MAX_INTERVENTIONS, model.config.model.heads) }, (_, head) => head);
@@ -241,31 +311,47 @@ function suggestions(model: ModelInfo, trace: Trace): [string, Intervention[]][]
   const tokens = stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens.slice(1);
   const first = stack === "encoder" ? 0 : 1; // after <start>
   const name = `${stack}.embedded`;
-  const isOnly = all.length === 1;
+  const swap = (i: number): [string, Intervention[]] => [
+    `swap “${tokens[i].text}” and “${tokens[i + 1].text}”`,
+    [
+      { type: "patch", name, position: first + i, sourcePosition: first + i + 1, text: "" },
+      { type: "patch", name, position: first + i + 1, sourcePosition: first + i, text: "" },
+    ],
+  ];
   return [
-    ...all.slice(-1).map((last): [string, Intervention[]] => [
-      `ablate ${ATTENTION_NAMES[last.kind]}${isOnly ? "" : " of the last layer"}`,
-      heads.map((head) => ({ type: "ablate", attention: last.name, head })),
-    ]),
-    ...all.slice(0, 1).map((first): [string, Intervention[]] => [
-      `uniform attention${isOnly ? "" : " in the first layer"}`,
-      [{ type: "uniform", attention: first.name, head: null, query: null }],
-    ]),
-    ...(tokens.length > 2
-      ? [
-          [
-            `swap the embeddings of “${tokens[0].text}” and “${tokens[1].text}”`,
-            [
-              { type: "patch", name, position: first, sourcePosition: first + 1, text: "" },
-              { type: "patch", name, position: first + 1, sourcePosition: first, text: "" },
-            ],
-          ] as [string, Intervention[]],
-        ]
-      : []),
+    ...all.map((one): [string, Intervention[]] => [`switch off ${attentionTitle(one)}`, heads.map((head) => ({ type: "ablate", attention: one.name, head }))]),
+    ...all.map((one): [string, Intervention[]] => [`look everywhere alike: ${attentionTitle(one)}`, [{ type: "uniform", attention: one.name, head: null, query: null }]]),
+    ...tokens.slice(0, -2).map((_, i) => swap(i)),
   ];
 }
 
+const MAX_SUGGESTIONS = 4;
+const MAX_TRIED = 12;
+
+/** The suggestions that change the output of this text: each is tried. */
+function useSuggestions(model: ModelInfo, trace: Trace, isNeeded: boolean) {
+  const state = useUrlState();
+  const { text } = useSession();
+  return useAsync(
+    isNeeded
+      ? async (signal) => {
+          const changing: [string, Intervention[]][] = [];
+          const all = suggestions(model, trace);
+          // Of each kind, and the last layers first: they change the output most often.
+          for (const suggestion of [...all.reverse()].slice(0, MAX_TRIED)) {
+            if (changing.length === MAX_SUGGESTIONS || signal.aborted) break;
+            const { output } = await source.explain({ ...explainOptions(state, model, text), interventions: suggestion[1].map((one) => toRequest(one)) }, signal);
+            if (output !== trace.output) changing.push(suggestion);
+          }
+          return changing;
+        }
+      : null,
+    [trace.id, isNeeded],
+  );
+}
+
 function InterventionList({ model, interventions, trace }: { model: ModelInfo; interventions: Intervention[]; trace: Trace }) {
+  const suggested = useSuggestions(model, trace, interventions.length === 0);
   return (
     <>
       <div class="section-header tight">
@@ -289,9 +375,9 @@ function InterventionList({ model, interventions, trace }: { model: ModelInfo; i
         </ul>
       ) : (
         <>
-          <p class="muted small">None yet. Interventions are stored in the URL, so you can share them. Examples:</p>
-          <div class="examples">
-            {suggestions(model, trace).map(([label, all]) => (
+          <p class="muted small">None yet. {suggested.state === "loading" ? "Looking for some that change this output …" : "These change this output:"}</p>
+          <div class="examples" data-suggestions={suggested.state}>
+            {(suggested.state === "ready" ? suggested.value : []).map(([label, all]) => (
               <button key={label} class="chip" onClick={() => setInterventions(all)}>
                 {label}
               </button>

@@ -1,7 +1,7 @@
 // Forms to add an intervention: uniform weights, given weights, a patched vector, or a unit set to 0.
 import { useState } from "preact/hooks";
 import { source, tensor, type ModelInfo, type Trace } from "../api";
-import { architectureOf, attentions, findAttention, keyLabels, layersOf, loadAttention, stacks, type Attention } from "../architecture";
+import { architectureOf, attentions, findAttention, keyLabels, layersOf, loadAttention, queryTokens, stacks } from "../architecture";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { componentTitle, formatInterventions, unitTensor, type Intervention } from "../interventions";
@@ -42,8 +42,6 @@ export function AddIntervention({ model, trace, interventions }: { model: ModelI
     </>
   );
 }
-
-const queryTokens = (trace: Trace, { stack }: Attention): readonly { text: string }[] => (stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
 
 function useAttention(model: ModelInfo) {
   const state = useUrlState();

@@ -37,7 +37,10 @@ export function LossCurve({ model, snapshots, selected, onSelect }: LossCurvePro
       {!history ? (
         loaded.state === "failed" ? null : <Loading what="training log" />
       ) : history.steps.length > 1 ? (
-        <Curve {...{ history, snapshots, selected, onSelect }} name={model.name} />
+        <>
+          <Curve {...{ history, snapshots, selected, onSelect }} name={model.name} />
+          <WhyBelow history={history} dropout={model.config.model.dropout} />
+        </>
       ) : (
         <EmptyState>
           <p>This model has no training log (log.jsonl).</p>
@@ -47,12 +50,24 @@ export function LossCurve({ model, snapshots, selected, onSelect }: LossCurvePro
   );
 }
 
+/** Explains a validation loss that is lower than the training loss. */
+function WhyBelow({ history: { steps, validations }, dropout }: { history: History; dropout: number }) {
+  const last = validations[validations.length - 1];
+  if (!last || !dropout || last.loss >= steps[steps.length - 1].loss) return null;
+  return (
+    <p class="muted small">
+      The validation loss is the lower one: it is measured without dropout, which hides {formatNumber(dropout * 100, 0)}% of the activations in training, and with the weights
+      at that step instead of those of the steps before.
+    </p>
+  );
+}
+
 interface CurveProps extends Omit<LossCurveProps, "model"> {
   history: History;
   name: string;
 }
 
-function Curve({ history, snapshots, selected, onSelect, name }: CurveProps) {
+export function Curve({ history, snapshots, selected, onSelect, name }: CurveProps) {
   const [figure, width] = useWidth<HTMLElement>();
   const svg = useRef<SVGSVGElement>(null);
   const palette = usePalette();

@@ -2,22 +2,24 @@
 // their scores and weights, and the values. The row can be played key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Trace } from "../api";
-import { architectureOf, attentions, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, type Attention, scoredPrefix } from "../architecture";
+import { architectureOf, attentions, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, selectedRow, type Attention, scoredPrefix } from "../architecture";
 import { parseCellRef } from "../audit/cells";
 import { colorFor, toCss } from "../color";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, prefersReducedMotion, useAsync, usePalette } from "../hooks";
 import { InspectorLayout } from "../inspector";
 import { useSpaceKey } from "../keyboard";
-import { useSession } from "../session";
+import { topIndices } from "../math";
+import { useSession, useTrace } from "../session";
 import { TensorPanel } from "../tensor-panel";
 import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
+import { AttentionLines } from "./attention-lines";
 import { NoAttentionView } from "./controls";
-import { SentenceBar } from "./sentence-bar";
 
 export function Microscope() {
-  const { model, trace, error } = useSession();
+  const { model } = useSession();
+  const trace = useTrace();
   const state = useUrlState();
   const attention = findAttention(model, state.attention);
   const { steps } = architectureOf(model);
@@ -26,16 +28,14 @@ export function Microscope() {
   useEffect(() => {
     if (state.head < 0) navigate({ head: 0 });
   }, [state.head]);
-  if (error && !trace) return <ErrorMessage error={error} />;
-  if (!trace) return <Loading what="trace" />;
   if (!attention) return <NoAttentionView model={model} />;
   const queries = queryLabels(trace, attention);
   const inspected = parseCellRef(state.cell);
-  const selected = inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : state.row;
-  const row = Math.min(Math.max(0, selected), queries.length - 1);
+  // A row of the encoder is the inspected cell's; one of the decoder is the row that the whole page shows.
+  const inspectedRow = attention.stack === "encoder" && inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : -1;
+  const row = Math.min(inspectedRow >= 0 ? inspectedRow : selectedRow(trace, state.row), queries.length - 1);
   return (
     <div class="stack">
-      <SentenceBar />
       <InspectorLayout>
         <section class="card">
           <div class="section-header">
@@ -60,7 +60,10 @@ export function Microscope() {
               <SegmentedControl label="step" options={steps} value={step} onChange={(next) => navigate({ step: next, cell: "" })} />
             </div>
           </div>
-          <TensorPanel name={`${attention.name}.${step}`} row={row} maxHeight={640} maxCellWidth={92} />
+          <div class="two-columns matrix-and-lines">
+            <TensorPanel name={`${attention.name}.${step}`} row={row} maxHeight={640} maxCellWidth={72} />
+            <AttentionLines trace={trace} attention={attention} heads={[head]} row={row} onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined} />
+          </div>
         </section>
         <section class="card">
           <RowTable trace={trace} attention={attention} head={head} row={row} />
@@ -71,6 +74,10 @@ export function Microscope() {
 }
 
 const PLAY_INTERVAL = 700; // ms per key
+const MAX_KEYS = 24; // of a longer text, those with the largest weights are listed
+
+/** The keys with the largest weights, in the order of the text. */
+const rowOrder = (weights: Float32Array, most: number): number[] => topIndices(weights, most).sort((a, b) => a - b);
 
 function RowTable({ trace, attention, head, row }: { trace: Trace; attention: Attention; head: number; row: number }) {
   const { model } = useSession();
@@ -95,7 +102,8 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
     [trace.id, attention.name, head, row],
   );
   const keys = keyLabels(trace, attention);
-  const count = keys.length;
+  const [showAll, setShowAll] = useState(false);
+  const count = showAll ? keys.length : Math.min(keys.length, MAX_KEYS);
   const advance = (): void => setShown((now) => (now === null ? 1 : now >= count ? null : now + 1));
 
   useEffect(() => {
@@ -112,9 +120,10 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
 
   const data = latestValue(loaded);
   if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
-  if (!data || data.weights.data.length !== count) return <Loading what="row" />;
+  if (!data || data.weights.data.length !== keys.length) return <Loading what="row" />;
   const query = queryLabels(trace, attention)[row];
-  const visible = shown ?? count;
+  const order = rowOrder(data.weights.data, showAll ? count : MAX_KEYS);
+  const visible = shown ?? order.length;
   const isMasked = (key: number): boolean => data.scores[data.scores.length - 1].data[key] === -Infinity;
   return (
     <>
@@ -146,7 +155,7 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
               <th scope="col">value</th>
             </tr>
             <tr class="query">
-              <td>query of {query}</td>
+              <td>query</td>
               <td>
                 <VectorStrip values={data.query.data} />
               </td>
@@ -154,9 +163,9 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
             </tr>
           </thead>
           <tbody>
-            {keys.map((key, i) => (
-              <tr key={i} class={i >= visible ? "pending" : shown !== null && i === visible - 1 ? "current" : ""}>
-                <td>{key}</td>
+            {order.map((i, position) => (
+              <tr key={i} class={position >= visible ? "pending" : shown !== null && position === visible - 1 ? "current" : ""}>
+                <td>{keys[i]}</td>
                 <td>
                   <VectorStrip values={data.keys.at(i).data} />
                 </td>
@@ -179,7 +188,7 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
           </tbody>
           <tfoot>
             <tr class={shown === null || shown >= count ? "" : "pending"}>
-              <td colSpan={3 + lookup.length}>Σ weight × value: the head’s output for {query}</td>
+              <td colSpan={3 + lookup.length}>Σ weight × value: the head’s output</td>
               <td>
                 <VectorStrip values={data.output.data} />
               </td>
@@ -187,6 +196,11 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
           </tfoot>
         </table>
       </div>
+      {keys.length > MAX_KEYS ? (
+        <button class="chip" onClick={() => setShowAll(!showAll)}>
+          {showAll ? `show the ${MAX_KEYS} largest weights` : `the ${MAX_KEYS} largest weights are listed: show all ${keys.length} keys`}
+        </button>
+      ) : null}
     </>
   );
 }

@@ -7,13 +7,12 @@ import { latestValue, prefersReducedMotion, useAsync } from "../hooks";
 import { useSpaceKey } from "../keyboard";
 import { mean } from "../math";
 import { Matrix, Thumbnail } from "../matrix/matrix";
-import { explainOptions, useSession } from "../session";
+import { explainOptions, useSession, useTrace } from "../session";
 import { EmptyState, ErrorMessage, Loading } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { attentionOptions, HeadSelect, HighlightedOutput, NoAttention, SelectField } from "./controls";
 import { NeedsModel } from "./intervene";
 import { LossCurve } from "./loss-curve";
-import { SentenceBar } from "./sentence-bar";
 
 const FINAL = -1;
 const PLAY_INTERVAL = 1100; // ms per snapshot
@@ -21,7 +20,8 @@ const PLAY_INTERVAL = 1100; // ms per snapshot
 const stepName = (step: number): string => (step === FINAL ? "final" : `step ${step.toLocaleString("en")}`);
 
 export function Replay() {
-  const { model, trace, error } = useSession();
+  const { model } = useSession();
+  const trace = useTrace();
   if (!source.live) return <NeedsModel view="Replay" reason="Replay runs the model as it was at earlier training steps" />;
   if (!model.snapshots.length)
     return (
@@ -34,8 +34,6 @@ export function Replay() {
         </EmptyState>
       </section>
     );
-  if (error && !trace) return <ErrorMessage error={error} />;
-  if (!trace) return <Loading what="trace" />;
   return <Player model={model} finalTrace={trace} />;
 }
 
@@ -90,7 +88,6 @@ function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) 
 
   return (
     <div class="stack">
-      <SentenceBar />
       <section class="card stack">
         <div class="player">
           <button class="primary-button" title="play or pause (space)" onClick={togglePlay}>
@@ -111,16 +108,23 @@ function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) 
           />
           <output>{stepName(steps[index])}</output>
         </div>
-        <p class="output" aria-live="polite" data-snapshot={steps[index]} data-output={frame?.output ?? ""}>
-          {frame ? <SnapshotOutput trace={frame} finalTrace={finalTrace} /> : <span class="muted">…</span>}
-        </p>
+        <div class="overlay">
+          <p class="output" aria-live="polite" data-snapshot={steps[index]} data-output={frame?.output ?? ""}>
+            {frame ? <SnapshotOutput trace={frame} finalTrace={finalTrace} /> : <span class="muted">…</span>}
+          </p>
+          {[...frames].map(([step, { output }]) => (
+            <p key={step} class="output placeholder" aria-hidden="true">
+              {output}
+            </p>
+          ))}
+        </div>
         {error ? <ErrorMessage error={error} /> : null}
       </section>
       <div class="two-columns">
         <section class="card">
           <LossCurve model={model} snapshots={model.snapshots} selected={steps[index]} onSelect={(step) => navigate({ snapshot: step })} />
         </section>
-        <section class="card stack">
+        <section class="card stack snapshot-head">
           <div class="section-header tight">
             <div>
               <h2>{model.config.model.heads > 1 ? "One head during training" : "Attention during training"}</h2>

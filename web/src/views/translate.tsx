@@ -2,20 +2,25 @@
 // them the probabilities of the next token, on which the sliders act without another request.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { isLargeVocabulary, source, tensor, vocabularyOf, type Explanation, type NextToken as NextTokenResponse, type Trace } from "../api";
-import { attentions, findAttention, headTitle, loadAttention, selectedHead, selectedRow, type Attention } from "../architecture";
+import { attentions, attentionTitle, findAttention, selectedHead, selectedRow, type Attention } from "../architecture";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { sampleIndex, samplingDistribution, seededUniform, topIndices } from "../math";
+import { mediaKind } from "../media/media";
+import { MediaAttention } from "../media/media-attention";
+import { MediaEntry } from "../media/media-entry";
 import { examplesFor, languagesFor, useSession } from "../session";
 import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider } from "../ui";
+import { hasDevanagari, transliterate } from "../transliteration";
 import { navigate, useUrlState } from "../url-state";
-import { AttentionRibbon } from "./attention-ribbon";
+import { AttentionLines, drawnHeads, LineControls } from "./attention-lines";
 import { Beam } from "./beam";
 import { NoAttention, SelectField } from "./controls";
 
 export function Translate() {
   const { model, text, trace, streamedText, busy, error } = useSession();
   const isLanguageModel = model.kind === "language model";
+  const isMedia = mediaKind(model.config.model) !== null;
   const examples = examplesFor(model);
   if (model.kind === "encoder") {
     return (
@@ -33,9 +38,9 @@ export function Translate() {
   return (
     <div class="stack">
       <section class="card stack">
-        <TextEntry text={text} label={isLanguageModel ? "Prompt" : "Text to translate"} />
-        <Output trace={text.trim() ? trace : null} streamedText={streamedText} busy={busy} />
-        {trace && text.trim() && !busy ? <Caution trace={trace} /> : null}
+        {isMedia ? <MediaEntry /> : <TextEntry text={text} label={isLanguageModel ? "Prompt" : "Text to translate"} />}
+        <Output trace={trace} streamedText={streamedText} busy={busy} />
+        {trace && !busy ? <Caution trace={trace} /> : null}
         {error ? <ErrorMessage error={error} /> : null}
         <div class="controls" hidden={!source.live}>
           <LanguageControls />
@@ -51,14 +56,16 @@ export function Translate() {
           ) : null}
         </div>
       </section>
-      {trace && text.trim() ? <Details trace={trace} /> : text.trim() ? error ? null : <Loading what="output" /> : (
+      {trace ? <Details trace={trace} /> : text.trim() ? error ? null : <Loading what="output" /> : (
         <EmptyState>
-          <p>Enter a text above, or choose an example.</p>
+          <p>{isMedia ? "Choose a file above." : "Enter a text above, or choose an example."}</p>
         </EmptyState>
       )}
     </div>
   );
 }
+
+const LONG_TEXT = 240; // characters
 
 function TextEntry({ text, label }: { text: string; label: string }) {
   const textarea = useRef<HTMLTextAreaElement>(null);
@@ -73,6 +80,7 @@ function TextEntry({ text, label }: { text: string; label: string }) {
     <label class="text-entry">
       <span class="small muted">{label}</span>
       <textarea
+        class={text.length > LONG_TEXT ? "text-input long" : "text-input"}
         ref={textarea}
         rows={1}
         spellcheck={false}
@@ -94,10 +102,18 @@ function Output({ trace, streamedText, busy }: { trace: Trace | null; streamedTe
   useEffect(() => {
     previous.current = tokens;
   });
+  const text = busy && streamedText ? streamedText : (trace?.output ?? "");
   return (
-    <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={trace?.output ?? ""}>
-      {busy && streamedText ? streamedText : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
-    </p>
+    <div>
+      <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={trace?.output ?? ""}>
+        {busy && streamedText ? streamedText : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
+      </p>
+      {hasDevanagari(text) ? (
+        <p class="muted" lang="hi-Latn" title="transliteration, ISO 15919">
+          {transliterate(text)}
+        </p>
+      ) : null}
+    </div>
   );
 }
 
@@ -124,13 +140,14 @@ function Words({ trace, firstNew, row }: { trace: Trace; firstNew: number; row: 
         return (
           <span key={`${span.row} ${span.text}`}>
             {span.text.slice(0, span.text.length - word.length)}
-            <span
-              class={`word${span.row >= firstNew ? " new" : ""}${row >= span.row && row < nextRow ? " active" : ""}`}
+            <button
+              class={`word${span.row >= firstNew ? " new" : ""}`}
               style={{ animationDelay: `${Math.min(span.row - firstNew, 30) * 28}ms` }}
+              aria-pressed={row >= span.row && row < nextRow}
               onClick={() => navigate({ row: span.row === row ? -1 : span.row })}
             >
               {word}
-            </span>
+            </button>
           </span>
         );
       })}
@@ -224,7 +241,7 @@ function AttentionCard({ trace }: { trace: Trace }) {
   if (attention) return <AttentionWeights trace={trace} attention={attention} all={all} />;
   return (
     <>
-      <h2>Attention weights</h2>
+      <h2>Where each word looked</h2>
       <NoAttention model={model} />
     </>
   );
@@ -234,38 +251,29 @@ function AttentionWeights({ trace, attention, all }: { trace: Trace; attention: 
   const state = useUrlState();
   const { model } = useSession();
   const head = selectedHead(model, state.head);
-  const loaded = useAsync(() => loadAttention(trace, attention, head, "weights"), [trace.id, attention.name, head]);
-  const weights = latestValue(loaded);
-  const above = (attention.kind === "cross" ? trace.source_tokens : trace.decoder_input_tokens).map((token) => token.text);
-  const below = trace.target_tokens.map((token) => token.text);
-  const fits = weights && weights.shape[0] === below.length && weights.shape[1] === above.length;
   return (
     <>
       <div class="section-header">
         <div>
-          <h2>Attention weights</h2>
-          <p class="muted small">{headTitle(model, attention, head)}. Hover over a token.</p>
+          <h2>Where each word looked</h2>
+          <p class="muted small">{attentionTitle(attention)}. Hover over a word or click it.</p>
         </div>
-        <div class="controls">
-          {all.length > 1 ? (
-            <select aria-label="layer" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value })}>
-              {all.map(({ name, layer }) => (
-                <option key={name} value={name}>{`layer ${layer}`}</option>
-              ))}
-            </select>
-          ) : null}
-          {model.config.model.heads > 1 ? (
-            <select aria-label="head" value={String(head)} onChange={(event) => navigate({ head: Number(event.currentTarget.value) })}>
-              <option value="-1">mean</option>
-              {Array.from({ length: model.config.model.heads }, (_, i) => (
-                <option key={i} value={String(i)}>{`head ${i}`}</option>
-              ))}
-            </select>
-          ) : null}
-        </div>
+        {all.length > 1 ? (
+          <select aria-label="layer" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value })}>
+            {all.map(({ name, layer }) => (
+              <option key={name} value={name}>{`layer ${layer}`}</option>
+            ))}
+          </select>
+        ) : null}
       </div>
-      {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
-      {fits ? <AttentionRibbon above={above} below={below} weights={weights} row={state.row} onRow={(row) => navigate({ row })} /> : <Loading what="attention weights" />}
+      {mediaKind(model.config.model) ? (
+        <MediaAttention trace={trace} attention={attention} row={state.row} onRow={(row) => navigate({ row })} />
+      ) : (
+        <>
+          <LineControls head={head} />
+          <AttentionLines trace={trace} attention={attention} heads={drawnHeads(state.lines, head)} row={state.row} onRow={(row) => navigate({ row })} />
+        </>
+      )}
     </>
   );
 }

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2see.api import Model, load
+from seq2see.bundled_models import GRAMMAR, LANGUAGE_MODEL, bundled_model
 from seq2see.course.lessons.render import Table
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
@@ -21,17 +22,17 @@ HIDDEN_STEPS = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", "
 
 
 def resolve_model(model: Model | None) -> Model:
-    """Returns the given model, which must be a Transformer, or the bundled one."""
+    """Returns the given model, which must be a Transformer, or the bundled one of the built-in grammar."""
     if model is not None and model.config.model.kind != "transformer":
         raise UserError(
             f'the lessons inspect Transformers, but this model is of kind "{model.config.model.kind}": choose another'
         )
-    return model or _bundled_model()
+    return model or _grammar_model()
 
 
 @cache
-def _bundled_model() -> Model:
-    return load()
+def _grammar_model() -> Model:
+    return load(bundled_model(GRAMMAR))
 
 
 def resolve_translator(model: Model | None) -> Model:
@@ -51,9 +52,6 @@ def resolve_decoder(model: Model | None) -> Model:
     return chosen
 
 
-LANGUAGE_MODEL = "books"  # the name of the bundled language model
-
-
 def find_language_model(model: Model) -> Model | None:
     """Returns the given model if it is a language model, else the bundled one, if there is one."""
     return model if model.config.model.shape == "decoder" else _bundled_language_model()
@@ -62,10 +60,9 @@ def find_language_model(model: Model) -> Model | None:
 @cache
 def _bundled_language_model() -> Model | None:
     try:
-        found = load(LANGUAGE_MODEL)
+        return load(bundled_model(LANGUAGE_MODEL))
     except UserError:
         return None
-    return found if found.config.model.shape == "decoder" else None
 
 
 NO_LANGUAGE_MODEL = (

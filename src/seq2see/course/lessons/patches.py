@@ -3,6 +3,9 @@
 A picture is cut into patches, a sound into frames; each is described by a few numbers and named by the nearest entry of a code
 book, which makes it a token. From there on nothing is new: one small encoder-decoder is trained to caption the pictures and to
 write down the melodies, and its cross-attention shows which patch a word of the caption looks at.
+
+Large models skip the code book. The last section cuts one sentence into tokens as they do: text, a picture of the text, and
+speech (patches.npz: pixels, and sound by espeak-ng at 8 kHz). All three go through the same attention.
 """
 
 import math
@@ -12,10 +15,11 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.course.lessons.attention import Matrix, to_matrix
+from seq2see.course.lessons.attention import Matrix, attention, to_matrix
 from seq2see.course.lessons.exercises import Exercise
 from seq2see.course.lessons.figures import heatmap, save_figure, subplots
 from seq2see.course.lessons.render import (
@@ -33,6 +37,8 @@ from seq2see.course.lessons.render import (
 from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train, translate
 from seq2see.inspect.trace import trace
 from seq2see.layout import Packed
+from seq2see.media.pictures import cut_patches
+from seq2see.media.sounds import mel_rows, resample
 from seq2see.model.transformer import Transformer
 
 GRID, PATCH = 3, 4  # patches per side, pixels per side of a patch
@@ -49,6 +55,10 @@ RATE, FRAME = 800, 80  # samples per second, samples per frame
 NOTES = {"do": 100.0, "re": 120.0, "mi": 140.0, "fa": 160.0, "sol": 190.0}  # frequencies in Hz; many periods per frame
 MELODY = 4  # notes
 EXAMPLE = ((1, "square"), (6, "cross"))  # patch and shape
+SENTENCE, RECORDING_RATE = "we see what we say", 8000  # of patches.npz
+SENTENCE_PATCH, MEL_BANDS = 8, 40
+VOWEL = 6  # the frame in the middle of the vowel of the first “we”
+SHARPNESS = 12.0  # of the attention between tokens of the sentence: their cosines are multiplied by it
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,17 @@ class Sound:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A sentence as tokens of one kind, and the attention of one of them."""
+
+    kind: str
+    tokens: int
+    numbers: int  # of each token
+    query: int
+    weights: Matrix  # of the query, in the layout of the sentence: one line, or a picture
+
+
+@dataclass(frozen=True)
 class Result:
     picture: Picture
     sound: Sound
@@ -80,6 +101,7 @@ class Result:
     best_patch: int  # and where
     training_size: int  # different pictures and melodies
     curve: LossCurve
+    cuts: tuple[Cut, ...]  # of one sentence: text, picture, speech
 
 
 def compute(steps: int = 250, seed: int = 1) -> Result:
@@ -124,8 +146,32 @@ def compute(steps: int = 250, seed: int = 1) -> Result:
             tuple(i * RATE / FRAME for i in _strongest(sounds[first_sound])), " ".join(first_sound), outputs[count],
         ),
         sum(right[:count]) / count, sum(right[count:]) / len(test_melodies), sum(wrong) / len(wrong), sharpest,
-        int(weights[sharpest].argmax()) if words else 0, len(set(training)), curve,
+        int(weights[sharpest].argmax()) if words else 0, len(set(training)), curve, cut_sentence(),
     )  # fmt: skip
+
+
+def cut_sentence() -> tuple[Cut, ...]:
+    """Cuts the sentence into words, patches of a picture and frames of speech, and compares the tokens of each by attention."""
+    with np.load(Path(__file__).with_suffix(".npz")) as recorded:
+        ink, samples = recorded["picture"], torch.from_numpy(recorded["sound"]).float() / 127
+    words = SENTENCE.split()
+    one_hot = torch.eye(len(words))[[words.index(word) for word in words]]
+    patches = torch.from_numpy(cut_patches(ink[..., None], SENTENCE_PATCH)).double()
+    frames = torch.from_numpy(mel_rows(resample(samples, RECORDING_RATE), MEL_BANDS)).double()
+    rows = len(ink) // SENTENCE_PATCH
+    return (
+        _compare("text: words", one_hot, 1, 0),
+        _compare("picture: patches", patches, rows, int(patches.sum(1).argmax())),
+        _compare("sound: frames", frames, 1, VOWEL),
+    )
+
+
+def _compare(kind: str, vectors: Tensor, rows: int, query: int) -> Cut:
+    """Attention without parameters: each token compares itself with all others, by the cosine of their numbers."""
+    x = torch.nn.functional.normalize(vectors.double() - vectors.double().mean(0), dim=1)
+    x *= (SHARPNESS * x.shape[1] ** 0.5) ** 0.5  # q · k / √d is then SHARPNESS × cosine
+    weights = torch.tensor(attention(x, x, x).weights)[query]
+    return Cut(kind, len(vectors), vectors.shape[1], query, to_matrix(weights.unflatten(0, (-1, rows)).T))
 
 
 Scene = tuple[tuple[int, str], tuple[int, str]]
@@ -272,6 +318,7 @@ def describe(result: Result) -> LessonText:
                     + " Speech recognition works the same way, with finer frames and a larger model.",
                 ),
             ),
+            Section("One sentence: as text, as a picture, as speech", _sentence_parts(result.cuts)),
         ),
         (Try("Fewer steps: what does it get right first?", {"steps": 50}), Try("Other pictures.", options="--seed 2")),
         (
@@ -287,6 +334,39 @@ def describe(result: Result) -> LessonText:
             ),
         ),
     )
+
+
+def _sentence_parts(cuts: Sequence[Cut]) -> tuple[Part, ...]:
+    text, picture, sound = cuts
+    return (
+        Table(
+            ("", "tokens", "numbers in each"), tuple((each.kind, each.tokens, each.numbers) for each in cuts),
+            f"“{SENTENCE}”, cut as large models cut it", decimals=0,
+        ),
+        f"Below, one token of each kind compares its own numbers with those of all others, by softmax({SHARPNESS:.0f} × "
+        "cosine): attention before anything is learned. It finds what is like it: the same word, the same stroke of a "
+        "letter, the same vowel. What a token was made of makes no difference to the computation.",
+        HeatMap(f"Text: “{SENTENCE.split()[text.query]}” attends to", ("",), tuple(SENTENCE.split()), text.weights),
+        HeatMap(
+            f"Picture: a patch of “{SENTENCE[picture.query // len(picture.weights)]}” attends to",
+            tuple(f"row {i + 1}" for i in range(len(picture.weights))), tuple(SENTENCE), picture.weights,
+        ),
+        HeatMap(f"Speech: the vowel of “we”, at {0.02 * sound.query:.2f} s, attends to", ("",), (), sound.weights),
+        f"The same vowel is at {' and '.join(f'{0.02 * i:.2f} s' for i in _elsewhere(sound))}, in “see” and "
+        "in the second “we”.",
+        "`seq2see train --pictures` and `--sounds` train models that read such tokens; `seq2see explain` shows where "
+        "they look.",
+    )  # fmt: skip
+
+
+def _elsewhere(sound: Cut, gap: int = 5, count: int = 2) -> list[int]:
+    """The moments with the highest weights that are not next to each other or to the query."""
+    found = [sound.query]
+    weights = sound.weights[0]
+    for i in sorted(range(len(weights)), key=lambda i: -weights[i]):
+        if all(abs(i - other) >= gap for other in found):
+            found.append(i)
+    return sorted(found[1 : 1 + count])
 
 
 def exercises() -> tuple[Exercise, ...]:

@@ -71,7 +71,7 @@ def compute(
         if len(parts := split_words(word)) != 1:
             raise UserError(f'"{word}" is {len(parts)} words ({", ".join(parts) or "none"}): give single words')
     tf_idf = fit_tf_idf(documents)
-    terms = list(tf_idf.words[:8])  # the most frequent
+    terms = list(tf_idf.words)
     cosines = tf_idf.similarity(terms)
     pairs = sorted(
         ((terms[i], terms[j], float(cosines[i, j])) for i, j in combinations(range(len(terms)), 2)), key=lambda p: -p[2]

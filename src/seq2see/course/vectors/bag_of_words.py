@@ -5,9 +5,9 @@ documents are similar. Both are sparse tensors.
 from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
 
 from seq2see.course.vectors.corpus import read_corpus
+from seq2see.course.vectors.files import sparse_matrix
 from seq2see.course.vectors.word_vectors import WordVectors
 
 
@@ -19,7 +19,7 @@ def fit_one_hot(
     corpus = read_corpus(documents, min_count, lowercase, progress)
     size = len(corpus.words)
     index = torch.arange(size)
-    matrix = _sparse(index, index, torch.ones(size), (size, size))
+    matrix = sparse_matrix(torch.stack([index, index]), torch.ones(size), (size, size))
     return WordVectors(corpus.words, matrix, "one-hot", lowercase, corpus.counts)
 
 
@@ -34,9 +34,5 @@ def fit_tf_idf(
     rows, columns = cells // size[1], cells % size[1]
     idf = (size[1] / rows.bincount().double()).log()  # [words]
     values = (counts * idf[rows]).float()
-    matrix = _sparse(rows, columns, values, size)
+    matrix = sparse_matrix(torch.stack([rows, columns]), values, size)
     return WordVectors(corpus.words, matrix, "tf-idf", lowercase, corpus.counts)
-
-
-def _sparse(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
-    return torch.sparse_coo_tensor(torch.stack([rows, columns]), values, size, is_coalesced=True, check_invariants=True)

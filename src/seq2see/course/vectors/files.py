@@ -6,7 +6,7 @@ files, which lack the first line, are read as well. Text files may be compressed
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,15 +82,17 @@ def _from_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) ->
     if "matrix" in tensors:
         matrix = tensors["matrix"]
     else:
-        matrix = _sparse(tensors["places"], tensors["values"], json.loads(metadata["shape"]))
+        matrix = sparse_matrix(tensors["places"], tensors["values"], json.loads(metadata["shape"]))
     counts = tensors.get("counts")
     if matrix.dim() != 2 or len(matrix) != len(words) or (counts is not None and counts.shape != (len(words),)):
         raise ValueError(f"{len(words):,} words, but a matrix of shape {tuple(matrix.shape)}")
     return words, matrix, metadata["method"], json.loads(metadata["lower"]), counts
 
 
-def _sparse(indices: Tensor, values: Tensor, shape: list[int]) -> Tensor:
-    return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=True, check_invariants=True)
+def sparse_matrix(places: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Builds a sparse matrix from values and their places, [2, values], in order."""
+    with torch.sparse.check_sparse_tensor_invariants():  # torch 2.11 warns if it is an argument instead
+        return torch.sparse_coo_tensor(places, values, tuple(shape), is_coalesced=True)
 
 
 def _save_text(vectors: "WordVectors", path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.similarity import Measure, similarities
+from seq2see.similarity import Measure, principal_axes, similarities
 
 
 class Neighbor(NamedTuple):
@@ -168,9 +168,7 @@ class WordVectors:
     def pca(self, words: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Projects words on their two principal axes, [n, 2]; also returns the explained variance ratios, [2]."""
         vectors = self.lookup(words)
-        centred = vectors - vectors.mean(0)
-        u, s, _ = torch.linalg.svd(centred, full_matrices=False)
-        if len(s) < 2:
+        if min(vectors.shape) < 2:
             raise UserError(f"two axes need at least two words and two dimensions, not {tuple(vectors.shape)}")
-        ratios = s.square() / s.square().sum().clamp(min=1e-12)
-        return u[:, :2] * s[:2], ratios[:2]
+        axes = principal_axes(vectors, 2)
+        return axes.project(vectors), axes.variance_ratios

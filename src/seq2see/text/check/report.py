@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 FindingKind = Literal[
     "line-count", "encoding", "malformed", "column", "misaligned", "empty", "one-sided", "script", "untranslated",
-    "length-ratio", "too-long", "duplicate", "multiple-translations", "valid", "test",
+    "length-ratio", "too-long", "duplicate", "multiple-translations", "valid", "test", "missing", "unreadable",
 ]  # fmt: skip
 Level = Literal["error", "warning", "note"]
 
@@ -20,7 +20,7 @@ LEVELS: Mapping[FindingKind, Level] = {
     "line-count": "error", "encoding": "error", "malformed": "error", "column": "warning", "misaligned": "warning",
     "empty": "warning", "one-sided": "warning", "script": "warning", "untranslated": "warning",
     "length-ratio": "warning", "too-long": "warning", "duplicate": "warning", "multiple-translations": "note",
-    "valid": "warning", "test": "warning",
+    "valid": "warning", "test": "warning", "missing": "error", "unreadable": "error",
 }  # fmt: skip
 
 TITLES: Mapping[FindingKind, str] = {
@@ -39,6 +39,8 @@ TITLES: Mapping[FindingKind, str] = {
     "multiple-translations": "sources with several translations",
     "valid": "validation sentences in the training data",
     "test": "test sentences in the training data",
+    "missing": "missing files",
+    "unreadable": "files that cannot be read",
 }
 
 

@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal
 from seq2see.errors import UserError
 from seq2see.files import require_regular_file
 
-IssueKind = Literal["encoding", "malformed", "line-count"]
+IssueKind = Literal["encoding", "malformed", "line-count", "missing"]
 
 # The first bytes decide, so a misleading file name does no harm: no UTF-8 text begins with any of these.
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"

@@ -47,6 +47,11 @@ class PairReader(ABC):
     def files(self) -> tuple[Path, ...]: ...
 
     @property
+    def contents(self) -> tuple[Path, ...]:
+        """All files whose bytes the pairs depend on, for the corpus fingerprint."""
+        return self.files
+
+    @property
     @abstractmethod
     def format_key(self) -> str:
         """The format and its options, which are part of the corpus fingerprint."""
@@ -185,7 +190,7 @@ class JsonlReader(PairReader):
                 continue
             try:
                 value = parse_json(line)
-                source, target = _field(value, self.source_field), _field(value, self.target_field)
+                source, target = text_field(value, self.source_field), text_field(value, self.target_field)
             except ValueError as error:
                 callbacks.on_issue(ReadIssue("malformed", self.path, number, str(error)))
                 continue
@@ -204,14 +209,14 @@ def parse_json(line: str) -> Any:
         raise ValueError("JSON nested too deeply") from error
 
 
-def _field(value: Any, name: str) -> str:
+def text_field(value: Any, name: str) -> str:
     """Returns the text of a field; if no field has the full name, its dots lead into nested objects."""
     if not isinstance(value, dict):
         raise ValueError(f'expected a JSON object with a field "{name}"')
     if name not in value:
         outer, dot, rest = name.partition(".")
         if dot and outer in value:
-            return _field(value[outer], rest)
+            return text_field(value[outer], rest)
         raise ValueError(f'no field "{name}": {did_you_mean(name, value)}')
     text = value[name]
     if not isinstance(text, str):

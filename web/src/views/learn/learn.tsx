@@ -216,7 +216,7 @@ interface SettingsProps {
 }
 
 function Settings({ lesson, values, invalidSetting, error, onChange }: SettingsProps) {
-  const [isOpen, setOpen] = useState(() => matchMedia("(min-width: 861px)").matches);
+  const [isOpen, setOpen] = useState(() => matchMedia("(min-width: 1181px)").matches); // beside the lesson, not before it
   useEffect(() => {
     if (invalidSetting) setOpen(true);
   }, [invalidSetting]);

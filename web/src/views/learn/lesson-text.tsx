@@ -134,7 +134,7 @@ function LibraryView({ library }: { library: LessonText["library"] }) {
   return (
     <section class="library" aria-labelledby="library-title">
       <h3 id="library-title">In the library</h3>
-      <pre>
+      <pre tabIndex={0}>
         <code>{library.code}</code>
       </pre>
       <p class="small muted">

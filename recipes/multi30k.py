@@ -1,0 +1,33 @@
+"""Multi30k: short captions in English, German and French; 29,000 pairs for training.
+
+    python recipes/multi30k.py --data DIR --work DIR --seeds 1 2 3
+
+The published Transformer-Tiny (Wu et al., 2021) has 41.02 BLEU, in lower case, on test 2016. Choices are made on the
+validation set.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pairs import parallel, write_pairs
+from recipe import Run, main, translation_test
+
+from seq2see.config import DataConfig
+
+# R-Drop of weight 5 is not used: at the learning rate of `tiny`, the model stays at 6 BLEU.
+SETTINGS = ("text.bpe_dropout=0.1", "train.steps=12000", "train.patience=0")
+DIRECTIONS = (("en", "de"), ("de", "en"), ("en", "fr"))
+
+
+def runs(data: Path, work: Path) -> Sequence[Run]:
+    found = []
+    for source, target in DIRECTIONS:
+        sets = {name: parallel(data / "multi30k" / name, source, target) for name in ("train", "val", "test_2017")}
+        train, valid = (write_pairs(work / f"{name}.{source}-{target}.tsv", sets[name]) for name in ("train", "val"))
+        tests = {name: translation_test(sets[name]) for name in ("val", "test_2017")}
+        found.append(Run(f"{source}-{target}", DataConfig(pairs=train, valid_pairs=valid), "tiny", SETTINGS, tests))
+    return found
+
+
+if __name__ == "__main__":
+    main("multi30k", runs, __doc__)

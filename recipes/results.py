@@ -1,0 +1,130 @@
+"""Writes docs/results.md from the results that the recipes recorded: `make results`."""
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import pyplot as plt
+
+RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parents[1] / "docs"
+NOT_SCORES = {"sentences", "signature", "tokens"}
+INTRODUCTION = """# Results
+
+Every figure on this page was written by a recipe in `recipes/`, each of which is one command, and put here by `make results`.
+With several seeds, a score is the mean ± standard deviation. BLEU and chrF++ by sacreBLEU, on detokenised text in its original
+case; beam search with 5 hypotheses. `exact` is the percentage of outputs that equal the reference.
+"""
+
+
+def main() -> None:
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
+    groups: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        groups[result["recipe"]][result["run"]].append(result)
+    everyday, alignment = groups.pop("everyday", {}), groups.pop("alignment", {})
+    text = INTRODUCTION + "".join(section(recipe, runs) for recipe, runs in groups.items())
+    text += everyday_section(everyday) + alignment_section(alignment)
+    (DOCS / "results.md").write_text(text, encoding="utf-8")
+    for recipe, runs in groups.items():
+        draw(recipe, runs)
+    print(text)
+
+
+def everyday_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """Renders what the bundled translators make of the everyday sentences, all of them, right or wrong."""
+    if not runs:
+        return ""
+    lines = [
+        "\n## everyday\n",
+        "Thirty sentences chosen before the first training, and what the bundled models make of them.\n",
+    ]
+    names = list(runs)
+    lines += [f"| English | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    columns = [dict(runs[name][0]["pairs"]) for name in names]
+    lines += [f"| {source} | {' | '.join(column[source] for column in columns)} |" for source in columns[0]]
+    return "\n".join(lines) + "\n"
+
+
+def alignment_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """Renders the alignment error rates: the best layer, the best, worst and chosen heads, and a statistical aligner."""
+    if not runs:
+        return ""
+    lines = [
+        "\n## alignment\n",
+        "Alignment error rate in percent (lower is better) of the cross-attention, by recipes/alignment.py.\n",
+    ]
+    lines += [
+        "| pair | sentences | best layer mean | best head | worst head | chosen heads | eflomal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, (result,) in runs.items():
+        rates = result["aer"]
+        means, heads = ({k: v for k, v in rates.items() if word in k and "layer" in k} for word in ("mean", "head"))
+        best_mean, best, worst = (
+            min(means, key=means.__getitem__),
+            min(heads, key=heads.__getitem__),
+            max(heads, key=heads.__getitem__),
+        )
+        chosen = next(k for k in rates if "chosen" in k)
+        cells = [f"{key}: {rates[key]}" for key in (best_mean, best, worst, chosen)]
+        lines.append(
+            f"| {name} | {result['sentences']} | {' | '.join(cells)} | {rates.get('eflomal', 'not installed')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def section(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """Renders a table of one recipe's runs, and the training curves."""
+    lines = [
+        f"\n## {recipe}\n",
+        "| run | test set | scores | sentences or tokens | seeds | parameters | steps | minutes | device |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    signatures = set()
+    for name, results in runs.items():
+        first = results[0]
+        for test, scores in first["scores"].items():
+            values = {
+                key: summarize([result["scores"][test][key] for result in results])
+                for key in scores
+                if key not in NOT_SCORES
+            }
+            cells = [
+                name, test, ", ".join(f"{key} {value}" for key, value in values.items()),
+                f"{scores.get('sentences', scores.get('tokens', 0)):,}", str(len(results)),
+                f"{first['parameters']:,}", f"{first['steps']:,}", summarize([result["minutes"] for result in results]),
+                first["device"],
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+            signatures |= {scores["signature"]} if "signature" in scores else set()
+    lines += ["", *(f"`{signature}`" for signature in sorted(signatures))]
+    lines.append(f"\n![Validation during training](pictures/results-{recipe}.png)")
+    return "\n".join(lines) + "\n"
+
+
+def summarize(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:g}"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def draw(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    for number, (name, results) in enumerate(runs.items()):
+        for i, result in enumerate(results):
+            if not result["curve"]:
+                continue
+            steps, values = zip(*result["curve"], strict=True)
+            axis.plot(steps, values, color=f"C{number}", alpha=0.8, label=name if i == 0 else None)
+    axis.set(xlabel="steps", ylabel="validation score")
+    axis.legend(frameon=False, fontsize=8)
+    figure.savefig(DOCS / "pictures" / f"results-{recipe}.png", dpi=120)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

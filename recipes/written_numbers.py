@@ -1,0 +1,99 @@
+"""Written numbers: 1 to 6 digits of MNIST side by side.
+
+    python recipes/written_numbers.py --data DIR --work DIR --device cuda
+
+DIR holds MNIST's images and labels in idx format, plain or as .gz. The last 5,000 digits are for the test set, the 1,000 before
+them for validation, the rest for training, each time distorted in another way.
+"""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from recipe import Run, main, recognition_test
+
+from seq2see.config import DataConfig
+
+SETTINGS = (
+    "text.tokenizer=character", "train.batch_tokens=1024", "train.lr=1.5e-3", "train.weight_decay=0.01", "train.patience=0",
+    "train.validate_every=500",
+)  # fmt: skip
+HEIGHT, DIGIT, MAX_DIGITS = 32, 28, 6
+DISTORTION = 1.0  # standard deviation in pixels
+COUNTS = {"train": 60_000, "valid": 500, "test": 2_000}
+HELD_OUT = {"test": 5_000, "valid": 1_000}
+
+
+def runs(data: Path, work: Path) -> Sequence[Run]:
+    folder = work / "data"
+    if not (folder / "train.tsv").exists():
+        write_pictures(data, folder)
+    train, valid = ((str(folder / f"{split}.tsv"),) for split in ("train", "valid"))
+    tests = {"test": recognition_test("pictures", folder / "test.tsv")}
+    return [Run("mnist", DataConfig(pictures=train, valid_pictures=valid), "tiny-vision", SETTINGS, tests)]
+
+
+def write_pictures(data: Path, out: Path) -> None:
+    """Writes PNG files of height 32, and lists of them: the training set last."""
+    images, labels = read_idx(data, "*images*"), read_idx(data, "*labels*")
+    end = len(images)
+    for split in ("test", "valid", "train"):
+        start = end - HELD_OUT.get(split, end)
+        write_split(out, split, images[start:end], labels[start:end])
+        end = start
+
+
+def read_idx(data: Path, pattern: str) -> NDArray[np.uint8]:
+    """Reads an idx file: a magic number whose last byte is the number of axes, the axes' sizes, the bytes."""
+    file = next(iter(sorted(data.rglob(pattern))), None)
+    if file is None:
+        raise SystemExit(f"{data} has no file {pattern}")
+    content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    shape = np.frombuffer(content, ">i4", content[3], 4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
+
+
+def write_split(out: Path, split: str, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    rng = np.random.default_rng(len(images))
+    (out / split).mkdir(parents=True, exist_ok=True)
+    lines = []
+    for i in range(COUNTS[split]):
+        chosen = rng.integers(len(images), size=1 + i % MAX_DIGITS)
+        name = f"{split}/{i}.png"
+        digits = [distort(image, rng) if split == "train" else image for image in images[chosen]]
+        Image.fromarray(draw(digits, rng)).save(out / name, compress_level=1)
+        lines.append(f"{name}\t{''.join(map(str, labels[chosen]))}\n")
+    (out / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+
+
+def distort(digit: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Moves the points of a 4 × 4 grid at random and everything between them along, as other writers would (Simard, 2003)."""
+    size = digit.shape[0]
+    places = []
+    for base in np.mgrid[:size, :size]:
+        grid = Image.fromarray(rng.normal(0, DISTORTION, (4, 4)).astype(np.float32))
+        places.append(np.clip(base + np.asarray(grid.resize((size, size), Image.Resampling.BICUBIC)), 0, size - 1.001))
+    (top, left), pixels = (place.astype(int) for place in places), digit.astype(np.float32)
+    down, right = places[0] - top, places[1] - left  # shares of the next row and column
+    upper = pixels[top, left] * (1 - right) + pixels[top, left + 1] * right
+    lower = pixels[top + 1, left] * (1 - right) + pixels[top + 1, left + 1] * right
+    return (upper * (1 - down) + lower * down).round().astype(np.uint8)
+
+
+def draw(digits: Sequence[NDArray[np.uint8]], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Places digits side by side, each up to 4 pixels lower and up to 6 closer to its neighbour, in black on white."""
+    canvas = np.zeros((HEIGHT, len(digits) * DIGIT + 4), np.uint8)
+    x = int(rng.integers(4))
+    for digit in digits:
+        y = int(rng.integers(HEIGHT - DIGIT + 1))
+        place = canvas[y : y + DIGIT, x : x + DIGIT]
+        np.maximum(place, digit, out=place)
+        x += DIGIT - int(rng.integers(7))
+    return 255 - canvas[:, : min(x + 4, canvas.shape[1])]
+
+
+if __name__ == "__main__":
+    main("written-numbers", runs, __doc__)

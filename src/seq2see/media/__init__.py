@@ -1,0 +1,1 @@
+"""Pictures and sounds as sources: files decoded into rows of numbers."""
