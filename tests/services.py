@@ -42,7 +42,7 @@ def save_models(folder: Path) -> dict[str, Path]:
 @contextmanager
 def running_service(log: Path, models: dict[str, Path], *options: str) -> Iterator[RunningService]:
     arguments = [argument for name, path in models.items() for argument in ("--model", f"{name}={path}")]
-    command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", *arguments, *options]
+    command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--workers", "1", *arguments, *options]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
     try:

@@ -12,10 +12,11 @@ import transformers
 from torch import Tensor
 
 from seq2see.decode import engine, session
+from seq2see.decode.cache import COMPACT_STEPS
 from seq2see.decode.engine import decode_requests, generate_tokens, translate_tokens
 from seq2see.decode.sampling import filter_logits
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
-from seq2see.decode.session import DeviceProfile, Request, SpecialTokens
+from seq2see.decode.session import CPU_PROFILE, CacheSize, DeviceProfile, Request, Session, SpecialTokens
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.interventions import (
@@ -121,6 +122,23 @@ def test_cache_is_compacted_when_its_slots_run_out() -> None:
     sources = random_sentences(60, seed=3)
     found = translate_tokens(m, sources, SPECIAL_TOKENS, Search(max_new_tokens=12), token_budget=100)
     assert [list(best.tokens) for best, *_ in found] == [reference_greedy(m, source, 12) for source in sources]
+
+
+def test_cache_is_compacted_although_sentences_keep_joining() -> None:
+    """Otherwise every step would attend to the slots of sentences that left long ago."""
+    m, beam, life = exact_model(), 4, 10
+    size = CacheSize(rows=2, max_new_tokens=500, max_positions=500, source_slots=4)
+    running = Session(m, Search(beam=beam), SPECIAL_TOKENS, size, CPU_PROFILE)
+    windows = []
+    with torch.inference_mode():
+        for _ in range(40):
+            running.add([Request(0, [5, 6, END], [START], 500)])
+            for _ in range(life // 2):
+                running.step()
+                windows.append(running.cache.window)
+            if len(running.requests) == 2:
+                running.remove([0])
+    assert max(windows) <= 1 + (life + COMPACT_STEPS + 1) * beam
 
 
 @pytest.mark.parametrize("beam", [1, 4])

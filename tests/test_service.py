@@ -22,6 +22,7 @@ import seq2see
 from seq2see.api import Model
 from seq2see.errors import UserError
 from seq2see.service.keys import Client, Keys, RateLimiter, new_key, read_keys
+from seq2see.service.server import default_workers
 from tests.browser import NEEDS_BROWSER
 from tests.models import GRAMMAR_MODEL
 from tests.service_fuzz import fuzz
@@ -511,6 +512,21 @@ def test_unusable_models_are_reported_at_the_start(arguments: list[str], problem
 
 
 # Anything at all
+
+
+def test_by_default_a_cpu_gets_a_worker_per_core_unless_the_models_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, file = tmp_path / "model.safetensors", tmp_path / "model.gguf"
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    for size, count in ((100 << 20, 3), (400 << 20, 2), (3 << 30, 1)):
+        for path in (weights, file):
+            with path.open("wb") as sparse:
+                sparse.truncate(size)
+        assert default_workers({"en-hi": str(tmp_path)}, "cpu") == default_workers({"chat": str(file)}, "cpu") == count
+        assert default_workers({"en-hi": str(tmp_path)}, "cuda") == 1
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert default_workers({"en-hi": str(GRAMMAR_MODEL)}, "cpu") == 4
 
 
 def test_no_request_makes_the_server_fail(service: RunningService) -> None:

@@ -27,7 +27,14 @@ def serve(
     new_key: Annotated[
         str | None, typer.Option(help="Print an entry for the key file, and the key on stderr, and exit.", metavar="NAME")
     ] = None,
-    workers: Annotated[int, typer.Option(help="Worker processes, each with all models.", min=1, max=64)] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Worker processes, each with all models. By default one on a GPU, and on a CPU one per core, at most 4, as "
+            "long as the files of their models together have less than 1 GiB.",
+            min=1, max=64, show_default=False,
+        ),
+    ] = None,
     device: InspectionDevice = "cpu",
     precision: Precision = "float32",
     beam: Annotated[int, typer.Option(help="Beam size of translations.", min=1, max=16)] = 4,
@@ -55,7 +62,7 @@ def serve(
         print(f"the key of {new_key}, which is not stored anywhere: {key}", file=sys.stderr)
         return
     try:
-        from seq2see.service.server import parse_models
+        from seq2see.service.server import default_workers, parse_models
         from seq2see.service.server import serve as run
         from seq2see.service.service import Settings
         from seq2see.service.supervisor import WorkerOptions
@@ -67,5 +74,6 @@ def serve(
         key_file=key_file, local_only=is_local(host), beam=beam, max_characters=max_characters,
         max_requests=max_requests, timeout=timeout, origins=tuple(cors or ()), access_log=access_log,
     )  # fmt: skip
-    options = WorkerOptions(parse_models(model or []), device, precision, workers)
+    models = parse_models(model or [])
+    options = WorkerOptions(models, device, precision, workers or default_workers(models, device))
     run(options, settings, host, port, explain, lambda line: print(line, flush=True))

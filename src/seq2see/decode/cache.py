@@ -382,10 +382,11 @@ class KeyValueCache:
             mask[:, :, first:max_used] = mask.gather(2, index[:, None].expand(-1, self.beam, -1))
             mask[:, :, max_used : self.next_slot] = MASKED
         self._set_next_slot(max_used)
+        self.compacted_at = max_used
 
     def _set_next_slot(self, slot: int) -> None:
         self.write_slots += slot - self.next_slot
-        self.next_slot = self.compacted_at = slot
+        self.next_slot, self.compacted_at = slot, min(self.compacted_at, slot)
 
     def clear_rows(self, first: int) -> None:
         """Empties the rows from this one on."""

@@ -22,6 +22,7 @@ from seq2see.service.supervisor import Supervisor, WorkerOptions
 
 KEEP_ALIVE = 60  # seconds
 MAX_CONNECTIONS = 4000
+MAX_DEFAULT_WORKERS, MAX_DEFAULT_BYTES = 4, 1 << 30  # unless the caller sets the number of workers
 
 
 def parse_models(arguments: list[str]) -> dict[str, str]:
@@ -35,6 +36,21 @@ def parse_models(arguments: list[str]) -> dict[str, str]:
             raise UsageError(f'--model {argument}: another model is called "{name}" already')
         models[name] = os.path.abspath(find_model(directory))
     return models or {f"en-{LANGUAGE}": str(bundled_translator())}
+
+
+def default_workers(models: dict[str, str], device: str) -> int:
+    """Returns the number of workers unless the caller sets it. On a CPU, several with one thread each are faster than one with
+    several threads, but each of them keeps its own copy of the models.
+    """
+    if device != "cpu":
+        return 1
+    size = sum(_weight_bytes(Path(path)) for path in models.values())
+    return max(1, min(os.cpu_count() or 1, MAX_DEFAULT_WORKERS, MAX_DEFAULT_BYTES // max(size, 1)))
+
+
+def _weight_bytes(path: Path) -> int:
+    files = [file for file in path.iterdir() if file.suffix in (".safetensors", ".bin")] if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def is_local(host: str) -> bool:
