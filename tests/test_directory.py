@@ -86,7 +86,7 @@ def test_save_replaces_nothing_and_leaves_nothing_behind(original: Path, tmp_pat
     ):  # fmt: skip
         with pytest.raises(UserError, match=reason):
             model.save(tmp_path / path)
-    with pytest.raises(UserError, match='load it with precision="float32"'):
+    with pytest.raises(UserError, match="load it in float32"):
         load(original, precision="int8").save(tmp_path / "int8")
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -1,18 +1,21 @@
 """Pipelines from text to text: search options, streaming, chat templates, memory layouts and precisions."""
 
+import platform
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from seq2see.api import Model, load
 from seq2see.config import Config, InferencePrecision, ModelConfig
+from seq2see.decode import optimize
 from seq2see.decode.chat import ChatTemplate
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
-from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.optimize import BlockedLinear, block_weights, optimize_for_decoding
 from seq2see.decode.search import Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import stream_text
@@ -178,6 +181,23 @@ def test_optimized_model_equals_the_original(name: str, dtype: torch.dtype) -> N
     error = (after - before).float().square().mean().sqrt() / before.float().std()
     assert error < (1e-5 if dtype == torch.float32 else 0.03)  # the error of bf16 itself is 0.01
     assert all(torch.equal(weight, weights[name]) for name, weight in m.state_dict().items())
+
+
+def test_blocked_model_equals_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only a wide float32 model is copied into blocks."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("blocks are for x86")
+    m = random_model()
+    assert block_weights(m) is m
+    monkeypatch.setattr(optimize, "MIN_BLOCKED_WIDTH", m.config.width)
+    sources, targets = (Packed.from_sequences(random_sentences(8, seed=seed)) for seed in (0, 1))
+    blocked, int8 = block_weights(m), quantize_int8(m)
+    with torch.inference_mode():
+        assert_close(blocked(sources, targets), m(sources, targets), rtol=1e-4, atol=1e-4)
+    up, original = (each.get_submodule("decoder.blocks.0.feed_forward.up") for each in (blocked, m))
+    assert isinstance(up, BlockedLinear) and torch.equal(up.weight, original.get_parameter("weight"))
+    assert block_weights(blocked) is blocked and block_weights(int8) is int8
+    assert block_weights(double := random_model().double()) is double
 
 
 def test_loaded_matrices_are_column_major(tmp_path: Path) -> None:

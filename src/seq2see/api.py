@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self, Unpack, overload
 
 from seq2see.config import InferencePrecision
+from seq2see.decode.optimize import block_weights
 from seq2see.decode.search import Search, SearchOptions
 from seq2see.directory import load_pipeline, save_pipeline
 from seq2see.errors import Notice
@@ -72,6 +73,10 @@ class Model(Pipeline):
         require_match(ablation.pattern, self.config.model)
         with attach(ablated.network, *attached_hooks(self.network), ablation):
             yield ablated
+
+    def for_inference(self) -> Self:
+        """Returns a model with its weights in the layout that this processor multiplies fastest; it cannot be saved."""
+        return replace(self, network=block_weights(self.network))
 
     def save(self, path: Path | str) -> None:
         """Writes a model directory that `load` reads; the directory must be new or empty."""

@@ -231,7 +231,7 @@ def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
     weights = pipeline.network.state_dict()
     if weights.keys() != model_class(pipeline.config.model).weight_names(pipeline.config.model):
         raise UserError(
-            'this model was converted to bf16 or int8 for decoding: load it with precision="float32" to save it'
+            "this model was converted for inference (bf16, int8 or for_inference): load it in float32 to save it"
         )
     with new_directory(folder) as temporary:
         save_config(temporary, pipeline.config)

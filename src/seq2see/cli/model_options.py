@@ -85,13 +85,13 @@ def load_model(path: Path, device: str, precision: InferencePrecision) -> "Model
 def load_model_of_shape(
     path: Path, shape: "Shape", device: str, precision: InferencePrecision, remedy: str = ""
 ) -> "Model":
-    """Loads a model; raises a UserError if it has another shape."""
+    """Loads a model for inference; raises a UserError if it has another shape."""
     model = load_model(path, device, precision)
     actual = model.config.model.shape
     if actual != shape:
         remedy = remedy or f'use "seq2see {_COMMANDS[actual]}"'
         raise UserError(f"{model_label(path)} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
-    return model
+    return model.for_inference()
 
 
 def with_languages(model: "Model", source: str | None, target: str | None) -> "Model":

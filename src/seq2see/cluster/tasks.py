@@ -41,7 +41,7 @@ class ModelOptions:
     languages: tuple[str | None, str | None] = (None, None)
 
     def load(self) -> Model:
-        model = load(self.path, self.device, precision=self.precision)
+        model = load(self.path, self.device, precision=self.precision).for_inference()
         return model.with_languages(*self.languages) if any(self.languages) else model
 
 

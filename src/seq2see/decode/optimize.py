@@ -1,11 +1,12 @@
 """Optimising a model for decoding: memory layout and kernels change, results do not.
 
 On a CPU, decoding multiplies a few rows with large matrices, so the time goes into reading the matrices. PyTorch stores
-them [out, in], which the BLAS product of a few rows reads with strides; column-major storage is read contiguously. In bf16
-the matrices are reordered once into the blocks of the processor's instructions, instead of before each product. On a GPU,
-several kernels of a block become one.
+them [out, in], which the BLAS product of a few rows reads with strides; column-major storage is read contiguously. Faster
+still is a copy in the blocks of the processor's instructions, made once instead of before each product: always in bf16, and
+in float32 by `block_weights`, since blocks can be neither trained nor saved. On a GPU, several kernels of a block become one.
 """
 
+import platform
 from collections.abc import Callable
 from copy import copy
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from seq2see.model.network import Network
 M = TypeVar("M", bound=nn.Module)
 
 BLOCK_ROWS = 16  # number of input rows that the blocked layout is chosen for; it works for any number
+MIN_BLOCKED_WIDTH = 512  # in float32; below it the matrices stay in the processor's cache, and blocks gain nothing
 
 
 def optimize_for_decoding(model: Network) -> Network:
@@ -40,6 +42,18 @@ def optimize_for_decoding(model: Network) -> Network:
     return model
 
 
+def block_weights(model: Network) -> Network:
+    """Returns a copy of a float32 model with its matrices in blocks, where products of a few rows are faster then: on two
+    cores, 4 rows × 512 × 16,000 take 1.1 instead of 4.0 ms. Returns other models as they are.
+    """
+    weight, output = model.embedding.weight, model.unembedding
+    plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and isinstance(output, nn.Linear | None)
+    x86 = platform.machine() in ("x86_64", "AMD64")  # measured only there
+    if not plain or not x86 or model.config.width < MIN_BLOCKED_WIDTH or not torch.backends.mkldnn.is_available():
+        return model
+    return replace_linears(model, BlockedLinear)
+
+
 def has_kernels(x: Tensor) -> bool:
     """Returns whether our Triton kernels support the device and dtype of this tensor."""
     return x.is_cuda and x.dtype != torch.float64 and find_spec("triton") is not None
@@ -58,7 +72,7 @@ def _matrices(model: Network) -> list[Tensor]:
 
 
 class BlockedLinear(nn.Module):
-    """x · Wᵀ + b in bf16 with W in oneDNN's blocked layout."""
+    """x · Wᵀ + b with W in oneDNN's blocked layout."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()

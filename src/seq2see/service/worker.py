@@ -101,7 +101,7 @@ class Worker:
         self._connection, self._sending = connection, threading.Lock()
         self._answering: dict[int, Answering] = {}
         self._models = {
-            name: load(path, options["device"], precision=options["precision"])
+            name: load(path, options["device"], precision=options["precision"]).for_inference()
             for name, path in options["models"].items()
         }
         for name, model in self._models.items():
