@@ -24,6 +24,7 @@ from seq2see.text.formats.media import MediaKind
 from seq2see.train.run import resume, train
 
 RESULTS = Path(__file__).parent / "results"
+MEASURES = ("exact_match", "bleu", "loss")  # the first that a validation has is drawn
 Scores = dict[str, float | str]
 
 
@@ -78,12 +79,13 @@ def train_and_test(run: Run, seed: int, out: Path, options: argparse.Namespace) 
             train(run.data, out, preset=run.preset, settings=settings, device=options.device)
     training = json.loads((out / "scores.json").read_text())["training"]
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    model = load(out, options.device or "cpu")
+    model, validations = load(out, options.device or "cpu"), [row for row in log if row["kind"] == "validation"]
+    measure = next((key for key in MEASURES if key in validations[0]), "") if validations else ""
     return {
         "preset": run.preset, "settings": list(run.settings), "parameters": training["parameters"], "steps": training["steps"],
         "minutes": round(training["seconds"] / 60, 1), "device": training["device"], "torch": training["torch"],
         "scores": {name: test(model) for name, test in run.tests.items()},
-        "curve": [[row["step"], row.get("bleu", row.get("loss"))] for row in log if row["kind"] == "validation"],
+        "measure": measure, "curve": [[row["step"], row[measure]] for row in validations],
     }  # fmt: skip
 
 

@@ -14,9 +14,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 NOT_SCORES = {"sentences", "signature", "tokens"}
 INTRODUCTION = """# Results
 
-Every figure on this page was written by a recipe in `recipes/`, each of which is one command, and put here by `make results`.
-With several seeds, a score is the mean ± standard deviation. BLEU and chrF++ by sacreBLEU, on detokenised text in its original
-case; beam search with 5 hypotheses. `exact` is the percentage of outputs that equal the reference.
+Every figure on this page was written by a recipe in `recipes/`, each of which is one command, and put here by `make results`;
+`python recipes/all.py --data DIR --work DIR` runs all of them. With several seeds, a score is the mean ± standard deviation.
+BLEU and chrF++ by sacreBLEU, on detokenised text in its original case; beam search with 5 hypotheses. `exact` is the percentage
+of outputs that equal the reference.
 """
 
 
@@ -120,7 +121,10 @@ def draw(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
                 continue
             steps, values = zip(*result["curve"], strict=True)
             axis.plot(steps, values, color=f"C{number}", alpha=0.8, label=name if i == 0 else None)
-    axis.set(xlabel="steps", ylabel="validation score")
+    measures = {
+        result["measure"].replace("_", " ") for results in runs.values() for result in results if result["curve"]
+    }
+    axis.set(xlabel="steps", ylabel=f"{' or '.join(sorted(measures))} in validation")
     axis.legend(frameon=False, fontsize=8)
     figure.savefig(DOCS / "pictures" / f"results-{recipe}.png", dpi=120)
     plt.close(figure)
