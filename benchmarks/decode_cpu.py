@@ -28,7 +28,7 @@ import transformers
 
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
-from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.optimize import block_weights, optimize_for_decoding
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
@@ -117,7 +117,7 @@ def build(name: str, threads: int) -> Run:
     model = from_huggingface(hf_model)
     if precision == "int8":
         return run_seq2see(quantize_int8(model))
-    return run_seq2see(optimize_for_decoding(model.bfloat16() if precision == "bf16" else model))
+    return run_seq2see(block_weights(optimize_for_decoding(model.bfloat16() if precision == "bf16" else model)))
 
 
 def worker(name: str, threads: int, pipe: Connection) -> None:

@@ -29,7 +29,7 @@ import transformers
 from seq2see.config import Config, ModelConfig
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
-from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.optimize import block_weights, optimize_for_decoding
 from seq2see.decode.search import Search
 from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
@@ -107,7 +107,7 @@ def _llama() -> Any:
 
 @torch.inference_mode()
 def _decoding(theirs: Any, rounds: int) -> dict[str, float]:
-    ours = optimize_for_decoding(from_huggingface(theirs))
+    ours = block_weights(optimize_for_decoding(from_huggingface(theirs)))
     end = theirs.config.vocab_size - 1
     tokens, request = SpecialTokens(0, end, banned=(end,)), Request(0, (), PROMPT, NEW)
     speeds: dict[str, list[float]] = {"seq2see": [], "transformers": []}
@@ -205,7 +205,7 @@ def _contend(name: str, folder: str, threads: int, layers: int, pipe: Connection
 
 def _ours(precision: str, layers: int) -> Decode:
     network = _translator(layers).network
-    network = quantize_int8(network) if precision == "int8" else optimize_for_decoding(network)
+    network = quantize_int8(network) if precision == "int8" else block_weights(optimize_for_decoding(network))
     request, tokens = Request(0, SOURCE, [1], NEW), SpecialTokens(1, END, banned=(END,))
     return lambda: len(decode_requests(network, [request], Search(), tokens)[0][0].tokens)
 
