@@ -27,6 +27,20 @@ export function useSession(): Session {
 /** Another model, with its own example text. */
 export const chooseModel = (name: string): void => navigate({ model: name, text: "", row: -1, attention: "", head: -1, lines: "", interventions: "", cell: "", snapshot: -1, words: "", position: 0 });
 
+/** The choice between the models, if there are several. */
+export function ModelSelect() {
+  const { models, model } = useSession();
+  return (
+    <select aria-label="model" value={model.name} onChange={(event) => chooseModel(event.currentTarget.value)}>
+      {models.map(({ name }) => (
+        <option key={name} value={name}>
+          {name}
+        </option>
+      ))}
+    </select>
+  );
+}
+
 /** The trace, in the views that are only shown if there is one. */
 export const useTrace = (): Explanation => useSession().trace!;
 

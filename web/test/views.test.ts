@@ -94,6 +94,8 @@ test("slices follow Python's rules", () => {
   assert.deepEqual(of("-1,-1,-1"), [[], [11]]);
   assert.deepEqual(of("0,1:9"), [[2, 2], [2, 3, 4, 5]]);
   assert.deepEqual(of("0,2:1"), [[0, 2], []]);
+  assert.deepEqual(of(":,::2,0"), [[2, 2], [0, 4, 6, 10]]);
+  assert.deepEqual(of("0,1::2"), [[1, 2], [2, 3]]);
   assert.equal(slice(whole, "").data.length, 12);
   assert.throws(() => slice(whole, "2"));
 });

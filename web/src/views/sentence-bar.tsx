@@ -9,6 +9,7 @@ import { mediaKind } from "../media/media";
 import { MediaEntry } from "../media/media-entry";
 import { useSession } from "../session";
 import { stagesFor } from "../stages/stages";
+import { Transliterated } from "../ui";
 import { navigate, useUrlState, type State } from "../url-state";
 import { RowName } from "./controls";
 
@@ -54,7 +55,7 @@ export function SentenceBar() {
         {trace?.target_tokens.map((token, i) => (
           <li key={i}>
             <button aria-pressed={i === selected} onClick={() => navigate({ row: i })}>
-              {token.text}
+              <Transliterated text={token.text} />
             </button>
           </li>
         ))}
