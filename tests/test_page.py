@@ -645,6 +645,109 @@ def test_the_tour_is_done_by_keyboard_left_and_resumed(page: Page, address: str)
     expect(tour).to_have_count(0)
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_the_map_shows_where_the_text_enters(browser: Browser, address: str, width: int, height: int) -> None:
+    """On a large screen the whole figure is in the window; on a small one, its lower end."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    open_view(page, address)
+    page.locator(".map-box .map-text").first.wait_for()
+    visible = (
+        "box => { const { top, bottom } = box.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }"
+    )
+    page.wait_for_function(f"() => ({visible})(document.querySelector('[data-box=\"decoder.tokens\"]'))")
+    if width > 390:
+        assert page.locator(".map-box").evaluate_all(f"boxes => boxes.every({visible})")
+        assert page.locator(".map-scroll").evaluate("map => map.scrollHeight <= map.clientHeight + 1")
+    assert page.get_by_role("link", name="Take the tour").evaluate(visible)
+    context.close()
+
+
+def test_of_a_high_figure_the_lower_end_is_shown(page: Page, tmp_path: Path) -> None:
+    save(tiny_model(["one two three"], replace(TINY, encoder_layers=24, decoder_layers=24)), tmp_path / "deep")
+    with serving(create_app({"deep": tmp_path / "deep"})) as client:
+        open_view(page, str(client.base_url))
+        page.locator("[data-box='decoder.tokens']").wait_for()
+        scrolled = "map => [map.scrollTop, map.scrollHeight - map.clientHeight]"
+        top, bottom = page.locator(".map-scroll").evaluate(scrolled)
+        assert top > 100 and top == pytest.approx(bottom, abs=1)
+
+
+def test_layers_are_numbered_as_in_python_everywhere(page: Page, address: str) -> None:
+    open_view(page, address)
+    expect(page.locator(".map-layer")).to_have_text(["encoder layer 0 (of 2)", "decoder layer 0 (of 2)"])
+    expect(page.locator(".map-legend")).to_contain_text("counted from 0, as in Python: layer 1 is the second one")
+    expect(page.locator(".map-legend .legend")).to_have_text(["negativepositive", "01"])
+    page.keyboard.press("5")
+    expect(page.locator(".heads-legend")).to_contain_text("counted from 0")
+    page.goto(f"{address}/#/walk?stage=decoder.1.cross.scores")
+    expect(page.locator(".stage h2")).to_have_text("decoder layer 1, cross-attention: scores")
+    expect(page.get_by_label("part of the model")).to_have_value("decoder.1.cross")
+    page.goto(f"{address}/#/microscope?attention=decoder.1.cross&head=1")
+    expect(page.locator("main h2").first).to_have_text("decoder layer 1, cross-attention, head 1")
+    expect(page.locator("[data-matrix='decoder.1.cross.weights head 1']")).to_be_visible()
+
+
+def test_words_are_transliterated_where_they_are_read(page: Page, address: str) -> None:
+    """The Latin letters are generated content: the text itself stays the model's."""
+    latin = ["mujhē", "āisakrīma", "khānā", "pasaṁda", "hai"]
+    for view, place in {
+        "map": ".output-tokens", "translate": ".output", "heads": ".output-tokens", "intervene": "[data-before]",
+        "replay": ".output:not(.placeholder)", "compare": "[data-side='0'] .accent", "space": ".output-tokens",
+    }.items():  # fmt: skip
+        open_view(page, f"{address}/#/{view}")
+        words = page.locator(f"{place} rt")
+        expect(words).to_have_count(5)
+        assert words.evaluate_all("all => all.map(rt => rt.dataset.latin)") == latin, view
+        assert page.locator(place).first.evaluate(
+            "place => !/[a-zāī]{3,}/.test(place.textContent.replace('<end>', ''))"
+        )
+    for view, place in {
+        "walk?stage=decoder.tokens": ".tokens",
+        "microscope?attention=decoder.1.masked": ".lookup",
+    }.items():
+        open_view(page, f"{address}/#/{view}")
+        expect(page.locator(f"{place} rt[data-latin='mujhē']")).to_have_count(1)
+    open_view(page, f"{address}/#/heads?row=1")
+    expect(page.locator(".lines text[lang=hi-Latn]")).to_have_text(latin)
+    # The labels of a matrix have it in the line below.
+    page.locator("[data-matrix] [role=grid]").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout").first).to_contain_text("<start> ▸ मुझे (<start> ▸ mujhē) · I:")
+
+
+def test_what_is_drawn_is_what_the_chips_say(page: Page, address: str, explanation: Explanation) -> None:
+    open_view(page, f"{address}/#/heads?attention=decoder.1.cross&lines=1,3,5")
+    chips = page.get_by_role("group", name="heads to draw")
+    expect(chips.locator("[aria-pressed=true]")).to_have_text(["1", "3", "5"])
+    expect(page.locator(".head-thumbnail[aria-pressed=true]")).to_have_count(3)
+    large = page.locator("[data-large]")
+    expect(large.get_by_role("heading")).to_have_text("decoder layer 1, cross-attention, heads 1, 3 and 5")
+    cell = large.locator("[data-matrix='decoder.1.cross.weights mean of heads 1, 3 and 5'] [data-cell='1,3']")
+    mean = explanation.trace["decoder.1.cross.weights", 0][[1, 3, 5], 1, 3].mean().item()
+    assert parse_number(cell.inner_text().split(": ")[1]) == pytest.approx(mean, abs=1e-4)
+    # One head is chosen elsewhere: the others are no longer drawn.
+    page.locator("[data-head='decoder.1.cross 2']").click()
+    page.mouse.move(2, 2)  # ends the preview
+    expect(chips.locator("[aria-pressed=true]")).to_have_text(["2"])
+    expect(page.locator(".head-thumbnail[aria-pressed=true]")).to_have_count(1)
+    chips.get_by_role("button", name="mean").click()
+    expect(chips.locator("[aria-pressed=true]")).to_have_text(["mean"])
+
+
+def test_every_view_has_a_key_that_the_help_names(page: Page, address: str) -> None:
+    open_view(page, address)
+    page.keyboard.press("?")
+    keys = page.locator(".view-keys span").all_inner_texts()
+    page.keyboard.press("Escape")
+    links = page.get_by_role("navigation", name="views").get_by_role("link").all_inner_texts()
+    assert [name.split()[1] for name in keys] == links and links[1] == "Learn"
+    for entry in keys[-2:]:
+        key, name = entry.split()
+        page.keyboard.press(key)
+        expect(page).to_have_title(re.compile(f"^{name} "))
+
+
 def test_the_map_names_the_model_and_plays_the_computation(page: Page, address: str) -> None:
     open_view(page, address)
     expect(page.get_by_role("heading", level=1)).to_have_text(

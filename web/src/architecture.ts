@@ -176,7 +176,7 @@ export function meanOverHeads(tensor: Tensor, heads?: readonly number[]): Tensor
   return new Tensor(shape, out);
 }
 
-const MAX_AT_ONCE = 1 << 23; // values of all heads together; of more, as for a sound of 1,500 rows, one head at a time is loaded
+const MAX_AT_ONCE = 1 << 22; // values of all heads together; of more, as for a sound of 1,500 rows, one head at a time is loaded
 
 /** One step of an attention, for one head or (head −1) the mean over all heads. */
 export async function loadAttention(trace: Trace, attention: Attention, head: number, step: Step): Promise<Tensor> {

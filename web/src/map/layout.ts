@@ -69,7 +69,7 @@ interface Heights {
 }
 const LOOSE: Heights = { box: 33, norm: 28, gap: 11 };
 const TIGHT: Heights = { box: 24, norm: 18, gap: 6 }; // still 24 pixels from one box to the next
-const VERTICAL_MARGIN = 12;
+const VERTICAL_MARGIN = 8;
 const BAR = { height: 16, gap: 5 };
 /** The widths of a figure: of a box, between the columns, around them, and of the edge of a frame, where residual connections run. */
 interface Widths {

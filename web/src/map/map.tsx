@@ -4,7 +4,7 @@ import "./map.css";
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type ModelConfig, type ModelInfo, type Trace } from "../api";
-import { attentionGrid, findAttention, loadThumbnails, meanOverHeads, NUMBERING, selectedRow, stacks, tokenTexts, weightScale } from "../architecture";
+import { attentionGrid, attentions, findAttention, loadThumbnails, meanOverHeads, NUMBERING, selectedRow, stacks, tokenTexts, weightScale } from "../architecture";
 import { latestValue, prefersReducedMotion, useAsync, useFontSize } from "../hooks";
 import { useSpaceKey } from "../keyboard";
 import type { Grid } from "../matrix/grid";
@@ -79,7 +79,7 @@ export function Map() {
       </div>
       <div class="map-notes small">
         <p>Click a box to see how it is computed, a bar to open that layer.</p>
-        <MapLegend trace={trace} />
+        <MapLegend model={model} trace={trace} />
         <About model={model} />
       </div>
       <ModelFigure trace={trace} open={open} onOpen={setOpen} lit={moment?.stage ?? ""} row={produced} />
@@ -88,7 +88,7 @@ export function Map() {
 }
 
 /** What the thumbnails show, and how layers are numbered. */
-function MapLegend({ trace }: { trace: Trace }) {
+function MapLegend({ model, trace }: { model: ModelInfo; trace: Trace }) {
   const keys = Math.max(trace.source_tokens.length, trace.decoder_input_tokens.length);
   return (
     <dl class="map-legend">
@@ -96,10 +96,14 @@ function MapLegend({ trace }: { trace: Trace }) {
       <dd>
         <ColorScale scale="diverging" ends={["negative", "positive"]} />
       </dd>
-      <dt>Attention: how much each token (row) takes from each other (column), mean over the heads</dt>
-      <dd>
-        <ColorScale scale="sequential" ends={["0", weightScale(keys).max ? "1" : "largest"]} />
-      </dd>
+      {attentions(model).length ? (
+        <>
+          <dt>Attention: how much each token (row) takes from each other (column){model.config.model.heads > 1 ? ", mean over the heads" : ""}</dt>
+          <dd>
+            <ColorScale scale="sequential" ends={["0", weightScale(keys).max ? "1" : "largest"]} />
+          </dd>
+        </>
+      ) : null}
       <dt>{NUMBERING}</dt>
     </dl>
   );
@@ -112,14 +116,15 @@ export function Opening({ tour }: { tour: ComponentChildren }) {
     <header class="map-opening">
       {models.length > 1 ? <ModelSelect /> : null}
       <h1>
-        {models.length > 1 ? "" : `${model.name}: `}
-        {purpose(model)}, {architectureName(model)}
+        {models.length > 1 ? capitalized(purpose(model)) : `${model.name}: ${purpose(model)}`}, {architectureName(model)}
         {trainedOn(model)}
       </h1>
       {tour}
     </header>
   );
 }
+
+const capitalized = (text: string): string => text[0].toUpperCase() + text.slice(1);
 
 function About({ model: { about, config, parameters, scores } }: { model: ModelInfo }) {
   const training = scores.training as { steps?: number } | undefined;
@@ -217,7 +222,7 @@ function ModelFigure({ trace, open, onOpen, lit, row }: FigureProps) {
 }
 
 const MIN_HEIGHT = 360; // pixels
-const BELOW = 40; // pixels below the figure: the edges of the card and of the page
+const BELOW = 36; // pixels below the figure: the edges of the card and of the page
 
 /** The width of an element, and the height from its top to the bottom of the window as the page opens. */
 function useSpace(): [(element: HTMLElement | null) => void, Space] {
@@ -255,7 +260,7 @@ function LayerBars({ frame, isLeft, onOpen }: { frame: Frame; isLeft: boolean; o
   return (
     <>
       <span class="map-layer small" style={{ ...beside, top: `${frame.openY}px`, height: `${frame.openHeight}px` }}>
-        layer {frame.open}
+        {frame.column} layer {frame.open}
         {frame.count > 1 ? ` (of ${frame.count})` : ""}
       </span>
       {frame.bars.map(({ layer, x, y, width, height }) => (
@@ -316,7 +321,7 @@ function BoxContent({ box, trace, row }: { box: Box; trace: Trace; row: number }
   if (box.stage === "next")
     return (
       <span class="map-text">
-        {hasDevanagari(text) ? <span lang="hi-Latn">{transliterate(text)}</span> : null} <b>{text}</b>
+        {hasDevanagari(text) ? <span class="latin" lang="hi-Latn" data-latin={transliterate(text)} /> : null} <b>{text}</b>
       </span>
     );
   const grid = latestValue(loaded);

@@ -147,7 +147,8 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
     const weight = !selected || (isCross && selected.side === side) ? null : isQuery && isCross ? weightOf(index, selected.index) : weightOf(selected.index, index);
     const percent = weight !== null && weight >= 0.01 ? formatPercent(weight) : "";
     const isSelected = selected?.side === side && selected.index === index;
-    const visible = [text, below, percent].filter(Boolean).join(" ");
+    const latinText = hasDevanagari(text) ? transliterate(text) : "";
+    const visible = [text, latinText, below, percent].filter(Boolean).join(" ");
     const latin = isQuery ? queryLatin : keyLatin;
     const y = isCross && isQuery ? bottom + 24 * unit : isCross ? top - 12 - latin : top + 19;
     const percentY = y + unit * (isCross ? (isQuery ? 36 : -22) : below ? 35 : 18) + (isQuery ? latin : 0);
@@ -174,11 +175,11 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
         <text class={`token${isSelected ? " active" : faded ? " faded" : ""}${isSpecial ? " secondary" : ""}`} x={center} y={y} font-size={isSpecial ? size - 4 : size}>
           {text}
         </text>{" "}
-        {hasDevanagari(text) ? (
-          <text class="token secondary" x={center} y={y + 17 * unit} font-size={12 * unit} lang="hi-Latn" aria-hidden="true">
-            {transliterate(text)}
+        {latinText ? (
+          <text class="token secondary" x={center} y={y + 17 * unit} font-size={12 * unit} lang="hi-Latn">
+            {latinText}
           </text>
-        ) : null}
+        ) : null}{" "}
         {below ? (
           <text class="token secondary" x={center} y={y + 18 * unit + latin} font-size={12 * unit}>
             {below}

@@ -25,7 +25,7 @@ const SORTS = [
 ] as const;
 
 const SORT_DESCRIPTIONS: Record<string, string> = {
-  order: "By number, after the mean over the heads of a layer.",
+  order: "In the order of the model.",
   entropy: "Mean entropy of the attention weights in nats, lowest first; 0 means all weight is on one token.",
   contribution: "Direct contribution of each head to the logit of the selected token, largest first; encoder heads have none.",
 };

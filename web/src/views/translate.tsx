@@ -164,9 +164,9 @@ function LanguageControls() {
   return (
     <>
       {sourceLanguage === null ? null : (
-        <SelectField label="from" value={sourceLanguage} options={options} onChange={(code) => navigate({ sourceLanguage: code, row: -1 })} />
+        <SelectField label={targetLanguage === null ? "spoken" : "from"} value={sourceLanguage} options={options} onChange={(code) => navigate({ sourceLanguage: code, row: -1 })} />
       )}
-      <SelectField label="to" value={targetLanguage ?? ""} options={options} onChange={(code) => navigate({ targetLanguage: code, row: -1 })} />
+      {targetLanguage === null ? null : <SelectField label="to" value={targetLanguage} options={options} onChange={(code) => navigate({ targetLanguage: code, row: -1 })} />}
     </>
   );
 }
