@@ -199,7 +199,7 @@ function Sides({ sides, step, comparison, name2 }: SidesProps) {
             <div class="section-header tight">
               <div>
                 <h2>{names[i]}</h2>
-                {comparison === "heads" ? null : <p class="accent large"><Transliterated text={side.trace.output} /></p>}
+                {comparison === "heads" ? null : <p class="accent side-output"><Transliterated text={side.trace.output} /></p>}
               </div>
             </div>
             {side.attention ? (

@@ -104,7 +104,7 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
   return (
     <div class="layer">
       <span class="muted small">layer {attention.layer}</span>
-      <div class="head-thumbnails" role="group" aria-label={attentionTitle(attention)} style={{ gridTemplateColumns: `repeat(${columnCount(thumbnails.length)}, 1fr)` }}>
+      <div class="head-thumbnails" role="group" aria-label={attentionTitle(attention)}>
         {order.map((i) => {
           const head = i + firstHead;
           const isSelected = selected.attention === attention.name && selected.heads.includes(head);
@@ -135,9 +135,6 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
     </div>
   );
 }
-
-/** One row, or several of equal length if the thumbnails would be too small. */
-const columnCount = (count: number): number => (count <= 9 ? Math.max(count, 5) : Math.ceil(count / Math.ceil(count / 9)));
 
 /** The mean over the heads, then each head; only the head itself if there is one. */
 function thumbnailGrids(model: ModelInfo, trace: Trace, attention: Attention, weights: Tensor) {

@@ -107,13 +107,13 @@ function effectText(before: Trace, after: Trace): string {
   const changes = after.teacher_forced_changes.slice(before.output_start);
   const product = (key: "p_before" | "p_same_token"): number => changes.reduce((p, change) => p * (change[key] ?? 0), 1);
   const [old, now] = [product("p_before"), product("p_same_token")];
-  const ratio = old / now;
-  const times = ratio > 1.05 ? `, ${formatTimes(ratio)} times less likely` : ratio < 0.95 ? `, ${formatTimes(1 / ratio)} times more likely` : "";
+  const ratio = old > now ? old / now : now / old;
+  const times = ratio > 1.05 && ratio < MAX_RATIO ? `, ${formatNumber(ratio, 1)} times ${old > now ? "less" : "more"} likely` : "";
   const words = after.output === before.output ? "The output stays the same" : "The output is different";
   return `${words}. The model gives the original output a probability of ${formatPercent(old)} before and ${formatPercent(now)} after${times}.`;
 }
 
-const formatTimes = (ratio: number): string => (ratio < 100 ? formatNumber(ratio, 1) : Number(ratio.toPrecision(2)).toLocaleString("en"));
+const MAX_RATIO = 1000; // beyond it, the two percentages say enough
 
 interface BeforeAfterProps {
   hint: string; // shown while there are no interventions
