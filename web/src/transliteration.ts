@@ -12,7 +12,8 @@ const OTHERS: Record<string, string> = { "ं": "ṁ", "ँ": "m̐", "ः": "ḥ
 /** Such as " (mujhē)", to append where only plain text is possible; empty for other scripts. */
 export const inLatin = (text: string): string => (hasDevanagari(text) ? ` (${transliterate(text)})` : "");
 
-export const hasDevanagari = (text: string): boolean => /[\u0900-\u097f]/.test(text);
+/** Whether a text has letters of the script; its digits and full stops need no transliteration. */
+export const hasDevanagari = (text: string): boolean => /[\u0904-\u0939\u0958-\u0961\u0972-\u097f]/.test(text);
 
 /** Every letter is written, also the final a that Hindi does not speak. */
 export function transliterate(text: string): string {
