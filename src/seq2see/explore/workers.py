@@ -31,7 +31,7 @@ class Limits:
     max_tokens: int = 1024  # per text
     max_media_tokens: int = 1500  # per picture or sound: the 30 seconds of a Whisper
     max_traces: int = 64  # stored traces; the least recently used is evicted
-    max_trace_bytes: int = 768 << 20  # of all stored traces: one of Whisper base, with 1,500 source tokens, takes 620 MiB
+    max_trace_bytes: int = 768 << 20  # of all stored traces; one of a sound in Whisper base takes 620 MiB
     max_response_bytes: int = 64 << 20  # per tensor
     max_body_bytes: int = 256 << 10
     max_upload_bytes: int = 16 << 20  # of a picture or sound

@@ -239,7 +239,7 @@ function Reports({ run, reports, chosen }: ReportsProps) {
           {[...reports.list].reverse().map((report) => (
             <li key={report.step}>
               <button aria-pressed={report === chosen} onClick={() => reports.select(report.step)} data-report={report.step}>
-                <span class="small muted">step {stepOf(report.step, totalSteps(run), false)}</span>
+                <span class="small muted">step {stepOf(report.step, totalSteps(run), run.progress < 1)}</span>
                 <span class={`small-thumbnail${report.attention ? "" : " empty"}`}>{report.attention ? <Thumbnail grid={gridOf(report)} /> : null}</span>
                 <span class="snapshot-output">{report.output ? <Transliterated text={report.output} /> : <span class="muted">(empty)</span>}</span>
                 <span class="small muted right">{lossText(run, report.step)}</span>
