@@ -200,10 +200,11 @@ def test_slices_follow_numpy_and_keep_minus_infinity(client: httpx.Client, trace
         ("-1", whole[-1]),
         ("1,2,0", whole[1, 2, 0]),
         (":,-3:", whole[:, -3:]),
+        (":,::2,1::3", whole[:, ::2, 1::3]),
     ):
         assert np.array_equal(fetch_tensor(client, f"{path}?index={index}"), expected)
     assert fetch_tensor(client, f"{path}?index=0,9:3").size == 0
-    for invalid in ("x", "0,,1", "0,1,2,3", "99", "1:2:3", "٣"):
+    for invalid in ("x", "0,,1", "0,1,2,3", "99", "::0", "::-1", "1:2:3:4", "٣"):
         assert error(client.get(path, params={"index": invalid}), 422)["location"] == "query.index"
 
 

@@ -224,12 +224,15 @@ def test_a_step_is_shown_as_an_equation_with_its_learned_matrices(page: Page, ad
         open_view(page, f"{address}/#/walk?stage={stage}")
         shown = page.get_by_role("img", name=equation)
         for i, shape in enumerate(shapes):
-            expect(shown.locator(".operand small").nth(i)).to_have_text(shape)
-    # The terms of a sum have one colour scale.
+            expect(shown.locator("[data-shape]").nth(i)).to_have_text(shape)
+    # Each matrix names its scale; the terms of a sum have one in common.
+    scales = page.locator("[data-scale]").all_inner_texts()
+    assert len(set(scales)) == 3 and all(scale.startswith("±") for scale in scales)
     open_view(page, f"{address}/#/walk?stage=decoder.0.masked.sum")
     page.locator(".panels .legend").nth(2).wait_for()
     expect(page.locator(".equation .thumbnail")).to_have_count(3)
     assert len(set(page.locator(".panels .legend").all_inner_texts())) == 1
+    assert len(set(page.locator("[data-scale]").all_inner_texts())) == 1
 
 
 def test_type_is_larger_on_request(page: Page, address: str) -> None:
@@ -369,7 +372,7 @@ def test_operands_are_highlighted_and_can_be_inspected(page: Page, address: str)
     grid = page.locator("[data-matrix='decoder.1.cross.scores head 3'] [role=grid]")
     box = grid.bounding_box()
     assert box is not None
-    grid.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.6})
+    grid.click(position={"x": box["width"] * 0.5, "y": box["height"] * 0.6})
     page.locator("[data-audit^='decoder.1.cross.scores:3,']").wait_for()
     assert canvas.evaluate("c => c.toDataURL()") != before
     page.locator(".inspect-link").first.click()
@@ -448,7 +451,7 @@ def test_page_works_with_the_keyboard_alone(page: Page, address: str) -> None:
     expect(page.get_by_role("dialog", name="help")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog", name="help")).to_have_count(0)
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.locator("[data-stage='encoder.tokens']").wait_for()
     page.locator("body").click(position={"x": 3, "y": 400})
     page.keyboard.press("Space")
@@ -606,7 +609,6 @@ def test_the_keyboard_reaches_the_content_and_the_words_of_the_output(page: Page
     word.focus()
     page.keyboard.press("Enter")
     expect(word).to_have_attribute("aria-pressed", "true")
-    expect(page.get_by_title("transliteration, ISO 15919")).to_have_text("mujhē āisakrīma khānā pasaṁda hai")
 
 
 def test_unknown_words_keep_their_spelling(page: Page, address: str) -> None:
@@ -621,7 +623,7 @@ def test_the_tour_is_done_by_keyboard_left_and_resumed(page: Page, address: str)
         page.keyboard.press("Enter")
 
     open_view(page, address)
-    press("link", "Tour")
+    press("link", "Take the tour")
     tour = page.get_by_role("region", name="tour")
     views = ("translate", "translate", "heads", "microscope", "intervene", "replay")
     for number, view in enumerate(views, 1):
@@ -643,11 +645,113 @@ def test_the_tour_is_done_by_keyboard_left_and_resumed(page: Page, address: str)
     expect(tour).to_have_count(0)
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_the_map_shows_where_the_text_enters(browser: Browser, address: str, width: int, height: int) -> None:
+    """On a large screen the whole figure is in the window; on a small one, its lower end."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    open_view(page, address)
+    page.locator(".map-box .map-text").first.wait_for()
+    visible = (
+        "box => { const { top, bottom } = box.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }"
+    )
+    page.wait_for_function(f"() => ({visible})(document.querySelector('[data-box=\"decoder.tokens\"]'))")
+    if width > 390:
+        assert page.locator(".map-box").evaluate_all(f"boxes => boxes.every({visible})")
+        assert page.locator(".map-scroll").evaluate("map => map.scrollHeight <= map.clientHeight + 1")
+    assert page.get_by_role("link", name="Take the tour").evaluate(visible)
+    context.close()
+
+
+def test_of_a_high_figure_the_lower_end_is_shown(page: Page, tmp_path: Path) -> None:
+    save(tiny_model(["one two three"], replace(TINY, encoder_layers=24, decoder_layers=24)), tmp_path / "deep")
+    with serving(create_app({"deep": tmp_path / "deep"})) as client:
+        open_view(page, str(client.base_url))
+        page.wait_for_load_state("networkidle")  # nothing is requested from a server that has ended
+        scrolled = "map => [map.scrollTop, map.scrollHeight - map.clientHeight]"
+        top, bottom = page.locator(".map-scroll").evaluate(scrolled)
+        assert top > 100 and top == pytest.approx(bottom, abs=1)
+
+
+def test_layers_are_numbered_as_in_python_everywhere(page: Page, address: str) -> None:
+    open_view(page, address)
+    expect(page.locator(".map-layer")).to_have_text(["encoder layer 0 (of 2)", "decoder layer 0 (of 2)"])
+    expect(page.locator(".map-legend")).to_contain_text("counted from 0, as in Python: layer 1 is the second one")
+    expect(page.locator(".map-legend .legend")).to_have_text(["negativepositive", "01"])
+    page.keyboard.press("5")
+    expect(page.locator(".heads-legend")).to_contain_text("counted from 0")
+    page.goto(f"{address}/#/walk?stage=decoder.1.cross.scores")
+    expect(page.locator(".stage h2")).to_have_text("decoder layer 1, cross-attention: scores")
+    expect(page.get_by_label("part of the model")).to_have_value("decoder.1.cross")
+    page.goto(f"{address}/#/microscope?attention=decoder.1.cross&head=1")
+    expect(page.locator("main h2").first).to_have_text("decoder layer 1, cross-attention, head 1")
+    expect(page.locator("[data-matrix='decoder.1.cross.weights head 1']")).to_be_visible()
+
+
+def test_words_are_transliterated_where_they_are_read(page: Page, address: str) -> None:
+    """The Latin letters are generated content: the text itself stays the model's."""
+    latin = ["mujhē", "āisakrīma", "khānā", "pasaṁda", "hai"]
+    for view, place in {
+        "map": ".output-tokens", "translate": ".output", "heads": ".output-tokens", "intervene": "[data-before]",
+        "replay": ".output:not(.placeholder)", "compare": "[data-side='0'] .accent", "space": ".output-tokens",
+    }.items():  # fmt: skip
+        open_view(page, f"{address}/#/{view}")
+        words = page.locator(f"{place} rt")
+        expect(words).to_have_count(5)
+        assert words.evaluate_all("all => all.map(rt => rt.dataset.latin)") == latin, view
+        assert page.locator(place).first.evaluate(
+            "place => !/[a-zāī]{3,}/.test(place.textContent.replace('<end>', ''))"
+        )
+    for view, place in {
+        "walk?stage=decoder.tokens": ".tokens",
+        "microscope?attention=decoder.1.masked": ".lookup",
+    }.items():
+        open_view(page, f"{address}/#/{view}")
+        expect(page.locator(f"{place} rt[data-latin='mujhē']")).to_have_count(1)
+    open_view(page, f"{address}/#/heads?row=1")
+    expect(page.locator(".lines text[lang=hi-Latn]")).to_have_text(latin)
+    # The labels of a matrix have it in the line below.
+    page.locator("[data-matrix] [role=grid]").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout").first).to_contain_text("<start> ▸ मुझे (<start> ▸ mujhē) · I:")
+
+
+def test_what_is_drawn_is_what_the_chips_say(page: Page, address: str, explanation: Explanation) -> None:
+    open_view(page, f"{address}/#/heads?attention=decoder.1.cross&lines=1,3,5")
+    chips = page.get_by_role("group", name="heads to draw")
+    expect(chips.locator("[aria-pressed=true]")).to_have_text(["1", "3", "5"])
+    expect(page.locator(".head-thumbnail[aria-pressed=true]")).to_have_count(3)
+    large = page.locator("[data-large]")
+    expect(large.get_by_role("heading")).to_have_text("decoder layer 1, cross-attention, heads 1, 3 and 5")
+    cell = large.locator("[data-matrix='decoder.1.cross.weights mean of heads 1, 3 and 5'] [data-cell='1,3']")
+    mean = explanation.trace["decoder.1.cross.weights", 0][[1, 3, 5], 1, 3].mean().item()
+    assert parse_number(cell.inner_text().split(": ")[1]) == pytest.approx(mean, abs=1e-4)
+    # One head is chosen elsewhere: the others are no longer drawn.
+    page.locator("[data-head='decoder.1.cross 2']").click()
+    page.mouse.move(2, 2)  # ends the preview
+    expect(chips.locator("[aria-pressed=true]")).to_have_text(["2"])
+    expect(page.locator(".head-thumbnail[aria-pressed=true]")).to_have_count(1)
+    chips.get_by_role("button", name="mean").click()
+    expect(chips.locator("[aria-pressed=true]")).to_have_text(["mean"])
+
+
+def test_every_view_has_a_key_that_the_help_names(page: Page, address: str) -> None:
+    open_view(page, address)
+    page.keyboard.press("?")
+    keys = page.locator(".view-keys span").all_inner_texts()
+    page.keyboard.press("Escape")
+    links = page.get_by_role("navigation", name="views").get_by_role("link").all_inner_texts()
+    assert [name.split()[1] for name in keys] == links and links[1] == "Learn"
+    for entry in keys[-2:]:
+        key, name = entry.split()
+        page.keyboard.press(key)
+        expect(page).to_have_title(re.compile(f"^{name} "))
+
+
 def test_the_map_names_the_model_and_plays_the_computation(page: Page, address: str) -> None:
     open_view(page, address)
-    expect(page.get_by_role("heading", level=1)).to_have_text(f"{GRAMMAR}: a translator, English → Hindi")
-    expect(page.locator("header.map-opening")).to_contain_text(
-        "2 encoder + 2 decoder layers of 8 heads, width 128, 1,901 tokens"
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        f"{GRAMMAR}: English → Hindi, 2+2 layers, 8 heads, 1,901 tokens, trained on Built-in grammar"
     )
     step = page.get_by_role("button", name="one box on")
     lit = []

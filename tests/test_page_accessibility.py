@@ -1,4 +1,5 @@
-"""The accessibility of every view by axe-core's rules, in both themes: no violation that it calls serious or critical.
+"""The accessibility of every view by axe-core's rules, in both themes: no violation that it calls serious or critical, and no
+type below 12 pixels.
 
 Uses Chromium through Playwright; skipped if Chromium, the built page or axe-core (`npm ci` in web/) is missing.
 """
@@ -30,6 +31,13 @@ VIEWS = {
     "map?tour=3": ".tour",
 }
 
+SMALL_TYPE = """() => [...document.querySelectorAll("body *")].flatMap(element => {
+    const texts = [...element.childNodes].filter(node => node.nodeType === Node.TEXT_NODE);
+    const text = texts.map(node => node.data.trim()).join("");
+    const size = parseFloat(getComputedStyle(element).fontSize);
+    return (text || element.dataset.latin) && size < 12 && element.getClientRects().length ? [`${size} px: ${text}`] : [];
+})"""
+
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_view_has_a_serious_violation(browser: Browser, address: str, theme: Any) -> None:
@@ -45,5 +53,6 @@ def test_no_view_has_a_serious_violation(browser: Browser, address: str, theme: 
             if violation["impact"] in ("serious", "critical"):
                 nodes = [f"{node['html'][:120]} {node['any'][:1]}" for node in violation["nodes"]]
                 found.append(f"{view}: {violation['id']}: {nodes[:3]} of {len(nodes)}")
+        found += [f"{view}: {text}" for text in page.evaluate(SMALL_TYPE)]
     context.close()
     assert not found, "\n".join(found)

@@ -22,6 +22,7 @@ from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import save, tiny_model
 from tests.test_explore import serving
 from tests.test_media import PICTURES, SOUNDS, tone, write_wav
+from tests.test_whisper import write_whisper
 
 MODELS: dict[str, ModelConfig] = {"pictures": replace(PICTURES, max_source_positions=600), "sounds": SOUNDS}
 
@@ -39,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[httpx.Client]:
-    limits = Limits(max_upload_bytes=1 << 20, max_media_bytes=40_000, max_tokens=100)
+    limits = Limits(max_upload_bytes=1 << 20, max_media_bytes=40_000, max_media_tokens=100)
     with serving(create_app({name: folder / name for name in MODELS}, limits)) as client:
         yield client
 
@@ -190,3 +191,25 @@ def test_every_view_shows_a_picture(page: Page, client: httpx.Client, folder: Pa
     page.goto(f"{client.base_url}/#/{view}?model=pictures&text={id}")
     expect(page.locator("main .state.error")).to_have_count(0)
     expect(page.locator("main")).to_contain_text("encoder" if view != "compare" else "")
+
+
+@in_browser
+def test_the_thirty_seconds_of_a_whisper_open(page: Page, folder: Path) -> None:
+    write_whisper(folder / "whisper", max_source_positions=1500, encoder_layers=1, decoder_layers=1)
+    with serving(create_app({"whisper": folder / "whisper"})) as client:
+        id = send(client, (folder / "a.wav").read_bytes())
+        page.goto(f"{client.base_url}/#/translate?text={id}")
+        expect(page.get_by_label("spoken")).to_have_value("en")
+        expect(page.locator(".media-canvas")).to_be_visible()
+        # Thumbnails are sampled, and of a mean one head after the other is loaded.
+        sizes: list[int] = []
+        page.on("response", lambda response: sizes.append(int(response.headers.get("content-length", 0))))
+        for view, shown in (
+            ("map", "[data-box='encoder.0.self.weights'] .thumbnail"),
+            ("heads", "[data-matrix='encoder.0.self.weights mean'] canvas"),
+            ("microscope", "[data-matrix='encoder.0.self.weights head 0'] canvas"),
+        ):
+            page.goto(f"{client.base_url}/#/{view}?text={id}&attention=encoder.0.self")
+            page.locator(shown).wait_for()
+            expect(page.locator("[role=alert]")).to_have_count(0)
+        assert max(sizes) == 4 * 1500 * 1500  # one head

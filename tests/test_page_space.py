@@ -78,6 +78,10 @@ def test_a_word_is_followed_through_the_layers_by_keyboard(tab: Page, address: s
         (best,) = space.nearest(space.directions(vectors[1:2]), 3)
         expect(row.locator("td")).to_have_text(", ".join(f"{one.token} {one.cosine:.2f}" for one in best))
     assert table.last.locator("b").inner_text() == path.tokens[2]  # it has become the next word
+    (last,) = space.nearest(space.directions(path.vectors[-1][1:2]), 1)
+    insight = tab.locator("[data-insight]")
+    expect(insight).to_contain_text("starts at its own embedding; after the last layer it is nearest to")
+    expect(insight).to_contain_text(f"(cosine {last[0].cosine:.2f}), the very token that the model writes next")
 
     expect(table.first).to_have_attribute("aria-current", "true")
     tab.get_by_role("slider", name="layer").focus()

@@ -1,5 +1,6 @@
 """Train in a real browser: a run is started and paused from the page, and another one is followed."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def test_a_training_is_started_watched_and_paused(tab: Page, tmp_path: Path) -> 
         expect(tab.locator("[data-report='1']")).to_be_visible()
         expect(tab.get_by_role("heading", name="One head")).to_be_visible()
         expect(tab.locator("[data-figure='learning rate']")).not_to_have_text("–")
+        expect(tab.locator("[data-figure=step]")).to_have_text(re.compile(r"^[\d,]+ of about [\d,]+$"))
         tab.get_by_role("button", name="Pause").click()
         expect(tab.locator("[data-training=paused]")).to_be_visible()
         expect(tab.get_by_role("button", name="Resume")).to_be_visible()
@@ -62,7 +64,10 @@ def test_a_followed_run_shows_every_report_and_opens(tab: Page) -> None:
         expect(row).to_have_attribute("aria-pressed", "true")
         expect(tab.locator("[data-matrix='decoder.0.cross step 256']")).to_be_visible()
         expect(tab.locator(".select-field select").last).to_have_value("2")
-        expect(tab.locator("[data-figure=step]")).to_have_text("10,000")
+        expect(tab.locator("[data-figure=step]")).to_have_text("10,000 of 10,000")
+        expect(row).to_contain_text("step 256 of 10,000")
+        expect(row).to_contain_text("loss ")
+        expect(row).not_to_contain_text("%")
         expect(tab.get_by_role("button", name="Pause")).to_have_count(0)  # it is not the page's own
         tab.get_by_role("button", name="Open the model").click()
         tab.wait_for_url("**/#/map?model=grammar-en-hi**")

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 import torch
+from playwright.sync_api import expect
 
 import seq2see
 from seq2see.api import Model
@@ -119,6 +120,23 @@ def test_interventions_from_the_url_combine_and_can_be_removed(
     tab.wait_for_function("t => (document.querySelector('[data-after]')?.dataset.after ?? t) !== t", arg=output)
     assert output_after(tab) == explain(model, TEXT, interventions=interventions[1:]).output
     tab.get_by_role("button", name="remove all").click()
+    assert "interventions" not in hash_of(tab)
+
+
+def test_a_banner_says_what_was_changed_and_what_it_did(tab: Page, address: str, before: Explanation) -> None:
+    ablated = ";".join(f"ablate:decoder.1.cross:{head}" for head in (0, 1))
+    tab.goto(f"{address}/#/intervene?text={quote(TEXT)}&interventions={ablated}")
+    banner = tab.locator(".changed-banner")
+    expect(banner).to_contain_text("Changed: heads 0 and 1 of decoder layer 1, cross-attention switched off")
+    changes = compare(before, rerun(before, *(ablate_head("decoder.1.cross", head) for head in (0, 1))))
+    old, now = (
+        math.prod(change.p_before or 0 for change in changes),
+        math.prod(change.p_same_token or 0 for change in changes),
+    )
+    expect(banner).to_contain_text(f"a probability of {100 * old:.1f}% before and {100 * now:.1f}% after")
+    expect(banner).to_contain_text("The output is different")
+    banner.get_by_role("button", name="clear").click()
+    expect(banner).to_have_count(0)
     assert "interventions" not in hash_of(tab)
 
 

@@ -71,7 +71,12 @@ def configure(model: Any, **options: Any) -> None:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whisper")
-    model = whisper()
+    write_whisper(folder)
+    return folder
+
+
+def write_whisper(folder: Path, **options: Any) -> None:
+    model = whisper(**options)
     configure(model, **GENERATION)
     model.save_pretrained(folder)
     characters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -79,7 +84,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     backend.add_special_tokens(SPECIAL)
     backend.save(str(folder / "tokenizer.json"))
-    return folder
 
 
 def write_noise(path: Path, seconds: float) -> NDArray[np.float32]:

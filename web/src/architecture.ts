@@ -25,6 +25,9 @@ interface Architecture {
   noAttention: string; // the explanation, for a kind without attention
 }
 
+/** Said once in each place where layers are chosen. */
+export const NUMBERING = "Layers, heads and tokens are counted from 0, as in Python: layer 1 is the second one, decoder.1.";
+
 export const ATTENTION_NAMES = { self: "self-attention", masked: "masked self-attention", cross: "cross-attention" } as const;
 
 export const stacks = ({ shape }: ModelConfig): Stack[] =>
@@ -130,11 +133,14 @@ export function findAttention(model: ModelInfo, name: string): Attention | null 
 
 export const attentionTitle = ({ stack, layer, kind }: Attention): string => `${stack} layer ${layer}, ${ATTENTION_NAMES[kind]}`;
 
-/** Names the head only if there are several. */
+/** Names the head only if the model has several. */
 export function headTitle(model: ModelInfo, attention: Attention, head: number): string {
   if (model.config.model.heads === 1) return attentionTitle(attention);
   return `${attentionTitle(attention)}, ${head < 0 ? "mean over heads" : `head ${head}`}`;
 }
+
+/** Such as "heads 1, 3 and 5". */
+export const headList = (heads: readonly number[]): string => (heads.length === 1 ? `head ${heads[0]}` : `heads ${heads.slice(0, -1).join(", ")} and ${heads[heads.length - 1]}`);
 
 /** Such as "decoder.1.cross.weights head 3"; also the name of exported files. */
 export const matrixName = (model: ModelInfo, attention: Attention, step: Step, head: number): string =>
@@ -156,23 +162,49 @@ export function selectedRow(trace: Trace, row: number): number {
   return row >= 0 && row < trace.target_tokens.length ? row : defaultRow;
 }
 
-/** The mean over the first axis, [heads, queries, keys] → [queries, keys]; −∞ in all heads stays −∞. */
-export function meanOverHeads(tensor: Tensor): Tensor {
+/** The mean over the given heads, by default all, [heads, queries, keys] → [queries, keys]; −∞ in all heads stays −∞. */
+export function meanOverHeads(tensor: Tensor, heads?: readonly number[]): Tensor {
   const [count, ...shape] = tensor.shape;
   const size = tensor.data.length / count;
+  const taken = heads ?? Array.from({ length: count }, (_, head) => head);
   const out = new Float32Array(size);
   for (let i = 0; i < size; i++) {
     let sum = 0;
-    for (let n = 0; n < count; n++) sum += tensor.data[n * size + i];
-    out[i] = sum / count;
+    for (const head of taken) sum += tensor.data[head * size + i];
+    out[i] = sum / taken.length;
   }
   return new Tensor(shape, out);
 }
 
+const MAX_AT_ONCE = 1 << 22; // values of all heads together; of more, as for a sound of 1,500 rows, one head at a time is loaded
+
 /** One step of an attention, for one head or (head −1) the mean over all heads. */
 export async function loadAttention(trace: Trace, attention: Attention, head: number, step: Step): Promise<Tensor> {
+  return head < 0 ? loadMean(trace, attention, undefined, step) : tensor(trace.id, `${attention.name}.${step}`, `${head}`);
+}
+
+/** The mean over the given heads, by default all. */
+export async function loadMean(trace: Trace, attention: Attention, heads: readonly number[] | undefined, step: Step): Promise<Tensor> {
   const name = `${attention.name}.${step}`;
-  return head < 0 ? meanOverHeads(await tensor(trace.id, name)) : tensor(trace.id, name, `${head}`);
+  const [count, queries, keys] = trace.tensors.find((one) => one.name === name)!.shape;
+  if (count * queries * keys <= MAX_AT_ONCE) return meanOverHeads(await tensor(trace.id, name), heads);
+  const taken = heads ?? Array.from({ length: count }, (_, head) => head);
+  const sum = new Float32Array(queries * keys);
+  for (const head of taken) {
+    const { data } = await tensor(trace.id, name, `${head}`);
+    for (let i = 0; i < sum.length; i++) sum[i] += data[i] / taken.length;
+  }
+  return new Tensor([queries, keys], sum);
+}
+
+const MAX_SAMPLED = 400; // rows and columns of a thumbnail; a larger matrix is sampled
+
+/** The weights of all heads for thumbnails: of a large matrix, every n-th row and column. */
+export function loadThumbnails(trace: Trace, attention: Attention): Promise<Tensor> {
+  const name = `${attention.name}.weights`;
+  const [, ...sides] = trace.tensors.find((one) => one.name === name)!.shape;
+  const steps = sides.map((side) => Math.max(1, Math.floor(side / MAX_SAMPLED)));
+  return tensor(trace.id, name, steps.some((step) => step > 1) ? `:,::${steps[0]},::${steps[1]}` : "");
 }
 
 const MAX_COMPARABLE_KEYS = 40;

@@ -12,7 +12,7 @@ export function decodeFloats(base64: string, dtype: EmbeddedTensor["dtype"]): Fl
   return new Float32Array(bytes.buffer);
 }
 
-/** Slices like the server, with Python's rules: "0,:,2:5". */
+/** Slices like the server, with Python's rules: "0,:,2:5" or "::8". */
 export function slice(whole: Tensor, index: string): Tensor {
   const parts = index ? index.split(",") : [];
   const ranges = whole.shape.map((size, axis) => {
@@ -21,17 +21,18 @@ export function slice(whole: Tensor, index: string): Tensor {
     if (!part.includes(":")) {
       const at = Number(part) < 0 ? size + Number(part) : Number(part);
       if (!(at >= 0 && at < size)) throw new ApiError(`index ${part} is out of range for axis ${axis} of size ${size}`, "");
-      return { start: at, stop: at + 1, keep: false };
+      return { start: at, count: 1, step: 1, keep: false };
     }
-    const [start, stop] = part.split(":");
-    return { start: start ? from(start) : 0, stop: stop ? from(stop) : size, keep: true };
+    const [start, stop, step = "1"] = part.split(":");
+    const [first, last] = [start ? from(start) : 0, stop ? from(stop) : size];
+    return { start: first, count: Math.max(0, Math.ceil((last - first) / Number(step))), step: Number(step), keep: true };
   });
   let offsets = [0];
   whole.shape.forEach((size, axis) => {
-    const { start, stop } = ranges[axis];
-    offsets = offsets.flatMap((offset) => Array.from({ length: Math.max(0, stop - start) }, (_, i) => offset * size + start + i));
+    const { start, count, step } = ranges[axis];
+    offsets = offsets.flatMap((offset) => Array.from({ length: count }, (_, i) => offset * size + start + i * step));
   });
-  const shape = ranges.filter(({ keep }) => keep).map(({ start, stop }) => Math.max(0, stop - start));
+  const shape = ranges.filter(({ keep }) => keep).map(({ count }) => count);
   return new Tensor(shape, Float32Array.from(offsets, (offset) => whole.data[offset]));
 }
 

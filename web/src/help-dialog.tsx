@@ -1,9 +1,10 @@
 // The help dialog: what the page shows, the keyboard shortcuts and the colours.
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { NUMBERING } from "./architecture";
+import { VIEW_SHORTCUTS } from "./keyboard";
 import { Icon } from "./ui";
 
 const SHORTCUTS: readonly (readonly [string, string])[] = [
-  ["1 … 9", "select a view, from left to right"],
   ["← →", "previous or next token; in a matrix, move between cells"],
   ["[  ]", "previous or next layer"],
   [",  .", "previous or next head; before the first head: the mean"],
@@ -15,7 +16,7 @@ const SHORTCUTS: readonly (readonly [string, string])[] = [
   ["?", "show this help"],
 ];
 
-export function HelpDialog({ onClose }: { onClose: () => void }) {
+export function HelpDialog({ views, onClose }: { views: readonly string[]; onClose: () => void }) {
   const closeButton = useRef<HTMLButtonElement>(null);
   // Before the dialog is painted, so that an immediate Escape closes it.
   useLayoutEffect(() => {
@@ -45,9 +46,19 @@ export function HelpDialog({ onClose }: { onClose: () => void }) {
           Enter a text and the model responds. Every number on this page was computed by the model for that text. Click any cell of any
           matrix: the Inspector shows its formula with the actual numbers, recomputes it in your browser and compares the two results.
           The URL contains the complete state of the page, so you can bookmark or share it. The Tour shows the page in
-          two minutes. Learn contains lessons that recompute their results from your own words and tables.
+          two minutes. Learn contains lessons that recompute their results from your own words and tables. {NUMBERING}
         </p>
         <dl>
+          <dt>
+            <kbd>1</kbd> … <kbd>0</kbd> <kbd>-</kbd>
+          </dt>
+          <dd class="view-keys">
+            {views.map((name, i) => (
+              <span key={name}>
+                <kbd>{VIEW_SHORTCUTS[i]}</kbd> {name}
+              </span>
+            ))}
+          </dd>
           {SHORTCUTS.map(([keys, action]) => (
             <>
               <dt>

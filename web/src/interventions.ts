@@ -6,6 +6,7 @@
 //     patch:encoder.vectors:1:4         token 1 gets the vector of token 4; with a text appended, of token 4 of that text
 //     zero:decoder.1.feed_forward:17    sets unit 17 to 0; in a recurrent model, zero:decoder.1.states:17
 import type { InterventionRequest, Trace } from "./api";
+import { headList } from "./architecture";
 import { decodeText } from "./url-state";
 
 export type Intervention =
@@ -87,6 +88,18 @@ export function toRequest(intervention: Intervention, traces: ReadonlyMap<string
     case "zero":
       return { type: "scale", name: unitTensor(intervention.component), factor: 0, unit: intervention.unit };
   }
+}
+
+/** What is changed, in one phrase per kind and place: heads of one attention that are switched off are named together. */
+export function summarize(interventions: readonly Intervention[], trace: Trace, heads: number): string[] {
+  const off = new Map<string, number[]>();
+  for (const one of interventions) if (one.type === "ablate") off.set(one.attention, [...(off.get(one.attention) ?? []), one.head]);
+  const switchedOff = [...off].map(([attention, which]) => {
+    const name = componentTitle(attention);
+    if (heads === 1) return `${name} switched off`;
+    return `${which.length === heads ? `all ${heads} heads` : headList([...which].sort((a, b) => a - b))} of ${name} switched off`;
+  });
+  return [...switchedOff, ...interventions.filter(({ type }) => type !== "ablate").map((one) => describe(one, trace, heads))];
 }
 
 /** The title of a component: decoder.1.cross is "decoder layer 1, cross-attention". */

@@ -8,6 +8,9 @@ import { getUrlState, navigate, type State, type StateUpdate } from "./url-state
 const isTextInput = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && (/^(textarea|select)$/i.test(target.tagName) || (target instanceof HTMLInputElement && target.type !== "range"));
 
+/** The keys of the views from left to right, as they lie on the keyboard. */
+export const VIEW_SHORTCUTS = [..."1234567890-"];
+
 /** The state update that a key causes, if any; `row` is the one that is shown. */
 export function shortcutUpdate(key: string, state: State, model: ModelInfo, views: readonly string[], row: number): StateUpdate | null {
   const heads = model.config.model.heads;
@@ -34,7 +37,7 @@ export function shortcutUpdate(key: string, state: State, model: ModelInfo, view
     case "Escape":
       return { cell: "" };
     default: {
-      const view = /^[1-9]$/.test(key) ? views[Number(key) - 1] : undefined;
+      const view = views[VIEW_SHORTCUTS.indexOf(key)];
       return view ? { view, cell: "" } : null;
     }
   }

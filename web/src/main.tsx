@@ -3,14 +3,14 @@ import "./style.css";
 import "./media/media.css";
 import { render, type ComponentChildren, type ComponentType } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
-import { source } from "./api";
+import { source, type ModelInfo } from "./api";
 import { HelpDialog } from "./help-dialog";
 import { toggleTheme, usePalette } from "./hooks";
-import { useShortcuts } from "./keyboard";
+import { useShortcuts, VIEW_SHORTCUTS } from "./keyboard";
 import { Map, Opening } from "./map/map";
 import { parseInterventions } from "./interventions";
 import { mediaName } from "./media/media";
-import { chooseModel, SessionProvider, useSession } from "./session";
+import { ModelSelect, SessionProvider, useSession } from "./session";
 import { Tour, TourLink } from "./tour";
 import { EmptyState, ErrorMessage, Icon, Loading } from "./ui";
 import { hrefFor, navigate, useUrlState } from "./url-state";
@@ -30,26 +30,29 @@ interface View {
   key: string;
   name: string;
   Component: ComponentType;
+  group: string; // of neighbours in the navigation bar
   ofTrace?: boolean; // shown below the sentence bar, once there is a trace
   needsModel?: boolean; // not in an exported file
 }
 
-/** In the order of the navigation bar; the key is the path in the URL. */
+/** In the order of the navigation bar, what a newcomer needs first; the key is the path in the URL. */
 const VIEWS: readonly View[] = [
-  { key: "map", name: "Map", Component: Map, ofTrace: true },
-  { key: "translate", name: "Translate", Component: Translate },
-  { key: "walk", name: "Walk", Component: Walk, ofTrace: true },
-  { key: "heads", name: "Heads", Component: Heads, ofTrace: true },
-  { key: "microscope", name: "Microscope", Component: Microscope, ofTrace: true },
-  { key: "intervene", name: "Intervene", Component: Intervene, ofTrace: true, needsModel: true },
-  { key: "replay", name: "Replay", Component: Replay, ofTrace: true, needsModel: true },
-  { key: "compare", name: "Compare", Component: Compare, ofTrace: true },
-  { key: "space", name: "Space", Component: Space, ofTrace: true, needsModel: true },
-  { key: "train", name: "Train", Component: Train, needsModel: true },
-  { key: "learn", name: "Learn", Component: Learn, needsModel: true },
+  { key: "map", name: "Map", group: "start", Component: Map, ofTrace: true },
+  { key: "learn", name: "Learn", group: "start", Component: Learn, needsModel: true },
+  { key: "translate", name: "Translate", group: "look", Component: Translate },
+  { key: "walk", name: "Walk", group: "look", Component: Walk, ofTrace: true },
+  { key: "heads", name: "Heads", group: "look", Component: Heads, ofTrace: true },
+  { key: "microscope", name: "Microscope", group: "look", Component: Microscope, ofTrace: true },
+  { key: "space", name: "Space", group: "look", Component: Space, ofTrace: true, needsModel: true },
+  { key: "intervene", name: "Intervene", group: "change", Component: Intervene, ofTrace: true, needsModel: true },
+  { key: "compare", name: "Compare", group: "change", Component: Compare, ofTrace: true },
+  { key: "replay", name: "Replay", group: "train", Component: Replay, ofTrace: true, needsModel: true },
+  { key: "train", name: "Train", group: "train", Component: Train, needsModel: true },
 ];
 const OUTPUT_VIEW = { translator: "Translate", "language model": "Generate", encoder: "Encode" };
-const VIEW_KEYS = VIEWS.map(({ key }) => key);
+const viewName = ({ key, name }: View, { kind }: ModelInfo): string => (key === "translate" ? OUTPUT_VIEW[kind] : name);
+const LINKED = VIEWS.filter(({ needsModel }) => source.live || !needsModel);
+const VIEW_KEYS = LINKED.map(({ key }) => key);
 
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {
   const palette = usePalette();
@@ -80,7 +83,7 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
 function Nav() {
   const { models, model } = useSession();
   const { view } = useUrlState();
-  const currentView = VIEW_KEYS.includes(view) ? view : VIEW_KEYS[0];
+  const currentView = VIEWS.some(({ key }) => key === view) ? view : VIEW_KEYS[0];
   useEffect(() => {
     // Not with scrollIntoView, after which the Tab key would start here.
     const link = document.querySelector<HTMLElement>(".views [aria-current]");
@@ -89,35 +92,27 @@ function Nav() {
   return (
     <>
       <nav class="views" aria-label="views">
-        {VIEWS.filter(({ needsModel }) => source.live || !needsModel).map(({ key, name }) => (
+        {LINKED.map((view, i) => (
           <a
-            key={key}
-            href={hrefFor({ view: key })}
-            aria-current={key === currentView ? "page" : undefined}
+            key={view.key}
+            class={i && view.group !== LINKED[i - 1].group ? "new-group" : undefined}
+            title={VIEW_SHORTCUTS[i] && `press ${VIEW_SHORTCUTS[i]}`}
+            href={hrefFor({ view: view.key })}
+            aria-current={view.key === currentView ? "page" : undefined}
             onClick={(event) => {
               if (event.metaKey || event.ctrlKey) return;
               event.preventDefault();
-              navigate({ view: key, cell: "" });
+              navigate({ view: view.key, cell: "" });
             }}
           >
-            {key === "translate" ? OUTPUT_VIEW[model.kind] : name}
+            {viewName(view, model)}
           </a>
         ))}
       </nav>
-      {models.length > 1 ? (
-        <select
-          aria-label="model"
-          value={model.name}
-          onChange={(event) => chooseModel(event.currentTarget.value)}
-        >
-          {models.map(({ name }) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
-      ) : null}
-      <TourLink views={VIEW_KEYS}>Tour</TourLink>
+      {models.length > 1 && currentView !== "map" ? <ModelSelect /> : null}
+      <TourLink views={VIEW_KEYS} class="chip active">
+        Tour
+      </TourLink>
     </>
   );
 }
@@ -125,10 +120,11 @@ function Nav() {
 function Page({ onHelp }: { onHelp: () => void }) {
   const { view } = useUrlState();
   const { model, trace, error } = useSession();
-  const { key, name, Component, ofTrace } = VIEWS.find(({ key }) => key === view) ?? VIEWS[0];
+  const shown = VIEWS.find(({ key }) => key === view) ?? VIEWS[0];
+  const { key, Component, ofTrace } = shown;
   useShortcuts(model, VIEW_KEYS, trace, onHelp);
   useEffect(() => {
-    document.title = `${key === "translate" ? OUTPUT_VIEW[model.kind] : name} · ${model.name} · seq2see`;
+    document.title = `${viewName(shown, model)} · ${model.name} · seq2see`;
   }, [model, key]);
   return (
     <Shell nav={<Nav />} onHelp={onHelp}>
@@ -136,8 +132,8 @@ function Page({ onHelp }: { onHelp: () => void }) {
       <Tour views={VIEW_KEYS} />
       {key === "intervene" ? null : <PendingInterventions />}
       {ofTrace ? (
-        <div class="stack">
-          {key === "map" ? <Opening /> : null}
+        <div class={`stack ${key}-view`}>
+          {key === "map" ? <Opening tour={<TourLink views={VIEW_KEYS} class="primary-button">Take the tour</TourLink>} /> : null}
           <SentenceBar />
           {error ? <ErrorMessage error={error} /> : null}
           {trace ? <Component key={key} /> : error ? null : <NoTrace />}
@@ -185,7 +181,7 @@ function App() {
       <SessionProvider renderFallback={(content) => <Shell onHelp={onHelp}>{content}</Shell>}>
         <Page onHelp={onHelp} />
       </SessionProvider>
-      {helpOpen ? <HelpDialog onClose={() => setHelpOpen(false)} /> : null}
+      {helpOpen ? <HelpDialog views={LINKED.map(({ name }) => name)} onClose={() => setHelpOpen(false)} /> : null}
     </>
   );
 }

@@ -27,6 +27,20 @@ export function useSession(): Session {
 /** Another model, with its own example text. */
 export const chooseModel = (name: string): void => navigate({ model: name, text: "", row: -1, attention: "", head: -1, lines: "", interventions: "", cell: "", snapshot: -1, words: "", position: 0 });
 
+/** The choice between the models, if there are several. */
+export function ModelSelect() {
+  const { models, model } = useSession();
+  return (
+    <select aria-label="model" value={model.name} onChange={(event) => chooseModel(event.currentTarget.value)}>
+      {models.map(({ name }) => (
+        <option key={name} value={name}>
+          {name}
+        </option>
+      ))}
+    </select>
+  );
+}
+
 /** The trace, in the views that are only shown if there is one. */
 export const useTrace = (): Explanation => useSession().trace!;
 
@@ -39,9 +53,14 @@ const defaultText = (model: ModelInfo): string =>
   mediaKind(model.config.model) ? "" : (examplesFor(model)[0] ?? (model.kind === "language model" ? "Once" : "How are you?"));
 
 /** The languages to translate between; a language of the URL that the model does not have is ignored. */
-export function languagesFor(state: State, { languages }: ModelInfo): { sourceLanguage: string | null; targetLanguage: string | null } {
+export function languagesFor(state: State, { config, languages }: ModelInfo): { sourceLanguage: string | null; targetLanguage: string | null } {
   if (!languages) return { sourceLanguage: null, targetLanguage: null };
   const { codes, source, target } = languages;
+  if (mediaKind(config.model)) {
+    // A model that hears writes the language that is spoken.
+    const spoken = [state.sourceLanguage, source, "en", ...codes].find((code) => code && codes.includes(code));
+    return { sourceLanguage: spoken ?? null, targetLanguage: null };
+  }
   const sourceLanguage = source !== null && codes.includes(state.sourceLanguage) ? state.sourceLanguage : source;
   const targetLanguage = codes.includes(state.targetLanguage) ? state.targetLanguage : target;
   return { sourceLanguage, targetLanguage: targetLanguage ?? codes.find((code) => code !== sourceLanguage) ?? null };

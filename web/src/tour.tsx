@@ -50,13 +50,13 @@ function lastStop(): number {
   }
 }
 
-export function TourLink({ views, children }: { views: readonly string[]; children: string }) {
+export function TourLink({ views, class: className, children }: { views: readonly string[]; class: string; children: string }) {
   const { model, trace } = useSession();
   useUrlState(); // the link contains the state
   const stops = stopsFor(model, trace, views);
   const number = Math.min(lastStop(), stops.length);
   return (
-    <a class="chip" href={hrefFor({ ...stops[number - 1]?.update, tour: number })}>
+    <a class={className} href={hrefFor({ ...stops[number - 1]?.update, tour: number })}>
       {children}
     </a>
   );

@@ -9,7 +9,11 @@ const CONSONANTS: Record<string, string> = {
 const DOTTED: Record<string, string> = { क: "q", ख: "k͟h", ग: "ġ", ज: "z", ड: "ṛ", ढ: "ṛh", फ: "f" }; // with a nukta
 const OTHERS: Record<string, string> = { "ं": "ṁ", "ँ": "m̐", "ः": "ḥ", "ऽ": "’", "।": ".", "॥": ".", ...Object.fromEntries([..."०१२३४५६७८९"].map((digit, n) => [digit, String(n)])) };
 
-export const hasDevanagari = (text: string): boolean => /[\u0900-\u097f]/.test(text);
+/** Such as " (mujhē)", to append where only plain text is possible; empty for other scripts. */
+export const inLatin = (text: string): string => (hasDevanagari(text) ? ` (${transliterate(text)})` : "");
+
+/** Whether a text has letters of the script; its digits and full stops need no transliteration. */
+export const hasDevanagari = (text: string): boolean => /[\u0904-\u0939\u0958-\u0961\u0972-\u097f]/.test(text);
 
 /** Every letter is written, also the final a that Hindi does not speak. */
 export function transliterate(text: string): string {

@@ -1,6 +1,7 @@
 // Small components that every view uses: loading, error and empty states, a segmented control, a slider, icons.
 import type { ComponentChildren } from "preact";
 import type { ApiError } from "./api";
+import { hasDevanagari, transliterate } from "./transliteration";
 
 export function Loading({ what }: { what: string }) {
   return (
@@ -22,6 +23,26 @@ export function ErrorMessage({ error }: { error: Error }) {
 
 export function EmptyState({ children }: { children: ComponentChildren }) {
   return <div class="state muted">{children}</div>;
+}
+
+/** A word or a text, with each Devanagari word in Latin letters below it. These are generated content: copied text and what a
+ * screen reader says stay the model's own words. */
+export function Transliterated({ text }: { text: string }) {
+  if (!hasDevanagari(text)) return <>{text}</>;
+  return (
+    <>
+      {text.split(/(\s+)/).map((word, i) =>
+        hasDevanagari(word) ? (
+          <ruby key={i}>
+            <span>{word}</span>
+            <rt lang="hi-Latn" data-latin={transliterate(word)} />
+          </ruby>
+        ) : (
+          word
+        ),
+      )}
+    </>
+  );
 }
 
 interface SegmentedControlProps<T extends string> {

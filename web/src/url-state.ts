@@ -92,10 +92,13 @@ export function getUrlState(): State {
 
 const writeHash = (): void => history.replaceState(null, "", formatHash(current));
 
+/** Whoever chooses one head ends the drawing of several. */
+const withUpdate = (state: State, update: StateUpdate): State => ({ ...state, ...("head" in update ? { lines: "" } : {}), ...update });
+
 /** Applies an update. Adds a history entry if the view changes or `push` is set; otherwise replaces the current entry. */
 export function navigate(update: StateUpdate, push = false): void {
   const before = getUrlState();
-  const after = { ...before, ...update };
+  const after = withUpdate(before, update);
   if (formatHash(after) === formatHash(before)) return;
   clearTimeout(writeTimer);
   if (push || after.view !== before.view) {
@@ -118,7 +121,7 @@ if (typeof window !== "undefined") {
 
 /** The link to the current state with an update applied. */
 export function hrefFor(update: StateUpdate): string {
-  return formatHash({ ...getUrlState(), ...update });
+  return formatHash(withUpdate(getUrlState(), update));
 }
 
 export function useUrlState(): State {

@@ -6,6 +6,7 @@ import { Tensor, type ModelConfig } from "../src/api";
 import { formatCellRef, parseCellRef } from "../src/audit/cells";
 import { colorFor, DARK, LIGHT, textColorOn } from "../src/color";
 import { Dataflow } from "../src/dataflow";
+import { drawFigure } from "../src/map/layout";
 import { toCsv, toSvg } from "../src/matrix/export";
 import { cellAt, computeGeometry, isMasked, pool, type Grid } from "../src/matrix/grid";
 import { stagesFor } from "../src/stages/stages";
@@ -35,6 +36,18 @@ test("figures have enough contrast on every colour of both scales", () => {
       const levels = [luminance(color), textColorOn(color) === "#ffffff" ? 1 : 0].sort();
       assert.ok((levels[1] + 0.05) / (levels[0] + 0.05) >= 4.5, `${color}`);
     }
+});
+
+test("the figure of a model fits its space, and of many layers stays legible", () => {
+  const open = { encoder: 0, decoder: 1 };
+  for (const [width, height] of [[1000, 660], [640, 520], [330, 520]]) {
+    const figure = drawFigure(CONFIG, open, { width, height, unit: 1 });
+    assert.ok(figure.height <= height + 1e-6 && figure.width <= width, `${figure.width} × ${figure.height}`);
+    const tops = figure.boxes.filter(({ column }) => column === "decoder").map(({ y, height }) => y + height / 2);
+    assert.ok(tops.every((top, i) => !i || tops[i - 1] - top >= 24 - 1e-6)); // pixels from one box to the next, for fingers
+  }
+  const deep = drawFigure({ ...CONFIG, decoder_layers: 40 } as ModelConfig, open, { width: 1000, height: 660, unit: 1 });
+  assert.ok(deep.height > 660 && deep.frames[1].bars.length === 39);
 });
 
 test("Devanagari is transliterated by ISO 15919", () => {

@@ -3,7 +3,7 @@ import test from "node:test";
 import { Tensor, type EmbeddedData, type Trace } from "../src/api";
 import { difference, largestDifference, mergeLabels } from "../src/difference";
 import { decodeFloats, embeddedSource, slice } from "../src/embedded";
-import { describe, formatInterventions, parseInterventions, toRequest, type Intervention } from "../src/interventions";
+import { describe, formatInterventions, parseInterventions, summarize, toRequest, type Intervention } from "../src/interventions";
 import { logTicks } from "../src/math";
 
 const tokens = (...texts: string[]) => texts.map((text, id) => ({ id, text }));
@@ -65,6 +65,13 @@ test("a single head is not named, and units of recurrent states are named by the
   assert.equal(describe(unit, TRACE, 1), "encoder, after layer 1: unit 3 set to 0");
 });
 
+test("heads of one attention that are switched off are named together", () => {
+  const off = (head: number): Intervention => ({ type: "ablate", attention: "decoder.1.cross", head });
+  assert.deepEqual(summarize([off(3), off(1)], TRACE, 8), ["heads 1 and 3 of decoder layer 1, cross-attention switched off"]);
+  assert.deepEqual(summarize([off(1), off(0)], TRACE, 2), ["all 2 heads of decoder layer 1, cross-attention switched off"]);
+  assert.deepEqual(summarize([off(0), ALL[5]], TRACE, 1), ["decoder layer 1, cross-attention switched off", "decoder layer 1, feed-forward: unit 17 set to 0"]);
+});
+
 test("differences are elementwise, keep masks, and need equal shapes", () => {
   const a = new Tensor([2, 2], new Float32Array([1, -Infinity, 0.25, 2]));
   const b = new Tensor([2, 2], new Float32Array([0.5, -Infinity, 0.75, 2]));
@@ -94,6 +101,8 @@ test("slices follow Python's rules", () => {
   assert.deepEqual(of("-1,-1,-1"), [[], [11]]);
   assert.deepEqual(of("0,1:9"), [[2, 2], [2, 3, 4, 5]]);
   assert.deepEqual(of("0,2:1"), [[0, 2], []]);
+  assert.deepEqual(of(":,::2,0"), [[2, 2], [0, 4, 6, 10]]);
+  assert.deepEqual(of("0,1::2"), [[1, 2], [2, 3]]);
   assert.equal(slice(whole, "").data.length, 12);
   assert.throws(() => slice(whole, "2"));
 });

@@ -44,7 +44,7 @@ DESCRIPTION = (
 Index = Annotated[
     str,
     Query(
-        max_length=80, description="A slice such as `0,:,2:5`. Default: the whole tensor.",
+        max_length=80, description="A slice such as `0,:,2:5` or `:,::8`. Default: the whole tensor.",
         json_schema_extra={"pattern": INDEX_PATTERN},  # documented here, checked by the handler with a clearer message
     ),
 ]  # fmt: skip

@@ -293,7 +293,7 @@ class Handlers:
                 raise ApiError(
                     422, str(error).replace(str(path), "the file"), "choose another file", location
                 ) from None
-            self._require_few(rows, f"use shorter {config.source}, or seq2see explain", location)
+            self._require_few(rows, self.limits.max_media_tokens, f"use shorter {config.source}", location)
             return str(path)
         self._require_short(model.tokenizers[0], text, location)
         return text
@@ -304,10 +304,9 @@ class Handlers:
             raise ApiError(422, f'"{name}" reads {kind}, not text', "choose a model that reads text", "model")
 
     def _require_short(self, tokenizer: Tokenizer, text: str, location: str) -> None:
-        self._require_few(len(tokenizer.encode(text)), "shorten the text", location)
+        self._require_few(len(tokenizer.encode(text)), self.limits.max_tokens, "shorten the text", location)
 
-    def _require_few(self, tokens: int, hint: str, location: str) -> None:
-        limit = self.limits.max_tokens
+    def _require_few(self, tokens: int, limit: int, hint: str, location: str) -> None:
         if tokens > limit:
             raise ApiError(422, f"{tokens:,} tokens exceed the maximum of {limit:,}", hint, location)
 

@@ -1,8 +1,9 @@
 """Tensors in binary responses: a slice as little-endian float32 in C order, with its shape in a header.
 
     index=0,:,2:5        0 on axis 0, all of axis 1, 2 to 4 on axis 2; the remaining axes are returned in full
+    index=:,::8,::8      every eighth row and column: enough for a small picture of a large matrix
 
-Slices follow Python: negative numbers count from the end, and a slice past the end is truncated.
+Slices follow Python: negative numbers count from the end, and a slice past the end is truncated. Steps are positive.
 """
 
 import re
@@ -14,7 +15,8 @@ from seq2see.explore.workers import ApiError
 if TYPE_CHECKING:
     from torch import Tensor
 
-INDEX_PATTERN = r"^$|^(-?\d{1,9}|(-?\d{1,9})?:(-?\d{1,9})?)(,(-?\d{1,9}|(-?\d{1,9})?:(-?\d{1,9})?)){0,4}$"
+_PART = r"(-?\d{1,9}|(-?\d{1,9})?:(-?\d{1,9})?(:[1-9]\d{0,8})?)"
+INDEX_PATTERN = rf"^$|^{_PART}(,{_PART}){{0,4}}$"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,7 @@ def parse_index(index: str, shape: tuple[int, ...]) -> tuple[int | slice, ...]:
     indices: list[int | slice] = []
     for axis, (part, size) in enumerate(zip(parts, shape, strict=False)):
         if ":" in part:
-            start, stop = (int(end) if end else None for end in part.split(":"))
-            indices.append(slice(start, stop))
+            indices.append(slice(*(int(end) if end else None for end in part.split(":"))))
         elif -size <= int(part) < size:
             indices.append(int(part))
         else:

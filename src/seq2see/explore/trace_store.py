@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -10,6 +10,7 @@ from math import prod
 from seq2see.explore.responses import Trace
 from seq2see.explore.workers import ApiError, Limits
 from seq2see.inspect.explain import Explanation
+from seq2see.inspect.trace import ATTENTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +22,13 @@ class StoredTrace:
 
     @cached_property
     def size(self) -> int:
-        """Upper bound in bytes: all recorded tensors and all that can be derived from them."""
-        return 4 * sum(prod(tensor.shape) for tensor in self.info.tensors)
+        """Upper bound in bytes: all stored tensors, and the values of the one attention that is derived last."""
+        derived: Counter[str] = Counter()
+        for tensor in self.info.tensors:
+            component, _, value = tensor.name.rpartition(".")
+            if value in ATTENTION:
+                derived[component] += 4 * prod(tensor.shape)
+        return self.explanation.trace.stored_bytes + max(derived.values(), default=0)
 
 
 class TraceStore:

@@ -29,8 +29,9 @@ class Limits:
     timeout: float = 30.0  # seconds to send a request, and from its arrival to its answer
     training_timeout: float = 180.0  # seconds for a lesson that trains; only one trains at a time
     max_tokens: int = 1024  # per text
+    max_media_tokens: int = 1500  # per picture or sound: the 30 seconds of a Whisper
     max_traces: int = 64  # stored traces; the least recently used is evicted
-    max_trace_bytes: int = 512 << 20  # of all stored traces
+    max_trace_bytes: int = 768 << 20  # of all stored traces; one of a sound in Whisper base takes 620 MiB
     max_response_bytes: int = 64 << 20  # per tensor
     max_body_bytes: int = 256 << 10
     max_upload_bytes: int = 16 << 20  # of a picture or sound

@@ -75,6 +75,10 @@ class Trace:
         names = [*self._names, *(["probabilities"] if "logits" in self._values else [])]
         return names if pattern == "*" else [name for name in names if matches(name, (pattern,))]
 
+    @property
+    def stored_bytes(self) -> int:
+        return sum(value.nbytes for value in self._values.values())
+
     def quantity(self, name: str) -> Quantity:
         """Describes a value by name: its formula and its axes."""
         found = quantity(name)

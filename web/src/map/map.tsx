@@ -1,20 +1,21 @@
 // Map: the figure of the model with its real layers and sizes. Each box shows its own matrix for this sentence and opens its
 // stage of Walk; Play lets the data flow through. A small version in the other views shows where one is.
 import "./map.css";
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { tensor, type ModelConfig, type ModelInfo, type Trace } from "../api";
-import { attentionGrid, findAttention, meanOverHeads, selectedRow, stacks, tokenTexts } from "../architecture";
-import { latestValue, prefersReducedMotion, useAsync, useWidth } from "../hooks";
+import type { ComponentChildren } from "preact";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type ModelConfig, type ModelInfo, type Trace } from "../api";
+import { attentionGrid, attentions, findAttention, loadThumbnails, meanOverHeads, NUMBERING, selectedRow, stacks, tokenTexts, weightScale } from "../architecture";
+import { latestValue, prefersReducedMotion, useAsync, useFontSize } from "../hooks";
 import { useSpaceKey } from "../keyboard";
 import type { Grid } from "../matrix/grid";
-import { Thumbnail } from "../matrix/matrix";
+import { ColorScale, scaleText, Thumbnail } from "../matrix/matrix";
 import { mediaKind, mediaName } from "../media/media";
-import { chooseModel, useSession, useTrace } from "../session";
+import { ModelSelect, useSession, useTrace } from "../session";
 import { loadPanel } from "../tensor-panel";
+import { hasDevanagari, inLatin, transliterate } from "../transliteration";
 import { hrefFor, navigate, useUrlState } from "../url-state";
-import { boxesOf, drawFigure, pathOf, timeline, type Box, type Frame, type OpenLayers } from "./layout";
+import { boxesOf, drawFigure, isCompact, pathOf, timeline, type Box, type Frame, type OpenLayers, type Space } from "./layout";
 
-const COMPACT_BELOW = 620; // pixels
 const SPEEDS = [1, 2, 4, 8, 16]; // boxes per second
 
 export function Map() {
@@ -46,7 +47,7 @@ export function Map() {
     if (moment.row >= 0) navigate({ row: moment.row });
     const box = document.querySelector(`[data-box="${moment.stage}"]`);
     const { top = 0, bottom = 0 } = box?.getBoundingClientRect() ?? {};
-    if (top < 80 || bottom > innerHeight - 20) box?.scrollIntoView({ block: "center", behavior: prefersReducedMotion() ? "auto" : "smooth" });
+    if (top < 80 || bottom > innerHeight - 20) box?.scrollIntoView({ block: "nearest", behavior: prefersReducedMotion() ? "auto" : "smooth" });
   }, [moment]);
 
   const toggle = (): void => {
@@ -57,58 +58,85 @@ export function Map() {
 
   const produced = position < 0 || !rows ? selectedRow(trace, row) : moment!.row;
   return (
-    <div class="stack">
-      <section class="card stack">
-        <div class="section-header flush">
-          <h2>How the text flows through the model</h2>
-          <div class="controls">
-            <button class="chip active" onClick={toggle}>
-              {playing ? "Pause" : "Play"}
-            </button>
-            <button class="chip" disabled={position < 0} onClick={() => setPosition(Math.max(-1, position - 1))} aria-label="one box back">
-              ←
-            </button>
-            <button class="chip" disabled={position + 1 >= moments.length} onClick={() => setPosition(position + 1)} aria-label="one box on">
-              →
-            </button>
-            <label class="map-speed small">
-              speed
-              <input type="range" min={0} max={SPEEDS.length - 1} value={speed} onInput={(event) => setSpeed(Number(event.currentTarget.value))} />
-            </label>
-          </div>
+    <section class="card map-card">
+      <div class="map-panel">
+        <h2>How the text flows through the model</h2>
+        <div class="controls">
+          <button class="primary-button" title="play or pause (space)" onClick={toggle}>
+            {playing ? "Pause" : "Play"}
+          </button>
+          <button class="chip" disabled={position < 0} onClick={() => setPosition(Math.max(-1, position - 1))} aria-label="one box back">
+            ←
+          </button>
+          <button class="chip" disabled={position + 1 >= moments.length} onClick={() => setPosition(position + 1)} aria-label="one box on">
+            →
+          </button>
+          <label class="map-speed small">
+            speed
+            <input type="range" min={0} max={SPEEDS.length - 1} value={speed} onInput={(event) => setSpeed(Number(event.currentTarget.value))} />
+          </label>
         </div>
-        <p class="muted small">
-          Each box shows its own numbers for this text, one row per token. Click a box to see how it is computed; click a bar to open that layer.
-        </p>
-        <ModelFigure trace={trace} open={open} onOpen={setOpen} lit={moment?.stage ?? ""} row={produced} />
-      </section>
-    </div>
+      </div>
+      <div class="map-notes small">
+        <p>Click a box to see how it is computed, a bar to open that layer.</p>
+        <MapLegend model={model} trace={trace} />
+        <About model={model} />
+      </div>
+      <ModelFigure trace={trace} open={open} onOpen={setOpen} lit={moment?.stage ?? ""} row={produced} />
+    </section>
   );
 }
 
-/** What this is: the languages, the size and the training of the model, and the other models to choose from. */
-export function Opening() {
+/** What the thumbnails show, and how layers are numbered. */
+function MapLegend({ model, trace }: { model: ModelInfo; trace: Trace }) {
+  const keys = Math.max(trace.source_tokens.length, trace.decoder_input_tokens.length);
+  return (
+    <dl class="map-legend">
+      <dt>Each picture is the box’s own matrix for this text: one row per token, each on its own scale</dt>
+      <dd>
+        <ColorScale scale="diverging" ends={["negative", "positive"]} />
+      </dd>
+      {attentions(model).length ? (
+        <>
+          <dt>Attention: how much each token (row) takes from each other (column){model.config.model.heads > 1 ? ", mean over the heads" : ""}</dt>
+          <dd>
+            <ColorScale scale="sequential" ends={["0", weightScale(keys).max ? "1" : "largest"]} />
+          </dd>
+        </>
+      ) : null}
+      <dt>{NUMBERING}</dt>
+    </dl>
+  );
+}
+
+/** What this is: the choice of model, its languages, size and training in one line, and the tour. */
+export function Opening({ tour }: { tour: ComponentChildren }) {
   const { models, model } = useSession();
-  const { parameters, scores } = model;
-  const training = scores.training as { steps?: number } | undefined;
   return (
     <header class="map-opening">
-      <h1>{purpose(model)}</h1>
-      <p class="muted">
-        {architectureName(model)}, {parameters.toLocaleString("en")} parameters
-        {training?.steps ? `, trained in ${training.steps.toLocaleString("en")} steps${trainedOn(model)}` : ""}. Every number on this page is computed by it for the {mediaName(model.config.model) ?? "text"} below.
-        {model.about ? ` ${model.about.limits}` : ""}
-      </p>
-      {models.length > 1 ? (
-        <div class="examples" role="group" aria-label="models">
-          {models.map(({ name }) => (
-            <button key={name} class="chip" aria-pressed={name === model.name} onClick={() => chooseModel(name)}>
-              {name}
-            </button>
-          ))}
-        </div>
-      ) : null}
+      {models.length > 1 ? <ModelSelect /> : null}
+      <h1>
+        {models.length > 1 ? capitalized(purpose(model)) : `${model.name}: ${purpose(model)}`}, {architectureName(model)}
+        {trainedOn(model)}
+      </h1>
+      {tour}
     </header>
+  );
+}
+
+const capitalized = (text: string): string => text[0].toUpperCase() + text.slice(1);
+
+function About({ model: { about, config, parameters, scores } }: { model: ModelInfo }) {
+  const training = scores.training as { steps?: number } | undefined;
+  return (
+    <details>
+      <summary>About this model</summary>
+      <p>
+        {parameters.toLocaleString("en")} parameters, width {config.model.width}
+        {training?.steps ? `, trained in ${training.steps.toLocaleString("en")} steps` : ""}. Every number on this page is computed by it for your {mediaName(config.model) ?? "text"}.
+        {about ? ` ${about.limits}` : ""}
+      </p>
+    </details>
   );
 }
 
@@ -117,31 +145,32 @@ const languageNames = new Intl.DisplayNames("en", { type: "language", fallback: 
 const languageOf = (files: readonly string[]): string => files[0]?.split(".").pop() ?? "";
 const languageName = (code: string): string | undefined => (/^[a-z]{2,3}$/.test(code) ? languageNames.of(code) : undefined);
 
-/** Such as "A translator, English → Hindi". */
-function purpose({ kind, name, config, languages, about }: ModelInfo): string {
-  if (kind === "language model") return `${name}: a language model, which continues your text`;
-  if (kind === "encoder") return `${name}: an encoder, which turns your text into vectors`;
+/** Such as "English → Hindi". */
+function purpose({ kind, config, languages, about }: ModelInfo): string {
+  if (kind === "language model") return "continues your text";
+  if (kind === "encoder") return "turns your text into vectors";
   const media = mediaKind(config.model);
-  if (media) return `${name}: reads ${media} and writes their text`;
+  if (media) return `reads ${media} and writes their text`;
   const [from, to] = (about?.languages ?? [languageOf(config.data.src), languageOf(config.data.tgt)]).map(languageName);
-  if (from && to) return `${name}: a translator, ${from} → ${to}`;
-  return `${name}: a translator${languages ? ` of ${languages.codes.length} languages` : ""}`;
+  if (from && to) return `${from} → ${to}`;
+  return `a translator${languages ? ` of ${languages.codes.length} languages` : ""}`;
 }
 
+/** Such as "2+2 layers, 8 heads, 1,901 tokens". */
 function architectureName({ config, tokenizer }: ModelInfo): string {
-  const { encoder_layers, decoder_layers, heads, width, kind } = config.model;
+  const { encoder_layers, decoder_layers, heads, kind } = config.model;
   const counts = { encoder: encoder_layers, decoder: decoder_layers };
-  const layers = stacks(config.model).map((stack) => `${counts[stack]} ${stack}`).join(" + "); // prettier-ignore
+  const layers = stacks(config.model).map((stack) => counts[stack]).join("+"); // prettier-ignore
   const isTransformer = kind === "transformer";
-  const headCount = isTransformer ? ` of ${heads} ${heads === 1 ? "head" : "heads"}` : "";
-  return `${isTransformer ? "Transformer" : "Recurrent network"}: ${layers} layers${headCount}, width ${width}, ${tokenizer.target_vocab_size.toLocaleString("en")} tokens`;
+  const parts = [`${layers} ${isTransformer ? "" : "recurrent "}${layers === "1" ? "layer" : "layers"}`, ...(isTransformer ? [`${heads} ${heads === 1 ? "head" : "heads"}`] : [])];
+  return [...parts, `${tokenizer.target_vocab_size.toLocaleString("en")} tokens`].join(", ");
 }
 
 const trainedOn = ({ config, about }: ModelInfo): string => {
-  if (about?.sources.length) return ` (data: ${about.sources.join(", ")})`;
+  if (about?.sources.length) return `, trained on ${about.sources.join(", ")}`;
   const { src, text, pictures, sounds } = config.data;
   const files = [...src, ...text, ...pictures, ...sounds].map((path) => path.split("/").pop());
-  return files.length ? ` on ${files[0]}${files.length > 1 ? ` and ${files.length - 1} more` : ""}` : "";
+  return files.length ? `, trained on ${files[0]}${files.length > 1 ? ` and ${files.length - 1} more` : ""}` : "";
 };
 
 interface FigureProps {
@@ -155,30 +184,68 @@ interface FigureProps {
 function ModelFigure({ trace, open, onOpen, lit, row }: FigureProps) {
   const { model } = useSession();
   const config = model.config.model;
-  const [container, available] = useWidth<HTMLDivElement>();
-  const isCompact = available > 0 && available < COMPACT_BELOW;
-  const { boxes, frames, arrows, width, height } = useMemo(() => drawFigure(config, open, isCompact), [config, open, isCompact]);
+  const [container, space] = useSpace();
+  const compact = isCompact(space);
+  const { boxes, frames, arrows, width, height } = useMemo(() => drawFigure(config, open, space), [config, open, space]);
+  const scroller = useRef<HTMLDivElement | null>(null);
+  // Of a figure that is higher than the window, the end where the text enters is shown first.
+  useLayoutEffect(() => {
+    if (scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
+  }, [config, space]);
+  const ref = useCallback((element: HTMLDivElement | null) => {
+    scroller.current = element;
+    container(element);
+  }, []);
   return (
-    <div class="map-scroll" ref={container}>
-      <div class={isCompact ? "map-figure compact" : "map-figure"} style={{ width: `${width}px`, height: `${height}px` }}>
-        <svg class="map-lines" width={width} height={height} aria-hidden="true">
-          {frames.map(({ column, x, y, width, height }) => (
-            <rect key={column} class="map-frame" x={x} y={y} width={width} height={height} rx={12} />
+    <div class="map-scroll" ref={ref} style={{ maxHeight: `${Math.max(MIN_HEIGHT, space.height)}px` }}>
+      {space.width ? (
+        <div class={compact ? "map-figure compact" : "map-figure"} style={{ width: `${width}px`, height: `${height}px` }}>
+          <svg class="map-lines" width={width} height={height} aria-hidden="true">
+            {frames.map(({ column, x, y, width, height }) => (
+              <rect key={column} class="map-frame" x={x} y={y} width={width} height={height} rx={12} />
+            ))}
+            {arrows.map((arrow, i) => (
+              <path key={i} class={`map-arrow ${arrow.kind}`} d={pathOf(arrow)} />
+            ))}
+            {boxes.map((box) => arrowHead(box))}
+          </svg>
+          {frames.map((frame, i) => (
+            <LayerBars key={frame.column} frame={frame} isLeft={frames.length > 1 && i === 0} onOpen={(layer) => onOpen({ ...open, [frame.column]: layer })} />
           ))}
-          {arrows.map((arrow, i) => (
-            <path key={i} class={`map-arrow ${arrow.kind}`} d={pathOf(arrow)} />
+          {boxes.map((box) => (
+            <FigureBox key={box.stage} box={box} trace={trace} config={config} isLit={box.stage === lit} row={row} compact={compact} />
           ))}
-          {boxes.map((box) => arrowHead(box))}
-        </svg>
-        {frames.map((frame) => (
-          <LayerBars key={frame.column} frame={frame} onOpen={(layer) => onOpen({ ...open, [frame.column]: layer })} />
-        ))}
-        {boxes.map((box) => (
-          <FigureBox key={box.stage} box={box} trace={trace} config={config} isLit={box.stage === lit} row={row} hasThumbnail={!isCompact} />
-        ))}
-      </div>
+        </div>
+      ) : null}
     </div>
   );
+}
+
+const MIN_HEIGHT = 360; // pixels
+const BELOW = 36; // pixels below the figure: the edges of the card and of the page
+
+/** The width of an element, and the height from its top to the bottom of the window as the page opens. */
+function useSpace(): [(element: HTMLElement | null) => void, Space] {
+  const unit = useFontSize() / 12;
+  const [element, setElement] = useState<HTMLElement | null>(null);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  useLayoutEffect(() => {
+    if (!element) return;
+    const measure = (): void => {
+      const [width, height] = [element.clientWidth, Math.round(innerHeight - element.getBoundingClientRect().top - scrollY - BELOW)];
+      setSize((old) => (old.width === width && old.height === height ? old : { width, height }));
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(element.parentElement!);
+    observer.observe(document.body);
+    addEventListener("resize", measure);
+    measure();
+    return () => {
+      observer.disconnect();
+      removeEventListener("resize", measure);
+    };
+  }, [element]);
+  return [setElement, useMemo(() => ({ ...size, height: Math.max(MIN_HEIGHT, size.height), unit }), [size, unit])];
 }
 
 function arrowHead({ stage, kind, x, y, width, height }: Box) {
@@ -187,11 +254,14 @@ function arrowHead({ stage, kind, x, y, width, height }: Box) {
   return <path key={stage} class="map-arrow-head" d={`M${tip - 4} ${bottom + 6}L${tip} ${bottom}L${tip + 4} ${bottom + 6}`} />;
 }
 
-function LayerBars({ frame, onOpen }: { frame: Frame; onOpen: (layer: number) => void }) {
+/** The closed layers as bars that open them; the open one and the number of layers are named beside the frame. */
+function LayerBars({ frame, isLeft, onOpen }: { frame: Frame; isLeft: boolean; onOpen: (layer: number) => void }) {
+  const beside = isLeft ? { right: `calc(100% - ${frame.x - 2}px)` } : { left: `${frame.x + frame.width + 2}px` };
   return (
     <>
-      <span class="map-count small" style={{ left: `${frame.x + frame.width + 6}px`, top: `${frame.y + frame.height - 22}px` }}>
-        {frame.count} ×
+      <span class="map-layer small" style={{ ...beside, top: `${frame.openY}px`, height: `${frame.openHeight}px` }}>
+        {frame.column} layer {frame.open}
+        {frame.count > 1 ? ` (of ${frame.count})` : ""}
       </span>
       {frame.bars.map(({ layer, x, y, width, height }) => (
         <button
@@ -208,21 +278,31 @@ function LayerBars({ frame, onOpen }: { frame: Frame; onOpen: (layer: number) =>
   );
 }
 
-function FigureBox({ box, trace, config, isLit, row, hasThumbnail }: { box: Box; trace: Trace; config: ModelConfig; isLit: boolean; row: number; hasThumbnail: boolean }) {
+interface FigureBoxProps {
+  box: Box;
+  trace: Trace;
+  config: ModelConfig;
+  isLit: boolean;
+  row: number;
+  compact: boolean; // without thumbnails
+}
+
+function FigureBox({ box, trace, config, isLit, row, compact }: FigureBoxProps) {
   const { x, y, width, height, stage, kind, title, layer, column } = box;
   const attention = kind === "attention" ? box.group : undefined;
   const place = layer >= 0 ? `, ${column} layer ${layer}` : config.shape === "encoder-decoder" ? `, ${column}` : "";
+  const text = textIn(box, trace, row);
   return (
     <a
       class={`map-box map-${kind}${isLit ? " lit" : ""}`}
       style={{ left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` }}
       href={hrefFor({ view: "walk", stage, cell: "", ...(attention ? { attention } : {}) })}
-      aria-label={`${`${title} ${textIn(box, trace, row)}`.trim()}${place}: open in Walk`}
+      aria-label={`${`${title} ${text}`.trim()}${place}: open in Walk`}
+      title={kind === "tokens" && text ? text + inLatin(text) : undefined}
       aria-current={isLit ? "step" : undefined}
       data-box={stage}
     >
-      <span class="map-title">{title}</span>{" "}
-      {hasThumbnail || !box.tensor ? <BoxContent box={box} trace={trace} row={row} /> : null}
+      <span class="map-title">{compact ? title.replace("masked self-", "masked ") : title}</span> {compact && box.tensor ? null : <BoxContent box={box} trace={trace} row={row} />}
     </a>
   );
 }
@@ -238,15 +318,20 @@ function BoxContent({ box, trace, row }: { box: Box; trace: Trace; row: number }
   const loaded = useAsync(box.tensor ? () => loadGrid(model, trace, box) : null, [trace.id, box.tensor]);
   const text = textIn(box, trace, row);
   if (box.kind === "tokens") return <span class="map-text">{text}</span>;
-  if (box.stage === "next") return <span class="map-text next">{text}</span>;
+  if (box.stage === "next")
+    return (
+      <span class="map-text">
+        {hasDevanagari(text) ? <span class="latin" lang="hi-Latn" data-latin={transliterate(text)} /> : null} <b>{text}</b>
+      </span>
+    );
   const grid = latestValue(loaded);
-  return grid ? <Thumbnail grid={grid} /> : null;
+  return grid ? <Thumbnail grid={grid} title={`scale ${scaleText(grid)}`} /> : null;
 }
 
 /** The matrix of a box; of an attention, the mean over its heads. */
 async function loadGrid(model: ModelInfo, trace: Trace, { kind, group, tensor: name }: Box): Promise<Grid> {
   if (kind !== "attention") return (await loadPanel(model, trace, name, 0)).grid;
   const attention = findAttention(model, group)!;
-  const weights = await tensor(trace.id, name);
+  const weights = await loadThumbnails(trace, attention);
   return attentionGrid(trace, attention, "weights", weights.shape[0] > 1 ? meanOverHeads(weights) : weights.at(0), name);
 }

@@ -51,7 +51,7 @@ export function toSvg(grid: Grid, measure: (text: string) => number = textMeasur
       parts.push(`<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" fill="${fill}"/>`);
       if (geometry.showNumbers && !masked)
         parts.push(
-          `<text x="${round(x + width / 2)}" y="${round(y + height / 2 + 4)}" text-anchor="middle" font-size="11" fill="${textColorOn(color)}">${formatCellValue(value)}</text>`,
+          `<text x="${round(x + width / 2)}" y="${round(y + height / 2 + 4)}" text-anchor="middle" font-size="12" fill="${textColorOn(color)}">${formatCellValue(value)}</text>`,
         );
     }
   const ink = toCss(LIGHT.text);

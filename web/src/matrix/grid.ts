@@ -1,5 +1,6 @@
 // The data of a displayed matrix, its layout in pixels, and the cell at a point.
 import type { Scale } from "../color";
+import { hasDevanagari, transliterate } from "../transliteration";
 
 export interface Grid {
   name: string; // also of exported files
@@ -72,18 +73,25 @@ export interface Geometry {
   height: number;
 }
 
-const MIN_NUMBER_WIDTH = 38;
+const MIN_NUMBER_WIDTH = 42;
+const TWO_LINES = 32; // pixels of a row whose label has a transliteration below it
+
+/** The second line of a row's label, if there is room for it. */
+export const secondLine = (label: string, { cellHeight, fontSize }: Geometry): string =>
+  cellHeight >= (TWO_LINES * fontSize) / 12 && hasDevanagari(label) ? transliterate(label) : "";
 
 /** Fits the matrix into the available width; `zoom` enlarges it beyond. */
 export function computeGeometry(grid: Grid, availableWidth: number, zoom: number, measure: (text: string) => number, cellLimit = 56, fontSize = 12): Geometry {
   const unit = fontSize / 12;
   const maxCellWidth = cellLimit * unit;
   const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
-  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(grid.rowLabels) * 1.08) + 18, (availableWidth < 500 ? 110 : 190) * unit) : 8;
+  const isTransliterated = grid.rows <= 48 && grid.rowLabels.some(hasDevanagari);
+  const rowTexts = isTransliterated ? grid.rowLabels.flatMap((label) => [label, transliterate(label)]) : grid.rowLabels;
+  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(rowTexts) * 1.08) + 18, (availableWidth < 500 ? 110 : 190) * unit) : 8;
   const fittingWidth = (availableWidth - left - 24) / Math.max(grid.cols, 1);
   const snap = (size: number): number => (size >= 8 ? Math.floor(size) : size); // to whole pixels, where text is sharp
   const cellWidth = snap(Math.max(3, Math.min(maxCellWidth, fittingWidth)) * zoom);
-  const minHeight = grid.rows <= 48 ? 24 * unit : 3;
+  const minHeight = grid.rows <= 48 ? (isTransliterated ? TWO_LINES : 24) * unit : 3;
   const cellHeight = snap(Math.max(minHeight, Math.min(maxCellWidth * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom));
   const labelWidth = widest(grid.colLabels) + 8;
   const labelAngle = labelWidth <= cellWidth ? 0 : cellWidth >= 18 ? -Math.PI / 4 : -Math.PI / 2;

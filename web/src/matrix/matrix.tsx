@@ -2,11 +2,12 @@
 // arrow keys, and a visually hidden grid carries the same numbers for screen readers. Only the visible part is painted, so a
 // thousand tokens scroll as smoothly as a dozen.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { colorFor, toCss } from "../color";
+import { colorFor, toCss, type Scale } from "../color";
 import { formatFloat32, formatNumber } from "../format";
 import { prefersReducedMotion, useFontLoaded, useFontSize, usePalette, useWidth } from "../hooks";
 import { exportMatrix, type Format } from "./export";
 import { cellAt, computeGeometry, isMasked, maxMagnitude, pool, valueAt, type Cell, type Grid, type Highlight } from "./grid";
+import { inLatin } from "../transliteration";
 import { FONT, paint, pixels } from "./paint";
 
 interface MatrixProps {
@@ -116,9 +117,9 @@ export function Matrix({ grid, title, selected = null, onSelect, highlights = NO
         <span class="shape">
           {grid.rows} × {grid.cols}
         </span>
-        <Legend grid={grid} />
+        <ColorScale scale={grid.scale} ends={[formatNumber(grid.scale === "diverging" ? -maxMagnitude(grid) : 0), formatNumber(maxMagnitude(grid))]} />
         <span class="toolbar">
-          {geometry.width > width + 1 || geometry.cellWidth < 38 ? (
+          {geometry.width > width + 1 || geometry.cellWidth < 42 ? (
             <>
               <button aria-label="zoom out" title="zoom out (−)" disabled={zoom <= 1} onClick={() => setZoom(Math.max(1, zoom / 1.5))}>
                 −
@@ -168,22 +169,25 @@ function describeCell(grid: Grid, cell: Cell): string {
   const value = valueAt(grid, cell);
   const row = grid.rowLabels[cell.row] ?? `${grid.rowAxis} ${cell.row}`;
   const col = grid.colLabels[cell.col] ?? `${grid.colAxis} ${cell.col}`;
-  return `${row} · ${col}:  ${formatFloat32(value)}${isMasked(grid, cell) ? ", masked" : ""}`;
+  return `${row}${inLatin(row)} · ${col}${inLatin(col)}:  ${formatFloat32(value)}${isMasked(grid, cell) ? ", masked" : ""}`;
 }
 
-function Legend({ grid }: { grid: Grid }) {
+/** A colour scale with the values at its ends. */
+export function ColorScale({ scale, ends }: { scale: Scale; ends: readonly [string, string] }) {
   const palette = usePalette();
-  const max = maxMagnitude(grid);
-  const from = grid.scale === "diverging" ? -max : 0;
-  const stops = Array.from({ length: 9 }, (_, i) => toCss(colorFor(from + ((max - from) * i) / 8, max, palette)));
+  const from = scale === "diverging" ? -1 : 0;
+  const stops = Array.from({ length: 9 }, (_, i) => toCss(colorFor(from + ((1 - from) * i) / 8, 1, palette)));
   return (
-    <span class="legend" aria-hidden="true">
-      {formatNumber(from)}
+    <span class="legend">
+      {ends[0]}
       <i style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }} />
-      {formatNumber(max)}
+      {ends[1]}
     </span>
   );
 }
+
+/** The magnitude at the end of a grid's scale, such as "±2.13" or "0 … 1". */
+export const scaleText = (grid: Grid): string => (grid.scale === "diverging" ? `±${formatNumber(maxMagnitude(grid))}` : `0 … ${formatNumber(maxMagnitude(grid))}`);
 
 const MAX_ACCESSIBLE_CELLS = 600;
 
@@ -223,7 +227,7 @@ function AccessibleGrid({ grid, id, active, selected }: { grid: Grid; id: string
 const THUMBNAIL_SIZE = 96; // pixels
 
 /** A small matrix with colours only. */
-export function Thumbnail({ grid }: { grid: Grid }) {
+export function Thumbnail({ grid, title }: { grid: Grid; title?: string }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const palette = usePalette();
   useEffect(() => {
@@ -234,5 +238,5 @@ export function Thumbnail({ grid }: { grid: Grid }) {
     const small = pool(grid, THUMBNAIL_SIZE);
     ctx.drawImage(pixels(small, palette, { row: 0, col: 0, rows: small.rows, cols: small.cols }), 0, 0, element.width, element.height);
   }, [grid, palette]);
-  return <canvas ref={canvas} class="thumbnail" aria-hidden="true" />;
+  return <canvas ref={canvas} class="thumbnail" aria-hidden="true" title={title} />;
 }

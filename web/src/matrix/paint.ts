@@ -2,7 +2,7 @@
 // scrolls. The same function paints the widget and exported pictures.
 import { colorFor, colorScale, textColorOn, toCss, type Palette } from "../color";
 import { formatCellValue } from "../format";
-import { isMasked, maxMagnitude, valueAt, type Cell, type Geometry, type Grid, type Highlight } from "./grid";
+import { isMasked, maxMagnitude, secondLine, valueAt, type Cell, type Geometry, type Grid, type Highlight } from "./grid";
 
 export const FONT = '"Noto Sans Devanagari Variable", "Noto Sans Devanagari", system-ui, sans-serif';
 
@@ -97,7 +97,7 @@ function paintCells(
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   const unit = geometry.fontSize / 12;
-  ctx.font = `${unit * (geometry.cellWidth >= 72 * unit ? 14 : geometry.cellWidth >= 46 * unit ? 12 : 11)}px ${FONT}`;
+  ctx.font = `${unit * (geometry.cellWidth >= 72 * unit ? 14 : 12)}px ${FONT}`;
   for (let row = firstRow; row < lastRow; row++)
     for (let col = firstCol; col < lastCol; col++) {
       const value = valueAt(grid, { row, col });
@@ -171,7 +171,7 @@ function paintLabels(
   const setStyle = (marked: boolean): void => {
     ctx.font = `${marked ? "650 " : ""}${fontSize}px ${FONT}`;
     ctx.fillStyle = marked ? toCss(palette.accent) : toCss(palette.text);
-    ctx.globalAlpha = marked ? 1 : 0.72;
+    ctx.globalAlpha = marked ? 1 : 0.85;
   };
   const rowStep = Math.ceil((fontSize + 1) / cellHeight);
   const colStep = Math.ceil((fontSize + 1) / cellWidth);
@@ -185,7 +185,12 @@ function paintLabels(
   for (let row = firstRow; row < lastRow && grid.rowLabels.length; row++) {
     if (row % rowStep && !isMarked("row", row)) continue;
     setStyle(isMarked("row", row));
-    ctx.fillText(truncate(ctx, grid.rowLabels[row], left - 12), left - 8, y(row) + cellHeight / 2);
+    const second = secondLine(grid.rowLabels[row], geometry);
+    const half = second ? fontSize * 0.6 : 0;
+    ctx.fillText(truncate(ctx, grid.rowLabels[row], left - 12), left - 8, y(row) + cellHeight / 2 - half);
+    if (!second) continue;
+    ctx.globalAlpha *= 0.85;
+    ctx.fillText(truncate(ctx, second, left - 12), left - 8, y(row) + cellHeight / 2 + half + 1);
   }
   ctx.restore();
 

@@ -7,7 +7,7 @@ import { loadAttention, selectedHead, type Attention } from "../architecture";
 import { formatPercent } from "../format";
 import { latestValue, useAsync, usePalette } from "../hooks";
 import { useSession } from "../session";
-import { ErrorMessage, Loading } from "../ui";
+import { ErrorMessage, Loading, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { rowAt, SECONDS_PER_TOKEN } from "./media";
 import { MediaCanvas, type Overlay } from "./media-canvas";
@@ -89,7 +89,7 @@ function LitMedia({ trace, weights, row, onRow }: MediaAttentionProps & { weight
               onBlur={() => setHoveredRow(-1)}
               onClick={() => onRow(i === row ? -1 : i)}
             >
-              {token.text}
+              <Transliterated text={token.text} />
             </button>
           </li>
         ))}
@@ -113,7 +113,7 @@ function Looked({ trace, row, weights }: { trace: Trace; row: number; weights: F
   const best = weights.indexOf(Math.max(...weights));
   return (
     <>
-      <b>{trace.target_tokens[row].text}</b> looks most at {trace.source_tokens[best].text}: {formatPercent(weights[best])} of its attention
+      <b><Transliterated text={trace.target_tokens[row].text} /></b> looks most at {trace.source_tokens[best].text}: {formatPercent(weights[best])} of its attention
     </>
   );
 }

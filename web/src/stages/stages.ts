@@ -31,5 +31,5 @@ export function groupTitle(group: string): string {
   if (group === "between") return "encoder to decoder";
   const [stack, layer, sublayer] = group.split(".");
   if (layer === "final_norm") return `${stack} final norm`;
-  return layer === undefined ? `${stack} input` : `${stack} ${layer} · ${sublayer ? SUBLAYER_NAMES[sublayer] : "LSTM"}`;
+  return layer === undefined ? `${stack} input` : `${stack} layer ${layer}, ${sublayer ? SUBLAYER_NAMES[sublayer] : "LSTM"}`;
 }

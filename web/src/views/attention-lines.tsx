@@ -9,6 +9,7 @@ import { latestValue, useAsync, useFontLoaded, useFontSize, useWidth } from "../
 import { exportDrawing } from "../matrix/export";
 import { FONT } from "../matrix/paint";
 import { useSession } from "../session";
+import { hasDevanagari, transliterate } from "../transliteration";
 import { ErrorMessage, Loading, Slider } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 
@@ -105,8 +106,11 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
   ]); // prettier-ignore
   const weightOf = (query: number, key: number): number => Math.max(...weights.map(({ data }) => data[query * keys.length + key] ?? 0));
   const bothWays = attention.kind === "self";
-  const [top, bottom] = isCross ? [48 * unit, 48 * unit + 170] : [ARC_HEIGHT + 24, ARC_HEIGHT + 24 + 28 * unit];
-  const height = bottom + (bothWays ? ARC_HEIGHT : 0) + (isCross ? 66 : 36) * unit;
+  const latinHeight = (texts: readonly string[]): number => (texts.some(hasDevanagari) ? 16 * unit : 0);
+  const [keyLatin, queryLatin] = [isCross ? latinHeight(keys) : 0, latinHeight(isCross ? writes : reads)];
+  const top = isCross ? 48 * unit + keyLatin : ARC_HEIGHT + 24;
+  const bottom = isCross ? top + 170 : top + 28 * unit + queryLatin;
+  const height = bottom + (bothWays ? ARC_HEIGHT : 0) + (isCross ? 66 * unit + queryLatin : 36 * unit);
   useEffect(() => {
     if (row >= 0 && layout.width > width) drawing.current?.parentElement?.scrollTo({ left: x("query", row) - width / 2, behavior: "smooth" });
   }, [row, layout]);
@@ -143,9 +147,11 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
     const weight = !selected || (isCross && selected.side === side) ? null : isQuery && isCross ? weightOf(index, selected.index) : weightOf(selected.index, index);
     const percent = weight !== null && weight >= 0.01 ? formatPercent(weight) : "";
     const isSelected = selected?.side === side && selected.index === index;
-    const visible = [text, below, percent].filter(Boolean).join(" ");
-    const y = isCross && isQuery ? bottom + 24 * unit : top + (isCross ? -12 : 19);
-    const percentY = y + unit * (isCross ? (isQuery ? 36 : -22) : below ? 35 : 18);
+    const latinText = hasDevanagari(text) ? transliterate(text) : "";
+    const visible = [text, latinText, below, percent].filter(Boolean).join(" ");
+    const latin = isQuery ? queryLatin : keyLatin;
+    const y = isCross && isQuery ? bottom + 24 * unit : isCross ? top - 12 - latin : top + 19;
+    const percentY = y + unit * (isCross ? (isQuery ? 36 : -22) : below ? 35 : 18) + (isQuery ? latin : 0);
     const faded = selected && !isSelected && (weight ?? 0) < 0.15;
     const isSpecial = SPECIAL_TOKEN.test(text);
     const center = x(side, index);
@@ -165,12 +171,17 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
         onClick={() => choose({ side, index })}
         onKeyDown={(event) => onKey(event, { side, index })}
       >
-        <rect x={center - 24} y={y - 20} width="48" height={below ? 42 : 28} fill="transparent" />
+        <rect x={center - 24} y={y - 20} width="48" height={(below ? 42 : 28) + latin} fill="transparent" />
         <text class={`token${isSelected ? " active" : faded ? " faded" : ""}${isSpecial ? " secondary" : ""}`} x={center} y={y} font-size={isSpecial ? size - 4 : size}>
           {text}
         </text>{" "}
+        {latinText ? (
+          <text class="token secondary" x={center} y={y + 17 * unit} font-size={12 * unit} lang="hi-Latn">
+            {latinText}
+          </text>
+        ) : null}{" "}
         {below ? (
-          <text class="token secondary" x={center} y={y + 18 * unit} font-size={12 * unit}>
+          <text class="token secondary" x={center} y={y + 18 * unit + latin} font-size={12 * unit}>
             {below}
           </text>
         ) : null}{" "}
@@ -254,7 +265,8 @@ function layoutTokens(above: readonly string[], below: readonly string[], small:
     ctx.font = `${pixels}px ${FONT}`;
     return ctx.measureText(text).width;
   };
-  const widths = [above.map((text) => measure(text, size)), below.map((text, i) => Math.max(measure(text, size), small[i] ? measure(`read ${small[i]}`, smallSize) : 0))];
+  const word = (text: string): number => Math.max(measure(text, size), hasDevanagari(text) ? measure(transliterate(text), smallSize) : 0);
+  const widths = [above.map(word), below.map((text, i) => Math.max(word(text), small[i] ? measure(`read ${small[i]}`, smallSize) : 0))];
   if (above === below) widths[0] = widths[1];
   const sum = (all: readonly number[]): number => all.reduce((a, b) => a + b, 0);
   const gap = width < 480 ? 8 : 14;

@@ -1,6 +1,7 @@
 // The hypotheses of a beam search: a list with scores, and a tree that shows where they diverge.
 import type { Hypothesis, ScoredToken } from "../api";
 import { formatNumber, formatPercent } from "../format";
+import { Transliterated } from "../ui";
 
 export interface Branch {
   token: ScoredToken;
@@ -37,7 +38,7 @@ export function Beam({ hypotheses }: { hypotheses: readonly Hypothesis[] }) {
             <span>
               {hypothesis.text.split(/(\s+)/).map((word, t) => (
                 <span key={t} class={bestWords.has(word) || !word.trim() ? (i ? "muted" : "") : "differs"}>
-                  {word}
+                  <Transliterated text={word} />
                 </span>
               ))}
               {hypothesis.finished ? null : <span class="muted"> …</span>}
@@ -59,7 +60,7 @@ function Branches({ branches }: { branches: readonly Branch[] }) {
       {branches.map(({ token, best, children }) => (
         <div class="branch" key={token.id}>
           <span class={`tree-token${best ? " best" : ""}`}>
-            {token.text}
+            <Transliterated text={token.text} />
             <small>{token.logprob === null ? "" : formatPercent(Math.exp(token.logprob))}</small>
           </span>
           <Branches branches={children} />

@@ -10,7 +10,7 @@ import { InspectorLayout } from "../inspector";
 import type { Cell, Grid } from "../matrix/grid";
 import { Matrix } from "../matrix/matrix";
 import { examplesFor, explainOptions, useSession, useTrace } from "../session";
-import { ErrorMessage, Loading, SegmentedControl } from "../ui";
+import { ErrorMessage, Loading, SegmentedControl, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { attentionOptions, HeadSelect, NoAttention, SelectField, TextField } from "./controls";
 import { NeedsModel } from "./intervene";
@@ -199,7 +199,7 @@ function Sides({ sides, step, comparison, name2 }: SidesProps) {
             <div class="section-header tight">
               <div>
                 <h2>{names[i]}</h2>
-                {comparison === "heads" ? null : <p class="accent">{side.trace.output}</p>}
+                {comparison === "heads" ? null : <p class="accent side-output"><Transliterated text={side.trace.output} /></p>}
               </div>
             </div>
             {side.attention ? (

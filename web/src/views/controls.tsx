@@ -3,7 +3,8 @@ import "./views.css";
 import type { ComponentChildren } from "preact";
 import type { ModelInfo, Trace } from "../api";
 import { architectureOf, attentions, attentionTitle } from "../architecture";
-import { EmptyState } from "../ui";
+import { inLatin } from "../transliteration";
+import { EmptyState, Transliterated } from "../ui";
 import { navigate } from "../url-state";
 
 interface TextFieldProps {
@@ -108,7 +109,7 @@ export function NoAttentionView({ model }: { model: ModelInfo }) {
 }
 
 export const tokenOptions = (tokens: readonly { text: string }[]): [number, string][] =>
-  tokens.map((token, i) => [i, `${i} · ${token.text}`]);
+  tokens.map((token, i) => [i, `${i} · ${token.text}${inLatin(token.text)}`]);
 
 /** The output text, with the parts that the given rows produced highlighted. */
 export function HighlightedOutput({ trace, highlightedRows }: { trace: Trace; highlightedRows: ReadonlySet<number> }) {
@@ -121,7 +122,7 @@ export function HighlightedOutput({ trace, highlightedRows }: { trace: Trace; hi
         const visible = rows.filter((n) => targets[n].text !== "<end>");
         return (
           <span key={i} class={visible.some((n) => highlightedRows.has(n)) ? "changed" : ""}>
-            {text}
+            <Transliterated text={text} />
           </span>
         );
       })}

@@ -3,7 +3,7 @@ import { weight, weightInfosOf, type ModelInfo, type Tensor, type Trace } from "
 import { keyValueHeads, selectedHead } from "../architecture";
 import { latestValue, useAsync } from "../hooks";
 import type { Grid } from "../matrix/grid";
-import { Thumbnail } from "../matrix/matrix";
+import { scaleText, Thumbnail } from "../matrix/matrix";
 import { useSession, useTrace } from "../session";
 import type { Equation, Term } from "../stages/equations";
 import { loadPanel } from "../tensor-panel";
@@ -15,6 +15,7 @@ interface Picture {
 }
 
 export function Equations({ equations, max }: { equations: readonly Equation[]; max: number | undefined }) {
+  if (!equations.length) return null;
   return (
     <div class="equations">
       {equations.map((equation, i) => (
@@ -22,6 +23,9 @@ export function Equations({ equations, max }: { equations: readonly Equation[]; 
           {equation.map((term, k) => (typeof term === "string" ? <span class={/^[·+=→,]$/.test(term) ? "operator" : "operator word"} key={k}>{term}</span> : <Operand key={k} term={term} max={max} small={equations.length > 1} />))}
         </div>
       ))}
+      <p class="small muted">
+        Below each matrix: its size and its colour scale. {max === undefined ? "Every matrix has a scale of its own." : "The matrices of this step share one scale."} Framed: learned.
+      </p>
     </div>
   );
 }
@@ -45,7 +49,8 @@ function Operand({ term, max, small }: { term: Exclude<Term, string>; max: numbe
           <Thumbnail grid={grid} />
         </span>
       ) : null}
-      <small>{picture?.shape ?? " "}</small>
+      <small data-shape>{picture?.shape ?? " "}</small>
+      <small data-scale>{grid ? scaleText(grid) : " "}</small>
     </span>
   );
 }

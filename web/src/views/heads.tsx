@@ -1,13 +1,16 @@
 // Heads: thumbnails of every head of the model; encoder on the left, decoder on the right, cross-attention between. Hovering
 // over a head enlarges it, clicking selects it. Sorted by number, by entropy, or by contribution to the selected token.
 import { useMemo, useState } from "preact/hooks";
-import { source, Tensor, tensor, type ModelInfo, type Trace } from "../api";
-import { ATTENTION_NAMES, attentionGrid, attentions, attentionTitle, findAttention, headTitle, matrixName, meanOverHeads, selectedHead, selectedRow, type Attention } from "../architecture";
+import { source, type ModelInfo, type Tensor, type Trace } from "../api";
+import {
+  ATTENTION_NAMES, attentionGrid, attentions, attentionTitle, findAttention, headList, headTitle, loadAttention, loadMean, loadThumbnails, matrixName, meanOverHeads, NUMBERING, queryTokens, selectedHead,
+  selectedRow, weightScale, type Attention,
+} from "../architecture"; // prettier-ignore
 import { formatNumber } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { InspectorLayout } from "../inspector";
 import { maxMagnitude } from "../matrix/grid";
-import { Matrix, Thumbnail } from "../matrix/matrix";
+import { ColorScale, Matrix, Thumbnail } from "../matrix/matrix";
 import { useSession, useTrace } from "../session";
 import { TensorPanel } from "../tensor-panel";
 import { ErrorMessage, Loading, SegmentedControl } from "../ui";
@@ -22,21 +25,25 @@ const SORTS = [
 ] as const;
 
 const SORT_DESCRIPTIONS: Record<string, string> = {
-  order: "Each thumbnail is one head: rows are queries, columns are keys.",
+  order: "In the order of the model.",
   entropy: "Mean entropy of the attention weights in nats, lowest first; 0 means all weight is on one token.",
   contribution: "Direct contribution of each head to the logit of the selected token, largest first; encoder heads have none.",
 };
 
-type HeadRef = { attention: string; head: number }; // head −1: the mean
+/** Heads of one attention; −1: the mean over all. */
+interface HeadsRef {
+  attention: string;
+  heads: readonly number[];
+}
 
 export function Heads() {
   const { model } = useSession();
   const trace = useTrace();
   const state = useUrlState();
-  const [hovered, setHovered] = useState<HeadRef | null>(null);
+  const [hovered, setHovered] = useState<HeadsRef | null>(null);
   const attention = findAttention(model, state.attention);
   if (!attention) return <NoAttentionView model={model} />;
-  const selected = { attention: attention.name, head: selectedHead(model, state.head) };
+  const selected = { attention: attention.name, heads: drawnHeads(state.lines, selectedHead(model, state.head)) };
   const all = attentions(model);
   const columns = (["self", "cross", "masked"] as const).filter((kind) => all.some((candidate) => candidate.kind === kind));
   return (
@@ -45,6 +52,13 @@ export function Heads() {
         <SegmentedControl label="sort the heads" options={SORTS} value={state.sort as "order"} onChange={(sort) => navigate({ sort })} />
         <p class="muted small">{SORT_DESCRIPTIONS[state.sort] ?? SORT_DESCRIPTIONS.order}</p>
       </div>
+      <p class="heads-legend small muted">
+        <span>
+          Each picture is one head: a row per query (the token that looks), a column per key (the token it looks at). Weight of the key:
+        </span>
+        <ColorScale scale="sequential" ends={["0", weightScale(keyCount(trace)).max ? "1" : "the largest (≤)"]} />
+        <span>grey: masked.</span> <span>{NUMBERING}</span>
+      </p>
       <InspectorLayout>
         <div class="attention-kinds" onMouseLeave={() => setHovered(null)}>
           {columns.map((kind) => (
@@ -59,41 +73,44 @@ export function Heads() {
             </section>
           ))}
         </div>
-        <LargeHead headRef={hovered ?? selected} trace={trace} isPreview={hovered !== null} />
+        <LargeHead shown={hovered ?? selected} trace={trace} isPreview={hovered !== null} />
       </InspectorLayout>
     </div>
   );
 }
 
+const keyCount = (trace: Trace): number => Math.max(trace.source_tokens.length, trace.decoder_input_tokens.length);
+
 interface LayerProps {
   attention: Attention;
   trace: Trace;
-  selected: HeadRef;
-  onHover: (ref: HeadRef) => void;
+  selected: HeadsRef;
+  onHover: (shown: HeadsRef) => void;
 }
 
 function Layer({ attention, trace, selected, onHover }: LayerProps) {
   const { model } = useSession();
   const { sort, row } = useUrlState();
-  const loaded = useAsync(() => tensor(trace.id, `${attention.name}.weights`), [trace.id, attention.name]);
+  const loaded = useAsync(() => loadThumbnails(trace, attention), [trace.id, attention.name]);
   const sorting = useSortValues(trace, attention, sort, selectedRow(trace, row));
   const sortValues = sorting.state === "failed" ? null : latestValue(sorting);
   const weights = latestValue(loaded);
   const thumbnails = useMemo(() => (weights ? thumbnailGrids(model, trace, attention, weights) : []), [weights]);
   if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
+  const isSampled = weights !== undefined && weights.shape[1] < queryTokens(trace, attention).length; // whose largest weight is not known
   const order = thumbnails.map((_, i) => i);
   const firstHead = thumbnails.length > 1 ? -1 : 0; // the first thumbnail of several is the mean
   if (sortValues) order.sort((a, b) => (a && b ? (sort === "entropy" ? 1 : -1) * (sortValues[a - 1] - sortValues[b - 1]) : a - b));
   return (
     <div class="layer">
       <span class="muted small">layer {attention.layer}</span>
-      <div class="head-thumbnails" role="group" aria-label={attentionTitle(attention)} style={{ gridTemplateColumns: `repeat(${columnCount(thumbnails.length)}, 1fr)` }}>
+      <div class="head-thumbnails" role="group" aria-label={attentionTitle(attention)}>
         {order.map((i) => {
           const head = i + firstHead;
-          const ref = { attention: attention.name, head };
-          const isSelected = selected.attention === attention.name && selected.head === head;
+          const isSelected = selected.attention === attention.name && selected.heads.includes(head);
+          const onHoverHead = (): void => onHover({ attention: attention.name, heads: [head] });
           const number = head < 0 ? "mean" : firstHead ? String(head) : "";
-          const scale = thumbnails[i].max === undefined ? `≤ ${formatNumber(maxMagnitude(thumbnails[i]))}` : "";
+          const scale = thumbnails[i].max === undefined && !isSampled ? `≤ ${formatNumber(maxMagnitude(thumbnails[i]))}` : "";
           const sortValue = sortValues && head >= 0 ? formatNumber(sortValues[head]) : "";
           return (
             <button
@@ -102,9 +119,9 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
               aria-pressed={isSelected}
               aria-label={`${[number, scale, sortValue].filter(Boolean).join(" ")}: ${headTitle(model, attention, head)}`}
               data-head={`${attention.name} ${head}`}
-              onMouseEnter={() => onHover(ref)}
-              onFocus={() => onHover(ref)}
-              onClick={() => navigate({ ...ref, cell: "" })}
+              onMouseEnter={onHoverHead}
+              onFocus={onHoverHead}
+              onClick={() => navigate({ attention: attention.name, head, cell: "" })}
             >
               <Thumbnail grid={thumbnails[i]} />
               <span class="small">{number || "\u00a0"}</span>{" "}
@@ -118,9 +135,6 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
     </div>
   );
 }
-
-/** One row, or several of equal length if the thumbnails would be too small. */
-const columnCount = (count: number): number => (count <= 9 ? Math.max(count, 5) : Math.ceil(count / Math.ceil(count / 9)));
 
 /** The mean over the heads, then each head; only the head itself if there is one. */
 function thumbnailGrids(model: ModelInfo, trace: Trace, attention: Attention, weights: Tensor) {
@@ -144,33 +158,33 @@ function useSortValues(trace: Trace, attention: Attention, sort: string, row: nu
   );
 }
 
-function LargeHead({ headRef, trace, isPreview }: { headRef: HeadRef; trace: Trace; isPreview: boolean }) {
+function LargeHead({ shown, trace, isPreview }: { shown: HeadsRef; trace: Trace; isPreview: boolean }) {
   const { model } = useSession();
-  const { row, lines } = useUrlState();
-  const attention = findAttention(model, headRef.attention)!;
+  const { row } = useUrlState();
+  const { heads } = shown;
+  const attention = findAttention(model, shown.attention)!;
   const shownRow = attention.stack === "decoder" ? row : -1;
-  const name = `${attention.name}.weights`;
   return (
-    <section class="card" data-large={`${headRef.attention} ${headRef.head}`}>
+    <section class="card" data-large={`${shown.attention} ${heads.join()}`}>
       <div class="section-header">
-        <h2>{headTitle(model, attention, headRef.head)}</h2>
+        <h2>{heads.length > 1 ? `${attentionTitle(attention)}, ${headList(heads)}` : headTitle(model, attention, heads[0])}</h2>
         {isPreview ? (
           <p class="muted small">click to select</p>
         ) : (
-          <button class="chip" onClick={() => navigate({ view: "microscope" })}>
+          <button class="chip" onClick={() => navigate({ view: "microscope", head: heads[0] })}>
             open in Microscope →
           </button>
         )}
       </div>
       <div class="two-columns matrix-and-lines">
-        {!isPreview && headRef.head >= 0 ? (
-          <TensorPanel name={name} row={shownRow} />
+        {!isPreview && heads.length === 1 && heads[0] >= 0 ? (
+          <TensorPanel name={`${attention.name}.weights`} row={shownRow} />
         ) : (
-          <HeadPreview trace={trace} attention={attention} head={headRef.head} />
+          <HeadPreview trace={trace} attention={attention} heads={heads} />
         )}
         <div>
-          {isPreview ? null : <LineControls head={headRef.head} />}
-          <AttentionLines trace={trace} attention={attention} heads={isPreview ? [headRef.head] : drawnHeads(lines, headRef.head)} row={shownRow} onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined} />
+          {isPreview ? null : <LineControls head={heads[0]} />}
+          <AttentionLines trace={trace} attention={attention} heads={heads} row={shownRow} onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined} />
         </div>
       </div>
     </section>
@@ -178,13 +192,16 @@ function LargeHead({ headRef, trace, isPreview }: { headRef: HeadRef; trace: Tra
 }
 
 /** Without the Inspector: the model does not compute a mean over heads, and a preview disappears when the mouse moves. */
-function HeadPreview({ trace, attention, head }: { trace: Trace; attention: Attention; head: number }) {
-  const loaded = useAsync(() => tensor(trace.id, `${attention.name}.weights`), [trace.id, attention.name]);
-  const weights = latestValue(loaded);
+function HeadPreview({ trace, attention, heads }: { trace: Trace; attention: Attention; heads: readonly number[] }) {
   const { model } = useSession();
-  const grid = useMemo(
-    () => weights && thumbnailGrids(model, trace, attention, weights)[model.config.model.heads > 1 ? head + 1 : 0],
-    [weights, head],
-  );
-  return grid && grid.name.startsWith(attention.name) ? <Matrix grid={grid} maxHeight={420} /> : <Loading what="attention weights" />;
+  const key = `${trace.id} ${attention.name} ${heads.join()}`;
+  const loaded = useAsync(async () => {
+    const several = heads.length > 1;
+    const values = several ? await loadMean(trace, attention, heads, "weights") : await loadAttention(trace, attention, heads[0], "weights");
+    const name = several ? `${attention.name}.weights mean of ${headList(heads)}` : matrixName(model, attention, "weights", heads[0]);
+    return { key, grid: attentionGrid(trace, attention, "weights", values, name) };
+  }, [key]);
+  const latest = latestValue(loaded);
+  if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
+  return latest?.key.startsWith(`${trace.id} ${attention.name} `) ? <Matrix grid={latest.grid} maxHeight={420} /> : <Loading what="attention weights" />;
 }

@@ -5,9 +5,9 @@ import { attentions, attentionTitle, findAttention, selectedHead, stacks } from 
 import { colorFor, textColorOn, toCss } from "../color";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync, usePalette } from "../hooks";
-import { describe, formatInterventions, parseInterventions, toRequest, type Intervention } from "../interventions";
+import { describe, formatInterventions, parseInterventions, summarize, toRequest, type Intervention } from "../interventions";
 import { explainOptions, useSession, useTrace } from "../session";
-import { EmptyState, ErrorMessage, Icon, Loading } from "../ui";
+import { EmptyState, ErrorMessage, Icon, Loading, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { AttentionLines, drawnHeads, LineControls } from "./attention-lines";
 import { attentionOptions, HighlightedOutput, NoAttention, SelectField } from "./controls";
@@ -37,13 +37,15 @@ export function Intervene() {
   const current = latest && interventions.length && latest.before === trace.id ? latest : null;
   return (
     <div class="stack">
-      <section class="card stack">
+      <section class={interventions.length ? "card stack changed-banner" : "card stack"}>
+        {interventions.length ? <Changed phrases={summarize(interventions, trace, model.config.model.heads)} /> : null}
         <BeforeAfter
           hint={model.config.model.heads > 1 ? "Switch a head off below, or add another intervention." : "Add an intervention below."}
           before={trace}
           after={current?.after ?? null}
           busy={busy || (interventions.length > 0 && after.state === "loading")}
         />
+        {current ? <p>{effectText(trace, current.after)}</p> : null}
         {after.state === "failed" && interventions.length ? <ErrorMessage error={after.error} /> : null}
       </section>
       <AttentionBeforeAfter model={model} before={trace} after={current?.after ?? null} />
@@ -86,6 +88,33 @@ export function NeedsModel({ view, reason }: { view: string; reason: string }) {
   );
 }
 
+/** What is changed in the model. */
+function Changed({ phrases }: { phrases: readonly string[] }) {
+  return (
+    <div class="section-header flush" role="status" data-changed={phrases.join("; ")}>
+      <p>
+        <b>Changed:</b> {phrases.join("; ")}
+      </p>
+      <button class="chip active" onClick={() => setInterventions([])}>
+        clear
+      </button>
+    </div>
+  );
+}
+
+/** What an intervention did to the output. */
+function effectText(before: Trace, after: Trace): string {
+  const changes = after.teacher_forced_changes.slice(before.output_start);
+  const product = (key: "p_before" | "p_same_token"): number => changes.reduce((p, change) => p * (change[key] ?? 0), 1);
+  const [old, now] = [product("p_before"), product("p_same_token")];
+  const ratio = old > now ? old / now : now / old;
+  const times = ratio > 1.05 && ratio < MAX_RATIO ? `, ${formatNumber(ratio, 1)} times ${old > now ? "less" : "more"} likely` : "";
+  const words = after.output === before.output ? "The output stays the same" : "The output is different";
+  return `${words}. The model gives the original output a probability of ${formatPercent(old)} before and ${formatPercent(now)} after${times}.`;
+}
+
+const MAX_RATIO = 1000; // beyond it, the two percentages say enough
+
 interface BeforeAfterProps {
   hint: string; // shown while there are no interventions
   before: Trace;
@@ -98,7 +127,7 @@ function BeforeAfter({ hint, before, after, busy }: BeforeAfterProps) {
   return (
     <dl class={`before-after${busy ? " busy" : ""}`}>
       <dt class="small muted">Before</dt>
-      <dd data-before={before.output}>{before.output || <span class="muted">(empty)</span>}</dd>
+      <dd data-before={before.output}>{before.output ? <Transliterated text={before.output} /> : <span class="muted">(empty)</span>}</dd>
       <dt class="small muted">After</dt>
       <dd aria-live="polite" data-after={after?.output ?? ""}>
         {!after ? (
@@ -270,7 +299,9 @@ function ProbabilityChanges({ changes, pending }: { changes: TokenChange[] | nul
               const [before, after] = [change.p_before ?? 0, change.p_same_token ?? 0];
               return (
                 <tr key={i} data-change={after - before}>
-                  <th scope="row">{change.before}</th>
+                  <th scope="row">
+                    <Transliterated text={change.before ?? ""} />
+                  </th>
                   <td>{formatPercent(before)}</td>
                   <td>{formatPercent(after)}</td>
                   <td class={after - before <= -MIN_CHANGE ? "negative" : ""}>{formatPoints(after - before)}</td>

@@ -2,7 +2,7 @@
 // their scores and weights, and the values. The row can be played key by key.
 import { useEffect, useState } from "preact/hooks";
 import { tensor, type Trace } from "../api";
-import { architectureOf, attentions, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, selectedRow, type Attention, scoredPrefix } from "../architecture";
+import { architectureOf, attentions, attentionTitle, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, selectedRow, type Attention, scoredPrefix } from "../architecture";
 import { parseCellRef } from "../audit/cells";
 import { colorFor, toCss } from "../color";
 import { formatNumber, formatPercent } from "../format";
@@ -12,7 +12,7 @@ import { useSpaceKey } from "../keyboard";
 import { topIndices } from "../math";
 import { useSession, useTrace } from "../session";
 import { TensorPanel } from "../tensor-panel";
-import { ErrorMessage, Loading, SegmentedControl } from "../ui";
+import { ErrorMessage, Loading, SegmentedControl, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { AttentionLines } from "./attention-lines";
 import { NoAttentionView } from "./controls";
@@ -43,9 +43,9 @@ export function Microscope() {
             <div class="controls">
               {attentions(model).length > 1 ? (
                 <select aria-label="attention" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value, cell: "" })}>
-                  {attentions(model).map(({ name }) => (
-                    <option key={name} value={name}>
-                      {name}
+                  {attentions(model).map((one) => (
+                    <option key={one.name} value={one.name}>
+                      {attentionTitle(one)}
                     </option>
                   ))}
                 </select>
@@ -130,7 +130,10 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
       <div class="section-header">
         <div>
           <h2>
-            Attention from <span class="accent">{query}</span>
+            Attention from{" "}
+            <span class="accent">
+              <Transliterated text={query} />
+            </span>
           </h2>
           <p class="muted small">The query is compared with every key; the output is the sum of the values, weighted by the softmax of the scores.</p>
         </div>
@@ -165,7 +168,9 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
           <tbody>
             {order.map((i, position) => (
               <tr key={i} class={position >= visible ? "pending" : shown !== null && position === visible - 1 ? "current" : ""}>
-                <td>{keys[i]}</td>
+                <td>
+                  <Transliterated text={keys[i]} />
+                </td>
                 <td>
                   <VectorStrip values={data.keys.at(i).data} />
                 </td>

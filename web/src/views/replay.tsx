@@ -8,7 +8,7 @@ import { useSpaceKey } from "../keyboard";
 import { mean } from "../math";
 import { Matrix, Thumbnail } from "../matrix/matrix";
 import { explainOptions, useSession, useTrace } from "../session";
-import { EmptyState, ErrorMessage, Loading } from "../ui";
+import { EmptyState, ErrorMessage, Loading, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { attentionOptions, HeadSelect, HighlightedOutput, NoAttention, SelectField } from "./controls";
 import { NeedsModel } from "./intervene";
@@ -114,7 +114,7 @@ function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) 
           </p>
           {[...frames].map(([step, { output }]) => (
             <p key={step} class="output placeholder" aria-hidden="true">
-              {output}
+              <Transliterated text={output} />
             </p>
           ))}
         </div>
@@ -148,7 +148,7 @@ function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) 
         <div class="section-header">
           <div>
             <h2>All snapshots</h2>
-            <p class="muted small">Tokens that differ from the final model’s are highlighted. Right: geometric mean of the token probabilities.</p>
+            <p class="muted small">Tokens that differ from the final model’s are highlighted. Right: how sure the model is of its own words (geometric mean of their probabilities); it can be sure and wrong.</p>
           </div>
         </div>
         <ol class="snapshot-list">

@@ -9,6 +9,7 @@ import { mediaKind } from "../media/media";
 import { MediaEntry } from "../media/media-entry";
 import { useSession } from "../session";
 import { stagesFor } from "../stages/stages";
+import { Transliterated } from "../ui";
 import { navigate, useUrlState, type State } from "../url-state";
 import { RowName } from "./controls";
 
@@ -30,8 +31,14 @@ export function SentenceBar() {
   useEffect(() => {
     if (field.current && field.current.value.trim() !== text.trim()) field.current.value = text;
   }, [text]);
+  const list = useRef<HTMLOListElement>(null);
   const groups = litGroups(state, model);
   const selected = trace ? selectedRow(trace, state.row) : 0;
+  useEffect(() => {
+    // Of many tokens, scrolls to the selected one; not the page, as scrollIntoView would.
+    const item = list.current?.children[selected] as HTMLElement | undefined;
+    if (item && list.current!.scrollHeight > list.current!.clientHeight) list.current!.scrollTop = item.offsetTop - 8;
+  }, [selected, trace?.id]);
   return (
     <section class={`sentence-bar${groups ? " with-map" : ""}`}>
       {groups ? <MiniMap groups={groups} view={state.view} /> : null}
@@ -50,11 +57,11 @@ export function SentenceBar() {
             onInput={(event) => navigate({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
           />
       )}
-      <ol class={`output-tokens${busy ? " busy" : ""}`} aria-label="output tokens">
+      <ol ref={list} class={`output-tokens${busy ? " busy" : ""}`} aria-label="output tokens">
         {trace?.target_tokens.map((token, i) => (
           <li key={i}>
             <button aria-pressed={i === selected} onClick={() => navigate({ row: i })}>
-              {token.text}
+              <Transliterated text={token.text} />
             </button>
           </li>
         ))}

@@ -10,8 +10,8 @@ import { mediaKind } from "../media/media";
 import { MediaAttention } from "../media/media-attention";
 import { MediaEntry } from "../media/media-entry";
 import { examplesFor, languagesFor, useSession } from "../session";
-import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider } from "../ui";
-import { hasDevanagari, transliterate } from "../transliteration";
+import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider, Transliterated } from "../ui";
+import { inLatin } from "../transliteration";
 import { navigate, useUrlState } from "../url-state";
 import { AttentionLines, drawnHeads, LineControls } from "./attention-lines";
 import { Beam } from "./beam";
@@ -102,17 +102,11 @@ function Output({ trace, streamedText, busy }: { trace: Trace | null; streamedTe
   useEffect(() => {
     previous.current = tokens;
   });
-  const text = busy && streamedText ? streamedText : (trace?.output ?? "");
   return (
     <div>
       <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={trace?.output ?? ""}>
-        {busy && streamedText ? streamedText : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
+        {busy && streamedText ? <Transliterated text={streamedText} /> : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
       </p>
-      {hasDevanagari(text) ? (
-        <p class="muted" lang="hi-Latn" title="transliteration, ISO 15919">
-          {transliterate(text)}
-        </p>
-      ) : null}
     </div>
   );
 }
@@ -146,7 +140,7 @@ function Words({ trace, firstNew, row }: { trace: Trace; firstNew: number; row: 
               aria-pressed={row >= span.row && row < nextRow}
               onClick={() => navigate({ row: span.row === row ? -1 : span.row })}
             >
-              {word}
+              <Transliterated text={word} />
             </button>
           </span>
         );
@@ -170,9 +164,9 @@ function LanguageControls() {
   return (
     <>
       {sourceLanguage === null ? null : (
-        <SelectField label="from" value={sourceLanguage} options={options} onChange={(code) => navigate({ sourceLanguage: code, row: -1 })} />
+        <SelectField label={targetLanguage === null ? "spoken" : "from"} value={sourceLanguage} options={options} onChange={(code) => navigate({ sourceLanguage: code, row: -1 })} />
       )}
-      <SelectField label="to" value={targetLanguage ?? ""} options={options} onChange={(code) => navigate({ targetLanguage: code, row: -1 })} />
+      {targetLanguage === null ? null : <SelectField label="to" value={targetLanguage} options={options} onChange={(code) => navigate({ targetLanguage: code, row: -1 })} />}
     </>
   );
 }
@@ -325,7 +319,7 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
         <h2>Next-token probabilities</h2>
         <p class="muted small">
           after {row > 3 ? "… " : ""}
-          {context.join(" ")}
+          <Transliterated text={context.join(" ")} />
         </p>
       </div>
       {error ? <ErrorMessage error={error} /> : null}
@@ -334,7 +328,7 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
           {shown.candidates.map(({ id, token: text, logit, probability }) => (
             <li key={id} class={`candidate${probability === 0 ? " excluded" : ""}${id === token.id ? " selected" : ""}`} data-token={id}>
               <span class="name" title={`logit ${formatNumber(logit, 3)}, token ${id}`}>
-                {text}
+                <Transliterated text={text} />
               </span>
               <span class="meter">
                 <i style={{ width: `${probability * 100}%` }} />
@@ -363,7 +357,7 @@ function SampledToken({ sampled, step }: { sampled: string | null; step: number 
   if (temperature === 0) return <p class="small muted">At temperature 0 the most likely token is always chosen.</p>;
   return (
     <p class="small muted">
-      With seed {seed}, the random number at this step is {seededUniform(seed, step).toFixed(4)}, which selects <b>{sampled}</b>
+      With seed {seed}, the random number at this step is {seededUniform(seed, step).toFixed(4)}, which selects <b>{sampled}</b>{inLatin(sampled)}
       {search === "sample" || !source.live ? "." : "; choose Sample above to decode this way."}
     </p>
   );

@@ -13,7 +13,7 @@ import type { Stage } from "../stages/shared";
 import { equationsFor, hasSharedScale } from "../stages/equations";
 import { groupTitle, shortRoute, stagesFor } from "../stages/stages";
 import { loadPanel, TensorPanel } from "../tensor-panel";
-import { SegmentedControl } from "../ui";
+import { SegmentedControl, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { Equations } from "./equation";
 import { NextToken } from "./translate";
@@ -180,7 +180,9 @@ function Tokens({ stack }: { stack: string }) {
     <ol class="tokens">
       {tokens.map(({ id, text }, i) => (
         <li key={i} data-id={id}>
-          <span class="token-text">{text}</span>
+          <span class="token-text">
+            <Transliterated text={text} />
+          </span>
           <span class="muted small">{id}</span>
           {isKnown(i) ? null : <span class="small caution">not in the vocabulary of this model</span>}
         </li>

@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import type { Bars as BarsPart, HeatMap as HeatMapPart, LessonExercise, LessonInfo, LessonText, Table } from "../../api";
 import { colorFor, textColorOn, toCss } from "../../color";
 import { usePalette } from "../../hooks";
+import { Transliterated } from "../../ui";
 import { DEFAULTS, getUrlState, hrefFor, type StateUpdate } from "../../url-state";
 import { Bars } from "./charts";
 import { Exercises } from "./exercises";
@@ -188,11 +189,11 @@ function LessonTable({ table }: { table: Table }) {
               {row.map((text, j) =>
                 j === 0 && isText[0] ? (
                   <th key={j} scope="row">
-                    {text}
+                    <Transliterated text={text} />
                   </th>
                 ) : (
                   <td key={j} class={isText[j] ? "" : "right"} style={colors(table.rows[i][j])}>
-                    {text}
+                    <Transliterated text={text} />
                   </td>
                 ),
               )}

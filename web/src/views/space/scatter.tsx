@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { toCss, type Rgb } from "../../color";
 import { useFontLoaded, usePalette, useWidth } from "../../hooks";
 import { FONT } from "../../matrix/paint";
+import { hasDevanagari, transliterate } from "../../transliteration";
 import { FLAT, frameOf, placeLabels, projector, SOLID, type Camera, type Point, type ScreenPoint } from "./scene";
 
 export type Tone = "word" | "near" | "first" | "second"; // of the vocabulary, its highlighted words, and the two texts
@@ -65,7 +66,7 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     const placed = marks.map((mark) => ({ mark, at: flat(mark.point) }));
     for (const { mark, at } of [...placed].reverse()) {
       const isWord = mark.tone === "word";
-      ctx.globalAlpha = isWord ? 0.12 + 0.28 * at.depth : 1;
+      ctx.globalAlpha = isWord ? 0.2 + 0.3 * at.depth : 1;
       ctx.fillStyle = toCss(colors[mark.tone]);
       ctx.beginPath();
       ctx.arc(at.x, at.y, (mark.strong ? 6 : isWord ? 2 : 4) * (0.75 + 0.5 * at.depth), 0, 2 * Math.PI);
@@ -81,21 +82,22 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     });
     named.sort((a, b) => Number(b.mark.key === hovered) - Number(a.mark.key === hovered));
     const fontOf = ({ tone, strong, key }: Mark): string => `${strong || key === hovered ? 650 : tone === "word" ? 400 : 550} ${tone === "word" && key !== hovered ? 12 : 15}px ${FONT}`;
+    const labelOf = ({ label, tone, key }: Mark): string => (hasDevanagari(label) && (tone !== "word" || key === hovered) ? `${label} ${transliterate(label)}` : label);
     const labels = named.map(({ mark, at }) => {
       ctx.font = fontOf(mark);
-      return { x: at.x, y: at.y, width: ctx.measureText(mark.label).width, height: mark.tone === "word" ? 15 : 20 };
+      return { x: at.x, y: at.y, width: ctx.measureText(labelOf(mark)).width, height: mark.tone === "word" ? 15 : 20 };
     });
     placeLabels(labels, width).forEach((left, i) => {
       if (left === null) return;
       const { mark, at } = named[i];
       ctx.font = fontOf(mark);
-      ctx.globalAlpha = mark.tone === "word" && mark.key !== hovered ? 0.5 + 0.35 * at.depth : 1;
+      ctx.globalAlpha = mark.tone === "word" && mark.key !== hovered ? 0.7 + 0.3 * at.depth : 1;
       ctx.lineWidth = 4;
       ctx.lineJoin = "round";
       ctx.strokeStyle = toCss(palette.surface);
-      ctx.strokeText(mark.label, left, at.y);
+      ctx.strokeText(labelOf(mark), left, at.y);
       ctx.fillStyle = toCss(colors[mark.tone]);
-      ctx.fillText(mark.label, left, at.y);
+      ctx.fillText(labelOf(mark), left, at.y);
     });
     ctx.globalAlpha = 1;
   });
@@ -191,17 +193,17 @@ const zoomed = (camera: Camera, factor: number): Camera => {
 
 function drawLine(ctx: CanvasRenderingContext2D, points: readonly ScreenPoint[], color: string, kind: Line["kind"]): void {
   ctx.strokeStyle = ctx.fillStyle = color;
-  ctx.lineWidth = kind === "arrow" || kind === "path" ? 2.5 : 1.25;
-  ctx.globalAlpha = { path: 0.8, faint: 0.25, arrow: 1, dashed: 0.6 }[kind];
+  ctx.lineWidth = { path: 3.5, faint: 1.75, arrow: 2.5, dashed: 1.5 }[kind];
+  ctx.globalAlpha = { path: 1, faint: 0.55, arrow: 1, dashed: 0.75 }[kind];
   ctx.setLineDash(kind === "dashed" ? [5, 5] : []);
   ctx.beginPath();
   points.forEach(({ x, y }, i) => (i ? ctx.lineTo(x, y) : ctx.moveTo(x, y)));
   ctx.stroke();
   ctx.setLineDash([]);
-  if (kind === "path")
+  if (kind === "path" || kind === "faint")
     for (const { x, y } of points) {
       ctx.beginPath();
-      ctx.arc(x, y, 3, 0, 2 * Math.PI);
+      ctx.arc(x, y, kind === "path" ? 4 : 2.5, 0, 2 * Math.PI);
       ctx.fill();
     }
   if (kind !== "arrow" || points.length < 2) return;

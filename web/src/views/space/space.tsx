@@ -7,7 +7,8 @@ import { formatNumber, formatPercent } from "../../format";
 import { latestValue, prefersReducedMotion, useAsync } from "../../hooks";
 import { useSpaceKey } from "../../keyboard";
 import { explainOptions, useSession, useTrace } from "../../session";
-import { ErrorMessage, Loading, SegmentedControl } from "../../ui";
+import { ErrorMessage, Loading, SegmentedControl, Transliterated } from "../../ui";
+import { inLatin } from "../../transliteration";
 import { navigate, useUrlState } from "../../url-state";
 import { TextField } from "../controls";
 import { NeedsModel } from "../intervene";
@@ -144,10 +145,16 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
     if (kind === "token") navigate({ position: Number(index) });
     else if (kind === "word") navigate({ words: data.tokens[data.ids.indexOf(Number(index))] ?? "" });
   };
+  const insight = scene === "layers" ? nearest && token && layersInsight(nearest, stack === "decoder" ? writtenBy(token, traces) : "") : arithmetic && wordsInsight(arithmetic);
   const variance = data.variance_ratios.slice(0, dimensions).reduce((a, b) => a + b, 0);
   const description = describe(scene, data, token, layer);
   return (
     <>
+      {insight ? (
+        <p class="space-insight" data-insight={insight}>
+          {insight}
+        </p>
+      ) : null}
       {scene === "layers" ? <LayerPlayer layers={layers} layer={layer} /> : null}
       <div class={`space-columns${busy ? " busy" : ""}`}>
         <div class="stack">
@@ -276,6 +283,29 @@ function describe(scene: Scene, { arithmetic, paths, layers }: SpaceData, token:
   return near ? `Nearest to ${words}: ${near.join(", ")}.` : "The embeddings of the vocabulary as points. Enter a word to list its neighbours.";
 }
 
+/** The token that the model wrote after reading this one. */
+const writtenBy = (token: PlacedToken, traces: readonly Trace[]): string => traces.find(({ id }) => id === token.trace)?.target_tokens[token.position]?.text ?? "";
+
+const quoted = (text: string): string => `“${text}”${inLatin(text)}`;
+
+/** What one sees of a word on its way through the layers. */
+export function layersInsight({ token, layers }: NearestEmbeddings, written: string): string {
+  const [first, last] = [layers[0]?.neighbors[0], layers[layers.length - 1]?.neighbors[0]];
+  if (!first || !last) return "";
+  const start = `The vector of ${quoted(token)} starts at ${first.token === token ? "its own embedding" : `the embedding nearest to ${quoted(first.token)}`}`;
+  const end = `(cosine ${formatNumber(last.cosine)})`;
+  if (first.token === last.token) return `${start}, and after the last layer that is still the nearest one ${end}: the context has moved it, but not to another word.`;
+  return `${start}; after the last layer it is nearest to ${quoted(last.token)} ${end}${last.token === written ? ", the very token that the model writes next" : ""}.`;
+}
+
+/** What one sees of a word or a sum of words. */
+export function wordsInsight({ terms, neighbors }: Pick<PlacedArithmetic, "terms" | "neighbors">): string {
+  const [first, second] = neighbors;
+  if (!first) return "";
+  const name = terms.map(({ word, sign }, i) => `${i ? (sign < 0 ? " − " : " + ") : sign < 0 ? "− " : ""}${word}`).join("");
+  return `${quoted(name)} lies nearest to ${quoted(first.token)}: cosine ${formatNumber(first.cosine)}${second ? `; then to ${quoted(second.token)}: ${formatNumber(second.cosine)}` : ""}.`;
+}
+
 /** decoder.1.feed_forward.sum is layer 1. */
 function layerTitle(name: string): string {
   const [, part] = name.split(".");
@@ -326,7 +356,7 @@ function TokenChips({ paths, traces, selected }: { paths: readonly PlacedToken[]
     <div class="space-tokens" role="group" aria-label="words of the text">
       {paths.map((token, i) => (
         <button key={i} class={`chip ${toneOf(token, traces)}`} aria-pressed={i === selected} onClick={() => navigate({ position: i })}>
-          {token.text}
+          <Transliterated text={token.text} />
         </button>
       ))}
     </div>
@@ -337,7 +367,9 @@ function TokenChips({ paths, traces, selected }: { paths: readonly PlacedToken[]
 function LayerTable({ nearest, layer }: { nearest: NearestEmbeddings; layer: number }) {
   return (
     <div>
-      <h3>“{nearest.token}” is nearest to …</h3>
+      <h3>
+        <Transliterated text={`“${nearest.token}” is nearest to …`} />
+      </h3>
       <table class="layer-table small" data-path={nearest.token}>
         <thead>
           <tr>
@@ -355,7 +387,7 @@ function LayerTable({ nearest, layer }: { nearest: NearestEmbeddings; layer: num
                 {neighbors.slice(0, 3).map(({ token: word, cosine }, rank) => (
                   <span key={rank}>
                     {rank ? ", " : ""}
-                    {rank ? word : <b>{word}</b>} <span class="muted">{formatNumber(cosine)}</span>
+                    {rank ? <Transliterated text={word} /> : <b><Transliterated text={word} /></b>} <span class="muted">{formatNumber(cosine)}</span>
                   </span>
                 ))}
               </td>
@@ -382,7 +414,7 @@ function Words({ words, examples, arithmetic, tokens }: WordsProps) {
       <div class="examples">
         {[...own, ...examples].map((example) => (
           <button key={example} class="chip" aria-pressed={example === words} onClick={() => navigate({ words: example })}>
-            {example}
+            <Transliterated text={example} />
           </button>
         ))}
       </div>
@@ -397,7 +429,9 @@ function Words({ words, examples, arithmetic, tokens }: WordsProps) {
             {arithmetic.neighbors.map(({ id, token, cosine }) => (
               <li key={id}>
                 <button onClick={() => navigate({ words: token })} data-neighbor={token} data-cosine={cosine}>
-                  <span class="name">{token}</span>
+                  <span class="name">
+                    <Transliterated text={token} />
+                  </span>
                   <span class="meter">
                     <i style={{ width: `${Math.max(0, cosine) * 100}%` }} />
                   </span>

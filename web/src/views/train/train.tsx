@@ -4,11 +4,12 @@ import "./train.css";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { source, type Training, type TrainingReport, type TrainingRun } from "../../api";
-import { formatNumber, formatPercent } from "../../format";
+import { formatNumber } from "../../format";
+import { componentTitle } from "../../interventions";
 import type { Grid } from "../../matrix/grid";
 import { Matrix, Thumbnail } from "../../matrix/matrix";
 import { useSession } from "../../session";
-import { EmptyState, ErrorMessage, Loading, Slider } from "../../ui";
+import { EmptyState, ErrorMessage, Loading, Slider, Transliterated } from "../../ui";
 import { formatHash, getUrlState, navigate, useUrlState } from "../../url-state";
 import { SelectField, TextField } from "../controls";
 import { NeedsModel } from "../intervene";
@@ -157,6 +158,7 @@ function RunView({ run, paused, execute, onAnother }: RunViewProps) {
   const active = ACTIVE.includes(state);
   const last = steps[steps.length - 1];
   const left = run.progress > 0 && run.progress < 1 ? (run.seconds * (1 - run.progress)) / run.progress : null;
+  const total = totalSteps(run);
   const reports = useReports(run);
   const chosen = reports.list.find(({ step }) => step === reports.selected) ?? reports.list[reports.list.length - 1];
   return (
@@ -179,9 +181,9 @@ function RunView({ run, paused, execute, onAnother }: RunViewProps) {
             {active ? null : <button class="chip" onClick={onAnother}>Train another</button>}
           </div>
         </div>
-        <progress class="train-progress" max={1} value={run.progress} aria-label="progress of the training" />
+        <progress class="train-progress" max={1} value={run.progress} aria-label="progress of the training" aria-valuetext={`step ${stepOf(run.step, total, run.progress < 1)}`} />
         <dl class="train-numbers">
-          <Figure name="step">{run.step.toLocaleString("en")}</Figure>
+          <Figure name="step">{stepOf(run.step, total, run.progress < 1)}</Figure>
           <Figure name="loss">{last ? formatNumber(last.loss, 3) : "–"}</Figure>
           <Figure name="learning rate">{last ? last.lr.toExponential(1) : "–"}</Figure>
           <Figure name="tokens/s">{last ? Math.round(last.tokens_per_second).toLocaleString("en") : "–"}</Figure>
@@ -229,7 +231,7 @@ function Reports({ run, reports, chosen }: ReportsProps) {
         <div class="section-header">
           <div>
             <h2>The same sentence at each checkpoint</h2>
-            <p class="muted small">Right: geometric mean of the token probabilities.</p>
+            <p class="muted small">Newest first, with the training loss of that step; the loss says how well the model does, not how far the training is.</p>
           </div>
         </div>
         {reports.error ? <ErrorMessage error={reports.error} /> : null}
@@ -237,10 +239,10 @@ function Reports({ run, reports, chosen }: ReportsProps) {
           {[...reports.list].reverse().map((report) => (
             <li key={report.step}>
               <button aria-pressed={report === chosen} onClick={() => reports.select(report.step)} data-report={report.step}>
-                <span class="small muted">step {report.step.toLocaleString("en")}</span>
+                <span class="small muted">step {stepOf(report.step, totalSteps(run), run.progress < 1)}</span>
                 <span class={`small-thumbnail${report.attention ? "" : " empty"}`}>{report.attention ? <Thumbnail grid={gridOf(report)} /> : null}</span>
-                <span class="snapshot-output">{report.output || <span class="muted">(empty)</span>}</span>
-                <span class="small muted right">{formatPercent(report.probability)}</span>
+                <span class="snapshot-output">{report.output ? <Transliterated text={report.output} /> : <span class="muted">(empty)</span>}</span>
+                <span class="small muted right">{lossText(run, report.step)}</span>
               </button>
             </li>
           ))}
@@ -248,6 +250,25 @@ function Reports({ run, reports, chosen }: ReportsProps) {
       </section>
     </>
   );
+}
+
+/** How many steps the training will have; of one that is limited by time, an estimate. */
+function totalSteps({ step, progress }: TrainingRun): number | null {
+  if (!step || progress <= 0) return null;
+  return progress < 1 ? Number((step / progress).toPrecision(2)) : step;
+}
+
+/** Such as "300 of about 1,200". */
+export function stepOf(step: number, total: number | null, isEstimate: boolean): string {
+  const text = step.toLocaleString("en");
+  if (total === null || total < step) return text;
+  return `${text} of ${isEstimate ? "about " : ""}${total.toLocaleString("en")}`;
+}
+
+/** The loss that was logged at this step, or at the next one. */
+function lossText({ steps }: TrainingRun, step: number): string {
+  const logged = steps.find((one) => one.step >= step);
+  return logged ? `loss ${formatNumber(logged.loss)}` : "";
 }
 
 const Figure = ({ name, children }: { name: string; children: ComponentChildren }) => (
@@ -297,7 +318,7 @@ function Head({ report }: { report: TrainingReport }) {
           <p class="muted small">step {report.step.toLocaleString("en")}</p>
         </div>
         <div class="controls">
-          <SelectField label="attention" value={attention} options={report.attentions.map((name): [string, string] => [name, name])} onChange={(next) => navigate({ attention: next })} />
+          <SelectField label="attention" value={attention} options={report.attentions.map((name): [string, string] => [name, componentTitle(name)])} onChange={(next) => navigate({ attention: next })} />
           {heads > 1 ? <SelectField label="head" value={head ?? -1} options={[[-1, "mean"], ...headOptions]} onChange={(next) => navigate({ head: next })} /> : null}
         </div>
       </div>
