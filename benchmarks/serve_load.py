@@ -331,7 +331,8 @@ def main() -> None:
     parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
-        listener = socket.create_server(("127.0.0.1", 0))
+        listener = socket.socket(proto=socket.IPPROTO_TCP)  # so that asyncio sends answers without delay
+        listener.bind(("127.0.0.1", 0))
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         run_peer(options.peer[0], Path(options.peer[1]), listener, options.beam)
         return

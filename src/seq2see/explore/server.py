@@ -39,7 +39,8 @@ def name_models(directories: Sequence[Path]) -> dict[str, Path]:
 def bind(port: int) -> socket.socket:
     """Returns a listening socket at this port or the next free one; port 0 is any free port."""
     for number in range(port, min(port + PORT_ATTEMPTS, 1 << 16)):
-        listener = socket.socket()
+        # Unless the protocol is named, asyncio does not set TCP_NODELAY, and an answer takes 40 ms more.
+        listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, number))
