@@ -91,6 +91,7 @@ def test_a_training_is_watched_paused_resumed_and_stopped(client: httpx.Client, 
     expected = attention_weights(e, "decoder.0.cross")[1]
     assert report["weights"] == [pytest.approx(row, abs=1e-5) for row in expected.tolist()]
     assert (report["queries"], report["keys"]) == (list(e.decoder_input_tokens), list(e.source_tokens))
+    assert report["written"] == list(e.target_tokens)
 
     pid = RunStatus.load(out).pid
     client.post("/api/training/pause").raise_for_status()

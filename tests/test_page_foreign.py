@@ -104,6 +104,8 @@ def test_the_next_token_of_a_large_vocabulary_follows_the_sliders(
             "rows => rows.map(r => [+r.dataset.token, r.classList.contains('excluded')])"
         )
         assert values == [[one.id, one.probability == 0] for one in expected.candidates]
+        others = 1 - sum(one.probability for one in expected.candidates)
+        assert shown.locator("[data-other-tokens]").count() == (others >= 0.0005)
         assert tab.locator("p:has-text('With seed') b").inner_text() == expected.sampled
 
 

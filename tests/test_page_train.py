@@ -66,7 +66,8 @@ def test_a_followed_run_shows_every_report_and_opens(tab: Page) -> None:
         expect(tab.locator(".select-field select").last).to_have_value("2")
         expect(tab.locator("[data-figure=step]")).to_have_text("10,000 of 10,000")
         expect(row).to_contain_text("step 256 of 10,000")
-        expect(row).to_contain_text("loss ")
+        expect(row).to_contain_text(re.compile(r"loss [\d.]+( at step 2\d\d)?$"))
+        expect(tab.locator("[data-matrix='decoder.0.cross step 256']")).to_contain_text("<start> ▸")
         expect(row).not_to_contain_text("%")
         expect(tab.get_by_role("button", name="Pause")).to_have_count(0)  # it is not the page's own
         tab.get_by_role("button", name="Open the model").click()

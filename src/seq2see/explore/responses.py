@@ -434,6 +434,7 @@ class TrainingReport(ResponseModel):
     attention: str | None = Field(description="Null if the model has none.")
     head: int | None = Field(description="Null: the mean over the heads.")
     queries: list[str]
+    written: list[str] = Field(description="What the decoder writes after it read each query; empty for the encoder.")
     keys: list[str]
     weights: list[list[float]] = Field(description="[queries, keys]")
 

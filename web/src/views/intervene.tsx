@@ -254,6 +254,7 @@ function AttentionBeforeAfter({ model, before, after }: { model: ModelInfo; befo
   const attention = findAttention(model, state.attention);
   if (!attention || !after) return null;
   const heads = drawnHeads(state.lines, selectedHead(model, state.head));
+  const someAreOff = parseInterventions(state.interventions).some((one) => one.type === "ablate" && one.attention === attention.name);
   return (
     <section class="card stack">
       <div class="section-header flush">
@@ -269,6 +270,7 @@ function AttentionBeforeAfter({ model, before, after }: { model: ModelInfo; befo
           </div>
         ))}
       </div>
+      {someAreOff ? <p class="small muted">A head that is switched off still has these weights, but nothing of what it read is passed on.</p> : null}
     </section>
   );
 }

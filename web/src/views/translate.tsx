@@ -336,6 +336,7 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
               <span class="value">{probability === 0 ? "excluded" : formatPercent(probability)}</span>
             </li>
           ))}
+          <OtherTokens share={1 - shown.candidates.reduce((sum, { probability }) => sum + probability, 0)} />
         </ol>
       ) : (
         <Loading what="logits" />
@@ -349,6 +350,14 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
     </>
   );
 }
+
+/** What is missing from 100%, if it is visible. */
+const OtherTokens = ({ share }: { share: number }) =>
+  share < 0.0005 ? null : (
+    <li class="small muted" data-other-tokens>
+      all other tokens: {formatPercent(share)}
+    </li>
+  );
 
 /** The random number of the seed at this step and the token it selects, computed like the model does. */
 function SampledToken({ sampled, step }: { sampled: string | null; step: number }) {

@@ -265,10 +265,11 @@ export function stepOf(step: number, total: number | null, isEstimate: boolean):
   return `${text} of ${isEstimate ? "about " : ""}${total.toLocaleString("en")}`;
 }
 
-/** The loss that was logged at this step, or at the next one. */
+/** The loss that was logged at this step, or at the next one, which is then named. */
 function lossText({ steps }: TrainingRun, step: number): string {
   const logged = steps.find((one) => one.step >= step);
-  return logged ? `loss ${formatNumber(logged.loss)}` : "";
+  if (!logged) return "";
+  return `loss ${formatNumber(logged.loss)}${logged.step === step ? "" : ` at step ${logged.step.toLocaleString("en")}`}`;
 }
 
 const Figure = ({ name, children }: { name: string; children: ComponentChildren }) => (
@@ -296,7 +297,7 @@ const gridOf = (report: TrainingReport): Grid => ({
   rows: report.queries.length,
   cols: report.keys.length,
   data: report.weights.flat(),
-  rowLabels: report.queries,
+  rowLabels: report.queries.map((read, i) => (report.written.length ? `${read} ▸ ${report.written[i]}` : read)),
   colLabels: report.keys,
   rowAxis: "query",
   colAxis: "key",
