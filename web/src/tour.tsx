@@ -1,6 +1,6 @@
 // The tour: seven stops of two minutes in all. A stop is a link into the state of the page with a line of explanation above the
 // view; it can be left at any time and resumed where it was left.
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { source, type ModelInfo, type Trace } from "./api";
 import { findAttention } from "./architecture";
 import { formatInterventions } from "./interventions";
@@ -67,7 +67,8 @@ export function Tour({ views }: { views: readonly string[] }) {
   const { tour } = useUrlState();
   const stops = stopsFor(model, trace, views);
   const current = stops[tour - 1];
-  useEffect(() => {
+  // Not after the next frame: the link of the header, which reads it, may be shown before that.
+  useLayoutEffect(() => {
     if (!current) return;
     scrollTo(0, 0);
     try {
@@ -75,7 +76,7 @@ export function Tour({ views }: { views: readonly string[] }) {
     } catch {
       // then it starts over
     }
-  }, [tour]);
+  }, [tour, !current]);
   if (!current) return null;
   const link = (number: number, label: string, isMain: boolean) =>
     stops[number - 1] ? (
