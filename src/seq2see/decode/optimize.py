@@ -21,7 +21,7 @@ from seq2see.model.network import Network
 M = TypeVar("M", bound=nn.Module)
 
 BLOCK_ROWS = 16  # number of input rows that the blocked layout is chosen for; it works for any number
-MIN_BLOCKED_WIDTH = 512  # in float32; below it the matrices stay in the processor's cache, and blocks gain nothing
+MIN_BLOCKED_WIDTH = 512  # in float32; below it blocks gain little, and a single row is slower
 
 
 def optimize_for_decoding(model: Network) -> Network:

@@ -24,9 +24,8 @@ def limit_timestamps(logits: Tensor, tokens: Tensor, count: Tensor, first: int, 
     after_text = (step >= 2) & (previous < first)  # before the last token
     generated = torch.arange(tokens.shape[1], device=logits.device) < step
     latest = torch.where(generated & (tokens >= first), tokens, first - 1).amax(1, keepdim=True)
-    earliest = latest + ~(
-        after_time & after_text
-    )  # a segment may start when the one before it ends, but not last no time
+    # A segment may start when the one before it ends, but must last some time.
+    earliest = latest + ~(after_time & after_text)
     forbidden = after_time & torch.where(after_text, is_text, is_time)
     forbidden |= is_time & (ids < earliest)
     forbidden |= (step == 0) & ~(is_time & (ids <= first + MAX_INITIAL_TIMESTAMP))
