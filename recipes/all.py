@@ -18,8 +18,7 @@ from pathlib import Path
 RECIPES = Path(__file__).parent
 TRAINING, SEEDS = "--data {data} --work {work} {device}", "--seeds 1 2 3"
 GROUPS = {
-    "french": [f"translators {TRAINING} --only en-fr"],
-    "hindi": [f"translators {TRAINING} --only en-hi"],
+    "translators": [f"translators {TRAINING}", f"ablations {TRAINING}"],
     "captions": [f"multi30k {TRAINING} {SEEDS}", f"hindi_visual_genome {TRAINING} {SEEDS}"],
     "german": [
         f"tatoeba_german {TRAINING}",
@@ -29,7 +28,7 @@ GROUPS = {
     "media": [f"spoken_digits {TRAINING}", f"written_numbers {TRAINING}"],
     "books": [
         f"language_models {TRAINING} --only books",
-        "books_peer --model {work}/language-models/books-1 --work {work} {device}",
+        f"books_peer {TRAINING} --model {{work}}/language-models/books-1",
     ],
 }
 

@@ -1,6 +1,6 @@
 """Trains a GPT-2 of Hugging Face on the tokens of the recipe `books`, and scores it with the same test.
 
-    python recipes/books_peer.py --model WORK/language-models/books-1 --work DIR [--steps 8000] [--device cuda]
+    python recipes/books_peer.py --data DIR --work DIR [--model WORK/language-models/books-1] [--device cuda]
 
 Width, layers, heads, vocabulary, batch, steps and learning rates are those of the model; positions are learned, as in GPT-2.
 The result is a Hugging Face directory with our tokenizer, which `seq2see evaluate` opens like any other model.
@@ -16,17 +16,20 @@ import numpy as np
 import torch
 import transformers
 from language_models import language_model_test
+from pairs import read_lines
 from recipe import RESULTS
 from torch import Tensor
 
 from seq2see.api import load
+from seq2see.bundled_models import BUNDLED, LANGUAGE_MODEL
 from seq2see.config import Config
 from seq2see.train.schedule import learning_rate
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True, help="the model directory of `books`")
+    parser.add_argument("--data", type=Path, required=True, help="directory with the corpora")
+    parser.add_argument("--model", type=Path, default=BUNDLED / LANGUAGE_MODEL, help="a model of the recipe `books`")
     parser.add_argument("--work", type=Path, required=True, help="directory for the trained peer")
     parser.add_argument("--steps", type=int, help="by default as many as the model's")
     parser.add_argument("--device", default="cuda")
@@ -34,14 +37,16 @@ def main() -> None:
     ours = load(options.model)
     config, start = ours.config, time.perf_counter()
     steps = options.steps or config.train.steps
-    text = Path(config.data.text[0]).read_text(encoding="utf-8")
+    text = "\n".join(read_lines(options.data / "lm" / "books-train.txt"))
     tokens = torch.from_numpy(ours.tokenizers[1].encode_batch(text.splitlines(keepends=True)).tokens.astype(np.int64))
     peer = train(config, tokens, steps, options.device)
     out = options.work / "books-gpt2"
     peer.float().save_pretrained(out)
     shutil.copyfile(options.model / "tokenizer.json", out / "tokenizer.json")
     minutes = round((time.perf_counter() - start) / 60, 1)
-    scores = {"valid": language_model_test(Path(config.data.valid_text[0]))(load(out, options.device))}
+    valid = options.work / "books.valid.txt"
+    valid.write_text("\n".join(read_lines(options.data / "lm" / "books-valid.txt")), encoding="utf-8")
+    scores = {"valid": language_model_test(valid)(load(out, options.device))}
     result = {
         "recipe": "language-models", "run": "books, GPT-2 of Hugging Face", "seed": 1, "preset": "", "settings": [],
         "parameters": sum(p.numel() for p in peer.parameters()), "steps": steps, "minutes": minutes,

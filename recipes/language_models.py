@@ -27,6 +27,7 @@ BOOKS = (
     "train.batch_tokens=65536", "train.steps=5000", "train.lr=2e-3", "train.warmup_steps=500", "train.schedule=cosine",
     "train.weight_decay=0.1", "train.label_smoothing=0",
 )  # fmt: skip
+SETTINGS = {"shakespeare": SHAKESPEARE, LANGUAGE_MODEL: BOOKS}
 
 ABOUT = About(
     ("en",), "Continues English prose in the style of the 18th to early 20th century. It knows few facts and cannot chat.",
@@ -38,30 +39,28 @@ def main() -> None:
     command = parser(__doc__)
     command.add_argument("--out", type=Path, default=BUNDLED, help="directory for the packed model")
     options = command.parse_args()
-    for run in runs(options.data, options.work / "language-models"):
-        if not options.only or run.name in options.only:
-            carry_out("language-models", run, options)
-            if run.name == LANGUAGE_MODEL and not options.set:
-                trained = options.work / "language-models" / f"{run.name}-{options.seeds[0]}"
-                pack(trained, options.out / run.name, ABOUT)
+    for run in runs(options.data, options.work / "language-models", options.only or list(SETTINGS)):
+        carry_out("language-models", run, options)
+        if run.name == LANGUAGE_MODEL and not options.set:
+            trained = options.work / "language-models" / f"{run.name}-{options.seeds[0]}"
+            pack(trained, options.out / run.name, ABOUT)
 
 
-def runs(data: Path, work: Path) -> Sequence[Run]:
+def runs(data: Path, work: Path, names: Sequence[str]) -> Sequence[Run]:
     work.mkdir(parents=True, exist_ok=True)
-    plays = (data / "lm" / "tinyshakespeare.txt").read_text(encoding="utf-8")
-    split = len(plays) * 9 // 10
-    sets = {
-        "shakespeare": (plays[:split], plays[split:]),
-        "books": tuple("\n".join(read_lines(data / "lm" / f"books-{name}.txt")) for name in ("train", "valid")),
-    }
     found = []
-    for name, preset, settings in (("shakespeare", "baby-gpt", SHAKESPEARE), ("books", "baby-gpt", BOOKS)):
-        files = []
-        for text, part in zip(sets[name], ("train", "valid"), strict=True):
-            files.append(work / f"{name}.{part}.txt")
-            files[-1].write_text(text, encoding="utf-8")
+    for name in names:
+        if name == "shakespeare":
+            plays = (data / "lm" / "tinyshakespeare.txt").read_text(encoding="utf-8")
+            split = len(plays) * 9 // 10
+            texts = [plays[:split], plays[split:]]
+        else:
+            texts = ["\n".join(read_lines(data / "lm" / f"books-{part}.txt")) for part in ("train", "valid")]
+        files = [work / f"{name}.{part}.txt" for part in ("train", "valid")]
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text, encoding="utf-8")
         config = DataConfig(text=(str(files[0]),), valid_text=(str(files[1]),), boundaries="file")
-        found.append(Run(name, config, preset, settings, {"valid": language_model_test(files[1])}))
+        found.append(Run(name, config, "baby-gpt", SETTINGS[name], {"valid": language_model_test(files[1])}))
     return found
 
 

@@ -22,6 +22,7 @@ from seq2see.metrics.translation import BLEU_TOKENIZER, bleu_and_chrf, score
 from seq2see.text.corpus import open_media
 from seq2see.text.formats.media import MediaKind
 from seq2see.train.run import resume, train
+from seq2see.translate.translator import one_line
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("exact_match", "bleu", "loss")  # the first that a validation has is drawn
@@ -101,11 +102,16 @@ def recognition_test(kind: MediaKind, file: Path) -> Callable[[Model], Scores]:
     return test
 
 
+def translate_lines(model: Model, lines: Sequence[str], beam: int) -> list[str]:
+    """Translates each line as a whole, as it is trained on; `Model.translate` would split it into sentences."""
+    return [one_line(model.text(best)) for best, *_ in model.hypotheses(lines, beam=beam)]
+
+
 def translation_test(pairs: Sequence[Pair], beam: int = 5, tokenize: str = BLEU_TOKENIZER) -> Callable[[Model], Scores]:
     """Returns a test that translates pairs with beam search and scores the result with sacreBLEU."""
 
     def test(model: Model) -> Scores:
-        found = model.translate([source for source, _ in pairs], beam=beam)
+        found = translate_lines(model, [source for source, _ in pairs], beam)
         scores = score(found, [[target] for _, target in pairs], bleu_and_chrf(tokenize))
         values: Scores = {one.name: round(one.value, 2) for one in scores}
         exact = sum(text == target for text, (_, target) in zip(found, pairs, strict=True)) / len(pairs)

@@ -1,0 +1,66 @@
+"""What each choice of the bundled translator en-fr is worth: the student, trained for a third as long, with one choice changed.
+
+    python recipes/ablations.py --data DIR --work DIR --device cuda [--only "no-distillation" …]
+
+Needs what translators.py wrote to the same work directory. `careless` is the test set in lower case without final punctuation.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pairs import Pair, parallel, read_tsv, split_by_source, write_pairs
+from recipe import Run, main, translation_test
+from translators import HELD_OUT, STUDENT, test_sets
+
+from seq2see.config import DataConfig
+
+NAME, SHORTER = "en-fr", (*STUDENT, "train.steps=4000")
+CHANGES = {
+    "as-bundled": (),
+    "no-bpe-dropout": ("text.bpe_dropout=0",),
+    "vocabulary-4000": ("text.vocab_size=4000",),
+    "vocabulary-16000": ("text.vocab_size=16000",),
+    "no-label-smoothing": ("train.label_smoothing=0",),
+    "no-averaging": ("train.average_checkpoints=1",),
+    "cosine-schedule": ("train.schedule=cosine",),
+    "r-drop-1": ("train.r_drop=1",),
+    "width-192": ("model.width=192", "model.heads=6", "model.feed_forward=768"),
+    "layers-3-3": ("model.encoder_layers=3", "model.decoder_layers=3"),
+    "no-distillation": (),
+    "only-distilled": (),
+    "no-variants": (),
+}
+
+
+def runs(data: Path, work: Path) -> Sequence[Run]:
+    bundled = work.parent / "bundled"
+    real, distilled = (str(bundled / f"{NAME}.{part}.tsv") for part in ("train", "distilled"))
+    files = {"no-distillation": (real,), "only-distilled": (distilled,), "no-variants": (str(work / "plain.tsv"),)}
+    if not (work / "plain.tsv").exists():
+        plain, _, _ = split_by_source(parallel(data / "tatoeba" / NAME, "en", "fr"), HELD_OUT[NAME])
+        varied = {source for source, _ in read_tsv(Path(real))} - {source for source, _ in plain}
+        write_pairs(
+            work / "plain.tsv", [*plain, *(pair for pair in read_tsv(Path(distilled)) if pair[0] not in varied)]
+        )
+    valid = (str(bundled / f"{NAME}.valid.tsv"),)
+    sets = test_sets(NAME, data, bundled)
+    sets["careless"] = [careless(pair) for pair in sets["Tatoeba, held-out sources"]]
+    tests = {name: translation_test(pairs) for name, pairs in sets.items()}
+    return [
+        Run(
+            name,
+            DataConfig(pairs=files.get(name, (real, distilled)), valid_pairs=valid),
+            "small",
+            (*SHORTER, *changes),
+            tests,
+        )
+        for name, changes in CHANGES.items()
+    ]
+
+
+def careless(pair: Pair) -> Pair:
+    return pair[0].lower().rstrip(".!?"), pair[1]
+
+
+if __name__ == "__main__":
+    main("ablations", runs, __doc__)
