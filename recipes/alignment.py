@@ -4,7 +4,7 @@
 
 The model reads the gold pair. Every layer's mean, every head, and the heads that align the first half of the gold pairs best
 are scored on the second half. With `--pairs`, a statistical aligner (eflomal) is trained on these pairs and the gold ones and
-scored alike: `pip install eflomal`.
+scored alike: `pip install eflomal`. Both can be done at once or one after the other.
 """
 
 import argparse
@@ -28,7 +28,7 @@ GOLD = {"en-fr": ("en-fr/test", "en-fr/alignv2.txt"), "de-en": ("de-en/test.uc",
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="directory with alignments/")
-    parser.add_argument("--model", type=Path, required=True, help="a translator from the first to the second language")
+    parser.add_argument("--model", type=Path, help="a translator from the first to the second language")
     parser.add_argument("--pair", choices=GOLD, required=True)
     parser.add_argument("--pairs", type=Path, help="TSV file to train the statistical aligner on")
     parser.add_argument("--device", default="cpu")
@@ -40,27 +40,27 @@ def main() -> None:
     choice, test = (
         GoldPairs(gold.pairs[part], gold.golds[part], gold.split) for part in (slice(half), slice(half, None))
     )
-    model = load(options.model, options.device)
     error_rates = {}
-    for row in alignment_by_head(model, test):
-        head = "mean" if row.layer_head.head is None else f"head {row.layer_head.head}"
-        error_rates[f"layer {row.layer_head.layer}, {head}"] = row.scores.aer
-    heads, _ = best_heads(model, choice)
-    error_rates[f"{len(heads)} chosen heads"] = alignment_scores(
-        align_with(model, test.pairs, [heads], test.split)[0], test.golds
-    ).aer
+    if options.model:
+        model = load(options.model, options.device)
+        for row in alignment_by_head(model, test):
+            head = "mean" if row.layer_head.head is None else f"head {row.layer_head.head}"
+            error_rates[f"layer {row.layer_head.layer}, {head}"] = row.scores.aer
+        heads, _ = best_heads(model, choice)
+        error_rates[f"{len(heads)} chosen heads"] = alignment_scores(
+            align_with(model, test.pairs, [heads], test.split)[0], test.golds
+        ).aer
     if options.pairs:
         found = statistical_alignment([*gold.pairs, *read_tsv(options.pairs)])[half : len(gold.pairs)]
         error_rates["eflomal"] = alignment_scores(found, test.golds).aer
+    file = RESULTS / f"alignment-{options.pair}.json"
+    recorded = json.loads(file.read_text())["aer"] if file.exists() else {}
     result = {
-        "pair": options.pair,
-        "sentences": len(test.pairs),
-        "aer": {k: round(100 * v, 1) for k, v in error_rates.items()},
-    }
+        "recipe": "alignment", "run": options.pair, "sentences": len(test.pairs),
+        "aer": recorded | {name: round(100 * rate, 1) for name, rate in error_rates.items()},
+    }  # fmt: skip
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"alignment-{options.pair}.json").write_text(
-        json.dumps({"recipe": "alignment", "run": options.pair, **result}, indent=1) + "\n"
-    )
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))
 
 

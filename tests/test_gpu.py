@@ -1,12 +1,14 @@
 """CUDA: fast attention equals the reference, a training step compiles to one graph, decoding agrees with the CPU."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from seq2see.config import ModelConfig, Shape
-from seq2see.decode.engine import decode_requests
+from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.decode.search import BeamSearch, Search
 from seq2see.decode.session import Request, SpecialTokens
@@ -16,6 +18,8 @@ from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attend, attention_reference
 from seq2see.model.transformer import Transformer
 from tests import decoders
+from tests.test_scheduler import SEARCHES, decode_alone, jobs_for, scheduler_of
+from tests.waiting import HANG
 
 pytestmark = [
     pytest.mark.gpu,
@@ -366,3 +370,33 @@ def test_greedy_kernel_selects_and_records_a_token() -> None:
     torch.testing.assert_close(logprobs.gather(1, before[:, None])[:, 0], best, rtol=1e-5, atol=1e-5)
     assert count.tolist() == [1, 2, 3, 5, 5]
     assert done.tolist() == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize("config", [decoders.PAPER, decoders.LANGUAGE_MODEL], ids=["translator", "language model"])
+def test_jobs_that_share_batches_get_the_results_of_decoding_alone(config: ModelConfig) -> None:
+    model = decoders.random_model(config).cuda()
+    jobs = jobs_for(model, decoders.random_sentences(60), SEARCHES)
+    with scheduler_of(model) as scheduler:
+        for job in jobs:  # while earlier ones run
+            scheduler.submit([job])
+        found = [job.future.result(HANG) for job in jobs]
+    assert scheduler.row_steps > scheduler.steps, "every job ran alone"
+    for job, hypotheses in zip(jobs, found, strict=True):
+        expected = decode_alone(model, job)
+        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
+        for one, other in zip(hypotheses, expected, strict=True):
+            torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("source", ["pictures", "sounds"])
+def test_pictures_and_sounds_are_read_as_on_the_cpu(source: Any) -> None:
+    config = replace(decoders.PAPER, source=source, picture_height=8, patch_size=4, mel_bands=8)
+    random = np.random.default_rng(0)
+    rows = [random.random((length, config.row_size)) for length in (9, 5, 2, 7)]
+    sources = [(255 * each).astype(np.uint8) if source == "pictures" else each.astype(np.float16) for each in rows]
+    model = decoders.random_model(config)
+    for search in (Search(max_new_tokens=8), Search(beam=3, max_new_tokens=8)):
+        expected = translate_tokens(model.cpu(), sources, decoders.SPECIAL_TOKENS, search)
+        found = translate_tokens(model.cuda(), sources, decoders.SPECIAL_TOKENS, search)
+        for (one, *_), (other, *_) in zip(found, expected, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-3)
