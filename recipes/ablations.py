@@ -17,7 +17,7 @@ from seq2see.config import DataConfig
 NAME, SHORTER = "en-fr", (*STUDENT, "train.steps=4000")
 CHANGES = {
     "as-bundled": (),
-    "no-bpe-dropout": ("text.bpe_dropout=0",),
+    "bpe-dropout": ("text.bpe_dropout=0.05",),
     "vocabulary-4000": ("text.vocab_size=4000",),
     "vocabulary-16000": ("text.vocab_size=16000",),
     "no-label-smoothing": ("train.label_smoothing=0",),

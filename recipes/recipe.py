@@ -2,7 +2,7 @@
 
     python recipes/multi30k.py --data DIR --work DIR [--only NAME …] [--seeds 1 2 3] [--device cuda] [--set KEY=VALUE …]
 
-A run that is complete in the work directory is not trained again, and one that was stopped is resumed. `--set` changes a run
+A run that is complete in the work directory and recorded is skipped, and one that was stopped is resumed. `--set` changes a run
 for an ablation; its result is then not recorded. `make results` puts the recorded results into docs/results.md.
 """
 
@@ -62,11 +62,14 @@ def carry_out(recipe: str, run: Run, options: argparse.Namespace) -> None:
     """Trains and tests a run for each seed, and records the results."""
     for seed in options.seeds:
         out = options.work / recipe / "-".join([run.name, str(seed), *options.set])
+        record = RESULTS / f"{recipe}-{run.name}-{seed}.json"
+        if not options.set and record.exists() and (out / "scores.json").exists():
+            continue
         result = {"recipe": recipe, "run": run.name, "seed": seed, **train_and_test(run, seed, out, options)}
         if not options.set:
             RESULTS.mkdir(exist_ok=True)
             text = json.dumps(result, indent=1, ensure_ascii=False)
-            (RESULTS / f"{recipe}-{run.name}-{seed}.json").write_text(text + "\n", encoding="utf-8")
+            record.write_text(text + "\n", encoding="utf-8")
         print(json.dumps(result | {"curve": None, "changes": options.set}, ensure_ascii=False), flush=True)
 
 
