@@ -8,7 +8,8 @@ skipped in favour of the newest one that does.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from seq2see.files import atomic_write
 
 _NAME = re.compile(r"(step|weights)-(\d{8})-([0-9a-f]{32})\.safetensors")
 MAX_CHECKPOINTS = 2  # the newest, and one more in case it is damaged
+_MAX_PENDING = 2  # copies waiting to be written: after a validation, the weights and the complete state
 
 
 class Checkpoint(NamedTuple):
@@ -45,21 +47,29 @@ class CheckpointManager:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writer = ThreadPoolExecutor(1)
-        self._pending: Future[None] | None = None
+        self._pending: deque[Future[None]] = deque()
 
-    def save(self, kind: str, step: int, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-        """Copies the tensors now and writes them in the background; raises the error of the previous write, if any."""
-        self.wait()
+    def save(
+        self, kind: str, step: int, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any],
+        unneeded: Callable[[], Iterable[Checkpoint]] = tuple,
+    ) -> None:  # fmt: skip
+        """Copies the tensors now, and in the background writes them, then deletes the checkpoints that are no longer needed.
+
+        Raises the error of an earlier write, if any.
+        """
+        self.wait(_MAX_PENDING - 1)
         copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-        self._pending = self._writer.submit(self._write, kind, step, copies, dict(metadata))
+        self._pending.append(self._writer.submit(self._write, kind, step, copies, dict(metadata), unneeded))
 
-    def wait(self) -> None:
-        """Waits until the pending write is on disk."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
+    def wait(self, pending: int = 0) -> None:
+        """Waits until everything is on disk, or all but so many checkpoints."""
+        while len(self._pending) > pending:
+            self._pending.popleft().result()
 
-    def _write(self, kind: str, step: int, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    def _write(
+        self, kind: str, step: int, tensors: dict[str, Tensor], metadata: dict[str, Any],
+        unneeded: Callable[[], Iterable[Checkpoint]],
+    ) -> None:  # fmt: skip
         content = save(tensors, metadata={"seq2see": json.dumps(metadata)})
         path = self.folder / f"{kind}-{step:08d}-{_digest(content)}.safetensors"
         try:
@@ -71,9 +81,8 @@ class CheckpointManager:
                 f"cannot write a checkpoint to {self.folder}: {error.strerror}; the last good one is intact: "
                 f"free some space, then run: seq2see train --resume {self.folder.parent}"
             ) from error
-        if kind == "step":
-            for old in self.list_files("step")[MAX_CHECKPOINTS:]:
-                old.path.unlink(missing_ok=True)
+        for old in unneeded():
+            old.path.unlink(missing_ok=True)
 
     def list_files(self, kind: str) -> list[Checkpoint]:
         """Lists checkpoints by file name, newest first, without reading them."""

@@ -24,7 +24,7 @@ from seq2see.metrics.translation import sentence_scores
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.train.calibration import fit_threshold
-from seq2see.train.checkpoint import Checkpoint, CheckpointManager, LoadedCheckpoint, load_checkpoint
+from seq2see.train.checkpoint import MAX_CHECKPOINTS, Checkpoint, CheckpointManager, LoadedCheckpoint, load_checkpoint
 from seq2see.train.display import Display
 from seq2see.train.loop import State, Trainer
 from seq2see.train.model_card import model_card
@@ -182,7 +182,13 @@ class Runner:
         tensors = self.trainer.checkpoint_tensors()
         if self.world.is_main:
             metadata = self.trainer.metadata() | {"tokenizers": self._tokenizer_fingerprints()}
-            self.checkpoints.save("step", self.state.step, tensors, metadata)
+            self.checkpoints.save(
+                "step",
+                self.state.step,
+                tensors,
+                metadata,
+                lambda: self.checkpoints.list_files("step")[MAX_CHECKPOINTS:],
+            )
 
     def _snapshot(self) -> None:
         tensors = self.trainer.weights()
@@ -238,10 +244,10 @@ class Runner:
             best_first = train.average_selection == "best"
             return score_by_step.get(checkpoint.step, -math.inf) if best_first else checkpoint.step
 
-        self.checkpoints.save("weights", self.state.step, weights, {})
-        self.checkpoints.wait()
-        for old in sorted(self.checkpoints.list_files("weights"), key=rank, reverse=True)[train.average_checkpoints :]:
-            old.path.unlink(missing_ok=True)
+        def unneeded() -> list[Checkpoint]:
+            return sorted(self.checkpoints.list_files("weights"), key=rank, reverse=True)[train.average_checkpoints :]
+
+        self.checkpoints.save("weights", self.state.step, weights, {}, unneeded)
 
     def _finish(self) -> None:
         """Averages the saved weights and writes the average or the best, whichever scores higher on the validation set."""
