@@ -23,6 +23,7 @@ from torch import Tensor
 from seq2see.api import load
 from seq2see.bundled_models import BUNDLED, LANGUAGE_MODEL
 from seq2see.config import Config
+from seq2see.text.tokenizer import split_text
 from seq2see.train.schedule import learning_rate
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     config, start = ours.config, time.perf_counter()
     steps = options.steps or config.train.steps
     text = "\n".join(read_lines(options.data / "lm" / "books-train.txt"))
-    tokens = torch.from_numpy(ours.tokenizers[1].encode_batch(text.splitlines(keepends=True)).tokens.astype(np.int64))
+    tokens = torch.from_numpy(ours.tokenizers[1].encode_batch(list(split_text(text, 1 << 14))).tokens.astype(np.int64))
     peer = train(config, tokens, steps, options.device)
     out = options.work / "books-gpt2"
     peer.float().save_pretrained(out)
