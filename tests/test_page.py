@@ -663,6 +663,21 @@ def test_the_map_shows_where_the_text_enters(browser: Browser, address: str, wid
     context.close()
 
 
+def test_with_several_models_the_header_stays_in_order(browser: Browser) -> None:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL, f"{GRAMMAR}-with-a-long-name": GRAMMAR_MODEL})) as client:
+        page = browser.new_page()
+        page.goto(f"{client.base_url}/#/translate?model={GRAMMAR}-with-a-long-name")
+        page.locator("[data-output]:not([data-output=''])").wait_for()
+        centers = "parts => parts.map(part => part.getBoundingClientRect()).map(({ y, height }) => y + height / 2)"
+        for width in (1440, 1421, 1280, 1024, 390):
+            page.set_viewport_size({"width": width, "height": 844})
+            rows = page.locator(".header-bar > .brand, .header-bar > .chip, .header-bar > .header-tools")
+            if width > 390:  # on a phone the model has a row of its own
+                rows = rows.or_(page.get_by_label("model", exact=True))
+            assert max(places := rows.evaluate_all(centers)) - min(places) < 4, width
+        page.close()
+
+
 def test_of_a_high_figure_the_lower_end_is_shown(page: Page, tmp_path: Path) -> None:
     save(tiny_model(["one two three"], replace(TINY, encoder_layers=24, decoder_layers=24)), tmp_path / "deep")
     with serving(create_app({"deep": tmp_path / "deep"})) as client:
