@@ -663,6 +663,25 @@ def test_the_map_shows_where_the_text_enters(browser: Browser, address: str, wid
     context.close()
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1280, 800)])
+def test_a_large_head_is_in_the_window_beside_legible_thumbnails(
+    browser: Browser, address: str, width: int, height: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": height})
+    open_view(page, f"{address}/#/heads")
+    bottom = "picture => picture.getBoundingClientRect().bottom"
+    assert page.locator("[data-large] [data-matrix]").evaluate(bottom) <= height
+    if width == 1440:
+        assert page.locator("[data-large] .lines svg").evaluate(bottom) <= height
+    thumbnails = page.locator(".head-thumbnail canvas")
+    expect(thumbnails).to_have_count(6 * 9)
+    assert min(thumbnails.evaluate_all("all => all.map(each => each.clientWidth)")) >= 40
+    page.mouse.wheel(0, 200)  # the large head stays beside the last thumbnails
+    thumbnails.last.hover()
+    expect(page.locator("[data-large='decoder.1.masked 7'] [data-matrix]")).to_be_in_viewport(ratio=0.99)
+    page.close()
+
+
 def test_with_several_models_the_header_stays_in_order(browser: Browser) -> None:
     with serving(create_app({GRAMMAR: GRAMMAR_MODEL, f"{GRAMMAR}-with-a-long-name": GRAMMAR_MODEL})) as client:
         page = browser.new_page()
@@ -694,7 +713,7 @@ def test_layers_are_numbered_as_in_python_everywhere(page: Page, address: str) -
     expect(page.locator(".map-legend")).to_contain_text("counted from 0, as in Python: layer 1 is the second one")
     expect(page.locator(".map-legend .legend")).to_have_text(["negativepositive", "01"])
     page.keyboard.press("5")
-    expect(page.locator(".heads-legend")).to_contain_text("counted from 0")
+    expect(page.locator(".heads-overview")).to_contain_text("counted from 0")
     page.goto(f"{address}/#/walk?stage=decoder.1.cross.scores")
     expect(page.locator(".stage h2")).to_have_text("decoder layer 1, cross-attention: scores")
     expect(page.get_by_label("part of the model")).to_have_value("decoder.1.cross")
