@@ -659,8 +659,44 @@ def test_the_map_shows_where_the_text_enters(browser: Browser, address: str, wid
     if width > 390:
         assert page.locator(".map-box").evaluate_all(f"boxes => boxes.every({visible})")
         assert page.locator(".map-scroll").evaluate("map => map.scrollHeight <= map.clientHeight + 1")
+        one_line = "text => text.offsetHeight < 2 * parseFloat(getComputedStyle(text).lineHeight)"
+        assert page.locator(".map-opening h1, .map-opening p").evaluate_all(f"texts => texts.every({one_line})")
     assert page.get_by_role("link", name="Take the tour").evaluate(visible)
     context.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1280, 800)])
+def test_a_large_head_is_in_the_window_beside_legible_thumbnails(
+    browser: Browser, address: str, width: int, height: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": height})
+    open_view(page, f"{address}/#/heads")
+    bottom = "picture => picture.getBoundingClientRect().bottom"
+    assert page.locator("[data-large] [data-matrix]").evaluate(bottom) <= height
+    if width == 1440:
+        assert page.locator("[data-large] .lines svg").evaluate(bottom) <= height
+    thumbnails = page.locator(".head-thumbnail canvas")
+    expect(thumbnails).to_have_count(6 * 9)
+    assert min(thumbnails.evaluate_all("all => all.map(each => each.clientWidth)")) >= 40
+    page.mouse.wheel(0, 200)  # the large head stays beside the last thumbnails
+    thumbnails.last.hover()
+    expect(page.locator("[data-large='decoder.1.masked 7'] [data-matrix]")).to_be_in_viewport(ratio=0.99)
+    page.close()
+
+
+def test_with_several_models_the_header_stays_in_order(browser: Browser) -> None:
+    with serving(create_app({GRAMMAR: GRAMMAR_MODEL, f"{GRAMMAR}-with-a-long-name": GRAMMAR_MODEL})) as client:
+        page = browser.new_page()
+        page.goto(f"{client.base_url}/#/translate?model={GRAMMAR}-with-a-long-name")
+        page.locator("[data-output]:not([data-output=''])").wait_for()
+        centers = "parts => parts.map(part => part.getBoundingClientRect()).map(({ y, height }) => y + height / 2)"
+        for width in (1440, 1421, 1280, 1024, 390):
+            page.set_viewport_size({"width": width, "height": 844})
+            rows = page.locator(".header-bar > .brand, .header-bar > .chip, .header-bar > .header-tools")
+            if width > 390:  # on a phone the model has a row of its own
+                rows = rows.or_(page.get_by_label("model", exact=True))
+            assert max(places := rows.evaluate_all(centers)) - min(places) < 4, width
+        page.close()
 
 
 def test_of_a_high_figure_the_lower_end_is_shown(page: Page, tmp_path: Path) -> None:
@@ -679,7 +715,7 @@ def test_layers_are_numbered_as_in_python_everywhere(page: Page, address: str) -
     expect(page.locator(".map-legend")).to_contain_text("counted from 0, as in Python: layer 1 is the second one")
     expect(page.locator(".map-legend .legend")).to_have_text(["negativepositive", "01"])
     page.keyboard.press("5")
-    expect(page.locator(".heads-legend")).to_contain_text("counted from 0")
+    expect(page.locator(".heads-overview")).to_contain_text("counted from 0")
     page.goto(f"{address}/#/walk?stage=decoder.1.cross.scores")
     expect(page.locator(".stage h2")).to_have_text("decoder layer 1, cross-attention: scores")
     expect(page.get_by_label("part of the model")).to_have_value("decoder.1.cross")
@@ -750,8 +786,9 @@ def test_every_view_has_a_key_that_the_help_names(page: Page, address: str) -> N
 
 def test_the_map_names_the_model_and_plays_the_computation(page: Page, address: str) -> None:
     open_view(page, address)
-    expect(page.get_by_role("heading", level=1)).to_have_text(
-        f"{GRAMMAR}: English → Hindi, 2+2 layers, 8 heads, 1,901 tokens, trained on Built-in grammar"
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{GRAMMAR}: English → Hindi")
+    expect(page.locator(".map-opening p")).to_have_text(
+        "2+2 layers, 8 heads, a vocabulary of 1,901 tokens, trained on Built-in grammar"
     )
     step = page.get_by_role("button", name="one box on")
     lit = []

@@ -1,5 +1,6 @@
 """Space in a real browser: neighbours, sums of words, and paths through the layers are the library's."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -70,8 +71,12 @@ def test_a_word_is_followed_through_the_layers_by_keyboard(tab: Page, address: s
     e = model.explain(TEXT)
     space, path = EmbeddingSpace.of(model, "decoder"), token_paths(e, "decoder")
     chip = tab.get_by_role("group", name="words of the text").get_by_role("button").nth(1)
+    row_name = f"{path.tokens[1]} ▸ {path.tokens[2]}"  # what it reads and writes
+    expect(chip).to_have_text(row_name)
     chip.focus()
     tab.keyboard.press("Enter")
+    expect(tab.locator("h3")).to_have_text(f"“{row_name}” is nearest to …")
+    expect(tab.locator("canvas[data-scatter]")).to_have_attribute("aria-label", re.compile(f"selected: {row_name}\\."))
     table = tab.locator(f"[data-path='{path.tokens[1]}'] tbody tr")
     expect(table).to_have_count(len(path.layers))
     for row, vectors in zip(table.all(), path.vectors, strict=True):

@@ -129,8 +129,6 @@ export function highlightsFor(audit: Audit, panel: Panel): Highlight[] {
   return [...cells, ...vectors];
 }
 
-const MAX_NARROW_COLUMNS = 9; // narrow panels are placed side by side
-
 interface TensorPanelProps {
   name: string;
   title?: string;
@@ -152,16 +150,14 @@ export function TensorPanel({ name, title, row = -1, max, maxHeight = 420, maxCe
   const selected = inspected && panel.fromRef(inspected);
   const highlights = audit ? highlightsFor(audit, panel) : row >= 0 && row < panel.grid.rows ? [{ row }] : [];
   return (
-    <div class={panel.grid.cols > MAX_NARROW_COLUMNS ? "wide" : ""}>
-      <Matrix
-        grid={max === undefined || panel.grid.max !== undefined ? panel.grid : { ...panel.grid, max }}
-        title={title ?? panel.grid.name}
-        selected={selected}
-        highlights={highlights}
-        maxHeight={maxHeight}
-        maxCellWidth={maxCellWidth}
-        onSelect={(next) => canAudit(model, name) && navigate({ cell: formatCellRef(panel.toRef(next)), ...(isOverOutput(trace!, name) ? { row: next.row } : {}) })}
-      />
-    </div>
+    <Matrix
+      grid={max === undefined || panel.grid.max !== undefined ? panel.grid : { ...panel.grid, max }}
+      title={title ?? panel.grid.name}
+      selected={selected}
+      highlights={highlights}
+      maxHeight={maxHeight}
+      maxCellWidth={maxCellWidth}
+      onSelect={(next) => canAudit(model, name) && navigate({ cell: formatCellRef(panel.toRef(next)), ...(isOverOutput(trace!, name) ? { row: next.row } : {}) })}
+    />
   );
 }

@@ -109,16 +109,19 @@ function MapLegend({ model, trace }: { model: ModelInfo; trace: Trace }) {
   );
 }
 
-/** What this is: the choice of model, its languages, size and training in one line, and the tour. */
+/** What this is: the choice of model, its languages, its size and training below them, and the tour. */
 export function Opening({ tour }: { tour: ComponentChildren }) {
   const { models, model } = useSession();
   return (
     <header class="map-opening">
       {models.length > 1 ? <ModelSelect /> : null}
-      <h1>
-        {models.length > 1 ? capitalized(purpose(model)) : `${model.name}: ${purpose(model)}`}, {architectureName(model)}
-        {trainedOn(model)}
-      </h1>
+      <div>
+        <h1>{models.length > 1 ? capitalized(purpose(model)) : `${model.name}: ${purpose(model)}`}</h1>
+        <p class="small muted">
+          {architectureName(model)}
+          {trainedOn(model)}
+        </p>
+      </div>
       {tour}
     </header>
   );
@@ -156,14 +159,14 @@ function purpose({ kind, config, languages, about }: ModelInfo): string {
   return `a translator${languages ? ` of ${languages.codes.length} languages` : ""}`;
 }
 
-/** Such as "2+2 layers, 8 heads, 1,901 tokens". */
+/** Such as "2+2 layers, 8 heads, a vocabulary of 1,901 tokens". */
 function architectureName({ config, tokenizer }: ModelInfo): string {
   const { encoder_layers, decoder_layers, heads, kind } = config.model;
   const counts = { encoder: encoder_layers, decoder: decoder_layers };
   const layers = stacks(config.model).map((stack) => counts[stack]).join("+"); // prettier-ignore
   const isTransformer = kind === "transformer";
   const parts = [`${layers} ${isTransformer ? "" : "recurrent "}${layers === "1" ? "layer" : "layers"}`, ...(isTransformer ? [`${heads} ${heads === 1 ? "head" : "heads"}`] : [])];
-  return [...parts, `${tokenizer.target_vocab_size.toLocaleString("en")} tokens`].join(", ");
+  return [...parts, `a vocabulary of ${tokenizer.target_vocab_size.toLocaleString("en")} tokens`].join(", ");
 }
 
 const trainedOn = ({ config, about }: ModelInfo): string => {

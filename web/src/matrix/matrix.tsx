@@ -21,6 +21,7 @@ interface MatrixProps {
 }
 
 const FORMATS: readonly Format[] = ["svg", "png", "csv"];
+const MAX_NARROW_COLUMNS = 9; // narrow matrices are placed side by side
 const NO_HIGHLIGHTS: readonly Highlight[] = [];
 let nextId = 0;
 
@@ -111,7 +112,7 @@ export function Matrix({ grid, title, selected = null, onSelect, highlights = NO
 
   const active = hovered ?? selected;
   return (
-    <figure class="matrix" ref={figureRef} data-matrix={grid.name}>
+    <figure class={grid.cols > MAX_NARROW_COLUMNS ? "matrix wide" : "matrix"} ref={figureRef} data-matrix={grid.name}>
       <figcaption>
         <span class="matrix-title">{title ?? grid.name}</span>
         <span class="shape">

@@ -25,7 +25,6 @@ const SORTS = [
 ] as const;
 
 const SORT_DESCRIPTIONS: Record<string, string> = {
-  order: "In the order of the model.",
   entropy: "Mean entropy of the attention weights in nats, lowest first; 0 means all weight is on one token.",
   contribution: "Direct contribution of each head to the logit of the selected token, largest first; encoder heads have none.",
 };
@@ -47,24 +46,19 @@ export function Heads() {
   const all = attentions(model);
   const columns = (["self", "cross", "masked"] as const).filter((kind) => all.some((candidate) => candidate.kind === kind));
   return (
-    <div class="stack">
-      <div class="section-header flush">
-        <SegmentedControl label="sort the heads" options={SORTS} value={state.sort as "order"} onChange={(sort) => navigate({ sort })} />
-        <p class="muted small">{SORT_DESCRIPTIONS[state.sort] ?? SORT_DESCRIPTIONS.order}</p>
-      </div>
-      <p class="heads-legend small muted">
-        <span>
-          Each picture is one head: a row per query (the token that looks), a column per key (the token it looks at). Weight of the key:
-        </span>
-        <ColorScale scale="sequential" ends={["0", weightScale(keyCount(trace)).max ? "1" : "the largest (≤)"]} />
-        <span>grey: masked.</span> <span>{NUMBERING}</span>
-      </p>
-      <InspectorLayout>
-        <div class="attention-kinds" onMouseLeave={() => setHovered(null)}>
+    <InspectorLayout>
+      <div class="heads-columns">
+        <div class="heads-overview" onMouseLeave={() => setHovered(null)}>
+          <SegmentedControl label="sort the heads" options={SORTS} value={state.sort as "order"} onChange={(sort) => navigate({ sort })} />
+          <p class="small muted">
+            Each picture is one head: a row per query (the token that looks), a column per key (the token it looks at). Weight of the key:{" "}
+            <ColorScale scale="sequential" ends={["0", weightScale(keyCount(trace)).max ? "1" : "the largest (≤)"]} /> (grey: masked). {SORT_DESCRIPTIONS[state.sort]}
+          </p>
           {columns.map((kind) => (
-            <section class="card attention-kind" key={kind}>
-              <h3>{kind === "self" ? "Encoder" : kind === "cross" ? "Decoder to encoder" : "Decoder"}</h3>
-              <p class="muted small">{ATTENTION_NAMES[kind]}</p>
+            <section key={kind}>
+              <h3>
+                {kind === "self" ? "Encoder" : kind === "cross" ? "Decoder to encoder" : "Decoder"}, {ATTENTION_NAMES[kind]}
+              </h3>
               {all
                 .filter((attention) => attention.kind === kind)
                 .map((attention) => (
@@ -72,10 +66,11 @@ export function Heads() {
                 ))}
             </section>
           ))}
+          <p class="small muted">{NUMBERING}</p>
         </div>
         <LargeHead shown={hovered ?? selected} trace={trace} isPreview={hovered !== null} />
-      </InspectorLayout>
-    </div>
+      </div>
+    </InspectorLayout>
   );
 }
 
@@ -165,18 +160,18 @@ function LargeHead({ shown, trace, isPreview }: { shown: HeadsRef; trace: Trace;
   const attention = findAttention(model, shown.attention)!;
   const shownRow = attention.stack === "decoder" ? row : -1;
   return (
-    <section class="card" data-large={`${shown.attention} ${heads.join()}`}>
+    <section class="card large-head" data-large={`${shown.attention} ${heads.join()}`}>
       <div class="section-header">
         <h2>{heads.length > 1 ? `${attentionTitle(attention)}, ${headList(heads)}` : headTitle(model, attention, heads[0])}</h2>
         {isPreview ? (
           <p class="muted small">click to select</p>
         ) : (
           <button class="chip" onClick={() => navigate({ view: "microscope", head: heads[0] })}>
-            open in Microscope →
+            Microscope →
           </button>
         )}
       </div>
-      <div class="two-columns matrix-and-lines">
+      <div class="head-pictures">
         {!isPreview && heads.length === 1 && heads[0] >= 0 ? (
           <TensorPanel name={`${attention.name}.weights`} row={shownRow} />
         ) : (

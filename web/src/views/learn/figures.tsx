@@ -101,7 +101,7 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
   ),
   positions: ({ map, curves, curve_positions }) => (
     <>
-      <div class="wide">
+      <div class="full-width">
         <HeatMap name="sinusoidal position encoding" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" max={1} axes={["position", "dimension"]} />
       </div>
       <Chart

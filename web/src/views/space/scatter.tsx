@@ -36,6 +36,7 @@ interface ScatterProps {
 const MIN_HEIGHT = 320;
 const HIT = 14; // pixels
 const SAME = 16; // pixels
+const LINE = 17; // pixels from a word to its transliteration
 const TURN = 0.12; // radians per key
 const SHIFT = 40; // pixels per key
 
@@ -81,23 +82,30 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
       return !places.has(place) && places.add(place);
     });
     named.sort((a, b) => Number(b.mark.key === hovered) - Number(a.mark.key === hovered));
-    const fontOf = ({ tone, strong, key }: Mark): string => `${strong || key === hovered ? 650 : tone === "word" ? 400 : 550} ${tone === "word" && key !== hovered ? 12 : 15}px ${FONT}`;
-    const labelOf = ({ label, tone, key }: Mark): string => (hasDevanagari(label) && (tone !== "word" || key === hovered) ? `${label} ${transliterate(label)}` : label);
+    const linesOf = ({ label, tone, strong, key }: Mark): { text: string; font: string }[] => {
+      const isSmall = tone === "word" && key !== hovered;
+      const line = { text: label, font: `${strong || key === hovered ? 650 : tone === "word" ? 400 : 550} ${isSmall ? 12 : 15}px ${FONT}` };
+      return hasDevanagari(label) && !isSmall ? [line, { text: transliterate(label), font: `400 12px ${FONT}` }] : [line];
+    };
     const labels = named.map(({ mark, at }) => {
-      ctx.font = fontOf(mark);
-      return { x: at.x, y: at.y, width: ctx.measureText(labelOf(mark)).width, height: mark.tone === "word" ? 15 : 20 };
+      const lines = linesOf(mark);
+      const widths = lines.map(({ text, font }) => ((ctx.font = font), ctx.measureText(text).width));
+      return { x: at.x, y: at.y, width: Math.max(...widths), height: (lines.length - 1) * LINE + (mark.tone === "word" ? 15 : 20) };
     });
     placeLabels(labels, width).forEach((left, i) => {
       if (left === null) return;
       const { mark, at } = named[i];
-      ctx.font = fontOf(mark);
       ctx.globalAlpha = mark.tone === "word" && mark.key !== hovered ? 0.7 + 0.3 * at.depth : 1;
       ctx.lineWidth = 4;
       ctx.lineJoin = "round";
       ctx.strokeStyle = toCss(palette.surface);
-      ctx.strokeText(labelOf(mark), left, at.y);
       ctx.fillStyle = toCss(colors[mark.tone]);
-      ctx.fillText(labelOf(mark), left, at.y);
+      linesOf(mark).forEach(({ text, font }, n, lines) => {
+        const y = at.y + (n - (lines.length - 1) / 2) * LINE;
+        ctx.font = font;
+        ctx.strokeText(text, left, y);
+        ctx.fillText(text, left, y);
+      });
     });
     ctx.globalAlpha = 1;
   });

@@ -3,6 +3,7 @@
 import "./space.css";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { source, type ModelInfo, type NearestEmbeddings, type PlacedArithmetic, type PlacedToken, type Space as SpaceData, type Trace } from "../../api";
+import { rowLabels } from "../../architecture";
 import { formatNumber, formatPercent } from "../../format";
 import { latestValue, prefersReducedMotion, useAsync } from "../../hooks";
 import { useSpaceKey } from "../../keyboard";
@@ -124,7 +125,8 @@ interface PictureProps {
 
 function Picture({ stack, scene, data, traces, words, examples, dimensions, busy }: PictureProps) {
   const state = useUrlState();
-  const { paths, layers, arithmetic } = data;
+  const { layers, arithmetic } = data;
+  const paths = scene === "layers" ? namedRows(data.paths, traces, stack) : data.paths;
   const last = layers.length - 1;
   const layer = state.layer >= 0 && state.layer <= last ? state.layer : last;
   const shownLayer = useMovingLayer(layer);
@@ -137,7 +139,7 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
   const nearest = latestValue(loaded);
   const near = nearest?.layers[layer]?.neighbors.slice(0, 3).map(({ id }) => id) ?? [];
   const { marks, lines, framed } = useMemo(
-    () => (scene === "layers" ? layersPicture(data, traces, position, Math.min(shownLayer, last), near) : scene === "words" ? wordsPicture(data) : vocabularyPicture(data, traces)),
+    () => (scene === "layers" ? layersPicture({ ...data, paths }, traces, position, Math.min(shownLayer, last), near) : scene === "words" ? wordsPicture(data) : vocabularyPicture(data, traces)),
     [data, scene, position, shownLayer, near.join()],
   );
   const select = (key: string): void => {
@@ -147,7 +149,7 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
   };
   const insight = scene === "layers" ? nearest && token && layersInsight(nearest, stack === "decoder" ? writtenBy(token, traces) : "") : arithmetic && wordsInsight(arithmetic);
   const variance = data.variance_ratios.slice(0, dimensions).reduce((a, b) => a + b, 0);
-  const description = describe(scene, data, token, layer);
+  const description = describe(scene, { ...data, paths }, token, layer);
   return (
     <>
       {insight ? (
@@ -170,7 +172,7 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
           {scene === "layers" ? (
             <>
               <TokenChips paths={paths} traces={traces} selected={position} />
-              {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : nearest ? <LayerTable nearest={nearest} layer={layer} /> : <Loading what="neighbours" />}
+              {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : nearest ? <LayerTable nearest={nearest} name={token!.text} layer={layer} /> : <Loading what="neighbours" />}
               <TextField label="a second text, to compare the same word in two contexts" value={state.text2} onChange={(text2) => navigate({ text2: text2.trim() ? text2 : "" })} />
             </>
           ) : (
@@ -201,6 +203,13 @@ function useMovingLayer(layer: number): number {
   }, [layer]);
   return shown;
 }
+
+/** The rows of the texts, those of a decoder by what they read and write. */
+const namedRows = (paths: readonly PlacedToken[], traces: readonly Trace[], stack: Stack): PlacedToken[] =>
+  paths.map((token) => {
+    const trace = traces.find(({ id }) => id === token.trace);
+    return { ...token, text: (trace && rowLabels(trace, stack)[token.position]) ?? token.text };
+  });
 
 const toneOf = (token: PlacedToken, traces: readonly Trace[]): "first" | "second" => (token.trace === traces[0].id ? "first" : "second");
 
@@ -364,11 +373,11 @@ function TokenChips({ paths, traces, selected }: { paths: readonly PlacedToken[]
 }
 
 /** What a token's vector is nearest to, layer by layer. */
-function LayerTable({ nearest, layer }: { nearest: NearestEmbeddings; layer: number }) {
+function LayerTable({ nearest, name, layer }: { nearest: NearestEmbeddings; name: string; layer: number }) {
   return (
     <div>
       <h3>
-        <Transliterated text={`“${nearest.token}” is nearest to …`} />
+        <Transliterated text={`“${name}” is nearest to …`} />
       </h3>
       <table class="layer-table small" data-path={nearest.token}>
         <thead>
