@@ -1,5 +1,6 @@
 """Writes docs/results.md from the results that the recipes recorded: `make results`."""
 
+import ast
 import json
 import statistics
 from collections import defaultdict
@@ -12,12 +13,14 @@ from matplotlib import pyplot as plt
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 NOT_SCORES = {"sentences", "signature", "tokens"}
+MEASURES = {"bleu": "BLEU", "exact_match": "exact matches"}
+FILES = {"bundled": "translators", "tatoeba": "tatoeba_german"}  # recipes whose file has another name
 INTRODUCTION = """# Results
 
 Every figure on this page was written by a recipe in `recipes/`, each of which is one command, and put here by `make results`;
 `python recipes/all.py --data DIR --work DIR` runs all of them. With several seeds, a score is the mean ± standard deviation.
 BLEU and chrF++ by sacreBLEU, on detokenised text in its original case; beam search with 5 hypotheses. `exact` is the percentage
-of outputs that equal the reference.
+of outputs that equal the reference. Most recipes ran several at a time on one GPU, so their minutes are more than they need.
 """
 
 
@@ -78,10 +81,19 @@ def alignment_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def introduction(recipe: str) -> str:
+    """Returns the first paragraph of the recipe's own description, and its file."""
+    name = FILES.get(recipe, recipe.replace("-", "_"))
+    description = ast.get_docstring(ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")))
+    first, _, _ = (description or "").partition("\n\n")
+    return f"{' '.join(first.split())} `recipes/{name}.py`\n"
+
+
 def section(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
     """Renders a table of one recipe's runs, and the training curves."""
     lines = [
         f"\n## {recipe}\n",
+        introduction(recipe),
         "| run | test set | scores | sentences or tokens | seeds | parameters | steps | minutes | device |",
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")
@@ -122,7 +134,7 @@ def draw(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
             steps, values = zip(*result["curve"], strict=True)
             axis.plot(steps, values, color=f"C{number}", alpha=0.8, label=name if i == 0 else None)
     measures = {
-        result["measure"].replace("_", " ") for results in runs.values() for result in results if result["curve"]
+        MEASURES.get(result["measure"], result["measure"]) for results in runs.values() for result in results if result["curve"]
     }
     axis.set(xlabel="steps", ylabel=f"{' or '.join(sorted(measures))} in validation")
     axis.legend(frameon=False, fontsize=8)

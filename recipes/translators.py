@@ -48,12 +48,9 @@ STUDENT = (
 
 LIMITS = "Knows everyday sentences of up to about 20 words. Rare words, names of places, technical language and long sentences "
 EXAMPLES = (
-    "Where is the station?",
-    "Where is the library?",
-    "How are you?",
-    "I like eating ice-cream.",
-    "I lost my keys.",
-)
+    "I like eating ice-cream.", "I like eating apples.", "Where is the library?", "The children are playing in the garden.",
+    "Are you busy this evening?", "My brother lives in London.",
+)  # fmt: skip
 # The students learn from Tatoeba and from the translations of a teacher that learned from all of these.
 SOURCES = (
     "Tatoeba", "Samanantar", "Pratham Books StoryWeaver", "Bhagavad Gita", "LibreOffice help", "Debian interface translations",

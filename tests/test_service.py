@@ -70,7 +70,7 @@ def client(service: RunningService) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def bundled() -> Model:
-    return seq2see.load()
+    return seq2see.load(GRAMMAR_MODEL)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import { onTraceEvicted, source, type ApiError, type ExplainOptions, type Explan
 import { latestValue, useAsync } from "./hooks";
 import { mediaKind } from "./media/media";
 import { ErrorMessage, Loading } from "./ui";
-import { navigate, useUrlState, type State } from "./url-state";
+import { navigate, useUrlState, type State, type StateUpdate } from "./url-state";
 
 export interface Session {
   models: ModelInfo[];
@@ -25,13 +25,17 @@ export function useSession(): Session {
 }
 
 /** Another model, with its own example text. */
-export const chooseModel = (name: string): void => navigate({ model: name, text: "", row: -1, attention: "", head: -1, lines: "", interventions: "", cell: "", snapshot: -1, words: "", position: 0 });
+export const otherModel = (name: string): StateUpdate => ({ model: name, text: "", row: -1, attention: "", head: -1, lines: "", interventions: "", cell: "", snapshot: -1, words: "", position: 0 });
+
+/** This model if its training can be replayed, or another one of its kind. */
+export const withSnapshots = (model: ModelInfo, models: readonly ModelInfo[]): ModelInfo | undefined =>
+  [model, ...models].find(({ kind, snapshots }) => kind === model.kind && snapshots.length > 0);
 
 /** The choice between the models, if there are several. */
 export function ModelSelect() {
   const { models, model } = useSession();
   return (
-    <select aria-label="model" value={model.name} onChange={(event) => chooseModel(event.currentTarget.value)}>
+    <select aria-label="model" value={model.name} onChange={(event) => navigate(otherModel(event.currentTarget.value))}>
       {models.map(({ name }) => (
         <option key={name} value={name}>
           {name}

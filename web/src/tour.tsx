@@ -1,10 +1,10 @@
 // The tour: seven stops of two minutes in all. A stop is a link into the state of the page with a line of explanation above the
 // view; it can be left at any time and resumed where it was left.
 import { useLayoutEffect } from "preact/hooks";
-import { source, type ModelInfo, type Trace } from "./api";
+import { source } from "./api";
 import { findAttention } from "./architecture";
 import { formatInterventions } from "./interventions";
-import { useSession } from "./session";
+import { otherModel, useSession, withSnapshots, type Session } from "./session";
 import { hrefFor, navigate, useUrlState, type StateUpdate } from "./url-state";
 
 interface Stop {
@@ -13,11 +13,12 @@ interface Stop {
   update: StateUpdate;
 }
 
-/** The stops that this model and this page can show; an exported file has no model to change or to replay. */
-export function stopsFor(model: ModelInfo, trace: Trace | null, views: readonly string[]): Stop[] {
+/** The stops that these models and this page can show; an exported file has no model to change or to replay. */
+export function stopsFor({ model, models, trace }: Session, views: readonly string[]): Stop[] {
   const attention = findAttention(model, "");
   const row = trace ? Math.min(trace.output_start + 1, trace.target_tokens.length - 1) : 1;
   const generates = model.kind !== "encoder";
+  const replayed = withSnapshots(model, models);
   const allHeads = Array.from({ length: model.config.model.heads }, (_, head) => ({ type: "ablate" as const, attention: attention?.name ?? "", head }));
   const stop = (isPossible: unknown, title: string, text: string, update: StateUpdate): Stop[] => (isPossible ? [{ title, text, update: { interventions: "", cell: "", ...update } }] : []);
   return [
@@ -30,7 +31,9 @@ export function stopsFor(model: ModelInfo, trace: Trace | null, views: readonly 
     ...stop(source.live && generates && attention, "Switch it off", "Here a whole layer of attention is off: compare the output before and after. Switch single heads on and off below.", {
       view: "intervene", interventions: formatInterventions(allHeads),
     }), // prettier-ignore
-    ...stop(source.live && model.snapshots.length, "Replay the training", "The same text at earlier steps of the training: first noise, then words, then sentences. Press Play.", { view: "replay", snapshot: model.snapshots[0] ?? -1 }),
+    ...stop(source.live && replayed, "Replay the training", "The same text at earlier steps of the training: first noise, then words, then sentences. Press Play.", {
+      ...(replayed && replayed !== model ? otherModel(replayed.name) : {}), view: "replay", snapshot: replayed?.snapshots[0] ?? -1,
+    }), // prettier-ignore
     ...stop(
       source.live, "Your own model",
       views.includes("train") ? "Start a training here; the finished model opens in every view." : "seq2see train --src a.en --tgt a.hi --out runs/mine, then seq2see explore --model runs/mine: every view shows your model.",
@@ -51,9 +54,9 @@ function lastStop(): number {
 }
 
 export function TourLink({ views, class: className, children }: { views: readonly string[]; class: string; children: string }) {
-  const { model, trace } = useSession();
+  const session = useSession();
   useUrlState(); // the link contains the state
-  const stops = stopsFor(model, trace, views);
+  const stops = stopsFor(session, views);
   const number = Math.min(lastStop(), stops.length);
   return (
     <a class={className} href={hrefFor({ ...stops[number - 1]?.update, tour: number })}>
@@ -63,9 +66,9 @@ export function TourLink({ views, class: className, children }: { views: readonl
 }
 
 export function Tour({ views }: { views: readonly string[] }) {
-  const { model, trace } = useSession();
+  const session = useSession();
   const { tour } = useUrlState();
-  const stops = stopsFor(model, trace, views);
+  const stops = stopsFor(session, views);
   const current = stops[tour - 1];
   // Not after the next frame: the link of the header, which reads it, may be shown before that.
   useLayoutEffect(() => {

@@ -23,7 +23,7 @@ def explore(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="LANGUAGE", help="Start with the bundled model into this language, such as hi."),
+        typer.Option("--to", metavar="LANGUAGE", help="Start with the bundled model into this language: hi or fr."),
     ] = None,
     port: Annotated[
         int, typer.Option(help="First port to try; the next free one is used. 0: any free port.", min=0, max=65535)

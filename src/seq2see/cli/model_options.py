@@ -27,7 +27,7 @@ ModelPath = Annotated[
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", help="Bundled model from English into this language, such as hi.", metavar="LANGUAGE"),
+    typer.Option("--to", help="Bundled model from English into this language: hi or fr.", metavar="LANGUAGE"),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
 InspectionDevice = Annotated[str, typer.Option(help="cpu, cuda or mps.", metavar="DEVICE")]

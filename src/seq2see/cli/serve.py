@@ -16,7 +16,7 @@ def serve(
         typer.Option(
             "--model", metavar="NAME=DIRECTORY",
             help="A model and its name in the API; a translator is called by its languages: en-hi=runs/en-hi. Can be "
-            "repeated. By default the bundled translator.",
+            "repeated. By default the bundled models.",
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all addresses.")] = "127.0.0.1",

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from seq2see.bundled_models import LANGUAGE, bundled_translator, find_model
+from seq2see.bundled_models import GRAMMAR, bundled_model, bundled_names, find_model
 from seq2see.config import InferencePrecision
 from seq2see.errors import UsageError, UserError
 from seq2see.explore.http_protocol import HeaderTimeoutProtocol
@@ -26,7 +26,7 @@ MAX_DEFAULT_WORKERS, MAX_DEFAULT_BYTES = 4, 1 << 30  # unless the caller sets th
 
 
 def parse_models(arguments: list[str]) -> dict[str, str]:
-    """Returns the directories by name from NAME=DIR arguments; by default the bundled translator."""
+    """Returns the directories by name from NAME=DIR arguments; by default the bundled translators and language model."""
     models: dict[str, str] = {}
     for argument in arguments:
         name, equals, directory = argument.partition("=")
@@ -35,7 +35,7 @@ def parse_models(arguments: list[str]) -> dict[str, str]:
         if name in models:
             raise UsageError(f'--model {argument}: another model is called "{name}" already')
         models[name] = os.path.abspath(find_model(directory))
-    return models or {f"en-{LANGUAGE}": str(bundled_translator())}
+    return models or {name: str(bundled_model(name)) for name in bundled_names() if name != GRAMMAR}
 
 
 def default_workers(models: dict[str, str], device: str) -> int:

@@ -170,10 +170,10 @@ function architectureName({ config, tokenizer }: ModelInfo): string {
 }
 
 const trainedOn = ({ config, about }: ModelInfo): string => {
-  if (about?.sources.length) return `, trained on ${about.sources.join(", ")}`;
   const { src, text, pictures, sounds } = config.data;
   const files = [...src, ...text, ...pictures, ...sounds].map((path) => path.split("/").pop());
-  return files.length ? `, trained on ${files[0]}${files.length > 1 ? ` and ${files.length - 1} more` : ""}` : "";
+  const [first, ...others] = about?.sources.length ? about.sources : files;
+  return first ? `, trained on ${first}${others.length ? ` and ${others.length} more` : ""}` : "";
 };
 
 interface FigureProps {

@@ -7,9 +7,9 @@ import { latestValue, prefersReducedMotion, useAsync } from "../hooks";
 import { useSpaceKey } from "../keyboard";
 import { mean } from "../math";
 import { Matrix, Thumbnail } from "../matrix/matrix";
-import { explainOptions, useSession, useTrace } from "../session";
+import { explainOptions, otherModel, useSession, useTrace, withSnapshots } from "../session";
 import { EmptyState, ErrorMessage, Loading, Transliterated } from "../ui";
-import { navigate, useUrlState } from "../url-state";
+import { hrefFor, navigate, useUrlState } from "../url-state";
 import { attentionOptions, HeadSelect, HighlightedOutput, NoAttention, SelectField } from "./controls";
 import { NeedsModel } from "./intervene";
 import { LossCurve } from "./loss-curve";
@@ -20,14 +20,20 @@ const PLAY_INTERVAL = 1100; // ms per snapshot
 const stepName = (step: number): string => (step === FINAL ? "final" : `step ${step.toLocaleString("en")}`);
 
 export function Replay() {
-  const { model } = useSession();
+  const { model, models } = useSession();
   const trace = useTrace();
   if (!source.live) return <NeedsModel view="Replay" reason="Replay runs the model as it was at earlier training steps" />;
+  const other = withSnapshots(model, models);
   if (!model.snapshots.length)
     return (
       <section class="card">
         <EmptyState>
           <p>“{model.name}” has no training snapshots.</p>
+          {other ? (
+            <p>
+              <a href={hrefFor(otherModel(other.name))}>Replay the training of {other.name}</a>
+            </p>
+          ) : null}
           <p class="small">
             <code>seq2see train</code> saves them unless <code>train.snapshots</code> is false.
           </p>

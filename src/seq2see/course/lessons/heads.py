@@ -51,22 +51,24 @@ TABLE: Features = {
 PERSPECTIVES: Features = {"sport": (1, 0, 0), "health": (0, 1, 0)}
 VIEW_SENTENCE, VIEW_WORD = "running keeps you fit despite diabetes", "fit"
 
+MODEL = "en-hi"  # the grammar's model translates only one of two adjectives
 Question = tuple[str, Sequence[str]]  # the query word, and the words it may refer to
 QUESTIONS: Mapping[str, Question] = {
-    "The man saw the astronomer with a telescope.": ("telescope", ("man", "saw", "astronomer")),
+    "The man saw the girl with a telescope.": ("telescope", ("man", "saw", "girl")),
     "The pizza came out of the oven and it tasted good.": ("it", ("pizza", "oven")),
-    "A fluffy blue creature roamed the verdant forest.": ("creature", ("fluffy", "blue")),
+    "A beautiful blue creature lives in the forest.": ("creature", ("beautiful", "blue")),
 }
 # Correct translations, to say where a model's differs.
 REFERENCES: Mapping[str, Sequence[str]] = {
-    "The man saw the astronomer with a telescope.": (
-        "आदमी ने दूरबीन से खगोलशास्त्री को देखा।", "L'homme a vu l'astronome avec un télescope.",
+    "The man saw the girl with a telescope.": (
+        "आदमी ने लड़की को दूरबीन से देखा।", "आदमी ने दूरबीन से लड़की को देखा।", "L'homme a vu la fille avec un télescope.",
     ),
     "The pizza came out of the oven and it tasted good.": (
-        "पिज़्ज़ा ओवन से निकला और उसका स्वाद अच्छा था।", "La pizza est sortie du four et elle avait bon goût.",
+        "पिज़्ज़ा ओवन से निकला और इसका स्वाद अच्छा था।", "पिज़्ज़ा ओवन से निकला और उसका स्वाद अच्छा था।",
+        "La pizza est sortie du four et elle avait bon goût.",
     ),
-    "A fluffy blue creature roamed the verdant forest.": (
-        "एक रोएँदार नीला जीव हरे-भरे जंगल में घूमा।", "Une créature bleue et duveteuse errait dans la forêt verdoyante.",
+    "A beautiful blue creature lives in the forest.": (
+        "एक सुंदर नीला जीव जंगल में रहता है।", "Une belle créature bleue vit dans la forêt.",
     ),
 }  # fmt: skip
 # What a head gives to a word at some distance, whatever the word, is averaged over these.
@@ -152,7 +154,7 @@ def compute(
     shapes = ((1, paper.width), (paper.heads, paper.width // paper.heads), (paper.heads, paper.width))
     costs = tuple(Cost(n, d, _count_parameters(n, d)) for n, d in shapes)
     views = _views(table, perspectives, view_sentence, view_word)
-    model = resolve_model(model)
+    model = resolve_model(model, MODEL)
     by_distance = _Distances(model)
     answers = tuple(_answer(model, by_distance, sentence, *question) for sentence, question in questions.items())
     first = explain_sentence(model, next(iter(questions)), target="")
@@ -329,7 +331,8 @@ def describe(result: Result) -> LessonText:
             Note(
                 ATTENTION,
                 "One attention captures “only ONE perspective”: a document can be summarised in several ways, and “The man saw "
-                "the astronomer with a telescope” has two meanings; so 512 is reduced to 64 per head “to handle computation”.",
+                "the astronomer with a telescope” has two meanings; so 512 is reduced to 64 per head “to handle computation”. "
+                "The model above does not know the astronomer, so its sentence has a girl.",
             ),
             Note(
                 SLIDES,
@@ -338,7 +341,8 @@ def describe(result: Result) -> LessonText:
             ),
             Note(
                 LANGUAGE_MODELS,
-                "“creature” asks: are there any adjectives before me? The table above shows who answers.",
+                "In “A fluffy blue creature roamed the verdant forest”, “creature” asks: are there any adjectives before me? "
+                "The table above shows who answers in a sentence that the model can translate.",
             ),
         ),
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2see.api import Model, load
-from seq2see.bundled_models import GRAMMAR, LANGUAGE_MODEL, bundled_model
+from seq2see.bundled_models import GRAMMAR, LANGUAGE_MODEL, bundled_model, bundled_names
 from seq2see.course.lessons.render import Table
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
@@ -21,18 +21,18 @@ from seq2see.text.word_spans import wordpunct_spans
 HIDDEN_STEPS = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", ".concatenated")  # too detailed to list
 
 
-def resolve_model(model: Model | None) -> Model:
-    """Returns the given model, which must be a Transformer, or the bundled one of the built-in grammar."""
+def resolve_model(model: Model | None, default: str = GRAMMAR) -> Model:
+    """Returns the given model, which must be a Transformer, or a bundled one."""
     if model is not None and model.config.model.kind != "transformer":
         raise UserError(
             f'the lessons inspect Transformers, but this model is of kind "{model.config.model.kind}": choose another'
         )
-    return model or _grammar_model()
+    return model or _bundled(default)
 
 
 @cache
-def _grammar_model() -> Model:
-    return load(bundled_model(GRAMMAR))
+def _bundled(name: str) -> Model:
+    return load(bundled_model(name))
 
 
 def resolve_translator(model: Model | None) -> Model:
@@ -54,15 +54,9 @@ def resolve_decoder(model: Model | None) -> Model:
 
 def find_language_model(model: Model) -> Model | None:
     """Returns the given model if it is a language model, else the bundled one, if there is one."""
-    return model if model.config.model.shape == "decoder" else _bundled_language_model()
-
-
-@cache
-def _bundled_language_model() -> Model | None:
-    try:
-        return load(bundled_model(LANGUAGE_MODEL))
-    except UserError:
-        return None
+    if model.config.model.shape == "decoder":
+        return model
+    return _bundled(LANGUAGE_MODEL) if LANGUAGE_MODEL in bundled_names() else None
 
 
 NO_LANGUAGE_MODEL = (
