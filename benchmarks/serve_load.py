@@ -1,13 +1,12 @@
 """Load test of `seq2see serve`, beside Hugging Face's generate and CTranslate2 behind FastAPI with the same weights.
 
-    python benchmarks/serve_load.py [--clients 1 16 100 500] [--sentences FILE] [--width 256] [--layers 3] [--beam 4]
+    python benchmarks/serve_load.py [--clients 1 16 100 500] [--sentences FILE] [--model en-fr] [--beam 4]
     python benchmarks/serve_load.py --memory 100000
 
-Every client sends one sentence after another; a 503 is retried after Retry-After. The model is a MarianMT with random
-weights, so every output has the maximum length: the most work per sentence. Every answer is compared with the offline
-translation; where they differ, the two best candidates must lie within a margin. Offline speeds, ours and that of CTranslate2's
-batch translator, are measured before and after each row. --memory only sends that many sentences to the bundled translator and
-shows the memory meanwhile. Ends in one JSON line.
+Every client sends one sentence after another; a 503 is retried after Retry-After. The model is exported for both peers. Every
+answer is compared with the offline translation; where they differ, the two best candidates must lie within a margin. Offline
+speeds, ours and that of CTranslate2's batch translator, are measured before and after each row. --memory only sends that many
+sentences to the bundled translator and shows the memory meanwhile. Ends in one JSON line.
 """
 
 import argparse
@@ -33,10 +32,6 @@ import torch
 import transformers
 
 import seq2see
-from seq2see.config import Config
-from seq2see.decode.optimize import optimize_for_decoding
-from seq2see.exchange.huggingface import from_huggingface
-from seq2see.text.tokenizer import Tokenizer
 
 PEERS = ("huggingface", "ctranslate2")
 MEMORY_SAMPLES = 20
@@ -62,27 +57,12 @@ def default_sentences() -> list[str]:
     return [f"{s} {v} {o}." for s in SUBJECTS for v in VERBS for o in OBJECTS]
 
 
-def build_model(folder: Path, sentences: list[str], width: int, layers: int) -> None:
-    """Saves the same random weights for us and for transformers."""
-    tokenizer = Tokenizer.train(sentences, "bpe", vocab_size=2000, normalize="NFC")
-    torch.manual_seed(0)
-    theirs = transformers.MarianMTModel(
-        transformers.MarianConfig(
-            vocab_size=len(tokenizer), d_model=width, encoder_layers=layers, decoder_layers=layers,
-            encoder_attention_heads=width // 64, decoder_attention_heads=width // 64, encoder_ffn_dim=4 * width,
-            decoder_ffn_dim=4 * width, scale_embedding=True, pad_token_id=tokenizer.pad, eos_token_id=tokenizer.end,
-            decoder_start_token_id=tokenizer.start, max_position_embeddings=512,
-        )
-    ).eval()  # fmt: skip
-    network = from_huggingface(theirs)
-    config = Config(model=network.config)
-    seq2see.Model(config, optimize_for_decoding(network), (tokenizer, tokenizer), {}).save(folder / "ours")
-    theirs.save_pretrained(folder / "theirs")
-    if find_spec("ctranslate2"):
-        from seq2see.exchange.to_ctranslate2 import write_ctranslate2
-
-        (folder / "ctranslate2").mkdir()
-        write_ctranslate2(seq2see.load(folder / "ours"), folder / "ctranslate2", "float32")
+def export(model: str, folder: Path) -> None:
+    """Writes a model in the formats of the peers that are installed."""
+    for peer in PEERS:
+        if find_spec(peer.replace("huggingface", "transformers")):
+            command = [sys.executable, "-m", "seq2see", "export", model, "--to", peer, "--out", str(folder / peer)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def length_limit(source: Sequence[object]) -> int:
@@ -92,9 +72,9 @@ def length_limit(source: Sequence[object]) -> int:
 class HuggingFace:
     """One request after another through generate."""
 
-    def __init__(self, folder: Path, beam: int) -> None:
-        self.tokenizer = seq2see.load(folder / "ours").tokenizers[0]
-        self.model: Any = transformers.MarianMTModel.from_pretrained(folder / "theirs").eval()
+    def __init__(self, folder: Path, model: str, beam: int) -> None:
+        self.tokenizer = seq2see.load(model).tokenizers[0]
+        self.model: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         self.beam, self.lock = beam, threading.Lock()
 
     def translate(self, text: str) -> str:
@@ -112,14 +92,14 @@ class HuggingFace:
 class CTranslate2:
     """Each request is a batch of one in CTranslate2's queue, with one worker per core."""
 
-    def __init__(self, folder: Path, beam: int) -> None:
+    def __init__(self, folder: Path, model: str, beam: int) -> None:
         import ctranslate2
 
-        self.tokenizer, self.beam = seq2see.load(folder / "ours").tokenizers[0], beam
-        self.names = json.loads((folder / "ctranslate2" / "shared_vocabulary.json").read_text())
+        self.tokenizer, self.beam = seq2see.load(model).tokenizers[0], beam
+        self.names = json.loads((folder / "shared_vocabulary.json").read_text())
         self.ids = {name: id for id, name in enumerate(self.names)}
         self.translator = ctranslate2.Translator(
-            str(folder / "ctranslate2"), device="cpu", inter_threads=os.cpu_count() or 1, intra_threads=1
+            str(folder), device="cpu", inter_threads=os.cpu_count() or 1, intra_threads=1
         )
 
     def translate(self, text: str) -> str:
@@ -127,20 +107,19 @@ class CTranslate2:
 
     def translate_batch(self, texts: Sequence[str]) -> list[str]:
         sources = [[self.names[id] for id in self.tokenizer.encode(text)] for text in texts]
-        # One limit for a batch: that of its longest sentence, as every output of random weights reaches it.
-        limit = max(map(length_limit, sources)) + 1
+        limit = max(map(length_limit, sources)) + 1  # one for a batch
         found = self.translator.translate_batch(
             sources, beam_size=self.beam, max_decoding_length=limit, max_batch_size=1024, batch_type="tokens"
         )
         return [self.tokenizer.decode([self.ids[name] for name in result.hypotheses[0]]) for result in found]
 
 
-def run_peer(name: str, folder: Path, listener: socket.socket, beam: int) -> None:
+def run_peer(name: str, folder: Path, model: str, listener: socket.socket, beam: int) -> None:
     """A plain service of another library."""
     import uvicorn
     from fastapi import FastAPI
 
-    peer = (HuggingFace if name == "huggingface" else CTranslate2)(folder, beam)
+    peer = (HuggingFace if name == "huggingface" else CTranslate2)(folder, model, beam)
     app = FastAPI()
 
     @app.post("/translate")
@@ -280,16 +259,17 @@ def measure_load(options: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        build_model(folder, sentences, options.width, options.layers)
-        model = seq2see.load(folder / "ours")
-        batch_translator = CTranslate2(folder, options.beam) if (folder / "ctranslate2").is_dir() else None
+        export(options.model, folder)
+        model, peers = seq2see.load(options.model).for_inference(), [each.name for each in folder.iterdir()]
+        batch_translator = None
+        if "ctranslate2" in peers:
+            batch_translator = CTranslate2(folder / "ctranslate2", options.model, options.beam)
+        common = ["--model", options.model, "--beam", str(options.beam)]
         commands = {
-            "seq2see": [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--model", f"en-fr={folder / 'ours'}",
+            "seq2see": [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--model", f"en-fr={options.model}",
                         "--beam", str(options.beam), "--timeout", "600"],
-            **{peer: [sys.executable, __file__, "--peer", peer, str(folder), "--beam", str(options.beam)] for peer in PEERS},
+            **{peer: [sys.executable, __file__, "--peer", peer, str(folder / peer), *common] for peer in peers},
         }  # fmt: skip
-        if batch_translator is None:
-            del commands["ctranslate2"]
         for peer, command in commands.items():
             result[peer] = []
             process, url = start(command)
@@ -327,8 +307,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, help="one sentence per line; by default made up")
     parser.add_argument("--requests", type=int, default=200, help="per number of clients, and at least four per client")
     parser.add_argument("--peer-requests", type=int, default=30, help="of Hugging Face, and at least one per client")
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--model", default="en-fr", help="a translator from English")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument(
         "--memory", type=int, default=0, metavar="REQUESTS", help="only the memory over so many requests"
@@ -339,7 +318,7 @@ def main() -> None:
         listener = socket.socket(proto=socket.IPPROTO_TCP)  # so that asyncio sends answers without delay
         listener.bind(("127.0.0.1", 0))
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-        run_peer(options.peer[0], Path(options.peer[1]), listener, options.beam)
+        run_peer(options.peer[0], Path(options.peer[1]), options.model, listener, options.beam)
         return
     print(json.dumps(measure_memory(options.memory) if options.memory else measure_load(options)))
 
