@@ -20,7 +20,7 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import seq2see
-from seq2see.bundled_models import GRAMMAR
+from seq2see.bundled_models import BUNDLED, GRAMMAR
 from seq2see.explore import PAGE_DIRECTORY
 from seq2see.explore.app import create_app
 from seq2see.explore.workers import Limits
@@ -682,6 +682,26 @@ def test_a_large_head_is_in_the_window_beside_legible_thumbnails(
     thumbnails.last.hover()
     expect(page.locator("[data-large='decoder.1.masked 7'] [data-matrix]")).to_be_in_viewport(ratio=0.99)
     page.close()
+
+
+def test_a_model_without_snapshots_leads_to_one_that_has_them(page: Page) -> None:
+    with serving(create_app({"en-fr": BUNDLED / "en-fr", GRAMMAR: GRAMMAR_MODEL})) as client:
+        page.goto(f"{client.base_url}/#/replay")
+        page.get_by_role("link", name=f"Replay the training of {GRAMMAR}").click()
+        expect(page.get_by_text("All snapshots")).to_be_visible()
+        expect(page.get_by_label("model", exact=True)).to_have_value(GRAMMAR)
+        page.goto(f"{client.base_url}/#/intervene?tour=5")
+        expect(page.get_by_role("region", name="tour")).to_contain_text("5 of 7")
+        page.get_by_role("link", name="next: replay the training").click()
+        expect(page.get_by_label("model", exact=True)).to_have_value(GRAMMAR)
+        page.wait_for_load_state("networkidle")  # nothing is requested from a server that has ended
+
+
+def test_the_map_names_one_source_of_the_training_data_and_counts_the_others(page: Page) -> None:
+    with serving(create_app({"en-fr": BUNDLED / "en-fr"})) as client:
+        page.goto(f"{client.base_url}/#/map")
+        expect(page.get_by_text("trained on Tatoeba and 7 more")).to_be_visible()
+        page.wait_for_load_state("networkidle")
 
 
 def test_with_several_models_the_header_stays_in_order(browser: Browser) -> None:

@@ -89,7 +89,7 @@ def compute(
     network = e.require_transformer("the mask")
     return Result(
         sentence, tokens, layer, head, to_matrix(mask), to_matrix(scaled), to_matrix(masked), to_matrix(masked_weights),
-        to_matrix(scaled.softmax(-1)), tokens[1 % len(tokens)], _replace_last(e, network),
+        to_matrix(scaled.softmax(-1)), tokens[_other_token(e)], _replace_last(e, network),
         _replace_last(e, _remove_mask(network)), _notes_weight_ahead(scaled, mask), _mask_by_hand(weights),
     )  # fmt: skip
 
@@ -103,12 +103,18 @@ def _remove_mask(model: Transformer) -> Transformer:
     return model
 
 
+def _other_token(e: Explanation) -> int:
+    """Returns the index of the first word that is not the last token; of <start>, if there is no other."""
+    *ids, last = e.decoder_input_ids
+    return next((i for i, id in enumerate(ids) if i > 0 and id != last), 0)
+
+
 @torch.no_grad()
 def _replace_last(e: Explanation, model: Transformer) -> tuple[float, ...]:
-    """Replaces the last token by the first word and returns the relative change of each position."""
+    """Replaces the last token by another one and returns the relative change of each position."""
     ids = e.decoder_input_ids
     vectors = []
-    for sequence in (ids, (*ids[:-1], ids[1 % len(ids)])):
+    for sequence in (ids, (*ids[:-1], ids[_other_token(e)])):
         target = Packed.from_sequences([sequence])
         if model.encoder is None:
             vectors.append(model.decode(target))
