@@ -14,8 +14,10 @@ from recipe import Run, main, translation_test
 
 from seq2see.config import DataConfig
 
-# R-Drop of weight 5 is not used: at the learning rate of `tiny`, the model stays at 6 BLEU.
-SETTINGS = ("text.bpe_dropout=0.1", "train.steps=12000", "train.patience=0")
+# With BPE-dropout, or with R-Drop of weight 5, `tiny` stays below 10 BLEU: its layers norm last, and its learning rate is high.
+SETTINGS = (
+    "text.bpe_dropout=0.1", "model.norm_first=true", "train.lr=3e-3", "train.steps=12000", "train.patience=0",
+)  # fmt: skip
 DIRECTIONS = (("en", "de"), ("de", "en"), ("en", "fr"))
 
 

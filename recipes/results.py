@@ -134,7 +134,10 @@ def draw(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
             steps, values = zip(*result["curve"], strict=True)
             axis.plot(steps, values, color=f"C{number}", alpha=0.8, label=name if i == 0 else None)
     measures = {
-        MEASURES.get(result["measure"], result["measure"]) for results in runs.values() for result in results if result["curve"]
+        MEASURES.get(result["measure"], result["measure"])
+        for results in runs.values()
+        for result in results
+        if result["curve"]
     }
     axis.set(xlabel="steps", ylabel=f"{' or '.join(sorted(measures))} in validation")
     axis.legend(frameon=False, fontsize=8)
