@@ -6,7 +6,7 @@
 Every client sends one sentence after another; a 503 is retried after Retry-After. The model is exported for both peers. Every
 answer is compared with the offline translation; where they differ, the two best candidates must lie within a margin. Offline
 speeds, ours and that of CTranslate2's batch translator, are measured before and after each row. --memory only sends that many
-sentences to the bundled translator and shows the memory meanwhile. Ends in one JSON line.
+sentences to grammar-en-hi and shows the memory meanwhile. Ends in one JSON line.
 """
 
 import argparse
@@ -32,6 +32,7 @@ import torch
 import transformers
 
 import seq2see
+from seq2see.bundled_models import GRAMMAR
 
 PEERS = ("huggingface", "ctranslate2")
 MEMORY_SAMPLES = 20
@@ -60,7 +61,7 @@ def default_sentences() -> list[str]:
 def export(model: str, folder: Path) -> None:
     """Writes a model in the formats of the peers that are installed."""
     for peer in PEERS:
-        if find_spec(peer.replace("huggingface", "transformers")):
+        if peer == "huggingface" or find_spec(peer):
             command = [sys.executable, "-m", "seq2see", "export", model, "--to", peer, "--out", str(folder / peer)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
@@ -236,11 +237,12 @@ def resident_memory(pid: int) -> int:
 
 
 def measure_memory(requests: int) -> dict[str, Any]:
-    """Sends sentences to the bundled translator, and returns the memory of its processes on the way."""
+    """Sends sentences to the model of the built-in grammar, and returns the memory of its processes on the way."""
     from seq2see.course.grammar import generate_corpus
 
     sentences = [pair.source for pair in generate_corpus(5000, 1).train[:5000]]
-    process, url = start([sys.executable, "-m", "seq2see", "serve", "--port", "0", "--beam", "1", "--no-access-log"])
+    options = ["--port", "0", "--model", f"en-hi={GRAMMAR}", "--beam", "1", "--no-access-log"]
+    process, url = start([sys.executable, "-m", "seq2see", "serve", *options])
     mebibytes, lost = [], 0
     try:
         for _ in range(MEMORY_SAMPLES):

@@ -18,7 +18,7 @@ from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attend, attention_reference
 from seq2see.model.transformer import Transformer
 from tests import decoders
-from tests.test_scheduler import SEARCHES, decode_alone, jobs_for, scheduler_of
+from tests.test_scheduler import SEARCHES, jobs_for, require_as_alone, scheduler_of
 from tests.waiting import HANG
 
 pytestmark = [
@@ -381,11 +381,7 @@ def test_jobs_that_share_batches_get_the_results_of_decoding_alone(config: Model
             scheduler.submit([job])
         found = [job.future.result(HANG) for job in jobs]
     assert scheduler.row_steps > scheduler.steps, "every job ran alone"
-    for job, hypotheses in zip(jobs, found, strict=True):
-        expected = decode_alone(model, job)
-        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
-        for one, other in zip(hypotheses, expected, strict=True):
-            torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=1e-4, rtol=1e-4)
+    require_as_alone(model, jobs, found, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("source", ["pictures", "sounds"])

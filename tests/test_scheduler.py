@@ -48,6 +48,19 @@ def decode_alone(model: Network, job: ScheduledJob, should_stop: StopCondition |
     return decode_requests(model, [replace(job.request, options=None)], job.search, SPECIAL_TOKENS, should_stop)[0]
 
 
+def require_as_alone(
+    model: Network, jobs: Sequence[ScheduledJob], found: Sequence[Sequence[Hypothesis]], tolerance: float | None = None
+) -> None:
+    """Fails unless each job has the hypotheses that decoding it alone gives."""
+    for job, hypotheses in zip(jobs, found, strict=True):
+        expected = decode_alone(model, job)
+        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
+        for one, other in zip(hypotheses, expected, strict=True):
+            logprobs = torch.tensor(one.logprobs), torch.tensor(other.logprobs)
+            torch.testing.assert_close(*logprobs, atol=tolerance, rtol=tolerance)
+            assert [len(step) for step in one.alternatives] == [len(step) for step in other.alternatives]
+
+
 @contextmanager
 def scheduler_of(model: Network, **options: int) -> Iterator[Scheduler]:
     scheduler = Scheduler(model, **options)
@@ -65,12 +78,7 @@ def test_jobs_that_share_batches_get_the_results_of_decoding_alone(config: objec
             time.sleep(0.001)
         found = [job.future.result(HANG) for job in jobs]
     assert scheduler.row_steps > scheduler.steps, "every job ran alone"
-    for job, hypotheses in zip(jobs, found, strict=True):
-        expected = decode_alone(model, job)
-        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
-        for one, other in zip(hypotheses, expected, strict=True):
-            torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(other.logprobs))
-            assert [len(step) for step in one.alternatives] == [len(step) for step in other.alternatives]
+    require_as_alone(model, jobs, found)
 
 
 def test_rows_with_static_shapes_sample_each_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:

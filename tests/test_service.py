@@ -25,7 +25,7 @@ from seq2see.errors import UserError
 from seq2see.explore import server as explore_server
 from seq2see.service import server as service_server
 from seq2see.service.keys import Client, Keys, RateLimiter, new_key, read_keys
-from seq2see.service.server import default_workers
+from seq2see.service.server import default_workers, parse_models
 from tests.browser import NEEDS_BROWSER
 from tests.models import GRAMMAR_MODEL
 from tests.service_fuzz import fuzz
@@ -542,3 +542,7 @@ def test_by_default_a_cpu_gets_a_worker_per_core_unless_the_models_are_large(
 def test_no_request_makes_the_server_fail(service: RunningService) -> None:
     statuses = fuzz(service, KEY, cases=6)
     assert not any(status >= 500 for status in statuses), statuses
+
+
+def test_without_a_model_all_bundled_ones_but_that_of_the_lessons_are_served() -> None:
+    assert list(parse_models([])) == ["en-hi", "en-fr", "books"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.bundled_models import GRAMMAR
 from seq2see.cli.model_options import InspectionDevice, Precision, choose_model
 from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError, did_you_mean
@@ -27,7 +26,8 @@ def lesson(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="Model to inspect: a directory or a bundled model; by default grammar-en-hi.", metavar="DIRECTORY"
+            help="Model to inspect: a directory or a bundled model; by default a small bundled one.",
+            metavar="DIRECTORY",
         ),
     ] = None,
     precision: Precision = "float32",
@@ -76,7 +76,7 @@ def lesson(
             raise UsageError(f'the lesson "{chosen.name}" uses no model: omit --device and --precision')
         from seq2see.api import load
 
-        arguments["model"] = load(choose_model(model, default=GRAMMAR), device, precision=precision)
+        arguments["model"] = load(choose_model(model, default=chosen.model), device, precision=precision)
     start = time.perf_counter()
     with Console(stderr=True).status(f"{chosen.title}: computing …"):
         result = chosen.compute(arguments)

@@ -51,7 +51,7 @@ class CheckpointManager:
 
     def save(
         self, kind: str, step: int, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any],
-        unneeded: Callable[[], Iterable[Checkpoint]] = tuple,
+        unneeded: Callable[[], Iterable[Checkpoint]],
     ) -> None:  # fmt: skip
         """Copies the tensors now, and in the background writes them, then deletes the checkpoints that are no longer needed.
 

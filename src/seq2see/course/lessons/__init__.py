@@ -23,6 +23,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seq2see.bundled_models import GRAMMAR
 from seq2see.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class Lesson:
     def defaults(self) -> dict[str, Any]:
         """Returns the parameters of `compute` with their default values."""
         return {each.name: each.default for each in signature(self._module.compute).parameters.values()}
+
+    @property
+    def model(self) -> str:
+        """The bundled model that it inspects unless another is given."""
+        return str(getattr(self._module, "MODEL", GRAMMAR))
 
     def compute(self, arguments: Mapping[str, Any]) -> Any:
         """Computes the lesson's `Result`. Accepts a single string where a list of strings is expected."""
