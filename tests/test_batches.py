@@ -35,6 +35,7 @@ from seq2see.text.batches import (
 )
 from seq2see.text.store import TokenizedSide, TokenStore, store_documents, store_pairs
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.train import prepare_data
 from seq2see.train.prepare_data import Pair, PairSplit, prepare_text, prepare_translation
 from tests.corpora import SMALL_SETTINGS, write_phrases
 from tests.waiting import HANG, wait_until
@@ -439,6 +440,26 @@ def test_the_next_epoch_is_tokenized_while_one_is_trained_on(tmp_path: Path) -> 
     present = [batch.targets.tolist() for batch in data.batches(0).iterate(0)]
     wait_until(lambda: 1 in stored_epochs())
     assert present == [batch.targets.tolist() for batch in data.batches(0).iterate(0)]  # it is still there
+    data.close()
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_the_segmentations_of_a_small_corpus_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    monkeypatch.setattr(prepare_data, "SEGMENTATIONS", 3)
+    monkeypatch.setattr(prepare_data, "MAX_REPEATED_TOKENS", 1 << 24 if small else 0)
+    config = Config(data=write_phrases(tmp_path)).override([*SMALL_SETTINGS, "text.bpe_dropout=0.3"])
+    data = prepare_translation(config, tmp_path / "tokens", None, 340, static=False)
+    corpora = []
+    for epoch in range(7):
+        batches = data.batches(epoch)
+        assert isinstance(batches, PairBatches)
+        corpora.append(batches.target.tokens[:].tolist())
+    assert len({str(corpus) for corpus in corpora}) == (3 if small else 7)
+    assert (corpora[1] == corpora[4]) == small
+    order = [[batch.indices.tolist() for batch in data.batches(epoch).iterate(epoch)] for epoch in (1, 4)]
+    assert order[0] != order[1]  # the batches are shuffled in every epoch
     data.close()
 
 

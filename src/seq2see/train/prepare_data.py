@@ -38,6 +38,9 @@ from seq2see.text.tokenizer import Tokenizer
 HELD_OUT_PAIRS, HELD_OUT_SHARE = 1000, 0.02
 HELD_OUT_CHARACTERS, HELD_OUT_TEXT_SHARE = 1_000_000, 0.1
 MAX_TOKENIZER_LINES = 2_000_000  # a tokenizer does not improve beyond this
+# The epochs of BPE-dropout after which the segmentations repeat, in a corpus of at most this many target tokens: a GPU trains
+# a small model on such a corpus faster than the CPU segments it.
+SEGMENTATIONS, MAX_REPEATED_TOKENS = 16, 1 << 24
 
 _TOKENIZER_TASK, _WORDS_TASK = "training the tokenizer", "collecting the known words"
 
@@ -69,22 +72,25 @@ Row = TypeVar("Row")
 class PrefetchedEpochs:
     """The batches of each epoch, where each is tokenized anew: a thread prepares the next epoch while one is trained on.
 
-    `make` returns the batches of an epoch, and gives up when the event is set.
+    `make` returns the batches of an epoch, and gives up when the event is set. With a `period`, as many epochs are kept and
+    then repeated.
     """
 
-    def __init__(self, first: Batches, make: Callable[[int, Event], Batches]) -> None:
-        self._first, self._make = first, make
+    def __init__(self, first: Batches, make: Callable[[int, Event], Batches], period: int | None) -> None:
+        self._first, self._make, self._period = first, make, period
         self._epochs: dict[int, Future[Batches]] = {}
         self._pool, self._lock, self._closed = ThreadPoolExecutor(1), Lock(), Event()
 
     def __call__(self, epoch: int) -> Batches:
+        this, following = (number % self._period if self._period else number for number in (epoch, epoch + 1))
         with self._lock:
-            for number in range(max(epoch, 1), epoch + 2):
-                if number not in self._epochs:
+            for number in (this, following):
+                if number and number not in self._epochs:
                     self._epochs[number] = self._pool.submit(self._make, number, self._closed)
-            for number in [number for number in self._epochs if number < epoch - 1]:
-                del self._epochs[number]  # the epoch before may still be asked for
-            found = self._epochs.get(epoch)
+            if not self._period:
+                for number in [number for number in self._epochs if number < epoch - 1]:
+                    del self._epochs[number]  # the epoch before may still be asked for
+            found = self._epochs.get(this)
         return found.result() if found else self._first
 
     def close(self) -> None:
@@ -272,7 +278,10 @@ def _with_progress(texts: Iterator[str], advance: Callable[[int], None]) -> Iter
 
 
 def _by_epoch(config: Config, first: Batches, make: Callable[[int, Event], Batches]) -> Callable[[int], Batches]:
-    return PrefetchedEpochs(first, make) if config.text.bpe_dropout else lambda epoch: first
+    if not config.text.bpe_dropout:
+        return lambda epoch: first
+    repeats = first.num_batches(0) * micro_batch_tokens(config) <= MAX_REPEATED_TOKENS
+    return PrefetchedEpochs(first, make, SEGMENTATIONS if repeats else None)
 
 
 def _bpe_dropout(config: Config, epoch: int) -> BpeDropout | None:
