@@ -14,9 +14,10 @@ from recipe import Run, main, translation_test
 
 from seq2see.config import DataConfig
 
-# With BPE-dropout, or with R-Drop of weight 5, `tiny` stays below 10 BLEU: its layers norm last, and its learning rate is high.
+# Chosen on the validation set from English to German, 8,000 steps: 40.9 BLEU as the preset has it, 41.9 with R-Drop and layers
+# that norm first, 40.0 with BPE-dropout.
 SETTINGS = (
-    "text.bpe_dropout=0.1", "model.norm_first=true", "train.lr=3e-3", "train.steps=12000", "train.patience=0",
+    "model.norm_first=true", "train.lr=2e-3", "train.r_drop=2", "train.steps=12000", "train.patience=0",
 )  # fmt: skip
 DIRECTIONS = (("en", "de"), ("de", "en"), ("en", "fr"))
 

@@ -13,7 +13,7 @@ from seq2see.decode import scheduler as scheduling
 from seq2see.decode.batch import StopCondition
 from seq2see.decode.constraints import progress_of
 from seq2see.decode.engine import build_requests, decode_requests
-from seq2see.decode.scheduler import DeadlineError, FairQueue, QueueFullError, ScheduledJob, Scheduler
+from seq2see.decode.scheduler import MAX_BATCHES, DeadlineError, FairQueue, QueueFullError, ScheduledJob, Scheduler
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import DeviceProfile, Session
 from seq2see.errors import UserError
@@ -92,6 +92,16 @@ def test_rows_with_static_shapes_sample_each_in_their_own_way(monkeypatch: pytes
         scheduler.submit(jobs)
         found = [job.future.result(HANG) for job in jobs]
     assert [h[0].tokens for h in found] == [decode_alone(model, job)[0].tokens for job in jobs]
+
+
+def test_jobs_of_more_kinds_than_there_are_batches() -> None:
+    model = exact_model(LANGUAGE_MODEL)
+    searches = [Search(beam=beam, max_new_tokens=5) for beam in range(1, MAX_BATCHES + 3)]
+    jobs = jobs_for(model, random_sentences(2 * len(searches)), searches)
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)  # at once, so that all batches are asked for in the same turn
+        found = [job.future.result(HANG) for job in jobs]
+    require_as_alone(model, jobs, found)
 
 
 def test_stop_condition_ends_one_job_only() -> None:

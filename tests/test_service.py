@@ -477,6 +477,23 @@ def test_reload_drops_no_request(models: dict[str, Path], tmp_path: Path) -> Non
         assert client.get("/health").status_code == 200
 
 
+def test_worker_whose_decoding_thread_fails_ends() -> None:
+    broken = "from seq2see.decode.scheduler import Scheduler; Scheduler._turn = lambda self: 1 / 0; "
+    front, connection = socket.socketpair()
+    options = {"models": {"en-hi": str(GRAMMAR_MODEL)}, "device": "cpu", "precision": "float32"}
+    command = [sys.executable, "-c", broken + "from seq2see.service.worker import main; main()"]
+    arguments = [str(connection.fileno()), json.dumps(options)]
+    with subprocess.Popen(
+        [*command, *arguments], pass_fds=[connection.fileno()], stderr=subprocess.PIPE, text=True
+    ) as worker:
+        connection.close()
+        request = {"operation": "translate", "model": "en-hi", "texts": ["I run."], "format": "text", "beam": 1}
+        front.sendall(json.dumps({"id": 1, "glossary": {}, "nbest": 1, **request}).encode() + b"\n")
+        assert "ZeroDivisionError" in worker.communicate(timeout=HANG)[1]
+    assert worker.returncode == 1
+    front.close()
+
+
 def test_stopping_finishes_what_runs_and_ends_the_workers(models: dict[str, Path], tmp_path: Path) -> None:
     with running_service(tmp_path / "log", {"en-hi": models["en-hi"]}) as service:
         (worker,) = _children(service.process.pid)

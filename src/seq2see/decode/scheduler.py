@@ -9,7 +9,7 @@ each other: the results are those of `decode_requests`.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -220,7 +220,7 @@ class Scheduler:
 
         def accepts(job: ScheduledJob) -> bool:
             assert job.key is not None
-            batch, others = self._batch(job.key), joining.get(job.key, [])
+            batch, others = self._batch(job.key, joining), joining.get(job.key, [])
             if batch is None or batch.free == len(others) or tokens >= PREFILL_TOKENS:
                 return False
             job.waited += 1
@@ -237,10 +237,10 @@ class Scheduler:
             except Exception as error:
                 self._drop(key, error)
 
-    def _batch(self, key: BatchKey) -> Batch[ScheduledJob] | None:
-        """Returns the batch of a key, opened if there is room for one more."""
+    def _batch(self, key: BatchKey, joining: Container[BatchKey]) -> Batch[ScheduledJob] | None:
+        """Returns the batch of a key, opened if there is room for one more; not in place of one that jobs are about to join."""
         if key not in self._batches:
-            idle = [other for other, batch in self._batches.items() if not batch.jobs]
+            idle = [other for other, batch in self._batches.items() if not batch.jobs and other not in joining]
             if len(self._batches) >= MAX_BATCHES:
                 if not idle:
                     return None

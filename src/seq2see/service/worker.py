@@ -226,7 +226,14 @@ def _translate_html(translator: Translator, texts: Sequence[str]) -> list[str]:
     ]
 
 
+def _end_process(arguments: threading.ExceptHookArgs) -> None:
+    """Ends the process when a thread fails: without its decoding thread it would never answer. The front starts another."""
+    threading.__excepthook__(arguments)
+    os._exit(1)
+
+
 def main() -> None:
+    threading.excepthook = _end_process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the front process says when to stop
         signal.signal(number, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
