@@ -521,11 +521,24 @@ def test_augmentation_depends_on_the_epoch_and_the_example_alone() -> None:
     changed = (both != tokens).reshape(-1, 20)[60:]  # frames of the second
     assert changed.all(1).sum() <= 12 and changed.all(0).sum() <= 10 and 0 < changed.mean() < 0.9
 
-    patches = random_rows(PICTURES, (6,))[0]
-    shifted = ShiftPictures(PICTURES, 2, seed=1)(patches, np.array([6]), 0, np.array([0]))
-    whole = np.pad(join_patches(patches, 4, 2)[..., 0], 2, mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(whole, (8, 12)).reshape(-1, 8, 12)
-    assert any(np.array_equal(window, join_patches(shifted, 4, 2)[..., 0]) for window in windows)
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_shifted_each_within_itself(channels: int) -> None:
+    config = replace(PICTURES, channels=channels)
+    patches, lengths, shift = random_rows(config, (6, 2, 8)), np.array([6, 2, 8]), ShiftPictures(config, 2, seed=1)
+    shifted = np.split(shift(np.concatenate(patches), lengths, 0, np.array([3, 8, 9])), [6, 8])
+    offsets = set()
+    for one, found, length, index in zip(patches, shifted, lengths, (3, 8, 9), strict=True):
+        np.testing.assert_array_equal(found, shift(one, np.array([length]), 0, np.array([index])))
+        whole = np.pad(join_patches(one, 4, 2), ((2, 2), (2, 2), (0, 0)), mode="edge")
+        height, width = whole.shape[0] - 4, whole.shape[1] - 4
+        offsets |= {
+            (down, right)
+            for down in range(5)
+            for right in range(5)
+            if np.array_equal(whole[down : down + height, right : right + width], join_patches(found, 4, 2))
+        }
+    assert len(offsets) == 3, "every picture is shifted, and differently"
 
 
 def test_augmentation_follows_the_configuration() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seq2see.config import Config, ModelConfig
 from seq2see.media.pictures import cut_patches, join_patches
-from seq2see.rng import random_uint64, to_uniform
+from seq2see.rng import seed_hashes, splitmix64, to_uniform
 from seq2see.text.batches import Augmentation, Int64Array
 from seq2see.text.store import Tokens
 
@@ -25,8 +25,10 @@ def build_augmentation(config: Config) -> Augmentation | None:
     return None
 
 
-def _uniforms(count: int, seed: int, epoch: int, index: int) -> NDArray[np.float64]:
-    return to_uniform(random_uint64(count, seed, epoch, index, 7))
+def _uniforms(count: int, seed: int, epoch: int, indices: Int64Array) -> NDArray[np.float64]:
+    """Returns random numbers, [count, examples]."""
+    states = splitmix64(seed_hashes(len(indices), seed, epoch, 7) + indices.astype(np.uint64))
+    return to_uniform(splitmix64(states + np.arange(count, dtype=np.uint64)[:, None]))
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,15 @@ class ShiftPictures:
     seed: int
 
     def __call__(self, tokens: Tokens, lengths: Int64Array, epoch: int, indices: Int64Array) -> Tokens:
-        size, rows, parts = self.model.patch_size, self.model.patch_rows, []
-        for patches, index in zip(np.split(tokens, np.cumsum(lengths)[:-1]), indices.tolist(), strict=True):
-            picture = join_patches(patches, size, rows)
-            height, width, _ = picture.shape
-            padded = np.pad(picture, ((self.pixels, self.pixels), (self.pixels, self.pixels), (0, 0)), mode="edge")
-            down, right = (_uniforms(2, self.seed, epoch, index) * (2 * self.pixels + 1)).astype(int)
-            parts.append(cut_patches(padded[down : down + height, right : right + width], size))
-        return np.concatenate(parts)
+        size, rows = self.model.patch_size, self.model.patch_rows
+        pictures = join_patches(tokens, size, rows)  # side by side, [height, all widths, channels]
+        widths = lengths // rows * size
+        ends = np.cumsum(widths)
+        down, right = (_uniforms(2, self.seed, epoch, indices) * (2 * self.pixels + 1)).astype(int) - self.pixels
+        first, last, down, right = (np.repeat(each, widths) for each in (ends - widths, ends - 1, down, right))
+        columns = np.clip(np.arange(ends[-1]) + right, first, last)  # of the same picture
+        shifted_rows = np.clip(np.arange(rows * size)[:, None] + down, 0, rows * size - 1)  # [height, all widths]
+        return cut_patches(pictures[shifted_rows, columns], size)
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,10 @@ class MaskSpectrogram:
 
     def __call__(self, tokens: Tokens, lengths: Int64Array, epoch: int, indices: Int64Array) -> Tokens:
         parts = []
-        for rows, index in zip(np.split(tokens, np.cumsum(lengths)[:-1]), indices.tolist(), strict=True):
+        numbers_of_each = _uniforms(8, self.seed, epoch, indices).T
+        for rows, numbers in zip(np.split(tokens, np.cumsum(lengths)[:-1]), numbers_of_each, strict=True):
             frames = rows.reshape(-1, self.model.mel_bands).copy()
             mean = frames.mean(dtype=np.float32)
-            numbers = _uniforms(8, self.seed, epoch, index)
             for first, second in zip(numbers[0:4:2], numbers[1:4:2], strict=True):
                 frames[:, _range(first, second, self.bands, self.model.mel_bands)] = mean
             for first, second in zip(numbers[4::2], numbers[5::2], strict=True):
