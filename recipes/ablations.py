@@ -1,8 +1,9 @@
 """What each choice of the bundled translator en-fr is worth: the student, trained for a third as long, with one choice changed.
+`careless` is the test set in lower case without final punctuation.
 
     python recipes/ablations.py --data DIR --work DIR --device cuda [--only "no-distillation" …]
 
-Needs what translators.py wrote to the same work directory. `careless` is the test set in lower case without final punctuation.
+Needs what translators.py wrote to the same work directory.
 """
 
 from collections.abc import Sequence

@@ -29,9 +29,9 @@ def main() -> None:
     groups: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         groups[result["recipe"]][result["run"]].append(result)
-    everyday, alignment = groups.pop("everyday", {}), groups.pop("alignment", {})
+    everyday, alignment, ablations = (groups.pop(name, {}) for name in ("everyday", "alignment", "ablations"))
     text = INTRODUCTION + "".join(section(recipe, runs) for recipe, runs in groups.items())
-    text += everyday_section(everyday) + alignment_section(alignment)
+    text += ablation_section(ablations) + everyday_section(everyday) + alignment_section(alignment)
     (DOCS / "results.md").write_text(text, encoding="utf-8")
     for recipe, runs in groups.items():
         draw(recipe, runs)
@@ -78,6 +78,20 @@ def alignment_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
         lines.append(
             f"| {name} | {result['sentences']} | {' | '.join(cells)} | {rates.get('eflomal', 'not installed')} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def ablation_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """Renders the BLEU of each changed model on each test set, the best first."""
+    if not runs:
+        return ""
+    tests = list(runs["as-bundled"][0]["scores"])
+    scores = {name: [result["scores"][test]["BLEU"] for test in tests] for name, (result,) in runs.items()}
+    lines = ["\n## ablations\n", introduction("ablations"), f"| BLEU | {' | '.join(tests)} | parameters |"]
+    lines.append("|---" * (len(tests) + 2) + "|")
+    for name in sorted(scores, key=scores.__getitem__, reverse=True):
+        cells = [name, *(f"{value:.1f}" for value in scores[name]), f"{runs[name][0]['parameters']:,}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
