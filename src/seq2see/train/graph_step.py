@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seq2see.layout import Layout, Packed
 from seq2see.model.layers import Block
-from seq2see.model.transformer import Stack, Transformer
+from seq2see.model.transformer import Transformer
 from seq2see.text.batches import Batch, Shape, TensorBatch
 from seq2see.train.loss import Losses
 
@@ -44,7 +44,7 @@ class GraphStep:
             p.grad = gradient
         self.network = deepcopy(model).to(dtype).train()
         self.weights: list[Tensor] = list(self.network.parameters())
-        compile_regions(self.network)
+        compile_blocks(self.network)
         self.compute_losses = compute_losses
         self.inputs = torch.zeros(sum(self._sizes()), dtype=torch.int32, device=self.device)
         self.total = torch.ones((), device=self.device)
@@ -143,11 +143,8 @@ class StaticBatch:
         self.values = torch.from_numpy(values).pin_memory()
 
 
-def compile_regions(network: Transformer) -> None:
-    """Compiles the parts of a network one by one: blocks of the same shape share their code, so each is compiled once."""
-    network.embed = torch.compile(network.embed, dynamic=False)  # type: ignore[method-assign]
+def compile_blocks(network: Transformer) -> None:
+    """Compiles the blocks one by one: those of the same shape share their code, so each shape is compiled once."""
     for module in network.modules():
         if isinstance(module, Block):
             module.compile(dynamic=False, fullgraph=True)
-        elif isinstance(module, Stack):
-            module.embed_positions = torch.compile(module.embed_positions, dynamic=False)  # type: ignore[method-assign]

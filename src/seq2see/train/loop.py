@@ -22,7 +22,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.precision import compute_precision
 from seq2see.text.batches import Batch, Batches, TensorBatch
 from seq2see.train.estimates import peak_flops, training_flops
-from seq2see.train.graph_step import GraphStep, StaticBatch, compile_regions
+from seq2see.train.graph_step import GraphStep, StaticBatch, compile_blocks
 from seq2see.train.loss import Losses, cross_entropy, output_loss, symmetric_kl
 from seq2see.train.parallel import World, copy_full_tensors, full_tensor, gradient_sync, parallelize
 from seq2see.train.schedule import learning_rate
@@ -76,7 +76,7 @@ class Trainer:
         transformer = model if isinstance(model, Transformer) and compiled else None
         use_graphs = transformer is not None and world.size == 1 and self.precision.dtype is torch.bfloat16
         if transformer is not None and not use_graphs:
-            compile_regions(transformer)
+            compile_blocks(transformer)
         self.module = parallelize(model, world, train.fsdp)
         # Weight decay applies to matrices only, not to biases and norms.
         parameters = list(model.parameters())  # shards under FSDP
