@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from seq2see.files import atomic_write
+
 Pair = tuple[str, str]
 
 # All start with a consonant, since a vowel would change the French word before it ("de Tom", "d'Anna").
@@ -55,11 +57,12 @@ def read_tsv(path: Path) -> list[Pair]:
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> tuple[str]:
-    """Writes a TSV file and returns its path as DataConfig takes it."""
+    """Writes a TSV file, unless another process has, and returns its path as DataConfig takes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for source, target in pairs:
-            file.write(f"{source}\t{target}\n")
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        with atomic_write(path) as part:
+            part.write_text(text, encoding="utf-8")
     return (str(path),)
 
 
