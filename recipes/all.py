@@ -19,7 +19,11 @@ RECIPES = Path(__file__).parent
 TRAINING, SEEDS = "--data {data} --work {work} {device}", "--seeds 1 2 3"
 GROUPS = {
     "translators": [f"translators {TRAINING}", f"ablations {TRAINING}"],
-    "captions": [f"multi30k {TRAINING} {SEEDS}", f"hindi_visual_genome {TRAINING} {SEEDS}"],
+    "captions": [
+        f"multi30k {TRAINING} {SEEDS}",
+        f"hindi_visual_genome {TRAINING} {SEEDS}",
+        f"english_hindi {TRAINING}",
+    ],
     "german": [
         f"tatoeba_german {TRAINING}",
         "alignment --data {data} --model {work}/tatoeba/de-en-1 --pair de-en",
