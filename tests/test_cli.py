@@ -4,16 +4,39 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import get_args, get_type_hints
 
 import pytest
+import typer
+from typer.models import OptionInfo
 
 import seq2see
-from seq2see.cli import _share_cores
+from seq2see.cli import _share_cores, app
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "seq2see", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def commands_of(group: typer.Typer) -> Iterator[Callable[..., object]]:
+    yield from (command.callback for command in group.registered_commands if command.callback is not None)
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        yield from commands_of(inner.typer_instance)
+
+
+def test_options_are_named_alike_by_every_version_of_typer() -> None:
+    """Some name an option like its metavar if that is the parameter's name in capitals: --DEVICE."""
+    commands = list(commands_of(app))
+    assert len(commands) > 20
+    for command in commands:
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            for option in get_args(hint)[1:]:
+                if isinstance(option, OptionInfo) and option.metavar == name.upper():
+                    declared = (option.default, *(option.param_decls or ()))
+                    assert any(str(each).startswith("--") for each in declared), f"{command.__name__} --{name}"
 
 
 def test_version_and_help() -> None:

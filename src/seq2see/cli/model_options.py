@@ -29,8 +29,11 @@ To = Annotated[
     str | None,
     typer.Option("--to", help="Bundled model from English into this language: hi or fr.", metavar="LANGUAGE"),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")]
-InspectionDevice = Annotated[str, typer.Option(help="cpu, cuda or mps.", metavar="DEVICE")]
+# Named explicitly: without, typer 0.27 would call an option like its metavar, --DEVICE, where the two differ in case alone.
+Device = Annotated[
+    str, typer.Option("--device", help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")
+]
+InspectionDevice = Annotated[str, typer.Option("--device", help="cpu, cuda or mps.", metavar="DEVICE")]
 Precision = Annotated[
     InferencePrecision,
     typer.Option(help="Compute in float32, bf16 (needs a GPU or a CPU with bf16) or int8 (fastest on a CPU)."),

@@ -72,7 +72,12 @@ def fit(
     seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=_PANEL)] = 1,
     device: Annotated[
         str,
-        typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE", rich_help_panel=_PANEL),
+        typer.Option(
+            "--device",
+            help="cpu, cuda or mps; by default the best available.",
+            metavar="DEVICE",
+            rich_help_panel=_PANEL,
+        ),
     ] = "",
 ) -> None:
     """Fit word vectors on text, one per word regardless of context.
@@ -213,7 +218,7 @@ def direction(
         list[str] | None,
         typer.Argument(metavar="FIRST:SECOND", help="Pairs that define the direction: cats:cat dogs:dog."),
     ] = None,
-    words: Annotated[str, typer.Option(help='Words to project: "houses house many".', metavar="WORDS")] = "",
+    words: Annotated[str, typer.Option("--words", help='Words to project: "houses house many".', metavar="WORDS")] = "",
     pair_file: PairFile = None,
     file: VectorFile = DEFAULT,
     count: Annotated[
