@@ -308,6 +308,28 @@ PAGE = """<!doctype html>
 """
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ('<a title="a > b">I like tea.</a>', '<a title="a > b">I LIKE TEA.</a>'),
+        (
+            "<div data-x='<p>'>I like <b title='>'>tea</b>.</div>",
+            "<div data-x='<p>'>I LIKE <b title='>'>TEA</b>.</div>",
+        ),
+        ("<p don't>Tea's here</p>", "<p don't>TEA'S HERE</p>"),
+        ("I don&rsquo;t. It&#39;s &quot;my&quot; dog.", 'I DON\u2019T. IT\'S "MY" DOG.'),
+        ("Tom&nbsp;likes tea &amp; milk.", "TOM LIKES TEA &amp; MILK."),
+        ('<a href="?a=1&amp;b=2&lang;">salt &amp; tea</a>', '<a href="?a=1&amp;b=2&lang;">SALT &amp; TEA</a>'),
+        ("write &amp;lt; or &lt;b&gt;", "WRITE &amp;LT; OR &lt;B&gt;"),
+        ("salt & tea &amp; milk", "SALT & TEA & MILK"),
+    ],
+)
+def test_html_with_entities_and_angle_brackets_in_attributes(body: str, expected: str, tmp_path: Path) -> None:
+    upper = fake_translator(str.upper)
+    found = documents.translate_content(tmp_path / "a.html", body.encode(), upper, False, lambda *_: lambda _: None)
+    assert found.decode() == expected
+
+
 def test_html_is_translated_between_its_blocks_and_unchanged_elsewhere(tmp_path: Path) -> None:
     translate_file = documents.translate_content
     (tmp_path / "page.html").write_text(PAGE)

@@ -19,7 +19,7 @@ from seq2see.translate.placeholders import is_markup
 
 Weights = NDArray[np.float32]  # [target words, source words]
 
-_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*)[^>]*?(?P<empty>/?)>")
+_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*).*?(?P<empty>/?)>", re.DOTALL)
 _VOID = {"br", "hr", "img", "wbr", "input", "col", "source", "track", "embed", "area"}
 
 

@@ -10,10 +10,11 @@ from collections import Counter
 
 _PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+0#]*+(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcrsaAp@%]"
 _BRACES = r"\$?\{\{[^{}\n]*+\}\}|\$?\{[^{}\n]*+\}"
-_TAG = r"<!--[^\n]*?-->|</?[A-Za-z0-9][^<>\n]*+>"
-_ENTITY = r"&(?:[A-Za-z]\w*+|#\d+|#[xX][0-9A-Fa-f]+);"
+ATTRIBUTES = r"""(?:(?:[^<>"']|"[^"]*+"|'[^']*+')*+|[^<>]*+)"""  # of a tag; quoted values may have angle brackets
+_TAG = rf"<!--[^\n]*?-->|</?[A-Za-z0-9]{ATTRIBUTES}>"
+ENTITY = r"&(?:[A-Za-z]\w*+|#\d+|#[xX][0-9A-Fa-f]+);"
 _URL = r"(?:https?://|www\.|mailto:)[^\s<>()\"'`\]]*[^\s<>()\"'`\].,;:!?]"
-_COMMON = (_PRINTF, _BRACES, _TAG, _ENTITY, _URL)
+_COMMON = (_PRINTF, _BRACES, _TAG, ENTITY, _URL)
 
 PLACEHOLDER = re.compile("|".join(_COMMON))
 MARKDOWN_PLACEHOLDER = re.compile(
