@@ -5,21 +5,23 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from weakref import WeakSet
 
 import pytest
 import torch
 
 from seq2see.decode import scheduler as scheduling
-from seq2see.decode.batch import StopCondition
+from seq2see.decode.batch import Batch, StopCondition
 from seq2see.decode.constraints import progress_of
 from seq2see.decode.engine import build_requests, decode_requests
-from seq2see.decode.scheduler import MAX_BATCHES, DeadlineError, FairQueue, QueueFullError, ScheduledJob, Scheduler
+from seq2see.decode.fair_queue import FairQueue
+from seq2see.decode.scheduler import LONG, MAX_BATCHES, BatchKey, DeadlineError, QueueFullError, ScheduledJob, Scheduler
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import DeviceProfile, Session
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from tests.decoders import LANGUAGE_MODEL, SPECIAL_TOKENS, START, TRANSLATORS, exact_model, random_sentences
-from tests.waiting import HANG
+from tests.waiting import HANG, wait_until
 
 SEARCHES = [
     Search(),
@@ -104,6 +106,73 @@ def test_jobs_of_more_kinds_than_there_are_batches() -> None:
     require_as_alone(model, jobs, found)
 
 
+def test_a_short_job_does_not_wait_for_long_ones_of_many_kinds() -> None:
+    model = exact_model(end_bias=-9)
+    beams = [Search(beam=beam, max_new_tokens=20 * LONG) for beam in range(2, MAX_BATCHES + 4)]
+    endless = jobs_for(model, random_sentences(len(beams)), beams)
+    (short,) = jobs_for(model, random_sentences(1), [Search(max_new_tokens=5)])
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(endless)
+        wait_until(lambda: scheduler.steps > 20)
+        scheduler.submit([short])
+        assert short.future.result(HANG) == decode_alone(model, short)
+        cancelled = [job.future.cancel() for job in endless]
+    assert all(cancelled), "long jobs had ended"
+
+
+def test_a_stream_of_other_kinds_does_not_keep_a_job_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "MAX_BLOCKED_SECONDS", 0.0)
+    model = exact_model(end_bias=-9)
+    # Of different lengths, so that those of a beam do not all end at the same step.
+    searches = [Search(beam=beam, max_new_tokens=n) for beam in range(2, MAX_BATCHES + 2) for n in range(11, 19)]
+    (waiting,) = jobs_for(model, random_sentences(1), [Search(max_new_tokens=5)])
+    with scheduler_of(model) as scheduler:
+
+        def keep_busy(search: Search) -> None:
+            """Submits a job, and another one like it when it is done."""
+            if not waiting.future.done():
+                (job,) = jobs_for(model, random_sentences(1), [search])
+                job.flow = ("another client", str(search))
+                job.future.add_done_callback(lambda _: keep_busy(search))
+                scheduler.submit([job])
+
+        for search in searches:
+            keep_busy(search)
+        wait_until(lambda: scheduler.steps > 30)
+        scheduler.submit([waiting])
+        assert waiting.future.result(HANG) == decode_alone(model, waiting)
+
+
+def test_jobs_share_a_batch_whatever_number_of_alternatives_they_ask_for() -> None:
+    model = exact_model(LANGUAGE_MODEL)
+    jobs = jobs_for(model, random_sentences(5), [Search(alternatives=n) for n in (1, 2, 3, 4, 5)])
+    assert len({job.batch_key(False, model.config.vocab_size) for job in jobs}) == 1
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)
+        found = [job.future.result(HANG) for job in jobs]
+    for job, (output,) in zip(jobs, found, strict=True):
+        assert {len(step) for step in output.alternatives} == {job.search.alternatives}
+    require_as_alone(model, jobs, found)
+
+
+def test_idle_batches_leave_no_cache_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: WeakSet[Session] = WeakSet()
+    opened = Scheduler._open
+
+    def open_batch(scheduler: Scheduler, key: BatchKey) -> Batch[ScheduledJob]:
+        batch = opened(scheduler, key)
+        sessions.add(batch.session)
+        return batch
+
+    monkeypatch.setattr(Scheduler, "_open", open_batch)
+    model = exact_model()
+    jobs = jobs_for(model, random_sentences(6), [Search(beam=beam) for beam in (1, 2, 3)])
+    with scheduler_of(model) as scheduler:
+        scheduler.submit(jobs)
+        assert all(job.future.result(HANG) for job in jobs)
+        wait_until(lambda: not sessions)
+
+
 def test_stop_condition_ends_one_job_only() -> None:
     model = exact_model(LANGUAGE_MODEL, end_bias=-9)
     stopping, other = jobs_for(model, random_sentences(2), [Search(max_new_tokens=12)])
@@ -173,7 +242,7 @@ def test_failure_of_a_step_fails_its_jobs_and_no_later_ones(monkeypatch: pytest.
 
 def test_queue_is_fair_between_clients_and_between_their_requests() -> None:
     model = exact_model()
-    queue = FairQueue()
+    queue: FairQueue[ScheduledJob] = FairQueue()
     flows = [("a", "document")] * 4 + [("a", "short")] + [("b", "one")] * 2 + [("c", "blocked")]
     for job, flow in zip(jobs_for(model, random_sentences(len(flows)), [Search()]), flows, strict=True):
         job.flow = flow

@@ -2,14 +2,14 @@
 
 One thread per model decodes. Before every step, waiting jobs take the free rows, cancelled and late ones leave. Jobs share a
 batch, and so a forward pass, if they have the same beam and similar lengths; each has its own sampling, seed, stop
-condition and limit. Batches take turns, one step each, so a long text never blocks a short one. Rows do not depend on
+condition and limit. Batches take turns, one step each, so a long text does not block a short one. Rows do not depend on
 each other: the results are those of `decode_requests`.
 """
 
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ import torch
 
 from seq2see.decode.batch import Batch, Job
 from seq2see.decode.engine import check_beam, require_output
+from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.sampling import Phrase
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import CacheSize, Session, SpecialTokens, session_profile
@@ -25,7 +26,11 @@ from seq2see.errors import UserError
 from seq2see.model.network import Network
 
 SHORTEST = 64  # positions of the smallest batch; larger ones have twice, four times, … as many
-MAX_BATCHES = 6  # with their caches; idle ones are dropped when another is needed
+LONG = 256  # positions from which on jobs are long
+MAX_BATCHES = 6  # at a time, with their caches
+MAX_LONG_BATCHES = 4  # of them, so that short jobs never have to wait for long ones
+MAX_BLOCKED_SECONDS = 0.5  # that a job without a batch waits before one of another kind must make room
+MIN_ALTERNATIVES = 20  # computed if a job asks for any, so that jobs with different numbers share a batch
 PATIENCE = 8  # steps that a job waits at most for others to join with it
 CHECK_SECONDS = 0.1  # between checks for waiting jobs that are cancelled or late
 PREFILL_TOKENS = 4096  # source and prompt tokens that join a batch before the next step
@@ -53,13 +58,15 @@ class ScheduledJob(Job):
     key: "BatchKey | None" = None  # of the batch it joins
     streamed: int = 0  # number of tokens that `on_tokens` has seen
     waited: int = 0  # steps for which there was a row, but others were awaited
+    blocked_at: float = 0.0  # when there was no room for a batch of its kind; 0: never
 
-    def batch_key(self, by_row_options: bool) -> "BatchKey":
+    def batch_key(self, by_row_options: bool, vocab_size: int) -> "BatchKey":
         """Returns what the jobs of a batch have in common."""
         search, request = self.search, self.request
         positions = max(len(request.source), len(request.prompt) + request.max_new_tokens, SHORTEST)
-        # Limits and seeds belong to rows; a batch keeps all k hypotheses, of which each job takes its n best.
-        shared = replace(search, seed=0, max_new_tokens=0, samples=1, nbest=search.beam)
+        # Limits and seeds belong to rows; of the hypotheses and alternatives that a batch keeps, each job takes its n best.
+        alternatives = min(max(search.alternatives, MIN_ALTERNATIVES), vocab_size) if search.alternatives else 0
+        shared = replace(search, seed=0, max_new_tokens=0, samples=1, nbest=search.beam, alternatives=alternatives)
         if not by_row_options:
             shared = replace(shared, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
         constrained = by_row_options and bool(self.constraints)
@@ -73,66 +80,80 @@ class BatchKey:
     positions: int  # at least as many as the source, or the prompt with the output, of any job
     constrained: bool = False  # decoded without CUDA graphs: constraints are met on the host
 
+    @property
+    def is_long(self) -> bool:
+        return self.positions > LONG
 
-class FairQueue:
-    """Waiting jobs: clients take turns, and so do the requests of a client."""
 
-    def __init__(self) -> None:
-        self._clients: OrderedDict[str, OrderedDict[str, deque[ScheduledJob]]] = OrderedDict()
-        self._size = 0
+class BatchPool:
+    """The open batches of a model, one per kind of job. They are few, because each has a cache.
 
-    def __len__(self) -> int:
-        return self._size
+    Long jobs may have only some of them. If there is no room for a batch of another kind, and for a while none becomes idle,
+    one stops admitting jobs, ends, and makes room.
+    """
 
-    def put(self, job: ScheduledJob) -> None:
-        client, request = job.flow
-        self._clients.setdefault(client, OrderedDict()).setdefault(request, deque()).append(job)
-        self._size += 1
+    def __init__(self, open_batch: Callable[[BatchKey], Batch[ScheduledJob]]) -> None:
+        self._open_batch = open_batch
+        self._batches: OrderedDict[BatchKey, Batch[ScheduledJob]] = OrderedDict()  # least recently used first
+        self._next: ScheduledJob | None = None  # the next batch is for this job's kind
+        self._closing: BatchKey | None = None  # admits no more jobs
 
-    def take(self, accepts: Callable[[ScheduledJob], bool]) -> Iterator[ScheduledJob]:
-        """Yields accepted jobs in turn; a job that is not accepted holds back only its own request."""
-        refused: set[tuple[str, str]] = set()
-        found = True
-        while found:
-            found = False
-            for client in list(self._clients):
-                job = self._next_of(client, refused, accepts)
-                if job is not None:
-                    found = True
-                    yield job
+    def __getitem__(self, key: BatchKey) -> Batch[ScheduledJob]:
+        return self._batches[key]
 
-    def _next_of(
-        self, client: str, refused: set[tuple[str, str]], accepts: Callable[[ScheduledJob], bool]
-    ) -> ScheduledJob | None:
-        requests = self._clients[client]
-        for request in list(requests):
-            if (client, request) in refused:
-                continue
-            if not accepts(requests[request][0]):
-                refused.add((client, request))
-                continue
-            job = requests[request].popleft()
-            self._size -= 1
-            self._clients.move_to_end(client)
-            requests.move_to_end(request)
-            if not requests[request]:
-                del requests[request]
-            if not requests:
-                del self._clients[client]
-            return job
-        return None
+    @property
+    def running(self) -> int:
+        return sum(len(batch.jobs) for batch in list(self._batches.values()))
 
-    def remove(self, is_over: Callable[[ScheduledJob], bool]) -> None:
-        """Removes the jobs that are over."""
-        for client, requests in list(self._clients.items()):
-            for request, jobs in list(requests.items()):
-                kept = deque(job for job in jobs if not is_over(job))
-                self._size -= len(jobs) - len(kept)
-                requests[request] = kept
-                if not kept:
-                    del requests[request]
-            if not requests:
-                del self._clients[client]
+    def busy(self) -> list[tuple[BatchKey, Batch[ScheduledJob]]]:
+        return [(key, batch) for key, batch in self._batches.items() if batch.jobs]
+
+    def find(self, job: ScheduledJob, joining: Container[BatchKey], now: float) -> Batch[ScheduledJob] | None:
+        """Returns the batch of a job's kind, opened if there is room; not in place of one that jobs are about to join."""
+        key = job.key
+        assert key is not None
+        if self._next is not None and self._next.future.done():
+            self._next = self._closing = None
+        if key == self._closing:
+            return None
+        if key not in self._batches:
+            if not self._make_room(job, key, joining, now):
+                return None
+            self._batches[key] = self._open_batch(key)
+        self._batches.move_to_end(key)
+        return self._batches[key]
+
+    def _make_room(self, job: ScheduledJob, key: BatchKey, joining: Container[BatchKey], now: float) -> bool:
+        if self._next is not None and key != self._next.key:
+            return False
+        if rivals := self._rivals(key):
+            idle = next((other for other in rivals if not self._batches[other].jobs and other not in joining), None)
+            if idle is None:
+                job.blocked_at = job.blocked_at or now
+                if self._next is None and now - job.blocked_at > MAX_BLOCKED_SECONDS:
+                    # The one with the shortest jobs, and then with the fewest, ends soonest.
+                    self._closing = min(rivals, key=lambda other: (other.positions, len(self._batches[other].jobs)))
+                    self._next = job
+                return False
+            self.close(idle)
+        self._next = self._closing = None
+        return True
+
+    def _rivals(self, key: BatchKey) -> list[BatchKey]:
+        """Returns the batches of which one must make room for a batch of this kind; none if there is room."""
+        if key.is_long:
+            long = [other for other in self._batches if other.is_long]
+            if len(long) >= MAX_LONG_BATCHES:
+                return long
+        return list(self._batches) if len(self._batches) >= MAX_BATCHES else []
+
+    def close(self, key: BatchKey) -> list[ScheduledJob]:
+        """Drops a batch with its cache; returns the jobs that were in it."""
+        return self._batches.pop(key).jobs
+
+    def close_idle(self) -> None:
+        for key in [key for key, batch in self._batches.items() if not batch.jobs]:
+            self.close(key)
 
 
 class Scheduler:
@@ -143,8 +164,8 @@ class Scheduler:
         self.profile = session_profile(model)
         self.token_budget = token_budget or self.profile.token_budget
         self._arrived: deque[ScheduledJob] = deque()  # not yet in the queue, which belongs to the thread
-        self._queue = FairQueue()
-        self._batches: OrderedDict[BatchKey, Batch[ScheduledJob]] = OrderedDict()  # least recently used first
+        self._queue: FairQueue[ScheduledJob] = FairQueue()
+        self._batches = BatchPool(self._open)
         self._wake = threading.Event()
         self._stopped, self._next_check = False, 0.0
         self.steps, self.row_steps = 0, 0  # for the fill of the batches
@@ -157,7 +178,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        return sum(len(batch.jobs) for batch in list(self._batches.values()))
+        return self._batches.running
 
     def submit(self, jobs: Sequence[ScheduledJob]) -> None:
         """Queues jobs; their futures get the hypotheses, best first. Jobs with equal inputs should follow each other."""
@@ -171,7 +192,7 @@ class Scheduler:
             raise QueueFullError("the model is being unloaded: send the request again")
         for job in jobs:
             # A captured CUDA graph treats all rows alike.
-            job.key = job.batch_key(by_row_options=self.profile.cuda_graphs)
+            job.key = job.batch_key(self.profile.cuda_graphs, self.model.config.vocab_size)
             options = replace(job.search.row_options, constraints=job.constraints)
             job.request = replace(job.request, options=options)
         self._arrived.extend(jobs)
@@ -199,10 +220,8 @@ class Scheduler:
         if now >= self._next_check:  # not before every step: thousands may be waiting
             self._queue.remove(lambda job: _is_over(job, now))
             self._next_check = now + CHECK_SECONDS
-        self._admit()
-        for key, batch in list(self._batches.items()):
-            if not batch.jobs:
-                continue
+        self._admit(now)
+        for key, batch in self._batches.busy():
             try:
                 batch.remove([row for row, job in enumerate(batch.jobs) if _is_over(job, now)])
                 if batch.jobs:
@@ -212,15 +231,17 @@ class Scheduler:
                     self._deliver(batch)
             except Exception as error:  # fails the jobs of this batch only
                 self._drop(key, error)
+        if not self.profile.cuda_graphs:  # a batch is opened in 0.1 ms, but captured graphs are worth their memory
+            self._batches.close_idle()
 
-    def _admit(self) -> None:
+    def _admit(self, now: float) -> None:
         """Lets waiting jobs join the batches, several at a time."""
         joining: dict[BatchKey, list[ScheduledJob]] = {}
         tokens = 0
 
         def accepts(job: ScheduledJob) -> bool:
             assert job.key is not None
-            batch, others = self._batch(job.key, joining), joining.get(job.key, [])
+            batch, others = self._batches.find(job, joining, now), joining.get(job.key, [])
             if batch is None or batch.free == len(others) or tokens >= PREFILL_TOKENS:
                 return False
             job.waited += 1
@@ -237,18 +258,6 @@ class Scheduler:
             except Exception as error:
                 self._drop(key, error)
 
-    def _batch(self, key: BatchKey, joining: Container[BatchKey]) -> Batch[ScheduledJob] | None:
-        """Returns the batch of a key, opened if there is room for one more; not in place of one that jobs are about to join."""
-        if key not in self._batches:
-            idle = [other for other, batch in self._batches.items() if not batch.jobs and other not in joining]
-            if len(self._batches) >= MAX_BATCHES:
-                if not idle:
-                    return None
-                del self._batches[idle[0]]
-            self._batches[key] = self._open(key)
-        self._batches.move_to_end(key)
-        return self._batches[key]
-
     def _open(self, key: BatchKey) -> Batch[ScheduledJob]:
         beam, positions = key.search.beam, key.positions
         rows = max(1, min(self.profile.max_hypotheses, self.token_budget // positions) // beam)
@@ -264,7 +273,7 @@ class Scheduler:
         if streaming:
             index = torch.tensor(streaming, device=batch.session.tokens.device)
             for row, (output, *_) in zip(streaming, batch.session.selector.hypotheses(index), strict=True):
-                _stream(batch.jobs[row], output)
+                _stream(batch.jobs[row], _with_alternatives(output, batch.jobs[row].search.alternatives))
         for job, hypotheses in batch.take_finished():
             try:
                 require_output(job.request, hypotheses)
@@ -272,11 +281,19 @@ class Scheduler:
                 _fail(job, error)
                 continue
             with suppress(InvalidStateError):  # cancelled
-                job.future.set_result(hypotheses[: job.search.nbest])
+                best = hypotheses[: job.search.nbest]
+                job.future.set_result([_with_alternatives(each, job.search.alternatives) for each in best])
 
     def _drop(self, key: BatchKey, error: Exception) -> None:
-        for job in self._batches.pop(key).jobs:
+        for job in self._batches.close(key):
             _fail(job, error)
+
+
+def _with_alternatives(hypothesis: Hypothesis, count: int) -> Hypothesis:
+    """Returns a hypothesis with the `count` most likely tokens of each step."""
+    if not hypothesis.alternatives:
+        return hypothesis
+    return replace(hypothesis, alternatives=tuple(step[:count] for step in hypothesis.alternatives))
 
 
 def _stream(job: ScheduledJob, output: Hypothesis) -> None:
