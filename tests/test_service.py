@@ -1,5 +1,6 @@
 """`seq2see serve`: what clients of LibreTranslate and OpenAI get, keys and limits, and faults."""
 
+import asyncio
 import json
 import os
 import re
@@ -24,8 +25,10 @@ from seq2see.api import Model
 from seq2see.errors import UserError
 from seq2see.explore import server as explore_server
 from seq2see.service import server as service_server
+from seq2see.service import supervisor
 from seq2see.service.keys import Client, Keys, RateLimiter, new_key, read_keys
 from seq2see.service.server import default_workers, parse_models
+from seq2see.service.supervisor import Supervisor, WorkerDiedError, WorkerOptions
 from tests.browser import NEEDS_BROWSER
 from tests.models import GRAMMAR_MODEL
 from tests.service_fuzz import fuzz
@@ -453,6 +456,31 @@ def test_dead_worker_is_replaced_and_its_requests_are_answered_503(models: dict[
         wait_until(lambda: client.get("/health").status_code == 200 and _children(service.process.pid) != [worker])
         assert client.post("/translate", json=body).status_code == 200
         assert "seq2see_worker_restarts 1" in client.get("/metrics").text
+
+
+def test_a_worker_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "SILENT_SECONDS", HANG)
+
+    async def stop_a_worker() -> None:
+        workers = Supervisor(WorkerOptions({"en-hi": str(GRAMMAR_MODEL)}, "cpu", "float32"))
+        await workers.start()
+        (first,) = workers.workers
+        os.kill(first.process.pid, signal.SIGSTOP)
+        asking = asyncio.create_task(workers.call({"operation": "statistics"}))
+        await asyncio.sleep(1)
+        assert not asking.done()
+        monkeypatch.setattr(supervisor, "SILENT_SECONDS", 0.5)
+        with pytest.raises(WorkerDiedError):
+            await asking
+        monkeypatch.setattr(supervisor, "SILENT_SECONDS", HANG)
+        while not workers.workers:
+            await asyncio.sleep(0.01)
+        assert await workers.call({"operation": "statistics"})
+        assert workers.restarts == 1
+        await workers.stop()
+
+    asyncio.run(stop_a_worker())
 
 
 def test_reload_drops_no_request(models: dict[str, Path], tmp_path: Path) -> None:

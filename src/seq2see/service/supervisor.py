@@ -1,6 +1,7 @@
 """The worker processes, as the front process sees them: started, given requests, and replaced when they die.
 
-A request goes to the worker with the fewest requests. If a worker dies, its requests fail with a 503 and a new one starts.
+A request goes to the worker with the fewest requests. If a worker dies, or stops answering, its requests fail with a 503 and a
+new one starts.
 A reload starts new workers, sends them all new requests, and lets the old ones finish theirs.
 """
 
@@ -24,6 +25,8 @@ log = logging.getLogger("seq2see.service")
 
 MAX_LINE_BYTES = 256 << 20  # of a message from a worker
 RESTART_SECONDS = 1.0  # before a worker that died while it was starting is started again
+PING_SECONDS = 5.0  # between messages that a worker must answer
+SILENT_SECONDS = 30.0  # without an answer, after which a worker is killed
 Message = dict[str, Any]
 _STATUS = {"user": 400, "context": 400, "queue": 503, "deadline": 504, "internal": 500}
 
@@ -64,6 +67,7 @@ class WorkerProcess:
         self.process, self._reader, self._writer = process, reader, writer
         self._replies: dict[int, asyncio.Queue[Message | None]] = {}
         self._ids = count()
+        self._last_message = asyncio.get_running_loop().time()
         self.models: dict[str, Message] = {}
         self.died = asyncio.get_running_loop().create_task(self._read())  # completed when the connection is closed
 
@@ -96,6 +100,18 @@ class WorkerProcess:
     def requests(self) -> int:
         return len(self._replies)
 
+    async def kill_if_silent(self) -> None:
+        """Sends messages until the worker dies, and kills it if it does not answer them: a stopped process, say."""
+        clock = asyncio.get_running_loop().time
+        while not self.died.done():
+            self._write({"ping": True})
+            await asyncio.wait([self.died], timeout=PING_SECONDS)
+            silent = clock() - self._last_message
+            if silent > SILENT_SECONDS:
+                log.error("worker %d has not answered for %.0f seconds: killing it", self.process.pid, silent)
+                self.process.kill()
+                await asyncio.wait([self.died])
+
     async def stream(self, message: Message) -> AsyncGenerator[Message]:
         """Yields the pieces of the answer, if any, then its result. Closing the generator cancels the request."""
         id, replies, complete = next(self._ids), asyncio.Queue[Message | None](), False
@@ -124,6 +140,7 @@ class WorkerProcess:
     async def _read(self) -> None:
         with suppress(ConnectionError):
             while line := await self._reader.readline():
+                self._last_message = asyncio.get_running_loop().time()
                 reply = json.loads(line)
                 if replies := self._replies.get(reply["id"]):
                     replies.put_nowait(reply)
@@ -173,7 +190,7 @@ class Supervisor:
 
     async def _watch(self, worker: WorkerProcess) -> None:
         """Replaces a worker when it dies."""
-        await asyncio.wait([worker.died])
+        await worker.kill_if_silent()
         status = await worker.process.wait()
         if self._stopping or worker not in self._workers:
             return

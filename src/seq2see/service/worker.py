@@ -1,7 +1,9 @@
 """A worker process: loads the models and answers the front process over a socket, one JSON object per line.
 
-    front → worker   {"id": 1, "operation": "translate", "model": "en-hi", "texts": ["How are you?"], …}, {"cancel": 1}
-    worker → front   {"ready": {…}} once, then {"id": 1, "piece": …} while streaming and {"id": 1, "result" | "error": …}
+    front → worker   {"id": 1, "operation": "translate", "model": "en-hi", "texts": ["How are you?"], …}
+                     {"cancel": 1}, {"ping": true}
+    worker → front   {"ready": {…}} once, then {"id": 1, "piece": …} while streaming and {"id": 1, "result" | "error": …};
+                     {"id": null} after a ping
 
 Every request has a thread, which waits most of the time: the models' schedulers decode for all of them.
 """
@@ -122,6 +124,9 @@ class Worker:
         pool = ThreadPoolExecutor(MAX_THREADS)
         for line in self._connection.makefile("rb"):
             message = json.loads(line)
+            if "ping" in message:
+                self._send({"id": None})
+                continue
             if "cancel" in message:
                 if answering := self._answering.get(message["cancel"]):
                     answering.cancel()
