@@ -6,6 +6,7 @@ condition and limit. Batches take turns, one step each, so a long text does not 
 each other: the results are those of `decode_requests`.
 """
 
+import ctypes
 import threading
 import time
 from collections import OrderedDict, deque
@@ -32,6 +33,7 @@ MAX_LONG_BATCHES = 4  # of them, so that short jobs never have to wait for long 
 MAX_BLOCKED_SECONDS = 0.5  # that a job without a batch waits before one of another kind must make room
 MIN_ALTERNATIVES = 20  # computed if a job asks for any, so that jobs with different numbers share a batch
 PATIENCE = 8  # steps that a job waits at most for others to join with it
+TRIM_SECONDS = 1.0  # of idleness after which memory that is free is returned to the system
 CHECK_SECONDS = 0.1  # between checks for waiting jobs that are cancelled or late
 PREFILL_TOKENS = 4096  # source and prompt tokens that join a batch before the next step
 
@@ -208,7 +210,9 @@ class Scheduler:
         with torch.inference_mode():
             while not (self._stopped and not self.waiting and not self.running):
                 if not self.running and not self.waiting:
-                    self._wake.wait()
+                    if not self._wake.wait(TRIM_SECONDS):
+                        trim_memory()
+                        self._wake.wait()
                     self._wake.clear()
                 self._turn()
 
@@ -307,6 +311,12 @@ def _is_over(job: ScheduledJob, now: float) -> bool:
     if now > job.deadline:
         _fail(job, DeadlineError("not finished in time: shorten the text, or use a narrower beam"))
     return job.future.done()
+
+
+def trim_memory() -> None:
+    """Returns the memory of closed batches to the system: the allocator of glibc keeps most of it. Elsewhere does nothing."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _fail(job: ScheduledJob, error: Exception) -> None:
