@@ -279,6 +279,21 @@ def test_log_probabilities_belong_to_the_tokens(client: httpx.Client) -> None:
     assert all(len(top) <= 2 for top in old["top_logprobs"])
 
 
+def test_text_offsets_of_an_answer_and_of_a_stream_are_places_in_the_text(client: httpx.Client) -> None:
+    body: dict[str, Any] = {"prompt": "the cat", "temperature": 1.5, "seed": 3, "max_tokens": 40, "logprobs": 1, "n": 2}
+    answer = [[choice] for choice in complete(client, **body)["choices"]]
+    chunks = [choice for event in stream(client, **body) for choice in event["choices"]]
+    for parts in (*answer, *([each for each in chunks if each["index"] == index] for index in range(2))):
+        text = "".join(part["text"] for part in parts)
+        tokens, offsets = (
+            [each for part in parts if part["logprobs"] for each in part["logprobs"][name]]
+            for name in ("tokens", "text_offset")
+        )
+        assert len(tokens) == len(offsets) and any("\ufffd" in token for token in tokens)  # parts of characters
+        assert all("\ufffd" in token or text.startswith(token, at) for token, at in zip(tokens, offsets, strict=True))
+        assert offsets[0] == 0 and offsets == sorted(offsets) and offsets[-1] >= len(text) - len(tokens[-1])
+
+
 def test_embeddings_equal_the_models_own(client: httpx.Client, models: dict[str, Path]) -> None:
     texts = ["the cat sees", "a dog"]
     expected = seq2see.load(models["encoder"]).embed(texts)
