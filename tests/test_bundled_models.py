@@ -86,6 +86,9 @@ def test_a_bundled_name_works_in_every_command_that_reads_a_model(bundled: Path)
     (bundled.parent / "a").write_text(f"{TEXT}\n")
     a = bundled.parent / "a"
     assert json.loads(invoke("evaluate", "--src", a, "--ref", a, "--json").stdout)["system"] == "en-hi"
+    assert json.loads(invoke("evaluate", "--to", "fr", "--src", a, "--ref", a, "--json").stdout)["system"] == "en-fr"
+    assert "excludes --model, --to" in refusal("evaluate", "--to", "fr", "--hyp", a, "--ref", a)
+    assert "excludes --to" in refusal("evaluate", "--to", "fr", "--text", a)
     evaluated = invoke("evaluate", "--model", "en-fr", "--against", "en-hi", "--src", a, "--ref", a, "--json")
     assert json.loads(evaluated.stdout)["baseline"] == "en-hi"
     assert json.loads(invoke("evaluate", "--text", a, "--json").stdout)["system"] == "books"

@@ -11,6 +11,7 @@ from seq2see.errors import UserError
 from seq2see.text.formats.lines import STRICT
 from seq2see.text.formats.po import PoReader
 from seq2see.translate import documents
+from seq2see.translate.formats import read_parts
 from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER, changed_placeholders
 from tests.fake_model import fake_translator, identity, warnings
@@ -62,7 +63,7 @@ LINE = st.sampled_from([*LINES.split("\n"), "\tcode", "a hard  ", "* "])
 
 
 def rebuilt(name: str, text: str, retranslate: bool = True) -> str:
-    parts = documents.read_parts(Path(name), text, retranslate)
+    parts = read_parts(Path(name), text, retranslate)
     return rebuild(parts, [part.source for part in parts if isinstance(part, TranslationUnit)])
 
 
@@ -75,7 +76,7 @@ def rebuilt(name: str, text: str, retranslate: bool = True) -> str:
 def test_markdown_with_identity_translation_is_unchanged(lines: list[str], end: str, last: bool) -> None:
     text = end.join(lines) + end * last
     assert rebuilt("a.md", text) == text
-    parts = documents.read_parts(Path("a.md"), text)
+    parts = read_parts(Path("a.md"), text)
     sources = [part.source for part in parts if isinstance(part, TranslationUnit)]
     assert (
         rebuild(parts, fake_translator(identity, placeholders=MARKDOWN_PLACEHOLDER).translate(sources, sources)) == text
@@ -284,6 +285,12 @@ def test_sentence_over_two_lines_of_a_cue_is_one_sentence(tmp_path: Path) -> Non
         "1", "00:00:01,000 --> 00:00:02,000", ".aet toh sknird", "yob ehT", "",
         "2", "00:00:03,000 --> 00:00:04,000", "- seY", "- <i>oN</i>", "",
     ]  # fmt: skip
+
+
+def test_plain_text_has_no_markup(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("# a <b> %s\n\n- b\nc", encoding="utf-8")
+    assert translate_file(path, str.upper) == "# A <B> %S\n\n- B\nC"
 
 
 def test_invalid_utf8_outside_the_text_stays_unchanged(tmp_path: Path) -> None:

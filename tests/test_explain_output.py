@@ -244,3 +244,13 @@ def test_code_in_explaining_md_runs() -> None:
     assert isinstance(e, Explanation) and isinstance(ablated, Explanation)
     assert e.output == "मुझे चाय पसंद है।"
     assert e.trace["decoder.1.cross.weights", 0].shape == (8, 6, 5)
+
+
+def test_path_of_a_file_is_not_explained_as_a_sentence(directory: Path, tmp_path: Path) -> None:
+    for name, problem in (
+        ("my notes.txt", "is a file, but explain takes one sentence: use seq2see explain \"$(head -n 1 '"),
+        ("picture.png", f"is a picture or sound, but {directory} reads text"),
+    ):
+        (tmp_path / name).write_bytes(b"I like tea.\n")
+        result = CliRunner().invoke(app, ["explain", str(tmp_path / name), "--model", str(directory)])
+        assert isinstance(result.exception, UsageError) and problem in str(result.exception)

@@ -22,6 +22,7 @@ import pytest
 
 import seq2see
 from seq2see.api import Model
+from seq2see.bundled_models import bundled_model
 from seq2see.errors import UserError
 from seq2see.explore import server as explore_server
 from seq2see.service import server as service_server
@@ -58,10 +59,11 @@ def service(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     (folder / "keys.toml").write_text(
         f'[[key]]\nname = "acme"\nsha256 = "{_sha256(KEY)}"\n'
         f'[[key]]\nname = "small"\nsha256 = "{_sha256(LIMITED)}"\nrequests_per_minute = 1\nmax_characters = 20\n'
-        f'[[key]]\nname = "terms"\nsha256 = "{_sha256(GLOSSARY_KEY)}"\nglossary = {{ tea = "दूध" }}\n'
+        f'[[key]]\nname = "terms"\nsha256 = "{_sha256(GLOSSARY_KEY)}"\n'
+        '[key.glossary.hi]\ntea = "दूध"\nriver = "नदी"\n[key.glossary.fre]\ntea = "lait"\n'
     )
     options = ("--key-file", str(folder / "keys.toml"), "--explain", "--cors", "https://example.org", "--timeout", "30")
-    with running_service(folder / "log", models, *options) as service:
+    with running_service(folder / "log", {**models, "en-fr": bundled_model("en-fr")}, *options) as service:
         yield service
 
 
@@ -106,6 +108,26 @@ def test_translations_equal_the_models_own(client: httpx.Client, bundled: Model)
     assert as_form.json() == {"translatedText": expected[-1]}
 
 
+@pytest.mark.parametrize("file_name", [None, "q"])  # requests and httpx name a field of `files` unless told otherwise
+def test_parameters_of_a_multipart_form(service: RunningService, bundled: Model, file_name: str | None) -> None:
+    expected = "\n".join(bundled.translate(SENTENCES[:2], beam=4))
+    fields = {"q": "\r\n".join(SENTENCES[:2]), "source": "en", "target": "hi", "api_key": KEY}
+    form = {name: (file_name, value.encode()) for name, value in fields.items()}
+    with service.client() as anybody:
+        assert anybody.post("/translate", files=form).json() == {"translatedText": expected}
+        assert anybody.post("/detect", files=form).json()[0]["language"] == "en"
+        broken = anybody.post("/translate", content=b"--a", headers={"content-type": "multipart/form-data"})
+        assert "boundary" in error(broken, 400)
+
+
+def test_parameters_in_the_address_and_of_other_json_types(client: httpx.Client, bundled: Model) -> None:
+    parameters = {"q": SENTENCES[1], "source": "en", "target": "hi"}
+    expected = {"translatedText": bundled.translate(SENTENCES[1], beam=4)}
+    assert client.post("/translate", params=parameters).json() == expected
+    body, headers = json.dumps(parameters), {"content-type": "Application/vnd.api+JSON; charset=utf-8"}
+    assert client.post("/translate", content=body, headers=headers).json() == expected
+
+
 def test_simultaneous_clients_get_the_same_translations_as_one(service: RunningService, bundled: Model) -> None:
     def translate(number: int) -> str:
         with service.client(KEY) as client:
@@ -122,6 +144,13 @@ def test_alternatives_are_other_translations(client: httpx.Client) -> None:
     body = {"q": SENTENCES[2], "source": "en", "target": "hi", "alternatives": 2}
     found = client.post("/translate", json=body).json()
     assert len({found["translatedText"], *found["alternatives"]}) == 3
+    assert "alternatives" not in client.post("/translate", json={**body, "alternatives": -1}).json()
+    assert client.post("/translate", json={**body, "q": "\n"}).json() == {"translatedText": "\n", "alternatives": []}
+
+
+def test_suggestions_are_refused_as_by_a_libretranslate_without_them(client: httpx.Client) -> None:
+    body = {"q": "I like tea.", "s": "मुझे चाय पसंद है।", "source": "en", "target": "hi"}
+    assert error(client.post("/suggest", data=body), 403) == "Suggestions are disabled on this server."
 
 
 def test_html_keeps_its_markup(client: httpx.Client, bundled: Model) -> None:
@@ -143,8 +172,6 @@ def test_terms_of_a_glossary_are_used(service: RunningService, client: httpx.Cli
     glossary = {"TEA": "दूध", "market": "स्कूल", "river": "नदी"}
     found = client.post("/translate", json={**body, "glossary": glossary}).json()["translatedText"]
     assert found == "मुझे दूध पसंद है। वह स्कूल नहीं जाता।"
-    with service.client(GLOSSARY_KEY) as other:
-        assert "दूध" in other.post("/translate", json=body).json()["translatedText"]
     unknown = client.post("/translate", json={**body, "glossary": {"tea": "नदियाँनदियाँ"}})
     assert "the model cannot write" in error(unknown, 400)
     assert "glossary parameter is not an object" in error(
@@ -152,9 +179,29 @@ def test_terms_of_a_glossary_are_used(service: RunningService, client: httpx.Cli
     )
 
 
+def test_glossary_of_a_key_is_for_its_target_language(service: RunningService, client: httpx.Client) -> None:
+    body = {"q": "I like tea.", "source": "en", "target": "hi"}
+    files = {"file": ("a.txt", "I like tea.")}
+    with service.client(GLOSSARY_KEY) as other:
+        assert other.post("/translate", json=body).json()["translatedText"] == "मुझे दूध पसंद है।"
+        french = {**body, "target": "fr"}
+        assert other.post("/translate", json=french).json() == client.post("/translate", json=french).json()
+        for form, expected in (({}, "मुझे दूध पसंद है।"), ({"glossary": '{"Tea": "पानी"}'}, "मुझे पानी पसंद है।")):
+            answer = other.post("/translate_file", files=files, data={"source": "en", "target": "hi", **form})
+            assert other.get(answer.json()["translatedFileUrl"]).text == expected
+    assert 'key "terms": no model translates into "fre" of its glossary: did you mean "fr"?' in service.log.read_text()
+
+
+def test_terms_of_a_request_replace_those_of_its_key(service: RunningService) -> None:
+    body = {"q": "I like tea.", "source": "en", "target": "hi", "glossary": {" TEA": "पानी"}}
+    with service.client(GLOSSARY_KEY) as client:
+        assert client.post("/translate", json=body).json()["translatedText"] == "मुझे पानी पसंद है।"
+
+
 def test_language_is_detected_among_those_served(client: httpx.Client) -> None:
     hindi = client.post("/detect", data={"q": "यह किताब बहुत अच्छी है"}).json()
-    assert [each["language"] for each in hindi] == ["hi", "en"] and hindi[0]["confidence"] > 90
+    assert {each["language"] for each in hindi} == {"hi", "en", "fr"}
+    assert hindi[0]["language"] == "hi" and hindi[0]["confidence"] > 90
     body = {"q": "The girl reads a book in the garden every day.", "source": "auto", "target": "hi"}
     found = client.post("/translate", json=body).json()
     assert found["detectedLanguage"]["language"] == "en"
@@ -163,13 +210,15 @@ def test_language_is_detected_among_those_served(client: httpx.Client) -> None:
 def test_languages_and_settings(service: RunningService) -> None:
     with service.client() as anybody:
         assert anybody.get("/languages").json() == [
-            {"code": "en", "name": "English", "targets": ["en", "hi"]},
+            {"code": "en", "name": "English", "targets": ["en", "fr", "hi"]},
             {"code": "hi", "name": "Hindi", "targets": ["hi"]},
+            {"code": "fr", "name": "French", "targets": ["fr"]},
         ]
         settings = anybody.get("/frontend/settings").json()
         assert (
             settings["keyRequired"] and settings["charLimit"] == 10_000 and ".srt" in settings["supportedFilesFormat"]
         )
+        assert ".txt" in settings["supportedFilesFormat"]
         assert anybody.get("/health").json() == {"status": "ok"}
 
 
@@ -180,8 +229,33 @@ def test_document_is_translated_and_downloaded(client: httpx.Client, bundled: Mo
     found = client.get(answer.json()["translatedFileUrl"])
     assert found.text == subtitles.replace("We are friends.", bundled.translate("We are friends.", beam=4))
     assert "film_hi.srt" in found.headers["content-disposition"]
+    named = client.post("/translate_file", files={"file": ("चाय.txt", "")}, data={"source": "auto", "target": "hi"})
+    disposition = client.get(named.json()["translatedFileUrl"]).headers["content-disposition"]
+    assert disposition == "attachment; filename=\"____hi.txt\"; filename*=UTF-8''%E0%A4%9A%E0%A4%BE%E0%A4%AF_hi.txt"
     refused = client.post("/translate_file", files={"file": ("a.exe", "x")}, data={"source": "en", "target": "hi"})
     assert "file format not supported" in error(refused, 400)
+
+
+def test_lines_of_a_text_file_stay_where_they_are(client: httpx.Client, bundled: Model) -> None:
+    text = "\ufeffWe are friends. I like tea.\r\n\r\n \n\tHow are you?\n\nI like tea."
+    files = {"file": ("a.TXT", text.encode())}
+    answer = client.post("/translate_file", files=files, data={"source": "en", "target": "hi"})
+    for sentence in ("We are friends.", "I like tea.", "How are you?"):
+        text = text.replace(sentence, bundled.translate(sentence, beam=4))
+    assert client.get(answer.json()["translatedFileUrl"]).content == text.encode()
+
+
+def test_language_of_a_file_is_that_of_its_text(client: httpx.Client, bundled: Model) -> None:
+    def translate(name: str, text: str) -> httpx.Response:
+        return client.post("/translate_file", files={"file": (name, text)}, data={"source": "auto", "target": "hi"})
+
+    comment = "<!-- Le petit chat est sur la table et il mange le poisson que la fille lui a donné. -->"
+    page = f"{comment}<p>The girl reads a book.</p>"
+    found = client.get(translate("a.html", page).json()["translatedFileUrl"]).text
+    assert found == page.replace("The girl reads a book.", bundled.translate("The girl reads a book.", beam=4))
+    french = translate("a.txt", "Le petit chat est sur la table et il mange le poisson.")
+    assert error(french, 400) == "Hindi (hi) is not available as a target language from French (fr)"
+    assert "a.po, line 1: not PO" in error(translate("a.po", "nonsense"), 400)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +268,7 @@ def test_document_is_translated_and_downloaded(client: httpx.Client, bundled: Mo
         ({"q": "a", "source": "hi", "target": "en"}, "English (en) is not available as a target language from Hindi (hi)"),
         ({"q": "a", "source": "en", "target": "hi", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "source": "en", "target": "hi", "alternatives": "x"}, "alternatives parameter is not a number"),
+        ({"q": "a", "source": "en", "target": "hi", "alternatives": 11}, "alternatives parameter must be <= 10"),
         ({"q": "a" * 10_001, "source": "en", "target": "hi"}, "request (10001) exceeds text limit (10000)"),
         ({"q": ["a"] * 101, "source": "en", "target": "hi"}, "request (101) exceeds text limit (100)"),
         ({"q": "\ud800", "source": "en", "target": "hi"}, "not valid Unicode"),
@@ -280,6 +355,21 @@ def test_log_probabilities_belong_to_the_tokens(client: httpx.Client) -> None:
     old = complete(client, prompt="the cat", temperature=0, max_tokens=4, logprobs=2)["choices"][0]["logprobs"]
     assert len(old["tokens"]) == len(old["token_logprobs"]) == len(old["text_offset"]) == 4
     assert all(len(top) <= 2 for top in old["top_logprobs"])
+
+
+def test_text_offsets_of_an_answer_and_of_a_stream_are_places_in_the_text(client: httpx.Client) -> None:
+    body: dict[str, Any] = {"prompt": "the cat", "temperature": 1.5, "seed": 3, "max_tokens": 40, "logprobs": 1, "n": 2}
+    answer = [[choice] for choice in complete(client, **body)["choices"]]
+    chunks = [choice for event in stream(client, **body) for choice in event["choices"]]
+    for parts in (*answer, *([each for each in chunks if each["index"] == index] for index in range(2))):
+        text = "".join(part["text"] for part in parts)
+        tokens, offsets = (
+            [each for part in parts if part["logprobs"] for each in part["logprobs"][name]]
+            for name in ("tokens", "text_offset")
+        )
+        assert len(tokens) == len(offsets) and any("\ufffd" in token for token in tokens)  # parts of characters
+        assert all("\ufffd" in token or text.startswith(token, at) for token, at in zip(tokens, offsets, strict=True))
+        assert offsets[0] == 0 and offsets == sorted(offsets) and offsets[-1] >= len(text) - len(tokens[-1])
 
 
 def test_embeddings_equal_the_models_own(client: httpx.Client, models: dict[str, Path]) -> None:
@@ -382,6 +472,9 @@ def test_key_file_is_checked(tmp_path: Path) -> None:
         f"{entry}{entry}": "no other key has",
         f"{entry}colour = 1": 'unknown field "colour"',
         entry.replace("per_minute = 0", "per_minute = -1"): "is not a number",
+        f'{entry}glossary = {{ tea = "दूध" }}': r'write \[key.glossary.hi\] and below it "tea" = "दूध"$',
+        f"{entry}glossary = 1": "is not a table: write",
+        f"{entry}[key.glossary.hi]\ntea = 1": "glossary.hi is not a table of terms",
         "[[": "cannot read",
     }.items():
         file.write_text(text)

@@ -16,6 +16,7 @@ from seq2see.cli.model_options import (
     Precision,
     SourceLanguage,
     TargetLanguage,
+    To,
     choose_model,
     load_model_of_shape,
     with_languages,
@@ -39,6 +40,7 @@ _TEST_SET, _LANGUAGE_MODEL, _SCORING = "Text", "Language model", "Scoring"
 
 def evaluate(
     model: ModelPath = None,
+    to: To = None,
     src: Annotated[
         Path | None, typer.Option(help="Sentences to translate.", metavar="FILE", rich_help_panel=_TEST_SET)
     ] = None,
@@ -146,6 +148,8 @@ def evaluate(
 
     seq2see evaluate --model runs/en-hi --src test.en --ref test.hi
 
+    seq2see evaluate --to fr --src test.en --ref test.fr
+
     seq2see evaluate --model runs/en-hi --against runs/old --src test.en --ref test.hi
 
     seq2see evaluate --hyp mine.hi --ref test.hi --ref other.hi --json
@@ -162,16 +166,16 @@ def evaluate(
         raise UsageError("--work keeps translations of a model: leave it out")
     cluster = _Cluster(workers, work) if engine == "ray" else None
     if text:
-        if src or ref or pairs or hyp or against or align or pictures or sounds:
+        if to or src or ref or pairs or hyp or against or align or pictures or sounds:
             raise UsageError(
-                "--text evaluates a language model and excludes --src, --ref, --pairs, --hyp, --against, --align, --pictures "
-                "and --sounds"
+                "--text evaluates a language model and excludes --to, --src, --ref, --pairs, --hyp, --against, --align, "
+                "--pictures and --sounds"
             )
         language_model = choose_model(model, default=LANGUAGE_MODEL)
         _evaluate_language_model(language_model, device, precision, text, boundaries, stride, as_json, out, cluster)
         return
-    if hyp is not None and (model or align):
-        raise UsageError("--hyp scores a file of translations and excludes --model and --align")
+    if hyp is not None and (model or to or align):
+        raise UsageError("--hyp scores a file of translations and excludes --model, --to and --align")
     from seq2see.cli.evaluation_report import plot_translation, print_translation
     from seq2see.evaluate.breakdown import word_tokenizer
     from seq2see.evaluate.translation import alignment_by_head
@@ -191,7 +195,7 @@ def evaluate(
     system = (
         _system_from_file(hyp, test)
         if hyp
-        else _system_from_model(choose_model(model), device, precision, test, pair, kind, cluster)
+        else _system_from_model(choose_model(model, to), device, precision, test, pair, kind, cluster)
     )
     baseline = None
     if against is not None:

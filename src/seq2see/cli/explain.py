@@ -1,13 +1,16 @@
 """`seq2see explain`: a model's output and its analysis, as tables in the terminal or as a file."""
 
 import json
+import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seq2see.bundled_models import model_label
 from seq2see.cli.model_options import (
     Device,
     ModelPath,
@@ -38,7 +41,9 @@ _ANALYSIS, _DECODING = "Analysis", "Decoding"
 
 def explain(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE", help="Sentence to translate, prompt to continue, picture or sound.")
+        str, typer.Argument(
+            metavar="TEXT|FILE", help="Sentence to translate, prompt to continue, or file of a picture or sound."
+        )
     ],
     model: ModelPath = None,
     to: To = None,
@@ -115,6 +120,7 @@ def explain(
     from seq2see.inspect.explain import explain
 
     loaded = with_languages(load_model(directory, device, precision), source_language, target_language)
+    _refuse_file(text, loaded, directory)
     search = Search(beam=beam, max_new_tokens=max_new_tokens)
     original = explain(loaded, text, target=target, search=search)
     name = ""
@@ -145,6 +151,19 @@ def explain(
         export_html(e, out, directory.resolve().name, hypotheses)
     elif out is not None:
         _write_file(e, out, name, head, all_heads=layer is not None, all_layers=kind is not None)
+
+
+def _refuse_file(text: str, model: "Model", directory: Path) -> None:
+    """Raises an error if the text is the path of a file that a model of text would read letter by letter."""
+    from seq2see.text.formats.media import is_media
+
+    if model.config.model.source != "tokens" or not os.path.isfile(text):
+        return
+    if is_media(Path(text)):
+        raise UsageError(f"{text} is a picture or sound, but {model_label(directory)} reads text")
+    raise UsageError(
+        f'{text} is a file, but explain takes one sentence: use seq2see explain "$(head -n 1 {shlex.quote(text)})"'
+    )
 
 
 def _parse_ablation(text: str, model: "Model") -> "Intervention":

@@ -170,7 +170,7 @@ def _transcribe(
 
 def _refuse_documents(sources: Sequence[TextInput]) -> None:
     from seq2see.text.formats.media import is_media
-    from seq2see.translate.documents import is_document
+    from seq2see.translate.formats import is_document
 
     for source in sources:
         if source.path and (is_document(source.path) or is_media(source.path)):
@@ -181,7 +181,7 @@ def _refuse_documents(sources: Sequence[TextInput]) -> None:
 
 def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -> list[Path]:
     """Returns the documents among the inputs, or none if they are lines; checks that the output can hold them."""
-    from seq2see.translate.documents import is_document
+    from seq2see.translate.formats import is_document
 
     files = [source.path for source in sources if source.path]
     documents = [file for file in files if is_document(file)]

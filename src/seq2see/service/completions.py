@@ -114,12 +114,14 @@ class Choice:
         return {**piece, "finish_reason": "stop" if output.finished else "length"} if done else piece
 
     def _describe_tokens(self, output: Hypothesis, first: int) -> list[Message]:
-        """Returns the text, log-probability and alternatives of each token from `first` on."""
+        """Returns the text, its place, the log-probability and the alternatives of each token from `first` on."""
         alternatives = output.alternatives or [()] * len(output.tokens)
+        offsets = self.tokenizer.token_offsets(output.tokens, True)
+        rows = list(zip(output.tokens, offsets, output.logprobs, alternatives, strict=False))[first:]
         return [
             {
-                "token": self.tokenizer.decode([token], True), "logprob": logprob,
+                "token": self.tokenizer.decode([token], True), "offset": offset, "logprob": logprob,
                 "top": [[self.tokenizer.decode([id], True), value] for id, value in top],
             }
-            for token, logprob, top in list(zip(output.tokens, output.logprobs, alternatives, strict=False))[first:]
+            for token, offset, logprob, top in rows
         ]  # fmt: skip

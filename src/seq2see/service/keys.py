@@ -8,7 +8,9 @@ guessed, so the hash need not be slow.
     sha256 = "9f86d0…"
     requests_per_minute = 600
     max_characters = 20000
-    glossary = { "river" = "नदी" }
+
+    [key.glossary.hi]
+    "river" = "नदी"
 """
 
 import hashlib
@@ -32,7 +34,7 @@ class Client:
     name: str
     requests_per_minute: int = 0  # 0: no limit
     max_characters: int = 0  # in a request; 0: the server's limit
-    glossary: dict[str, str] = field(default_factory=dict)  # terms and their translations
+    glossary: dict[str, dict[str, str]] = field(default_factory=dict)  # terms and translations, by target language
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,25 @@ def read_keys(path: Path) -> Keys:
                 raise UserError(f"{where}: {name} = {getattr(client, name)!r} is not a number of at least 0")
         if len(digest) != 32 or not isinstance(client.name, str) or digest in clients:
             raise UserError(f"{where} needs a name and a sha256 of 64 hexadecimal digits that no other key has")
+        _check_glossary(client.glossary, where)
         clients[digest] = client
     if not clients:
         raise UserError(f'{path} has no keys: add one with "seq2see serve --new-key NAME >> {path}"')
     return Keys(clients)
+
+
+def _check_glossary(glossary: object, where: str) -> None:
+    if not isinstance(glossary, dict):
+        raise UserError(f"{where}: glossary = {glossary!r} is not a table: write [key.glossary.LANGUAGE]")
+    for language, terms in glossary.items():
+        if isinstance(terms, str):
+            raise UserError(
+                f'{where}: the glossary has no target language: write [key.glossary.hi] and below it "{language}" = "{terms}"'
+            )
+        if not isinstance(terms, dict) or not all(
+            isinstance(each, str) and each.strip() for pair in terms.items() for each in pair
+        ):
+            raise UserError(f"{where}: glossary.{language} is not a table of terms and translations")
 
 
 def new_key(name: str) -> tuple[str, str]:

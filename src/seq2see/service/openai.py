@@ -310,14 +310,14 @@ class Generation:
         else:
             choice["text"] = result["text"]
         if self.message["logprobs"]:
-            choice["logprobs"] = self._logprobs(result["tokens"], 0)
+            choice["logprobs"] = self._logprobs(result["tokens"])
         return choice
 
     async def _events(self, characters: int) -> AsyncGenerator[bytes]:
         include_usage = self.body.stream_options is not None and self.body.stream_options.include_usage
         kind = "chat.completion.chunk" if self.chat else "text_completion"
         common = {**self.common, "object": kind, **({"usage": None} if include_usage else {})}
-        lengths: dict[int, int] = {}  # of the text of each choice so far
+        started: set[int] = set()  # choices
         stream = self.service.stream(self.request, self.client, self.message)
         try:
             with self.service.admit(self.client, characters):
@@ -326,22 +326,22 @@ class Generation:
                         if "choices" in piece:
                             usage = _usage(piece)
                             continue
-                        for delta in self._deltas(piece, lengths):
+                        for delta in self._deltas(piece, started):
                             yield server_sent_event({**common, "choices": [delta]})
             if include_usage:
                 yield server_sent_event({**common, "choices": [], "usage": usage})
             yield server_sent_event("[DONE]")
         except ApiError as error:
-            if not lengths:
+            if not started:
                 raise
             yield server_sent_event({"error": _details(error)})
 
-    def _deltas(self, piece: Message, lengths: dict[int, int]) -> list[Message]:
+    def _deltas(self, piece: Message, started: set[int]) -> list[Message]:
         """Returns the choices of the chunks that a piece becomes."""
         index, text, last = piece["index"], piece["text"], piece.get("finish_reason")
-        logprobs = self._logprobs(piece["tokens"], lengths.get(index, 0)) if self.message["logprobs"] else None
-        first = index not in lengths
-        lengths[index] = lengths.get(index, 0) + len(text)
+        logprobs = self._logprobs(piece["tokens"]) if self.message["logprobs"] else None
+        first = index not in started
+        started.add(index)
 
         def choice(delta: Message, finish_reason: str | None, logprobs: Message | None) -> Message:
             content = {"delta": delta} if self.chat else {"text": delta.get("content", "")}
@@ -356,7 +356,7 @@ class Generation:
             deltas.append(choice({}, last, None))
         return deltas
 
-    def _logprobs(self, tokens: list[Message], offset: int) -> Message:
+    def _logprobs(self, tokens: list[Message]) -> Message:
         if self.chat:
             return {
                 "content": [
@@ -368,15 +368,11 @@ class Generation:
                 ],
                 "refusal": None,
             }
-        offsets = []
-        for each in tokens:
-            offsets.append(offset)
-            offset += len(each["token"])
         return {
             "tokens": [each["token"] for each in tokens],
             "token_logprobs": [each["logprob"] for each in tokens],
             "top_logprobs": [dict(each["top"]) for each in tokens],
-            "text_offset": offsets,
+            "text_offset": [each["offset"] for each in tokens],  # in the text of the choice, without the prompt
         }
 
 

@@ -102,6 +102,7 @@ async def _serve(
         if not all(split_pair(name)):
             await supervisor.stop()
             raise UsageError(f'--model {name}=… is a translator: call it by its languages, such as "en-hi"')
+    service.check_glossaries()
     app = create_app(service, _explore(workers) if explain else None)
     config = uvicorn.Config(
         app, log_level="warning", server_header=False, access_log=False, timeout_keep_alive=KEEP_ALIVE,

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
+from seq2see.errors import did_you_mean
 from seq2see.explore.workers import ApiError
 from seq2see.service.keys import Client, Keys, RateLimiter, read_keys
 from seq2see.service.metrics import Metrics
@@ -57,6 +58,18 @@ class Service:
         except Exception as error:
             log.error("the keys were not reloaded: %s", error)
         await self.supervisor.reload()
+        self.check_glossaries()
+
+    def check_glossaries(self) -> None:
+        """Warns of glossaries into languages that no model translates into."""
+        targets = sorted({target for _, target in self.pairs})
+        for client in self.keys.clients.values() if self.keys else ():
+            for language in client.glossary:
+                if language not in targets:
+                    hint = did_you_mean(language, targets)
+                    log.warning(
+                        'key "%s": no model translates into "%s" of its glossary: %s', client.name, language, hint
+                    )
 
     def models(self, shape: str) -> list[str]:
         return [name for name, model in self.supervisor.models.items() if model["shape"] == shape]

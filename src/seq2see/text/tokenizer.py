@@ -262,6 +262,10 @@ class Tokenizer:
         ]
         return make_token_spans(ids, labels, spans, b"".join(contents).decode(errors="replace"))
 
+    def token_offsets(self, ids: Iterable[int], continues: bool = False) -> list[int]:
+        """Returns the index in `decode(ids, continues)` of the first character of each token, whole or in part."""
+        return [start for start, _ in character_spans(self._contents(list(map(int, ids)), continues))]
+
     def token_text(self, id: int) -> str:
         """Returns a token on its own, readable, also if it is special."""
         return readable(self._label(id))

@@ -1,4 +1,4 @@
-"""Documents with markup: read into translation units by file extension, translated, and put together again."""
+"""Files: read into translation units by their extension, translated, and put together again."""
 
 import re
 from dataclasses import replace
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from seq2see.errors import UserError
 from seq2see.text.formats.lines import convert_read_errors, open_bytes, strip_bom
-from seq2see.translate import html, markdown, po, subtitles
-from seq2see.translate.parts import Part, TranslationUnit, rebuild
+from seq2see.translate.formats import TEXT_SUFFIX, read_parts
+from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
-from seq2see.translate.suffixes import DOCUMENT_SUFFIXES
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 
@@ -20,21 +19,6 @@ if TYPE_CHECKING:
 MAX_DOCUMENT_BYTES = 1 << 26  # a document is translated in memory
 _BATCH_UNITS = 200  # translated together
 _INVALID_UTF8 = re.compile("[\udc80-\udcff]+")  # as `surrogateescape` decodes it
-
-
-def is_document(path: Path) -> bool:
-    return path.suffix.lower() in DOCUMENT_SUFFIXES
-
-
-def read_parts(path: Path, text: str, retranslate: bool = False) -> list[Part]:
-    if text.startswith("\ufeff"):
-        return ["\ufeff", *read_parts(path, text[1:], retranslate)]
-    suffix = path.suffix.lower()
-    if suffix in (".po", ".pot"):
-        return po.read(text, path, retranslate)
-    if suffix in (".html", ".htm"):
-        return html.read(text)
-    return subtitles.read(text) if suffix in (".srt", ".vtt") else markdown.read(text)
 
 
 def translate_document(path: Path, translator: Translator, retranslate: bool, progress: "ProgressFactory") -> bytes:
@@ -53,8 +37,7 @@ def translate_content(
     strip_bom(path, content)
     parts = read_parts(path, content.decode(errors="surrogateescape"), retranslate)
     units = [part for part in parts if isinstance(part, TranslationUnit)]
-    placeholders = MARKDOWN_PLACEHOLDER if path.suffix.lower() in (".md", ".markdown") else PLACEHOLDER
-    translator = replace(translator, placeholders=placeholders)
+    translator = replace(translator, placeholders=_placeholders(path))
     advance = progress(path.name, len(units))
     translations: list[str] = []
     for first in range(0, len(units), _BATCH_UNITS):
@@ -66,6 +49,14 @@ def translate_content(
         translations += translator.translate(texts, locations)
         advance(len(batch))
     return rebuild(parts, translations).encode(errors="surrogateescape")
+
+
+def _placeholders(path: Path) -> re.Pattern[str] | None:
+    """Returns what the translation must keep: nothing in plain text, as everywhere else."""
+    suffix = path.suffix.lower()
+    if suffix == TEXT_SUFFIX:
+        return None
+    return MARKDOWN_PLACEHOLDER if suffix in (".md", ".markdown") else PLACEHOLDER
 
 
 def _valid_utf8(text: str, location: str, warnings: WarningLog) -> str:
