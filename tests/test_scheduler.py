@@ -12,7 +12,7 @@ import torch
 
 from seq2see.decode import scheduler as scheduling
 from seq2see.decode.batch import Batch, StopCondition
-from seq2see.decode.constraints import progress_of
+from seq2see.decode.constraints import Constraints, progress_of
 from seq2see.decode.engine import build_requests, decode_requests
 from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.scheduler import LONG, MAX_BATCHES, BatchKey, DeadlineError, QueueFullError, ScheduledJob, Scheduler
@@ -258,16 +258,37 @@ def test_constrained_outputs_contain_their_phrases_and_others_are_unchanged() ->
     searches = [Search(beam=4, max_new_tokens=25), Search(beam=4, max_new_tokens=25, nbest=3)]
     jobs = jobs_for(model, random_sentences(24), searches)
     for i, job in enumerate(jobs[::2]):
-        job.constraints = ((10 + i, 11, 12),) if i % 2 else ((40, 41), (10 + i,))
+        job.constraints = Constraints(((10 + i, 11, 12),) if i % 2 else ((40, 41), (10 + i,)))
     with scheduler_of(model) as scheduler:
         scheduler.submit(jobs)
         found = [job.future.result(HANG) for job in jobs]
     for job, hypotheses in zip(jobs, found, strict=True):
         if not job.constraints:
             assert [h.tokens for h in hypotheses] == [h.tokens for h in decode_alone(model, job)]
-        for phrase in job.constraints:
+        for phrase in job.constraints.phrases if job.constraints else ():
             for h in hypotheses:
                 assert any(h.tokens[i : i + len(phrase)] == phrase for i in range(len(h.tokens))), (phrase, h.tokens)
+
+
+def test_a_constrained_output_begins_with_its_prefix_and_then_soon_with_its_phrase() -> None:
+    model = exact_model()
+    prefix, phrase = (33, 9, 21), (40, 41)
+    continuations = frozenset(range(10, 60)) - set(phrase)
+    for within in (None, 0, 1, 3):
+        jobs = jobs_for(model, random_sentences(8), [Search(beam=4, max_new_tokens=25, nbest=2)])
+        for job in jobs:
+            job.constraints = Constraints((phrase,), prefix, within, continuations)
+        with scheduler_of(model) as scheduler:
+            scheduler.submit(jobs)
+            found = [job.future.result(HANG)[0].tokens for job in jobs]
+        for tokens in found:
+            rest = tokens[len(prefix) :]
+            assert tokens[: len(prefix)] == prefix and rest[0] not in continuations
+            starts = [i for i in range(len(rest)) if rest[i : i + len(phrase)] == phrase]
+            assert starts and all(rest[i + len(phrase)] not in continuations for i in starts if i + 2 < len(rest))
+            assert within is None or (starts[0] == 0 if within == 0 else 1 <= starts[0] <= within)
+    for job, tokens in zip(jobs, found, strict=True):
+        assert tokens[: len(prefix)] != decode_alone(model, job)[0].tokens[: len(prefix)]
 
 
 def test_progress_of_an_output_through_its_phrases() -> None:

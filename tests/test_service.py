@@ -179,6 +179,23 @@ def test_terms_of_a_glossary_are_used(service: RunningService, client: httpx.Cli
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "glossary", "terms", "replaced"),
+    [
+        ("I like tea.", {"tea": "tisane"}, "J'aime .* tisane", "thé"),
+        ("The hotel is near the beach.", {"hotel": "auberge"}, "^L'auberge .* plage", "hôtel"),
+        ("The manager signed the contract.", {"manager": "gérant", "contract": "accord"}, "gérant .* accord[ .]", "contrat"),
+    ],
+)  # fmt: skip
+def test_a_term_replaces_the_word_that_the_model_would_write(
+    client: httpx.Client, text: str, glossary: dict[str, str], terms: str, replaced: str
+) -> None:
+    body = {"q": text, "source": "en", "target": "fr"}
+    assert replaced in client.post("/translate", json=body).json()["translatedText"]
+    found = client.post("/translate", json={**body, "glossary": glossary}).json()["translatedText"]
+    assert re.search(terms, found) and replaced not in found
+
+
 def test_glossary_of_a_key_is_for_its_target_language(service: RunningService, client: httpx.Client) -> None:
     body = {"q": "I like tea.", "source": "en", "target": "hi"}
     files = {"file": ("a.txt", "I like tea.")}

@@ -1,4 +1,5 @@
-"""Constrained beam search: phrases that must be in the output (Post and Vilar, 2018: dynamic beam allocation).
+"""Constrained beam search: how an output must begin, and phrases that must be in it (Post and Vilar, 2018: dynamic beam
+allocation).
 
 Besides the most likely continuations, the next tokens of phrases that are still missing are candidates. The beam is divided
 among hypotheses by how many tokens of the phrases they have, so that those on the way to a phrase are not lost to others
@@ -6,13 +7,24 @@ that are more likely. A hypothesis may end only when it has all phrases.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from seq2see.decode.sampling import Phrase
-
 IMPOSSIBLE = -2e9  # score of a candidate that fills a table only
+Phrase = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What an output must be like."""
+
+    phrases: tuple[Phrase, ...]  # it contains them, in any order
+    prefix: Phrase = ()  # it begins so
+    within: int | None = None  # after the prefix come 1 to so many tokens, if not 0, and then a phrase; None: anywhere
+    continuations: frozenset[int] = frozenset()  # tokens that continue a word, which follow neither prefix nor phrase
 
 
 class Candidate(NamedTuple):
@@ -26,6 +38,7 @@ class Progress(NamedTuple):
 
     missing: tuple[Phrase, ...]  # in the order given
     begun: int = 0  # tokens of the first missing phrase at the end of the output
+    completed: bool = False  # whether the last token completed a phrase
 
     def after(self, token: int) -> "Progress":
         if self.begun and token == self.missing[0][self.begun]:
@@ -37,7 +50,7 @@ class Progress(NamedTuple):
 
     def _advance(self, i: int, begun: int) -> "Progress":
         phrase, others = self.missing[i], self.missing[:i] + self.missing[i + 1 :]
-        return Progress(others) if begun == len(phrase) else Progress((phrase, *others), begun)
+        return Progress(others, completed=True) if begun == len(phrase) else Progress((phrase, *others), begun)
 
     @property
     def next_tokens(self) -> list[int]:
@@ -59,7 +72,7 @@ def progress_of(output: Sequence[int], phrases: tuple[Phrase, ...]) -> Progress:
 def constrained_candidates(
     total: Tensor,
     outputs: Sequence[Sequence[int]],
-    phrases: tuple[Phrase, ...],
+    constraints: Constraints,
     k: int,
     ends: frozenset[int],
     last: bool,
@@ -68,15 +81,13 @@ def constrained_candidates(
 
     `total` is the score of each hypothesis with each token, [beams, V].
     """
-    progress = [progress_of(output, phrases) for output in outputs]
     found: dict[tuple[int, int], tuple[Candidate, int]] = {}  # with the number of tokens still missing
-    values, tokens = total.topk(min(2 * k, total.shape[1]))  # [beams, 2k]
-    for parent, (row_values, row_tokens) in enumerate(zip(values.tolist(), tokens.tolist(), strict=True)):
-        required = progress[parent].next_tokens
-        pairs = [*zip(row_values, row_tokens, strict=True), *((float(total[parent, t]), t) for t in required)]
-        for value, token in pairs:
-            after = progress[parent].after(token)
-            if (token in ends and after.missing) or value == float("-inf"):
+    for parent, output in enumerate(outputs):
+        progress = progress_of(output[len(constraints.prefix) :], constraints.phrases)
+        tokens = _next_tokens(total[parent], output, progress, constraints, 2 * k)
+        for token, value in zip(tokens, total[parent, tokens].tolist(), strict=True):
+            after = progress.after(token) if len(output) >= len(constraints.prefix) else progress
+            if (token in ends and after.missing) or value < IMPOSSIBLE / 2:
                 continue
             found[parent, token] = Candidate(value, token, parent), after.tokens_missing
     ending = sorted((each for each, _ in found.values() if each.token in ends), reverse=True)[:k]
@@ -86,6 +97,25 @@ def constrained_candidates(
         chosen = [each for each, _ in ordered]
         return _fill(chosen, 2 * k)
     return _fill(_fill(ending, k) + _divide(list(running.values()), k), 2 * k)
+
+
+def _next_tokens(
+    total: Tensor, output: Sequence[int], progress: Progress, constraints: Constraints, count: int
+) -> list[int]:
+    """Returns the tokens that may follow an output: the most likely ones, and those that begin or continue a phrase."""
+    behind_prefix = len(output) - len(constraints.prefix)
+    if behind_prefix < 0:
+        return [constraints.prefix[len(output)]]
+    none_begun = progress.begun == 0 and progress.missing == constraints.phrases
+    if constraints.within is not None and none_begun and behind_prefix >= constraints.within:
+        return progress.next_tokens
+    if constraints.continuations and (progress.completed or (constraints.prefix and behind_prefix == 0)):
+        index = torch.tensor(sorted(constraints.continuations), device=total.device)
+        total = total.index_fill(0, index, -torch.inf)
+    likely, required = total.topk(min(count, len(total))).indices.tolist(), progress.next_tokens
+    if constraints.within and behind_prefix == 0:
+        return [token for token in likely if token not in required]
+    return list(dict.fromkeys([*likely, *required]))
 
 
 def _divide(candidates: list[tuple[Candidate, int]], k: int) -> list[Candidate]:

@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from seq2see.decode.constraints import Constraints
 from seq2see.rng import random_uint64, to_uniform
 
 if TYPE_CHECKING:
     from seq2see.decode.search import Search
 
 
-Phrase = tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class RowOptions:
-    """What a row of a batch has of its own: how it samples its tokens, and phrases that its output must contain."""
+    """What a row of a batch has of its own: how it samples its tokens, and what its output must be like."""
 
     temperature: float = 0.0  # 0: the most likely token
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    constraints: tuple[Phrase, ...] = ()  # for a beam
+    constraints: Constraints | None = None  # for a beam
 
 
 def draw_uniforms(seeds: list[int], steps: int) -> Tensor:

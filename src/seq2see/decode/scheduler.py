@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from seq2see.decode.batch import Batch, Job
+from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import check_beam, require_output
 from seq2see.decode.fair_queue import FairQueue
-from seq2see.decode.sampling import Phrase
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import CacheSize, Session, SpecialTokens, session_profile
 from seq2see.errors import UserError
@@ -52,7 +52,7 @@ class ScheduledJob(Job):
 
     search: Search = field(default_factory=Search)
     special_tokens: SpecialTokens = field(kw_only=True)
-    constraints: tuple[Phrase, ...] = ()  # that the output must contain; beam > 1 only
+    constraints: Constraints | None = None  # of the output; beam > 1 only
     flow: tuple[str, str] = ("", "")  # client and request, between which the queue is fair
     deadline: float = float("inf")  # by time.monotonic()
     on_tokens: Callable[[Hypothesis], None] | None = None  # called with the output so far; beam = 1 only
@@ -71,7 +71,7 @@ class ScheduledJob(Job):
         shared = replace(search, seed=0, max_new_tokens=0, samples=1, nbest=search.beam, alternatives=alternatives)
         if not by_row_options:
             shared = replace(shared, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
-        constrained = by_row_options and bool(self.constraints)
+        constrained = by_row_options and self.constraints is not None
         return BatchKey(shared, self.special_tokens, 1 << (positions - 1).bit_length(), constrained)
 
 

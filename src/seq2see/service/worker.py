@@ -19,10 +19,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from seq2see.api import Model, load
+from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests
 from seq2see.decode.scheduler import DeadlineError, QueueFullError, ScheduledJob, Scheduler
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
@@ -32,7 +34,7 @@ from seq2see.service.completions import Completions, ContextLengthError
 from seq2see.text.check.statistics import no_progress
 from seq2see.translate import html
 from seq2see.translate.documents import translate_content
-from seq2see.translate.glossary import required_phrases
+from seq2see.translate.glossary import translate_with_terms
 from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator, one_line
@@ -78,17 +80,24 @@ class BatchedModel(Model):
     def hypotheses(
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
     ) -> list[list[Hypothesis]]:
+        decode = partial(self._decode, Search(**search))
+        if self.glossary:
+            return translate_with_terms(self, sentences, self.glossary, decode)
+        return decode(sentences, [None] * len(sentences))
+
+    def _decode(
+        self, search: Search, sentences: Sequence[str], constraints: Sequence[Constraints | None]
+    ) -> list[list[Hypothesis]]:
         source, target = self.tokenizers
-        options, special_tokens = Search(**search), SpecialTokens.from_tokenizer(target)
+        special_tokens = SpecialTokens.from_tokenizer(target)
         jobs = []
-        for i, sentence in enumerate(sentences):
+        for i, (sentence, required) in enumerate(zip(sentences, constraints, strict=True)):
             ids = source.frame_source(source.encode(sentence))
-            constraints = required_phrases(sentence, self.glossary, target)
-            # By the mean per token, a phrase could be hidden in a second sentence that nobody wrote; by the sum, it costs least
-            # where it belongs.
-            search_options = replace(options, length_penalty=0.0) if constraints else options
+            # By the mean per token, a phrase could be hidden in words that nobody wrote; by the sum, it costs least where it
+            # belongs.
+            options = replace(search, length_penalty=0.0) if required else search
             jobs += [
-                ScheduledJob(request, search=search_options, special_tokens=special_tokens, constraints=constraints)
+                ScheduledJob(request, search=options, special_tokens=special_tokens, constraints=required)
                 for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options)
             ]
         self.answering.schedule(self.scheduler, jobs)

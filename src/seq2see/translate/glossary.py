@@ -1,14 +1,30 @@
-"""Glossaries: terms of a source and the translations that must be used for them."""
+"""Glossaries: terms of a source and the translations that must be used for them.
+
+A sentence is translated freely first. If a term's translation is missing, cross-attention says which words of the result come
+from the term. A constrained search then keeps what comes before them and writes the term's translation in their place; the word
+before it, which may be an article, and the rest are chosen anew. Terms are placed in the order of the translation.
+"""
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from seq2see.decode.sampling import Phrase
+from seq2see.decode.constraints import Constraints, Phrase
+from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError
+from seq2see.inspect.alignment import word_attention
+from seq2see.pipeline import Pipeline
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.text.word_spans import wordpunct_spans
+from seq2see.translate.markup import Weights, best_run
+
+MAX_STARTS = 3  # places that are tried for a term
+
+# Searches for translations of sentences under constraints; None: freely.
+ConstrainedSearch = Callable[[Sequence[str], Sequence[Constraints | None]], list[list[Hypothesis]]]
 
 
 class TermMatch(NamedTuple):
@@ -20,11 +36,115 @@ class TermMatch(NamedTuple):
     translation: str
 
 
-def required_phrases(sentence: str, glossary: Mapping[str, str], target: Tokenizer) -> tuple[Phrase, ...]:
-    """Returns the tokens of the translations that a sentence's translation must contain."""
-    translations = dict.fromkeys(match.translation.strip() for match in find_terms(sentence, glossary))
-    phrases = (_tokens(translation, target) for translation in translations)
-    return tuple(phrase for phrase in phrases if phrase)
+def translate_with_terms(
+    model: Pipeline, sentences: Sequence[str], glossary: Mapping[str, str], search: ConstrainedSearch
+) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of each sentence, with the translations of its terms."""
+    drafts = [_Draft(sentence, find_terms(sentence, glossary), model.tokenizers[1]) for sentence in sentences]
+    found = search(sentences, [None] * len(sentences))
+    incomplete = [i for i, draft in enumerate(drafts) if draft.terms]
+    while incomplete:
+        for i in incomplete:
+            drafts[i].update(model.text(found[i][0]))
+        incomplete = [i for i in incomplete if drafts[i].terms]
+        pairs = [(drafts[i].sentence, drafts[i].text) for i in incomplete]
+        has_attention = model.config.model.cross_layers > 0
+        attention = [each.numpy() for each in word_attention(model, pairs)] if has_attention else [None] * len(pairs)
+        tried = [
+            (i, constraints)
+            for i, weights in zip(incomplete, attention, strict=True)
+            for constraints in drafts[i].place(weights)
+        ]
+        results = search([sentences[i] for i, _ in tried], [constraints for _, constraints in tried])
+        for i in incomplete:
+            of_sentence = [result for (j, _), result in zip(tried, results, strict=True) if i == j]
+            found[i] = max(of_sentence, key=lambda nbest: nbest[0].score)
+        incomplete = [i for i in incomplete if not drafts[i].is_final]
+    return found
+
+
+@dataclass
+class _Draft:
+    """A translation while its terms are placed, from the first to the last."""
+
+    sentence: str
+    terms: list[TermMatch]  # whose translations are missing
+    target: Tokenizer
+    text: str = ""
+    fixed: int = 0  # characters of the text that are final
+    placed: str = ""  # the translation that was placed last
+    is_final: bool = False  # whether the last search had all terms that were missing
+
+    def update(self, text: str) -> None:
+        """Takes a new translation, and drops the terms whose translations are in it."""
+        self.text = text
+        self.terms = [term for term in self.terms if not _find(term.translation, text)]
+        if self.placed and (match := _find(self.placed, text, self.fixed)):
+            self.fixed = match.end()
+
+    def place(self, weights: Weights | None) -> list[Constraints]:
+        """Returns constraints to try for the next term to be placed, or for all if it is unknown where they belong."""
+        continuations = word_continuations(self.target)
+        found = [(starts, term) for term in self.terms if (starts := self._starts(term, weights))]
+        if not found:
+            self.is_final = True
+            phrases = dict.fromkeys(_tokens(term.translation.strip(), self.target) for term in self.terms)
+            return [Constraints(tuple(phrases), self._encode(self.text[: self.fixed]), None, continuations)]
+        starts, term = min(found, key=lambda each: each[0][0])
+        self.placed = term.translation.strip()
+        phrase = _tokens(self.placed, self.target)
+        tried = []
+        for start in starts:
+            before = self.text[:start]
+            if not before.strip() or (not before[-1].isspace() and _allows_elision(self.placed)):
+                tried.append(Constraints((), self._encode(before + self.placed), None, continuations))
+            if before.strip():
+                cut = max(before.rstrip().rfind(" "), self.fixed, 0)
+                between = len(self._encode(before[cut:]))
+                tried.append(Constraints((phrase,), self._encode(before[:cut]), between, continuations))
+        return tried
+
+    def _starts(self, term: TermMatch, weights: Weights | None) -> list[int]:
+        """Returns where the words that come from a term may begin in the text, since attention may include an article."""
+        words = wordpunct_spans(self.text)
+        inside = [i for i, (a, b) in enumerate(wordpunct_spans(self.sentence)) if a < term.end and term.start < b]
+        runs: list[list[int]] = [[]]
+        for j, (start, stop) in enumerate(words):
+            if start >= self.fixed and any(map(_in_word, self.text[start:stop])):
+                runs[-1].append(j)
+            else:
+                runs.append([])
+        runs = [run for run in runs if run]
+        if weights is None or not runs or not inside:
+            return []
+        first, last = best_run(weights, runs, inside)
+        elided = [
+            words[first][0] + match.end() for match in re.finditer("['’]", self.text[slice(*words[first])])
+        ]  # l'arrêt
+        return [words[first][0], *elided[:1], *(words[j][0] for j in range(first + 1, last + 1))][:MAX_STARTS]
+
+    def _encode(self, text: str) -> Phrase:
+        return tuple(self.target.encode(text.strip()))
+
+
+def _allows_elision(word: str) -> bool:
+    """Whether l' may come before a word."""
+    return unicodedata.normalize("NFD", word)[0].lower() in "aeiouyh"
+
+
+@lru_cache(maxsize=16)
+def word_continuations(target: Tokenizer) -> frozenset[int]:
+    """Returns the tokens that continue a word; an apostrophe does, and so may a part of a character."""
+    if target.kind == "word":
+        return frozenset()
+    texts = (target.decode([id], True) for id in range(len(target)))
+    return frozenset(id for id, text in enumerate(texts) if text and (_in_word(text[0]) or text[0] in "'’\ufffd"))
+
+
+def _find(translation: str, text: str, start: int = 0) -> re.Match[str] | None:
+    """Returns where a translation stands in a text, as given and not as part of other words."""
+    matches = re.compile(re.escape(translation.strip())).finditer(text, start)
+    return next((match for match in matches if _stands_alone(text, *match.span())), None)
 
 
 def find_terms(sentence: str, glossary: Mapping[str, str]) -> list[TermMatch]:

@@ -154,7 +154,7 @@ class _Placing:
         inside = self._words(element.start, element.stop)
         if not runs or not inside:
             return self._place_single(element, begin, end, first, last, placed)
-        start, stop = self._best_run(runs, inside)
+        start, stop = best_run(self.weights, runs, inside)
         return _Placed(self.target_words[start][0], self.target_words[stop][1], element)
 
     def _free_runs(self, first: int, last: int, placed: Sequence[_Placed]) -> list[list[int]]:
@@ -187,18 +187,6 @@ class _Placing:
         at = self.target.index(text, first, last) - begin
         return at + max(element.start, begin), at + min(element.stop, end)
 
-    def _best_run(self, runs: Sequence[Sequence[int]], inside: Sequence[int]) -> tuple[int, int]:
-        """Returns the first and last of the consecutive words with the largest sum of attention inside over outside."""
-        outside = [i for i in range(len(self.source_words)) if i not in inside]
-        margins = self.weights[:, inside].max(1) - self.weights[:, outside].max(1, initial=0.0)
-        best = (-np.inf, 0, 0)
-        for run in runs:
-            total, start = -np.inf, run[0]
-            for j in run:
-                total, start = (total + margins[j], start) if total > 0 else (margins[j], j)
-                best = max(best, (float(total), start, j), key=lambda candidate: candidate[0])
-        return best[1], best[2]
-
     def _place_single(
         self, element: Element, begin: int, end: int, first: int, last: int, placed: Sequence[_Placed]
     ) -> _Placed:
@@ -224,3 +212,16 @@ class _Placing:
         word = sources[0] if is_before else sources[-1]
         best = max(targets, key=lambda j: float(self.weights[j, word]))
         return self.target_words[best][0 if is_before else 1], is_before
+
+
+def best_run(weights: Weights, runs: Sequence[Sequence[int]], inside: Sequence[int]) -> tuple[int, int]:
+    """Returns the first and last of the consecutive words that attend most to the source words inside rather than outside."""
+    outside = [i for i in range(weights.shape[1]) if i not in inside]
+    margins = weights[:, inside].max(1) - weights[:, outside].max(1, initial=0.0)
+    best = (-np.inf, 0, 0)
+    for run in runs:
+        total, start = -np.inf, run[0]
+        for j in run:
+            total, start = (total + margins[j], start) if total > 0 else (margins[j], j)
+            best = max(best, (float(total), start, j), key=lambda candidate: candidate[0])
+    return best[1], best[2]
