@@ -22,6 +22,10 @@ def test_longest_term_of_a_glossary_is_used(sentence: str, expected: list[str]) 
     assert list(dict.fromkeys(found)) == expected
 
 
+def test_a_term_is_found_within_a_script_without_spaces() -> None:
+    assert find_terms("我喜欢喝茶。", {"茶": "tea"})
+
+
 def test_term_in_devanagari_does_not_match_a_longer_word() -> None:
     assert find_terms("दो किताबें", {"किताब": "book"}) == []
     assert [match.translation for match in find_terms("यह किताब है", {"किताब": "book"})] == ["book"]

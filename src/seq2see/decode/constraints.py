@@ -106,13 +106,14 @@ def _next_tokens(
     behind_prefix = len(output) - len(constraints.prefix)
     if behind_prefix < 0:
         return [constraints.prefix[len(output)]]
+    required = progress.next_tokens
     none_begun = progress.begun == 0 and progress.missing == constraints.phrases
     if constraints.within is not None and none_begun and behind_prefix >= constraints.within:
-        return progress.next_tokens
+        return required
     if constraints.continuations and (progress.completed or (constraints.prefix and behind_prefix == 0)):
         index = torch.tensor(sorted(constraints.continuations), device=total.device)
         total = total.index_fill(0, index, -torch.inf)
-    likely, required = total.topk(min(count, len(total))).indices.tolist(), progress.next_tokens
+    likely = total.topk(min(count, len(total))).indices.tolist()
     if constraints.within and behind_prefix == 0:
         return [token for token in likely if token not in required]
     return list(dict.fromkeys([*likely, *required]))

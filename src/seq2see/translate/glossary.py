@@ -23,6 +23,17 @@ from seq2see.translate.markup import Weights, best_run
 
 MAX_STARTS = 3  # places that are tried for a term
 
+WITHOUT_SPACES = (
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+    "TIBETAN",
+)  # scripts, in Unicode's names
+
 # Searches for translations of sentences under constraints; None: freely.
 ConstrainedSearch = Callable[[Sequence[str], Sequence[Constraints | None]], list[list[Hypothesis]]]
 
@@ -46,7 +57,7 @@ def translate_with_terms(
     while incomplete:
         for i in incomplete:
             drafts[i].update(model.text(found[i][0]))
-        incomplete = [i for i in incomplete if drafts[i].terms]
+        incomplete = [i for i in incomplete if drafts[i].missing]
         pairs = [(drafts[i].sentence, drafts[i].text) for i in incomplete]
         has_attention = model.config.model.cross_layers > 0
         attention = [each.numpy() for each in word_attention(model, pairs)] if has_attention else [None] * len(pairs)
@@ -60,7 +71,10 @@ def translate_with_terms(
             of_sentence = [result for (j, _), result in zip(tried, results, strict=True) if i == j]
             found[i] = max(of_sentence, key=lambda nbest: nbest[0].score)
         incomplete = [i for i in incomplete if not drafts[i].is_final]
-    return found
+    return [
+        [each for each in nbest if not draft.missing_in(model.text(each))] or nbest[:1]
+        for draft, nbest in zip(drafts, found, strict=True)
+    ]
 
 
 @dataclass
@@ -68,27 +82,35 @@ class _Draft:
     """A translation while its terms are placed, from the first to the last."""
 
     sentence: str
-    terms: list[TermMatch]  # whose translations are missing
+    terms: Sequence[TermMatch]
     target: Tokenizer
     text: str = ""
     fixed: int = 0  # characters of the text that are final
     placed: str = ""  # the translation that was placed last
+    is_lost: bool = False  # whether the search did not write that: its length was limited
     is_final: bool = False  # whether the last search had all terms that were missing
 
     def update(self, text: str) -> None:
-        """Takes a new translation, and drops the terms whose translations are in it."""
+        """Takes the translation of the last search. What comes before the term that it placed stays."""
         self.text = text
-        self.terms = [term for term in self.terms if not _find(term.translation, text)]
-        if self.placed and (match := _find(self.placed, text, self.fixed)):
-            self.fixed = match.end()
+        match = _find(self.placed, text, self.fixed) if self.placed else None
+        self.fixed = match.end() if match else self.fixed
+        self.is_lost = bool(self.placed) and match is None
+
+    @property
+    def missing(self) -> list[TermMatch]:
+        return self.missing_in(self.text)
+
+    def missing_in(self, text: str) -> list[TermMatch]:
+        return [term for term in self.terms if not _find(term.translation, text)]
 
     def place(self, weights: Weights | None) -> list[Constraints]:
         """Returns constraints to try for the next term to be placed, or for all if it is unknown where they belong."""
-        continuations = word_continuations(self.target)
-        found = [(starts, term) for term in self.terms if (starts := self._starts(term, weights))]
-        if not found:
+        missing, continuations = self.missing, word_continuations(self.target)
+        found = [(starts, term) for term in missing if (starts := self._starts(term, weights))]
+        if not found or self.is_lost:
             self.is_final = True
-            phrases = dict.fromkeys(_tokens(term.translation.strip(), self.target) for term in self.terms)
+            phrases = dict.fromkeys(_tokens(term.translation.strip(), self.target) for term in missing)
             return [Constraints(tuple(phrases), self._encode(self.text[: self.fixed]), None, continuations)]
         starts, term = min(found, key=lambda each: each[0][0])
         self.placed = term.translation.strip()
@@ -96,7 +118,7 @@ class _Draft:
         tried = []
         for start in starts:
             before = self.text[:start]
-            if not before.strip() or (not before[-1].isspace() and _allows_elision(self.placed)):
+            if not before.strip() or not before[-1].isspace():  # at the beginning, or after l'
                 tried.append(Constraints((), self._encode(before + self.placed), None, continuations))
             if before.strip():
                 cut = max(before.rstrip().rfind(" "), self.fixed, 0)
@@ -118,18 +140,18 @@ class _Draft:
         if weights is None or not runs or not inside:
             return []
         first, last = best_run(weights, runs, inside)
-        elided = [
-            words[first][0] + match.end() for match in re.finditer("['’]", self.text[slice(*words[first])])
-        ]  # l'arrêt
-        return [words[first][0], *elided[:1], *(words[j][0] for j in range(first + 1, last + 1))][:MAX_STARTS]
+        starts = (words[j][0] for j in range(first, last + 1))
+        return [start + _elided(self.text[start:], term.translation.strip()) for start in starts][:MAX_STARTS]
 
     def _encode(self, text: str) -> Phrase:
         return tuple(self.target.encode(text.strip()))
 
 
-def _allows_elision(word: str) -> bool:
-    """Whether l' may come before a word."""
-    return unicodedata.normalize("NFD", word)[0].lower() in "aeiouyh"
+def _elided(text: str, term: str) -> int:
+    """Returns the length of l' or the like at the beginning of a text, if it may come before the term too; otherwise 0."""
+    match = re.match(r"\w{1,2}['’](?=\w)", text)
+    vowel = unicodedata.normalize("NFD", term)[0].lower() in "aeiouyh"
+    return match.end() if match and vowel else 0
 
 
 @lru_cache(maxsize=16)
@@ -173,7 +195,10 @@ def _stands_alone(sentence: str, start: int, end: int) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")  # vowel signs
+    """Whether a character is part of a word that spaces separate from others; vowel signs are."""
+    if not character.isalnum() and character != "_" and not unicodedata.category(character).startswith("M"):
+        return False
+    return not unicodedata.name(character, "").startswith(WITHOUT_SPACES)
 
 
 def _tokens(text: str, target: Tokenizer) -> Phrase:
