@@ -590,7 +590,8 @@ def test_a_worker_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPat
         assert workers.restarts == 1
         await workers.stop()
 
-    asyncio.run(stop_a_worker())
+    with ThreadPoolExecutor(1) as pool:  # the browser of other tests has an event loop in this thread
+        pool.submit(lambda: asyncio.run(stop_a_worker())).result()
 
 
 def test_reload_drops_no_request(models: dict[str, Path], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The Python API: `load` a model, then translate, generate, explain, intervene and save."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from seq2see.config import InferencePrecision
 from seq2see.decode.optimize import block_weights
 from seq2see.decode.search import Search, SearchOptions
 from seq2see.directory import load_pipeline, save_pipeline
-from seq2see.errors import Notice
+from seq2see.errors import Notice, UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention, ablate_head
 from seq2see.inspect.notebook import table_html
@@ -32,20 +32,29 @@ class Model(Pipeline):
     """
 
     @overload
-    def translate(self, texts: str, **search: Unpack[SearchOptions]) -> str: ...  # type: ignore[overload-overlap]
+    def translate(  # type: ignore[overload-overlap]
+        self, texts: str, *, glossary: Mapping[str, str] | None = None, **search: Unpack[SearchOptions]
+    ) -> str: ...
     @overload
-    def translate(self, texts: Sequence[str], **search: Unpack[SearchOptions]) -> list[str]: ...
-    def translate(self, texts: str | Sequence[str], **search: Unpack[SearchOptions]) -> str | list[str]:
+    def translate(
+        self, texts: Sequence[str], *, glossary: Mapping[str, str] | None = None, **search: Unpack[SearchOptions]
+    ) -> list[str]: ...
+    def translate(
+        self, texts: str | Sequence[str], *, glossary: Mapping[str, str] | None = None, **search: Unpack[SearchOptions]
+    ) -> str | list[str]:
         """Translates a text, or each text of a list, sentence by sentence; the text between sentences is unchanged.
 
-        A model of pictures or sounds takes paths of files, and returns their texts.
+        A glossary has terms of the source and the translations to use for them. A model of pictures or sounds takes paths of
+        files, and returns their texts.
         """
         self.require("encoder-decoder", "translates")
         if isinstance(texts, str):
-            return self.translate([texts], **search)[0]
+            return self.translate([texts], glossary=glossary, **search)[0]
         if self.config.model.source != "tokens":
+            if glossary:
+                raise UserError(f"a glossary is for text, but this model reads {self.config.model.source}")
             return self.transcribe(texts, **search)
-        translator = self._translator(search)
+        translator = replace(self._translator(search), glossary=glossary or {})
         translations = translator.translate(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
         translator.warnings.summarize()
         return translations

@@ -16,6 +16,7 @@ from torch import Tensor
 from seq2see.assessment import Assessment
 from seq2see.config import Config, ModelConfig
 from seq2see.decode.chat import ChatTemplate, ConversationTemplate, Message
+from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
@@ -54,9 +55,13 @@ class Pipeline:
         return [self.text(best, prefixes[i] if prefixes else "") for i, (best, *_) in enumerate(found)]
 
     def hypotheses(
-        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
-    ) -> list[list[Hypothesis]]:
-        """Returns the n best translations of each sentence with their log-probabilities, best first."""
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), constraints: Sequence[Constraints | None] = (),
+        **search: Unpack[SearchOptions],
+    ) -> list[list[Hypothesis]]:  # fmt: skip
+        """Returns the n best translations of each sentence with their log-probabilities, best first.
+
+        Constraints, one for each sentence or none, need a beam.
+        """
         self.require("encoder-decoder", "translates")
         if isinstance(sentences, str):
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
@@ -67,6 +72,7 @@ class Pipeline:
         return translate_tokens(
             self.network, [self.encode_source(sentence) for sentence in sentences],
             SpecialTokens.from_tokenizer(target), Search(**search), [target.encode(prefix) for prefix in prefixes],
+            constraints=constraints,
         )  # fmt: skip
 
     def encode_source(self, source: str) -> Tokens:

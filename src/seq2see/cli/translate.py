@@ -54,6 +54,10 @@ def translate(
     format: Annotated[
         Format, typer.Option(help="One line of text per line, or one JSON object with scores and word alignments.")
     ] = "text",
+    glossary: Annotated[
+        Path | None,
+        typer.Option(help="Translations to use: a term, a tab and its translation per line.", metavar="FILE"),
+    ] = None,
     retranslate: Annotated[
         bool, typer.Option("--all", help="Also replace existing translations in a .po file.")
     ] = False,
@@ -80,6 +84,8 @@ def translate(
 
     seq2see translate --model runs/en-hi --beam 4 --nbest 3 --format jsonl in.txt --out out.jsonl
 
+    seq2see translate --to fr --glossary terms.tsv in.txt --out out.txt
+
     seq2see translate --model runs/en-hi hi.po --out hi.po
 
     seq2see translate --model runs/en-hi guide.md README.md --out hi/
@@ -96,6 +102,8 @@ def translate(
     directory = choose_model(model, to)
     sources = resolve_inputs(inputs or [])
     if engine == "ray":
+        if glossary is not None:
+            raise UsageError("--glossary is for --engine local: leave one of them out")
         from seq2see.cluster.tasks import ModelOptions, TranslateShards
 
         options = ModelOptions(directory, device, precision, (source_language, target_language))
@@ -105,24 +113,30 @@ def translate(
         return
     documents = _documents(sources, format, out)
 
+    from seq2see.decode.search import SearchOptions
     from seq2see.text.formats.media import is_media
+    from seq2see.translate.glossary import read_glossary
     from seq2see.translate.lines import translate_lines, translate_lines_as_json
     from seq2see.translate.translator import Translator
     from seq2see.translate.warning_log import WarningLog
 
+    terms = read_glossary(glossary) if glossary else {}
     warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
     loaded = load_model_of_shape(directory, "encoder-decoder", device, precision)
     loaded = with_languages(loaded, source_language, target_language)
     if loaded.config.model.source != "tokens":
         if nbest > 1:
             raise UsageError(f"--nbest {nbest} is for text: a picture or sound gets one output")
+        if glossary is not None:
+            raise UsageError(f"--glossary is for text, but {model_label(directory)} reads {loaded.config.model.source}")
         _transcribe(sources, loaded, out, format, beam, timestamps)
         return
     if timestamps:
         raise UsageError(f"--timestamps is for recordings, but {model_label(directory)} reads text")
     if media := next((source for source in sources if source.path and is_media(source.path)), None):
         raise UsageError(f"{media.name} is a picture or sound, but {model_label(directory)} reads text")
-    translator = Translator(loaded, warnings, {"beam": max(beam, nbest), "nbest": nbest})
+    search = SearchOptions(beam=max(beam, nbest), nbest=nbest)
+    translator = Translator(loaded, warnings, search, glossary=terms)
     if not (inputs or out) and is_interactive() and format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
         return

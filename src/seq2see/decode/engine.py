@@ -5,10 +5,12 @@ the last row takes its place, and new sequences join at the end, so the batch st
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
 from seq2see.decode.batch import Batch, Job, StopCondition
+from seq2see.decode.constraints import Constraints
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
 from seq2see.errors import UsageError, UserError
@@ -106,7 +108,7 @@ def _stream_tokens(
 
 def translate_tokens(
     model: Network, sources: Sequence[Tokens], special_tokens: SpecialTokens, options: Search = GREEDY,
-    prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0,
+    prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0, constraints: Sequence[Constraints | None] = (),
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the translations of each source, best first; after a prefix, only the tokens that follow it."""
     requests = [
@@ -116,6 +118,9 @@ def translate_tokens(
             model, i, source, special_tokens.prompt_with(prefixes[i] if prefixes else ()), options
         )
     ]
+    if constraints:
+        rows = [replace(options.row_options, constraints=each) for each in constraints]
+        requests = [replace(request, options=rows[request.sequence_id]) for request in requests]
     return _group_samples(decode_requests(model, requests, options, special_tokens, None, token_budget), options)
 
 

@@ -320,6 +320,8 @@ def open_session(
 ) -> Iterator[Session]:
     """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
     profile = session_profile(model)
+    if any(request.options is not None and request.options.constraints for request in requests):
+        profile = replace(profile, cuda_graphs=False)  # constraints are met on the host
     size = CacheSize.for_requests(model, requests, rows, profile.static_shapes)
     # Graphs refer to the addresses of the weights.
     addresses = tuple(weight.data_ptr() for weight in model.parameters()) if profile.cuda_graphs else ()

@@ -38,7 +38,6 @@ from seq2see.service.parameters import (
 from seq2see.service.service import Service
 from seq2see.translate.formats import source_text
 
-GLOSSARY_BEAM = 4  # at least: terms are found by a beam search
 MAX_FILES = 64  # translated files that wait for their download
 
 
@@ -88,7 +87,7 @@ def create_router(service: Service) -> APIRouter:
             translations: list[list[str]] = [[text] for text in texts]
             for model in dict.fromkeys(filter(None, models)):
                 index = [i for i, each in enumerate(models) if each == model]
-                beam = max(service.settings.beam, alternatives + 1, GLOSSARY_BEAM if glossary else 1)
+                beam = max(service.settings.beam, alternatives + 1)
                 message = {
                     "operation": "translate", "model": model, "texts": [texts[i] for i in index], "format": format,
                     "beam": beam, "nbest": alternatives + 1, "glossary": glossary,
@@ -147,7 +146,7 @@ def create_router(service: Service) -> APIRouter:
             if model is not None:
                 message = {
                     "operation": "document", "model": model, "name": file.path.name, "glossary": glossary,
-                    "beam": max(service.settings.beam, GLOSSARY_BEAM if glossary else 1),
+                    "beam": service.settings.beam,
                     "content": b64encode(content).decode(),
                 }  # fmt: skip
                 content = b64decode((await service.call(request, client, message))["content"])

@@ -16,10 +16,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -34,7 +33,6 @@ from seq2see.service.completions import Completions, ContextLengthError
 from seq2see.text.check.statistics import no_progress
 from seq2see.translate import html
 from seq2see.translate.documents import translate_content
-from seq2see.translate.glossary import translate_with_terms
 from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator, one_line
@@ -74,28 +72,17 @@ class BatchedModel(Model):
 
     scheduler: Scheduler = field(kw_only=True)
     answering: Answering = field(kw_only=True)
-    glossary: Mapping[str, str] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=lambda: [0, 0])  # read and generated
 
     def hypotheses(
-        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
-    ) -> list[list[Hypothesis]]:
-        decode = partial(self._decode, Search(**search))
-        if self.glossary:
-            return translate_with_terms(self, sentences, self.glossary, decode)
-        return decode(sentences, [None] * len(sentences))
-
-    def _decode(
-        self, search: Search, sentences: Sequence[str], constraints: Sequence[Constraints | None]
-    ) -> list[list[Hypothesis]]:
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), constraints: Sequence[Constraints | None] = (),
+        **search: Unpack[SearchOptions],
+    ) -> list[list[Hypothesis]]:  # fmt: skip
         source, target = self.tokenizers
-        special_tokens = SpecialTokens.from_tokenizer(target)
+        options, special_tokens = Search(**search), SpecialTokens.from_tokenizer(target)
         jobs = []
-        for i, (sentence, required) in enumerate(zip(sentences, constraints, strict=True)):
-            ids = source.frame_source(source.encode(sentence))
-            # By the mean per token, a phrase could be hidden in words that nobody wrote; by the sum, it costs least where it
-            # belongs.
-            options = replace(search, length_penalty=0.0) if required else search
+        for i, sentence in enumerate(sentences):
+            ids, required = source.frame_source(source.encode(sentence)), constraints[i] if constraints else None
             jobs += [
                 ScheduledJob(request, search=options, special_tokens=special_tokens, constraints=required)
                 for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options)
@@ -168,8 +155,8 @@ class Worker:
         return BatchedModel(**vars(self._models[name]), scheduler=self._schedulers[name], answering=answering)
 
     def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model, texts = replace(self._batched(message, answering), glossary=message["glossary"]), message["texts"]
-        translator = Translator(model, _SILENT, {"beam": message["beam"], "nbest": message["nbest"]})
+        model, texts, search = self._batched(message, answering), message["texts"], SearchOptions(beam=message["beam"])
+        translator = Translator(model, _SILENT, {**search, "nbest": message["nbest"]}, glossary=message["glossary"])
         locations = [""] * len(texts)
         if message["format"] == "html":
             nbest_lists = [[text] for text in _translate_html(replace(translator, placeholders=PLACEHOLDER), texts)]
@@ -186,8 +173,8 @@ class Worker:
         yield {"result": {"translations": nbest_lists, "tokens": model.tokens}}
 
     def _document(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model = replace(self._batched(message, answering), glossary=message["glossary"])
-        translator = Translator(model, _SILENT, {"beam": message["beam"]})
+        model = self._batched(message, answering)
+        translator = Translator(model, _SILENT, {"beam": message["beam"]}, glossary=message["glossary"])
         content = base64.b64decode(message["content"])
         translated = translate_content(Path(message["name"]), content, translator, False, no_progress)
         yield {"result": {"content": base64.b64encode(translated).decode(), "tokens": model.tokens}}

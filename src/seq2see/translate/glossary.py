@@ -7,20 +7,23 @@ before it, which may be an article, and the rest are chosen anew. Terms are plac
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from seq2see.decode.constraints import Constraints, Phrase
-from seq2see.decode.search import Hypothesis
+from seq2see.decode.search import Hypothesis, SearchOptions
 from seq2see.errors import UserError
 from seq2see.inspect.alignment import word_attention
 from seq2see.pipeline import Pipeline
+from seq2see.text.formats.lines import read_lines
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.text.word_spans import wordpunct_spans
 from seq2see.translate.markup import Weights, best_run
 
+MIN_BEAM = 4  # of a search with constraints
 MAX_STARTS = 3  # places that are tried for a term
 
 WITHOUT_SPACES = (
@@ -34,9 +37,6 @@ WITHOUT_SPACES = (
     "TIBETAN",
 )  # scripts, in Unicode's names
 
-# Searches for translations of sentences under constraints; None: freely.
-ConstrainedSearch = Callable[[Sequence[str], Sequence[Constraints | None]], list[list[Hypothesis]]]
-
 
 class TermMatch(NamedTuple):
     """A term in a sentence."""
@@ -48,11 +48,16 @@ class TermMatch(NamedTuple):
 
 
 def translate_with_terms(
-    model: Pipeline, sentences: Sequence[str], glossary: Mapping[str, str], search: ConstrainedSearch
+    model: Pipeline, sentences: Sequence[str], glossary: Mapping[str, str], search: SearchOptions
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each sentence, with the translations of its terms."""
     drafts = [_Draft(sentence, find_terms(sentence, glossary), model.tokenizers[1]) for sentence in sentences]
-    found = search(sentences, [None] * len(sentences))
+    found = model.hypotheses(sentences, **search)
+    # By the mean per token, a term could be hidden in words that nobody wrote; by the sum, it costs least where it belongs.
+    constrained = SearchOptions(
+        beam=max(search.get("beam", 1), MIN_BEAM), nbest=search.get("nbest", 1), length_penalty=0.0,
+        max_new_tokens=search.get("max_new_tokens", 0),
+    )  # fmt: skip
     incomplete = [i for i, draft in enumerate(drafts) if draft.terms]
     while incomplete:
         for i in incomplete:
@@ -62,11 +67,10 @@ def translate_with_terms(
         has_attention = model.config.model.cross_layers > 0
         attention = [each.numpy() for each in word_attention(model, pairs)] if has_attention else [None] * len(pairs)
         tried = [
-            (i, constraints)
-            for i, weights in zip(incomplete, attention, strict=True)
-            for constraints in drafts[i].place(weights)
+            (i, each) for i, weights in zip(incomplete, attention, strict=True) for each in drafts[i].place(weights)
         ]
-        results = search([sentences[i] for i, _ in tried], [constraints for _, constraints in tried])
+        sources, constraints = [sentences[i] for i, _ in tried], [each for _, each in tried]
+        results = model.hypotheses(sources, constraints=constraints, **constrained)
         for i in incomplete:
             of_sentence = [result for (j, _), result in zip(tried, results, strict=True) if i == j]
             found[i] = max(of_sentence, key=lambda nbest: nbest[0].score)
@@ -212,3 +216,19 @@ def _tokens(text: str, target: Tokenizer) -> Phrase:
             f'the model cannot write "{text}" of the glossary, only "{written}": choose words of its vocabulary'
         )
     return tokens
+
+
+def read_glossary(path: Path) -> dict[str, str]:
+    """Reads a file with a term, a tab and its translation on each line."""
+    glossary: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line or not line.strip():
+            continue
+        term, _, translation = (part.strip() for part in line.partition("\t"))
+        if not term or not translation or "\t" in translation:
+            raise UserError(f"line {number:,} of {path} is not a term, a tab and its translation")
+        if glossary.setdefault(term, translation) != translation:
+            raise UserError(f'line {number:,} of {path}: "{term}" has another translation above, "{glossary[term]}"')
+    if not glossary:
+        raise UserError(f"{path} has no terms: write a term, a tab and its translation on each line")
+    return glossary

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from seq2see.assessment import Assessment
 from seq2see.decode.search import Hypothesis, SearchOptions
 from seq2see.inspect.alignment import word_attention
 from seq2see.pipeline import Pipeline
+from seq2see.translate.glossary import translate_with_terms
 from seq2see.translate.markup import MarkedSentence, put_back, take_out
 from seq2see.translate.placeholders import changed_placeholders, placeholder_spans, strip_markup
 from seq2see.translate.segmentation import Span, SplitText, sentence_spans, split_long_sentence
@@ -38,13 +39,14 @@ class SearchedText(NamedTuple):
 
 @dataclass(frozen=True)
 class Translator:
-    """Translates texts; what `placeholders` matches is kept unchanged."""
+    """Translates texts with the terms of a glossary; what `placeholders` matches is kept unchanged."""
 
     model: Pipeline
     warnings: WarningLog
     search: SearchOptions = field(default_factory=SearchOptions)
     placeholders: re.Pattern[str] | None = None
     attention: WordAttention = word_attention
+    glossary: Mapping[str, str] = field(default_factory=dict)  # terms and the translations to use for them
 
     def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
         """Translates each text; `locations` say where they come from, for warnings."""
@@ -66,7 +68,7 @@ class Translator:
         """Splits each text and returns the n best translations of its sentences."""
         splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
         sentences = [sentence for split in splits for sentence in split.sentences]
-        found = iter(self.model.hypotheses(sentences, **self.search) if sentences else [])
+        found = iter(self._search(sentences))
         results = []
         for split, location in zip(splits, locations, strict=True):
             nbest_lists = list(islice(found, len(split.sentences)))
@@ -113,11 +115,17 @@ class Translator:
             self.warnings.add("texts with unknown words or low confidence", location, note)
 
     def _translate_sentences(self, sentences: Sequence[str]) -> list[TranslatedSentence]:
-        found = self.model.hypotheses(sentences, **self.search) if sentences else []
         return [
             TranslatedSentence(one_line(self.model.text(best)), self._assess(sentence, best))
-            for sentence, (best, *_) in zip(sentences, found, strict=True)
+            for sentence, (best, *_) in zip(sentences, self._search(sentences), strict=True)
         ]
+
+    def _search(self, sentences: Sequence[str]) -> list[list[Hypothesis]]:
+        if not sentences:
+            return []
+        if self.glossary:
+            return translate_with_terms(self.model, sentences, self.glossary, self.search)
+        return self.model.hypotheses(sentences, **self.search)
 
     def _translate_protected(
         self, sentences: Sequence[str], locations: Sequence[str], pattern: re.Pattern[str]
