@@ -1,6 +1,6 @@
 """What each choice of the bundled translator en-fr is worth: the student, trained for a third as long, with one choice changed.
-`careless` is the test set in lower case without final punctuation. `no-variants` is trained without sentences in other case,
-punctuation and contractions, `only-distilled` on the translations of the teacher alone.
+`careless` is the test set in lower case without final punctuation. `no-variants` is trained without variants in case,
+punctuation and contractions, `only-distilled` only on the translations of the teacher.
 
     python recipes/ablations.py --data DIR --work DIR --device cuda [--only "no-distillation" …]
 

@@ -1,4 +1,4 @@
-"""Language models: tinyshakespeare by characters, and public-domain books beside a GPT-2 of Hugging Face of the same size.
+"""Language models: tinyshakespeare by characters, and public-domain books compared with Hugging Face's GPT-2 of the same size.
 
     python recipes/language_models.py --data DIR --work DIR --only shakespeare --seeds 1 2 3
 

@@ -17,10 +17,11 @@ MEASURES = {"bleu": "BLEU", "exact_match": "exact matches"}
 FILES = {"bundled": "translators", "tatoeba": "tatoeba_german"}  # recipes whose file has another name
 INTRODUCTION = """# Results
 
-Every figure on this page was written by a recipe in `recipes/`, each of which is one command, and put here by `make results`;
-`python recipes/all.py --data DIR --work DIR` runs all of them. With several seeds, a score is the mean ± standard deviation.
-BLEU and chrF++ by sacreBLEU, on detokenised text in its original case; beam search with 5 hypotheses. `exact` is the percentage
-of outputs that equal the reference. Most recipes ran several at a time on one GPU, so their minutes are more than they need.
+Every figure on this page was recorded by a recipe in `recipes/`, each of which is one command; `make results` generates the
+page and `python recipes/all.py --data DIR --work DIR` runs all recipes. With several seeds, a score is the mean ± standard
+deviation. BLEU and chrF++ are computed by sacreBLEU on detokenised text in its original case; beam search has 5 hypotheses.
+`exact` is the percentage of outputs that equal the reference. Most recipes shared the GPU with others; alone, they take fewer
+minutes.
 """
 
 
@@ -44,7 +45,7 @@ def everyday_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
         return ""
     lines = [
         "\n## everyday\n",
-        "Thirty sentences chosen before the first training, and what the bundled models make of them.\n",
+        "Thirty sentences chosen before the first training, with the translations of the bundled models.\n",
     ]
     names = list(runs)
     lines += [f"| English | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
@@ -59,7 +60,7 @@ def alignment_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
         return ""
     lines = [
         "\n## alignment\n",
-        "Alignment error rate in percent (lower is better) of the cross-attention, by recipes/alignment.py.\n",
+        "Alignment error rate in percent (lower is better) of the cross-attention. `recipes/alignment.py`\n",
     ]
     lines += [
         "| pair | sentences | best layer mean | best head | worst head | chosen heads | eflomal |",
