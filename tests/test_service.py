@@ -519,6 +519,24 @@ def test_only_listed_origins_get_cors_headers(client: httpx.Client) -> None:
         assert response.headers.get("access-control-allow-origin") == allowed
 
 
+def test_a_local_server_without_keys_answers_its_own_name_and_the_listed_origins_only(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    options = ("--cors", "https://example.org")
+    with (
+        running_service(tmp_path / "log", {"en-hi": models["en-hi"]}, *options) as service,
+        service.client() as client,
+    ):
+        for headers, status in (
+            ({"origin": "https://example.org", "sec-fetch-site": "cross-site"}, 200),
+            ({"origin": "https://evil.example", "sec-fetch-site": "cross-site"}, 403),
+            ({"host": "evil.example"}, 421),
+            ({"host": "evil.example", "origin": "https://example.org"}, 421),
+            ({}, 200),
+        ):
+            assert client.post("/detect", data={"q": "hello"}, headers=headers).status_code == status, headers
+
+
 def test_metrics_count_requests_and_tokens(client: httpx.Client) -> None:
     client.post("/translate", json={"q": "I like tea.", "source": "en", "target": "hi"})
     text = client.get("/metrics").text

@@ -8,7 +8,7 @@ run no scripts but our own and may not be framed.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,11 +54,12 @@ class SecurityMiddleware:
     """Wraps the whole application. Also turns an unexpected exception into a 500 response and a traceback in the log."""
 
     def __init__(
-        self, app: App, max_body_bytes: int, timeout: float, local_only: bool = True, max_upload_bytes: int = 0
-    ) -> None:
-        """`max_upload_bytes`: the maximum for pictures and sounds, at UPLOAD_PATH."""
+        self, app: App, max_body_bytes: int, timeout: float, local_only: bool = True, max_upload_bytes: int = 0,
+        allowed_origins: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """`max_upload_bytes`: the maximum for pictures and sounds, at UPLOAD_PATH. `allowed_origins`: besides our own."""
         self.app, self.max_body_bytes, self.timeout, self.local_only = app, max_body_bytes, timeout, local_only
-        self.max_upload_bytes = max_upload_bytes
+        self.max_upload_bytes, self.allowed_origins = max_upload_bytes, allowed_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,6 +100,8 @@ class SecurityMiddleware:
         if _hostname(f"//{host}") not in LOCAL_HOSTS:
             raise ApiError(421, f'unknown host name "{host[:80]}"', "use 127.0.0.1 or localhost", "Host")
         origin = headers.get("origin")
+        if origin is not None and (origin in self.allowed_origins or "*" in self.allowed_origins):
+            return
         foreign = origin is not None and origin.partition("://")[2] != host
         # Following a link to the page from another site is allowed.
         navigation = headers.get("sec-fetch-mode") == "navigate" and not path.startswith("/api/")

@@ -93,8 +93,8 @@ class ServiceSecurity(SecurityMiddleware):
 
     def __init__(self, app: App, service: Service) -> None:
         settings = service.settings
-        local_only = settings.local_only and service.keys is None and not settings.origins
-        super().__init__(app, settings.max_body_bytes, settings.timeout, local_only)
+        local_only = settings.local_only and service.keys is None
+        super().__init__(app, settings.max_body_bytes, settings.timeout, local_only, allowed_origins=settings.origins)
 
     def respond(self, error: ApiError, path: str) -> Response:
         return error_response(error, path)
