@@ -21,7 +21,7 @@ def export(
         Path | None,
         typer.Argument(
             metavar="MODEL",
-            help="Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled model.",
+            help="Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled en-hi.",
         ),
     ] = None,
     precision: Annotated[
