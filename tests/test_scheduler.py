@@ -106,7 +106,8 @@ def test_jobs_of_more_kinds_than_there_are_batches() -> None:
     require_as_alone(model, jobs, found)
 
 
-def test_a_short_job_does_not_wait_for_long_ones_of_many_kinds() -> None:
+def test_a_short_job_does_not_wait_for_long_ones_of_many_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "MAX_BLOCKED_SECONDS", 0.0)  # a long job waits for another one to end
     model = exact_model(end_bias=-9)
     beams = [Search(beam=beam, max_new_tokens=20 * LONG) for beam in range(2, MAX_BATCHES + 4)]
     endless = jobs_for(model, random_sentences(len(beams)), beams)

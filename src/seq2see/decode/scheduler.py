@@ -87,6 +87,14 @@ class BatchKey:
         return self.positions > LONG
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A job that was blocked for too long, and the batch that makes room for it."""
+
+    job: ScheduledJob
+    closing: BatchKey  # admits no more jobs
+
+
 class BatchPool:
     """The open batches of a model, one per kind of job. They are few, because each has a cache.
 
@@ -97,8 +105,7 @@ class BatchPool:
     def __init__(self, open_batch: Callable[[BatchKey], Batch[ScheduledJob]]) -> None:
         self._open_batch = open_batch
         self._batches: OrderedDict[BatchKey, Batch[ScheduledJob]] = OrderedDict()  # least recently used first
-        self._next: ScheduledJob | None = None  # the next batch is for this job's kind
-        self._closing: BatchKey | None = None  # admits no more jobs
+        self._claims: dict[bool, Claim] = {}  # by whether the job is long
 
     def __getitem__(self, key: BatchKey) -> Batch[ScheduledJob]:
         return self._batches[key]
@@ -114,9 +121,8 @@ class BatchPool:
         """Returns the batch of a job's kind, opened if there is room; not in place of one that jobs are about to join."""
         key = job.key
         assert key is not None
-        if self._next is not None and self._next.future.done():
-            self._next = self._closing = None
-        if key == self._closing:
+        self._claims = {is_long: claim for is_long, claim in self._claims.items() if not claim.job.future.done()}
+        if any(key == claim.closing for claim in self._claims.values()):
             return None
         if key not in self._batches:
             if not self._make_room(job, key, joining, now):
@@ -126,20 +132,30 @@ class BatchPool:
         return self._batches[key]
 
     def _make_room(self, job: ScheduledJob, key: BatchKey, joining: Container[BatchKey], now: float) -> bool:
-        if self._next is not None and key != self._next.key:
-            return False
-        if rivals := self._rivals(key):
-            idle = next((other for other in rivals if not self._batches[other].jobs and other not in joining), None)
-            if idle is None:
-                job.blocked_at = job.blocked_at or now
-                if self._next is None and now - job.blocked_at > MAX_BLOCKED_SECONDS:
-                    # The one with the shortest jobs, and then with the fewest, ends soonest.
-                    self._closing = min(rivals, key=lambda other: (other.positions, len(self._batches[other].jobs)))
-                    self._next = job
+        claim = self._claims.get(key.is_long)
+        if claim is not None and claim.job.key == key:
+            if not self._has_room(key, joining):
                 return False
-            self.close(idle)
-        self._next = self._closing = None
+            del self._claims[key.is_long]
+        elif any(self._has_room(other.job.key, joining) for other in self._claims.values() if other.job.key):
+            return False  # the room is for that job
+        elif not self._has_room(key, joining):
+            job.blocked_at = job.blocked_at or now
+            if claim is None and now - job.blocked_at > MAX_BLOCKED_SECONDS:
+                # The one with the shortest jobs, and then with the fewest, ends soonest.
+                rivals = self._rivals(key)
+                closing = min(rivals, key=lambda other: (other.positions, len(self._batches[other].jobs)))
+                self._claims[key.is_long] = Claim(job, closing)
+            return False
+        if self._rivals(key):
+            self.close(self._idle(key, joining)[0])
         return True
+
+    def _has_room(self, key: BatchKey, joining: Container[BatchKey]) -> bool:
+        return not self._rivals(key) or bool(self._idle(key, joining))
+
+    def _idle(self, key: BatchKey, joining: Container[BatchKey]) -> list[BatchKey]:
+        return [other for other in self._rivals(key) if not self._batches[other].jobs and other not in joining]
 
     def _rivals(self, key: BatchKey) -> list[BatchKey]:
         """Returns the batches of which one must make room for a batch of this kind; none if there is room."""
