@@ -237,7 +237,7 @@ def test_a_step_is_shown_as_an_equation_with_its_learned_matrices(page: Page, ad
 
 def test_type_is_larger_on_request(page: Page, address: str) -> None:
     open_view(page, f"{address}/#/microscope")
-    height = "() => document.querySelector('[data-matrix] canvas').clientHeight"
+    height = "() => document.querySelector('[data-matrix] canvas')?.clientHeight"
     page.wait_for_function(f"{height} > 0")
     before = page.evaluate(height)
     page.keyboard.press("f")

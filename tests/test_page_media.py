@@ -134,7 +134,7 @@ def test_a_picture_is_painted_and_lit_by_attention(page: Page, client: httpx.Cli
     page.get_by_label("picture file").set_input_files(folder / "a.png")
     expect(page.locator(".media-canvas")).to_be_visible()
     expected = np.asarray(Image.open(folder / "a.png"))
-    page.wait_for_function("() => document.querySelector('.media-canvas').width > 100")
+    page.wait_for_function("() => document.querySelector('.media-canvas')?.width > 100")
     found = canvas_pixels(page)
     np.testing.assert_allclose(found[:, :22], expected, atol=1)
 
