@@ -155,8 +155,9 @@ class Worker:
         return BatchedModel(**vars(self._models[name]), scheduler=self._schedulers[name], answering=answering)
 
     def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model, texts, search = self._batched(message, answering), message["texts"], SearchOptions(beam=message["beam"])
-        translator = Translator(model, _SILENT, {**search, "nbest": message["nbest"]}, glossary=message["glossary"])
+        model, texts = self._batched(message, answering), message["texts"]
+        search = SearchOptions(beam=message["beam"], nbest=message["nbest"])
+        translator = Translator(model, _SILENT, search, glossary=message["glossary"])
         locations = [""] * len(texts)
         if message["format"] == "html":
             nbest_lists = [[text] for text in _translate_html(replace(translator, placeholders=PLACEHOLDER), texts)]
