@@ -103,18 +103,18 @@ def _next_tokens(
     total: Tensor, output: Sequence[int], progress: Progress, constraints: Constraints, count: int
 ) -> list[int]:
     """Returns the tokens that may follow an output: the most likely ones, and those that begin or continue a phrase."""
-    behind_prefix = len(output) - len(constraints.prefix)
-    if behind_prefix < 0:
+    after_prefix = len(output) - len(constraints.prefix)
+    if after_prefix < 0:
         return [constraints.prefix[len(output)]]
     required = progress.next_tokens
     none_begun = progress.begun == 0 and progress.missing == constraints.phrases
-    if constraints.within is not None and none_begun and behind_prefix >= constraints.within:
+    if constraints.within is not None and none_begun and after_prefix >= constraints.within:
         return required
-    if constraints.continuations and (progress.completed or (constraints.prefix and behind_prefix == 0)):
+    if constraints.continuations and (progress.completed or (constraints.prefix and after_prefix == 0)):
         index = torch.tensor(sorted(constraints.continuations), device=total.device)
         total = total.index_fill(0, index, -torch.inf)
     likely = total.topk(min(count, len(total))).indices.tolist()
-    if constraints.within and behind_prefix == 0:
+    if constraints.within and after_prefix == 0:
         return [token for token in likely if token not in required]
     return list(dict.fromkeys([*likely, *required]))
 

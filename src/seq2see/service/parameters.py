@@ -70,7 +70,7 @@ class Upload:
 
 
 async def read_parameters(request: Request) -> Parameters:
-    """Returns the parameters of a request, from JSON or from its address and a form; the first of a name counts."""
+    """Returns the parameters of a request, from JSON, or from its query string and form; the first of a name counts."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "application/json" or (
         content_type.startswith("application/") and content_type.endswith("+json")
