@@ -1,6 +1,6 @@
 """LibreTranslate's API: its endpoints, parameters, messages and status codes, for the clients that know them.
 
-Parameters come as JSON, or as a form (urlencoded or multipart) and in the query string; the key comes as `api_key` or as a bearer
+Parameters come as JSON, or as a form (urlencoded or multipart) and in the query string, the key as `api_key` or as a bearer
 token. An error is {"error": message}.
 """
 
