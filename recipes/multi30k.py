@@ -14,10 +14,11 @@ from recipe import Run, main, translation_test
 
 from seq2see.config import DataConfig
 
-# On the validation set from English to German, 8,000 steps gave 40.9 BLEU as the preset has it, 41.9 with R-Drop of weight 1
-# and layers that norm first, 40.0 with BPE-dropout; the loss of the second still fell, hence more steps and a larger weight.
+# BLEU on the validation set, English to German, one seed: the preset as it is 40.9. With norm first and 12,000 steps: at width
+# 128 42.1 with R-Drop of weight 2 and 40.9 with 5; at width 192 43.8 with 2; at width 256 44.7 with 5.
 SETTINGS = (
-    "model.norm_first=true", "train.lr=2e-3", "train.r_drop=2", "train.steps=12000", "train.patience=0",
+    "model.norm_first=true", "model.width=256", "model.feed_forward=512", "train.r_drop=5", "train.lr=2e-3",
+    "train.steps=12000", "train.patience=0",
 )  # fmt: skip
 DIRECTIONS = (("en", "de"), ("de", "en"), ("en", "fr"))
 

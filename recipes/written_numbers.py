@@ -20,7 +20,7 @@ from seq2see.config import DataConfig
 # Without dropout and with a moderate learning rate: otherwise it takes long to find out where to look.
 SETTINGS = (
     "text.tokenizer=character", "model.patch_size=8", "model.width=192", "model.heads=6", "model.feed_forward=768",
-    "model.dropout=0", "train.batch_tokens=512", "train.steps=8000", "train.lr=5e-4", "train.weight_decay=0.01",
+    "model.dropout=0", "train.batch_tokens=2048", "train.steps=10000", "train.lr=5e-4", "train.weight_decay=0.01",
     "train.patience=0", "train.validate_every=1000",
 )  # fmt: skip
 HEIGHT, DIGIT, MAX_DIGITS = 32, 28, 6

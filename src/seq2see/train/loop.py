@@ -89,6 +89,7 @@ class Trainer:
             eps=train.epsilon, fused=True, capturable=use_graphs,
         )  # fmt: skip
         self._cross_entropy = torch.compile(cross_entropy, dynamic=False) if transformer is not None else cross_entropy
+        self._symmetric_kl = torch.compile(symmetric_kl, dynamic=False) if transformer is not None else symmetric_kl
         self._output_loss = torch.compile(output_loss, dynamic=False)
         self.graph_step: GraphStep | None = None
         if use_graphs and transformer is not None:
@@ -208,7 +209,7 @@ class Trainer:
             return first
         second_logits = module(*batch.model_inputs)
         second = self._cross_entropy(second_logits, batch.targets, smoothing)
-        divergence = symmetric_kl(logits, second_logits, batch.targets)
+        divergence = self._symmetric_kl(logits, second_logits, batch.targets)
         objective = (first.objective + second.objective) / 2 + self.config.train.r_drop * divergence / 2
         return Losses(objective, (first.nll + second.nll) / 2)
 

@@ -93,6 +93,6 @@ class _CrossEntropy(torch.autograd.Function):
 
 def symmetric_kl(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
     """Computes (KL(p‖q) + KL(q‖p)) / 2, summed over the targets: R-Drop's divergence of two dropout passes."""
-    p, q = (logits.float().log_softmax(-1) for logits in (first, second))
-    both = F.kl_div(p, q, reduction="none", log_target=True) + F.kl_div(q, p, reduction="none", log_target=True)
+    log_p, log_q = (logits.float().log_softmax(-1) for logits in (first, second))  # [T, V]
+    both = (log_p.exp() - log_q.exp()) * (log_p - log_q)
     return both.sum(-1).where(targets != IGNORE_INDEX, 0).sum() / 2
