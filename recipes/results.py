@@ -25,18 +25,33 @@ minutes.
 """
 
 
+OTHER_TABLES = ("everyday", "alignment", "ablations")  # recipes whose results are not scores of trainings
+
+Results = dict[str, dict[str, list[dict[str, Any]]]]  # by recipe and run, one per seed
+
+
 def main() -> None:
-    results = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
-    groups: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for result in results:
-        groups[result["recipe"]][result["run"]].append(result)
-    everyday, alignment, ablations = (groups.pop(name, {}) for name in ("everyday", "alignment", "ablations"))
-    text = INTRODUCTION + "".join(section(recipe, runs) for recipe, runs in groups.items())
-    text += ablation_section(ablations) + everyday_section(everyday) + alignment_section(alignment)
+    results = read_results()
+    text = page(results)
     (DOCS / "results.md").write_text(text, encoding="utf-8")
-    for recipe, runs in groups.items():
-        draw(recipe, runs)
+    for recipe in results.keys() - set(OTHER_TABLES):
+        draw(recipe, results[recipe])
     print(text)
+
+
+def read_results() -> Results:
+    results: Results = defaultdict(lambda: defaultdict(list))
+    for file in sorted(RESULTS.glob("*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        results[result["recipe"]][result["run"]].append(result)
+    return results
+
+
+def page(results: Results) -> str:
+    """Renders docs/results.md."""
+    everyday, alignment, ablations = (results.get(name, {}) for name in OTHER_TABLES)
+    text = INTRODUCTION + "".join(section(name, runs) for name, runs in results.items() if name not in OTHER_TABLES)
+    return text + ablation_section(ablations) + everyday_section(everyday) + alignment_section(alignment)
 
 
 def everyday_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:

@@ -1,11 +1,13 @@
 """The code in the documentation runs and gives the documented results, and its command lines have valid options."""
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import httpx
@@ -83,6 +85,59 @@ def test_code_in_the_readme_gives_the_documented_results() -> None:
     _training, tracing = python_blocks("README.md")
     exec(tracing, names)
     assert names["t"]["decoder.3.cross.weights", 0].shape == (8, 2, 3)  # type: ignore[index]
+
+
+# Figures
+
+
+@pytest.fixture(scope="module")
+def results() -> Any:
+    """The recipes' module that writes docs/results.md."""
+    spec = importlib.util.spec_from_file_location("results", ROOT / "recipes" / "results.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_results_page_is_generated_from_the_recorded_results(results: Any) -> None:
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == results.page(results.read_results())
+
+
+TATOEBA = "Tatoeba, held-out sources"
+QUOTED = [  # file, text, and for each figure in it: recipe, run, test set, score
+    ("README.md", "{:.1f} chrF++", ("bundled", "en-hi", TATOEBA, "chrF++")),
+    ("README.md", "{:.1f} BLEU", ("bundled", "en-fr", TATOEBA, "BLEU")),
+    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
+     ("bundled", "en-fr", TATOEBA, "BLEU"), ("bundled", "en-fr", TATOEBA, "chrF++")),
+    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
+     ("bundled", "en-hi", TATOEBA, "BLEU"), ("bundled", "en-hi", TATOEBA, "chrF++")),
+    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
+     ("bundled", "en-fr", "Multi30k val", "BLEU"), ("bundled", "en-fr", "Multi30k val", "chrF++")),
+    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
+     ("bundled", "en-hi", "Hindi Visual Genome dev", "BLEU"), ("bundled", "en-hi", "Hindi Visual Genome dev", "chrF++")),
+    ("docs/training.md", "this gives {:.1f} ±", ("multi30k", "en-de", "val", "BLEU")),
+    *(
+        ("docs/media.md", f"{sounds} | {{:.1f}}% | {{:.1f}}% |",
+         ("spoken-digits", run, test, "exact"), ("spoken-digits", run, test, "CER"))
+        for sounds, run, test in (
+            ("single recordings", "all-speakers", "single"), ("strings of 1 to 4 digits", "all-speakers", "strings-4"),
+            ("strings of 1 to 6 digits", "all-speakers", "strings"), ("never heard", "without-george", "single"),
+            ("digits of this speaker", "without-george", "strings-4"),
+        )
+    ),
+    ("docs/media.md", "written numbers of 1 to 6 digits | {:.1f}% | {:.1f}% |",
+     ("written-numbers", "mnist", "test", "exact"), ("written-numbers", "mnist", "test", "CER")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "text", "figures"), [(document, text, rest) for document, text, *rest in QUOTED])
+def test_quoted_scores_are_the_recorded_ones(document: str, text: str, figures: Any, results: Any) -> None:
+    recorded = results.read_results()
+    means = [
+        fmean(result["scores"][test][score] for result in recorded[recipe][run]) for recipe, run, test, score in figures
+    ]
+    assert text.format(*means) in (ROOT / document).read_text(encoding="utf-8")
 
 
 # Command lines
