@@ -51,6 +51,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "books" / "a.txt").write_text("Once upon a time.\n")
     pictures = replace(TINY, source="pictures", encoder_positions="grid")
     save(tiny_model(["0123456789"], pictures), folder / "runs/numbers")
+    save(tiny_model(["zero one"], replace(pictures, shape="encoder", classifier=True)), folder / "runs/digits-vit")
     for name in ("a.png", "b.png"):
         Image.new("L", (40, 32)).save(folder / name)
     small("MarianMT").save_pretrained(folder / "path/to/opus-mt-en-de")

@@ -47,7 +47,7 @@ class Model(Pipeline):
         A glossary has terms of the source and the translations to use for them. A model of pictures or sounds takes paths of
         files, and returns their texts.
         """
-        self.require("encoder-decoder", "translates")
+        self.require_text_output("translates")
         if isinstance(texts, str):
             return self.translate([texts], glossary=glossary, **search)[0]
         if self.config.model.source != "tokens":

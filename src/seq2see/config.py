@@ -119,6 +119,9 @@ class ModelConfig:
     logit_cap: float = option(0.0, "Limit logits to ±cap by cap · tanh(logit / cap) (Gemma 2); 0: no limit.")
     masked_head: bool = option(False, "Predict masked tokens with an encoder: dense, activation, norm, logits (BERT).")
     pooler: bool = option(False, "Map the first token's vector to one of the sequence: dense, tanh (BERT).")
+    classifier: bool = option(
+        False, "Write one token, predicted from the first vector of an encoder of pictures or sounds (ViT)."
+    )
     bias: Bias = option(
         "everywhere",
         "Which linear layers have a bias; norms have one only with everywhere; qkv: not the output of attention.",
@@ -160,11 +163,14 @@ class ModelConfig:
         self._check_positions()
         self._check_local_layers()
         self._check_vocabularies()
-        for name in ("masked_head", "pooler"):
+        for name in ("masked_head", "pooler", "classifier"):
             self._require(
                 not getattr(self, name) or self.shape == "encoder", name,
                 f'requires an encoder, but model.shape is "{self.shape}"',
             )  # fmt: skip
+        if self.classifier:
+            self._require(self.source != "tokens", "classifier", 'requires model.source = "pictures" or "sounds"')
+            self._require(not self.masked_head, "classifier", "excludes model.masked_head")
 
     def _check_source(self) -> None:
         if self.source == "tokens":
@@ -327,8 +333,13 @@ class ModelConfig:
 
     @property
     def predicts_tokens(self) -> bool:
-        """Whether the model has logits: every decoder, and an encoder with a head for masked tokens."""
-        return self.has_decoder or self.masked_head
+        """Whether the model has logits: every decoder, a classifier, and an encoder with a head for masked tokens."""
+        return self.has_decoder or self.masked_head or self.classifier
+
+    @property
+    def writes_text(self) -> bool:
+        """Whether the model turns a source into text: translates, transcribes or classifies."""
+        return self.shape == "encoder-decoder" or self.classifier
 
     @property
     def attention_bias(self) -> bool:
@@ -351,7 +362,7 @@ _TRANSFORMER_OPTIONS = (
     "query_key_norm", "attention_scale", "attention_cap", "attention_window", "local_layers", "local_rotary_base",
     "rotary_factors", "rotary_magnitude", "encoder_positions", "relative_buckets",
     "relative_distance", "logit_scale", "logit_cap", "masked_head",
-    "pooler",
+    "pooler", "classifier",
 )  # fmt: skip
 
 

@@ -72,6 +72,10 @@ class Layout:
         """Whether all sequences have length L, so that packed and padded tensors share one memory layout."""
         return len(self.positions) == len(self) * self.max_length
 
+    def first_tokens(self) -> Self:
+        """Returns the layout of the first token of each sequence."""
+        return self.static(torch.ones_like(self.starts[1:], dtype=torch.int64), len(self), 1)
+
     def slice(self, sequence: int) -> slice:
         """The rows of one sequence."""
         return slice(int(self.starts[sequence]), int(self.starts[sequence + 1]))

@@ -62,7 +62,7 @@ class Pipeline:
 
         Constraints, one for each sentence or none, need a beam.
         """
-        self.require("encoder-decoder", "translates")
+        self.require_text_output("translates")
         if isinstance(sentences, str):
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
         if self._detects_language:
@@ -109,7 +109,7 @@ class Pipeline:
         kind = self.config.model.source
         if kind == "tokens":
             raise UserError("this model reads text: use one that was trained on pictures or sounds")
-        self.require("encoder-decoder", f"reads {kind}")
+        self.require_text_output(f"reads {kind}")
         if self._detects_language:
             return [self.with_detected_language(path).transcribe([path], **search)[0] for path in paths]
         reader, target = MediaReader(self.config.model), self.tokenizers[1]
@@ -193,12 +193,7 @@ class Pipeline:
         """Returns one vector for each text, [texts, width], by the model's own pooling or a given one."""
         self.require("encoder", "makes vectors of texts")
         pooling = pooling or self.pooling or Pooling()
-        tokenizer, limit = self.tokenizers[0], self.config.model.max_positions
-        limit = min(limit, pooling.max_tokens or limit) - len(tokenizer.frame_source(()))
-        sequences = [tokenizer.encode(text) for text in texts]
-        if too_long := sum(len(ids) > limit for ids in sequences):
-            warnings.warn(f"{too_long:,} of {len(texts):,} texts are cut to {limit:,} tokens", Notice, stacklevel=2)
-        framed = [tokenizer.frame_source(ids[:limit]) for ids in sequences]
+        framed = self._framed(texts, pooling)
         vectors = torch.empty(len(texts), self.config.model.width)
         order = sorted(range(len(framed)), key=lambda i: len(framed[i]))  # texts of similar length share a batch
         for start in range(0, len(order), EMBED_TEXTS):
@@ -207,6 +202,22 @@ class Pipeline:
             encoded = self.network.encode(packed, self.network.taps())
             vectors[batch] = pooling(self.network, encoded, packed.layout).float().cpu()
         return vectors
+
+    def _framed(self, texts: Sequence[str], pooling: Pooling) -> list[Tokens]:
+        """Returns what the encoder reads of each text, cut to its limit, or of the pictures or sounds at these paths."""
+        if self.config.model.source != "tokens":
+            return [self.encode_source(path) for path in texts]
+        tokenizer, limit = self.tokenizers[0], self.config.model.max_positions
+        limit = min(limit, pooling.max_tokens or limit) - len(tokenizer.frame_source(()))
+        sequences = [tokenizer.encode(text) for text in texts]
+        if too_long := sum(len(ids) > limit for ids in sequences):
+            warnings.warn(f"{too_long:,} of {len(texts):,} texts are cut to {limit:,} tokens", Notice, stacklevel=3)
+        return [tokenizer.frame_source(ids[:limit]) for ids in sequences]
+
+    def require_text_output(self, action: str) -> None:
+        """Raises a UserError if the model does not turn a source into text."""
+        if not self.config.model.writes_text:
+            self.require("encoder-decoder", action)
 
     def require(self, shape: str, action: str) -> None:
         """Raises a UserError if the model has another shape; `action` is what it cannot do, such as "translates"."""

@@ -140,6 +140,16 @@ PRESETS: dict[str, Preset] = {
         replace(_TINY_MEDIA_TRAIN, shift_pixels=2),
         vocab_size=2000,
     ),
+    "tiny-vit": Preset(
+        "For pictures of one thing each, in minutes on a CPU: an encoder alone, which names the picture by one word, as a "
+        "Vision Transformer does.",
+        replace(
+            _TINY_MEDIA, shape="encoder", classifier=True, source="pictures", encoder_positions="grid", picture_height=32,
+            patch_size=8, max_positions=1024,
+        ),
+        replace(_TINY_MEDIA_TRAIN, shift_pixels=2, batch_tokens=128),
+        vocab_size=2000,
+    ),
     "tiny-speech": Preset(
         "For short recordings of few words, in minutes on a CPU: Whisper's spectrogram and convolutions before a small "
         "encoder.",

@@ -69,6 +69,7 @@ def embed(
         run_shards(sources, out, task, workers)
         return
     encoder = load_model_of_shape(model, "encoder", device, precision)
+    reads_text = encoder.config.model.source == "tokens"
 
     from seq2see.model.pooling import Pooling
 
@@ -83,8 +84,8 @@ def embed(
     from seq2see.translate.warning_log import WarningLog
 
     warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
-    texts: list[str] = []
-    for source in sources:
+    texts = [] if reads_text else list(inputs or [])
+    for source in sources if reads_text else ():
         with source.open() as stream:
             for lines in read_chunks(stream, source.name, warnings):
                 texts += [line.text for line in lines]

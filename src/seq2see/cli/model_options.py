@@ -91,7 +91,7 @@ def load_model_of_shape(
     """Loads a model for inference; raises a UserError if it has another shape."""
     model = load_model(path, device, precision)
     actual = model.config.model.shape
-    if actual != shape:
+    if actual != shape and not (shape == "encoder-decoder" and model.config.model.writes_text):
         remedy = remedy or f'use "seq2see {_COMMANDS[actual]}"'
         raise UserError(f"{model_label(path)} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
     return model.for_inference()

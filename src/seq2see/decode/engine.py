@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from seq2see.decode.batch import Batch, Job, StopCondition
+from seq2see.decode.classify import classify
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
@@ -111,6 +112,10 @@ def translate_tokens(
     prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0, constraints: Sequence[Constraints | None] = (),
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the translations of each source, best first; after a prefix, only the tokens that follow it."""
+    if model.config.classifier:
+        if any(prefixes) or any(constraints):
+            raise UsageError("a classifier writes one token: it takes no prefix and no constraints")
+        return classify(model, sources, special_tokens, options)
     requests = [
         request
         for i, source in enumerate(sources)

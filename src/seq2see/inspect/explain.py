@@ -144,7 +144,10 @@ def explain(
 def _explain_encoder(model: Pipeline, text: str, interventions: tuple[Intervention, ...]) -> Explanation:
     """Traces an encoder, which has no output and so no rows."""
     if model.config.model.source != "tokens":
-        raise UserError(f"an encoder of {model.config.model.source} has no output to explain: trace its network")
+        raise UserError(
+            f"explain needs a decoder, and this model is an encoder of {model.config.model.source}: use seq2see.trace on its "
+            "network, as in docs/media.md"
+        )
     tokenizer = model.tokenizers[0]
     spans = tokenizer.token_spans(text)
     ids, framing = tokenizer.frame_source(span.id for span in spans), tokenizer.framing

@@ -146,7 +146,8 @@ class Trace:
         return self._values[next(name for name in names if name in self._values)]
 
     def _rows(self, name: str) -> Layout:
-        return self.layouts.get(name.partition(".")[0]) or list(self.layouts.values())[-1]
+        layout = self.layouts.get(name.partition(".")[0]) or list(self.layouts.values())[-1]
+        return layout.first_tokens() if self.config.classifier and "." not in name else layout  # one row of logits
 
     def _keys(self, name: str) -> Layout:
         return self.layouts["encoder"] if ".cross" in name else self._rows(name)

@@ -3,7 +3,7 @@
 Subclasses implement the encoder and the decoder: `Transformer` and `Recurrent`. Training, decoding and inspection use only
 this interface.
 
-Shapes: T tokens of the target in the batch, U of the source.
+Shapes: T tokens of the target in the batch, U of the source, S sequences.
 """
 
 import math
@@ -86,15 +86,19 @@ class Network(nn.Module):
         """Recomputes non-persistent buffers, which `on_meta_device` leaves on the meta device."""
 
     def forward(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
-        """Returns logits, [T, vocab_size], or the vectors of an encoder without a head for masked tokens, [U, width].
+        """Returns logits, [T, vocab_size], or the vectors of an encoder without a head, [U, width].
 
-        An encoder-decoder takes both sequences; other models take only `source`.
+        An encoder-decoder takes both sequences; other models take only `source`. A classifier has one row of logits per
+        sequence, [S, vocab_size].
         """
         taps = with_attached(self, taps)
         vectors = self.vectors(source, target, taps)
         if not self.config.predicts_tokens:
             return vectors
-        return self.logits(vectors, (target or source).layout, taps)
+        layout = (target or source).layout
+        if self.config.classifier:
+            vectors, layout = vectors[layout.starts[:-1].long()], layout.first_tokens()
+        return self.logits(vectors, layout, taps)
 
     def vectors(self, source: Packed, target: Packed | None = None, taps: Taps = NO_TAPS) -> Tensor:
         """Returns the final vectors, [T, width], before the output projection."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,8 @@ class Batch:
     """The model's inputs and targets. A language model has no source."""
 
     source: Sequences | None
-    inputs: Sequences  # <start> y1 y2 …
-    targets: Int64Array  # [T] y1 y2 … <end>, and IGNORE_INDEX at padding
+    inputs: Sequences  # <start> y1 y2 …; of a classifier, the source
+    targets: Int64Array  # [T] y1 y2 … <end>, and IGNORE_INDEX at padding; of a classifier, [S] the classes
     indices: Int64Array  # of the sentences in the corpus, or of the blocks of text
 
     @property
@@ -81,7 +81,9 @@ class Batch:
 
         Padding, which is at the end, is dropped. A single sequence is not split.
         """
-        sequence = np.repeat(np.arange(len(self.inputs.lengths)), self.inputs.lengths)  # [T] the sequence of each token
+        sequence = np.repeat(
+            np.arange(len(self.inputs.lengths)), self._target_lengths
+        )  # [T] the sequence of each target
         count = int(sequence[self.targets != IGNORE_INDEX].max(initial=-1)) + 1  # without padding sequences
         if count < 2:
             return [self]
@@ -90,9 +92,14 @@ class Batch:
         middle = int(np.abs(ends[:-1] - ends[-1] / 2).argmin()) + 1
         return [self._slice(0, middle), self._slice(middle, count)]
 
+    @property
+    def _target_lengths(self) -> Int64Array:
+        lengths = self.inputs.lengths
+        return lengths if len(self.targets) == len(self.inputs.tokens) else np.ones_like(lengths)
+
     def _slice(self, first: int, end: int) -> "Batch":
         source = None if self.source is None else self.source.slice(first, end)
-        bounds = np.concatenate([[0], np.cumsum(self.inputs.lengths)])
+        bounds = np.concatenate([[0], np.cumsum(self._target_lengths)])
         targets = self.targets[bounds[first] : bounds[end]]
         return Batch(source, self.inputs.slice(first, end), targets, self.indices)
 
@@ -229,6 +236,25 @@ class PairBatches(Batches):
         if self.static or not len(indices):
             return _pad_to_shape(batch, self.shape if self.static else Shape(1, 1, 1, 1), self.pad)
         return batch
+
+
+class ClassBatches(PairBatches):
+    """Batches for a classifier: it reads the sources, and the targets are the first token of each text, its only one."""
+
+    def __init__(self, store: TokenStore, tokens: int, tokenizer: Tokenizer, **options: Any) -> None:
+        long = np.flatnonzero(store.sides[1].lengths != 2)  # the class and <end>
+        if len(long):
+            raise UserError(
+                f"a classifier writes one token, but {len(long):,} of {len(store):,} texts have none or several, first "
+                f"text {long[0] + 1:,}: use single words and --set text.tokenizer=word"
+            )
+        super().__init__(store, tokens, tokenizer, **options)
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        batch = super().batch(epoch, number)
+        assert batch.source is not None
+        firsts = np.cumsum(batch.inputs.lengths) - batch.inputs.lengths
+        return Batch(None, batch.source, batch.targets[firsts], batch.indices)
 
 
 class TextBatches(Batches):

@@ -33,6 +33,7 @@ PEAK_FLOPS = {
 RESERVED = 0.3  # fraction of the free memory for fragmentation and temporary buffers of the backward pass
 BYTES_PER_WEIGHT = 16  # float32 weight, gradient, and Adam's two moments
 TYPICAL_SENTENCE, LONG_SENTENCE = 24, 64  # tokens
+CLASS_LENGTH = 2  # the class and <end>, which batches of a classifier count
 MEASURED_TOKENS, MEASURED_SECONDS = 1024, 1.5
 ROWS_PER_TOKEN = 8  # of a picture or sound, per target token
 
@@ -56,15 +57,16 @@ def training_flops(model: ModelConfig, batch: Batch) -> float:
     heads, groups = (n * model.actual_head_width for n in (model.heads, model.actual_key_value_heads))
     feed_forward = model.width * model.feed_forward * (3 if model.activation == "swiglu" else 2)
     attention = model.width * 2 * (heads + groups)  # queries and output projection; keys and values
-    t, u = len(batch.targets), 0 if batch.source is None else len(batch.source.tokens)
-    lengths = batch.inputs.lengths
-    weights = t * (model.decoder_layers * (attention + feed_forward) + model.width * model.vocab_size)
-    visible = model.decoder_layers * np.sum(lengths * (lengths + 1) / 2)
-    if batch.source is not None:
+    source, lengths = batch.inputs if model.classifier else batch.source, batch.inputs.lengths
+    t, u = len(batch.targets), 0 if source is None else len(source.tokens)
+    decoder_layers = model.decoder_layers * model.has_decoder
+    weights = t * (decoder_layers * (attention + feed_forward) + model.width * model.vocab_size)
+    visible = decoder_layers * np.sum(lengths * (lengths + 1) / 2)
+    if source is not None:
         weights += u * model.encoder_layers * (attention + feed_forward)
-        weights += model.decoder_layers * model.width * 2 * (t * heads + u * groups)
-        visible += model.encoder_layers * np.sum(batch.source.lengths**2.0)
-        visible += model.decoder_layers * np.sum(lengths * 1.0 * batch.source.lengths)
+        weights += decoder_layers * model.width * 2 * (t * heads + u * groups)
+        visible += model.encoder_layers * np.sum(source.lengths**2.0)
+        visible += decoder_layers * np.sum(lengths * 1.0 * source.lengths)
     unpadded = batch.num_targets / max(t, 1)  # static batches are padded
     return float(3 * (2 * weights + 4 * heads * visible) * unpadded)
 
@@ -116,10 +118,10 @@ def _with_max_vocabulary(config: Config) -> ModelConfig:
 def seconds_per_token(config: Config, device: torch.device) -> float:
     """Measures the time of a training step on random text, per target token. Takes a few seconds."""
     model = _with_max_vocabulary(config)
-    length = model.max_positions if model.shape == "decoder" else TYPICAL_SENTENCE
+    length = model.max_positions if model.shape == "decoder" else CLASS_LENGTH if model.classifier else TYPICAL_SENTENCE
     sequences = torch.randint(model.vocab_size, (max(1, MEASURED_TOKENS // length), length)).tolist()
     text = Packed.from_sequences(sequences).to(device)
-    source = _source(model, text)
+    inputs, targets = _example(model, text)
     network = model_class(model)(model).to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
     precision = compute_precision(config, device)
@@ -127,8 +129,7 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     def step() -> float:
         start = time.perf_counter()
         with precision.autocast():
-            logits = network(*((source, text) if model.shape == "encoder-decoder" else (text,)))
-            losses = cross_entropy(logits, text.tokens, smoothing=0.1)
+            losses = cross_entropy(network(*inputs), targets, smoothing=0.1)
         (losses.objective / len(text.tokens)).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
@@ -143,11 +144,23 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     return median(times) / len(text.tokens) * (2 if config.train.r_drop else 1)
 
 
+def _example(model: ModelConfig, text: Packed) -> tuple[tuple[Packed, ...], Tensor]:
+    """Returns the inputs and the targets of a batch with this text."""
+    if model.shape == "decoder":
+        return (text,), text.tokens
+    source = _source(model, text)
+    return ((source,), text.tokens[: len(text.layout)]) if model.classifier else ((source, text), text.tokens)
+
+
 def _source(model: ModelConfig, text: Packed) -> Packed:
     """Returns a source of typical length for this target: the text itself, or rows of a picture or sound."""
     if model.source == "tokens":
         return text
-    lengths = text.layout.lengths.cpu() if text.tokens.device.type != "meta" else torch.full((len(text.layout),), 32)
+    lengths = (
+        text.layout.lengths.cpu()
+        if text.tokens.device.type != "meta"
+        else torch.full((len(text.layout),), len(text.tokens) // len(text.layout))
+    )
     layout = Layout.from_lengths((lengths * ROWS_PER_TOKEN).clamp(max=model.actual_max_source_positions))
     rows = torch.zeros(len(layout.positions), model.row_size)
     return Packed(rows, layout).to(text.tokens.device)
@@ -166,12 +179,12 @@ def _bytes_per_token(model: Network) -> float:
         saved[storage._cdata] = storage  # the reference keeps the address from being reused
         return tensor
 
-    sequences, length = 8, min(32, model.config.max_positions)
+    sequences, length = 8, CLASS_LENGTH if model.config.classifier else min(32, model.config.max_positions)
     text = Packed.from_sequences([[0] * length] * sequences).to(model.embedding.weight.device)
-    source = _source(model.config, text)
+    inputs, targets = _example(model.config, text)
     with saved_tensors_hooks(save, lambda tensor: tensor):
-        logits = model(*((source, text) if model.config.shape == "encoder-decoder" else (text,)))
-        cross_entropy(logits, text.tokens, smoothing=0.1)
+        logits = model(*inputs)
+        cross_entropy(logits, targets, smoothing=0.1)
     temporary = 2 * logits.numel() * 4  # gradient of the logits and their probabilities
     return (sum(saved[address].nbytes() for address in saved.keys() - weights) + temporary) / (sequences * length)
 

@@ -18,7 +18,7 @@ from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.media.augment import build_augmentation
 from seq2see.media.reader import MediaReader
-from seq2see.text.batches import Batches, PairBatches, TextBatches
+from seq2see.text.batches import Batches, ClassBatches, PairBatches, TextBatches
 from seq2see.text.bpe_dropout import BpeDropout
 from seq2see.text.check.statistics import ProgressFactory, no_progress
 from seq2see.text.corpus import (
@@ -196,7 +196,7 @@ def prepare_translation(
     model, train = config.model, config.train
     encoders = (tokenizers[0] if model.source == "tokens" else MediaReader(model), tokenizers[1])
     make_batches = partial(
-        PairBatches, tokenizer=tokenizers[1], max_length=model.max_positions,
+        ClassBatches if model.classifier else PairBatches, tokenizer=tokenizers[1], max_length=model.max_positions,
         max_source_length=model.actual_max_source_positions, too_long="drop",
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from seq2see.config import Config, DataConfig
+from seq2see.config import Config, DataConfig, ModelConfig
 from seq2see.directory import load_files, load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.errors import UsageError, UserError
 from seq2see.manifest import remove_manifest
@@ -99,6 +99,7 @@ def _check_config(config: Config) -> None:
     if config.model.source != kind:
         given = "text" if kind == "tokens" else kind
         raise UsageError(f'the data are {given}, but model.source is "{config.model.source}": choose another --preset')
+    _require_shape(config.model, data)
     if train.metric == "cer" and kind == "tokens":
         raise UsageError("train.metric=cer is for pictures and sounds: use bleu, chrf or loss")
     if kind != "tokens" and config.text.bpe_dropout:
@@ -177,15 +178,32 @@ def _choose_config(
     if init:
         other = load_files(Path(init)).config
         chosen = _with_init(replace(chosen, model=other.model, text=other.text), init)
-    shape = "encoder-decoder" if is_translation(data) else "decoder"
-    if chosen.model.shape != shape:
+    if not _fits(chosen.model, data):
         origin, remedy = (f"{init}", "--init") if init else (f'preset "{name}"', "--preset")
         raise UsageError(
-            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {with_article(shape)}: "
+            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {with_article(_shape(data))}: "
             f"choose another {remedy}, or omit it"
         )
     chosen = replace(chosen, data=data).override(settings)
+    _require_shape(chosen.model, data)
     return fit_to_length(chosen, name, setting_keys(settings), context.world, _corpus_tokens(chosen), context.display)
+
+
+def _shape(data: DataConfig) -> str:
+    return "encoder-decoder" if is_translation(data) else "decoder"
+
+
+def _fits(model: ModelConfig, data: DataConfig) -> bool:
+    """Whether a model of this shape can be trained on the data; a classifier, like an encoder-decoder, needs pairs."""
+    return model.writes_text if is_translation(data) else model.shape == "decoder"
+
+
+def _require_shape(model: ModelConfig, data: DataConfig) -> None:
+    if not _fits(model, data):
+        alternative = ", or model.classifier=true" * (model.shape == "encoder" and model.source != "tokens")
+        raise UsageError(
+            f'model.shape = "{model.shape}", but this data needs {with_article(_shape(data))}{alternative}'
+        )
 
 
 def _require_simple_framing(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
