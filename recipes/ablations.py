@@ -1,4 +1,5 @@
-"""What each choice of the bundled translator en-fr is worth: the student, trained for a third as long, with one choice changed.
+"""What each choice of the bundled translator en-fr is worth. Each row is the student, trained for a third of its steps with one
+choice changed, with one seed; differences below half a point mean little.
 `careless` is the test set in lower case without final punctuation. `no-variants` is trained without variants in case,
 punctuation and contractions, `only-distilled` only on the translations of the teacher, `no-distillation` only on the real
 pairs. Two choices were tried without distillation: R-Drop, and `back-translation`, which adds the French sentences with English

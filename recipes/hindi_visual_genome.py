@@ -1,8 +1,9 @@
-"""Hindi Visual Genome 1.1: short captions of image regions, English to Hindi; 28,930 pairs.
+"""Hindi Visual Genome 1.1: short captions of image regions, English to Hindi; 28,930 pairs. `unseen sources`
+are those whose letters and digits, in lower case, are not those of a source in the training set.
 
     python recipes/hindi_visual_genome.py --data DIR --work DIR --seeds 1 2 3
 
-150 of the 998 sources of the dev set also stand in the training set, so scores are given with and without them. `more` adds
+195 of the 998 sources of the dev set also stand in the training set, so scores are given with and without them. `more` adds
 other English–Hindi text, since most errors are words that the training captions do not have.
 """
 

@@ -25,7 +25,12 @@ from seq2see.train.run import resume, train
 from seq2see.translate.translator import one_line
 
 RESULTS = Path(__file__).parent / "results"
-MEASURES = ("exact_match", "bleu", "loss")  # the first that a validation has is drawn
+MEASURES = (
+    "exact_match",
+    "bleu",
+    "chrf",
+    "loss",
+)  # the first that a validation has, and that is not 0 throughout, is drawn
 Scores = dict[str, float | str]
 
 
@@ -84,7 +89,7 @@ def train_and_test(run: Run, seed: int, out: Path, options: argparse.Namespace) 
     training = json.loads((out / "scores.json").read_text())["training"]
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     model, validations = load(out, options.device or "cpu"), [row for row in log if row["kind"] == "validation"]
-    measure = next((key for key in MEASURES if key in validations[0]), "") if validations else ""
+    measure = next((key for key in MEASURES if any(row.get(key) for row in validations)), "")
     return {
         "preset": run.preset, "settings": list(run.settings), "parameters": training["parameters"], "steps": training["steps"],
         "minutes": round(training["seconds"] / 60, 1), "device": training["device"], "torch": training["torch"],

@@ -13,15 +13,15 @@ from matplotlib import pyplot as plt
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 NOT_SCORES = {"sentences", "signature", "tokens"}
-MEASURES = {"bleu": "BLEU", "exact_match": "exact matches"}
+MEASURES = {"bleu": "BLEU", "chrf": "chrF++", "exact_match": "exact matches"}
 FILES = {"bundled": "translators", "tatoeba": "tatoeba_german"}  # recipes whose file has another name
 INTRODUCTION = """# Results
 
 Every figure on this page was recorded by a recipe in `recipes/`, each of which is one command; `make results` generates the
 page and `python recipes/all.py --data DIR --work DIR` runs all recipes. With several seeds, a score is the mean ± standard
 deviation. BLEU and chrF++ are computed by sacreBLEU on detokenised text in its original case; beam search has 5 hypotheses.
-`exact` is the percentage of outputs that equal the reference. Most recipes shared the GPU with others; alone, they take fewer
-minutes.
+`exact` is the percentage of outputs that equal the reference. Most recipes shared the GPU with others, so the minutes are upper
+bounds.
 """
 
 
@@ -35,7 +35,8 @@ def main() -> None:
     text = page(results)
     (DOCS / "results.md").write_text(text, encoding="utf-8")
     for recipe in results.keys() - set(OTHER_TABLES):
-        draw(recipe, results[recipe])
+        if has_curves(results[recipe]):
+            draw(recipe, results[recipe])
     print(text)
 
 
@@ -75,7 +76,9 @@ def alignment_section(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
         return ""
     lines = [
         "\n## alignment\n",
-        "Alignment error rate in percent (lower is better) of the cross-attention. `recipes/alignment.py`\n",
+        "Alignment error rate in percent (lower is better) of the cross-attention of the bundled `en-fr`, and of `de-en` of "
+        "the recipe tatoeba. Chosen heads align the first half of the gold pairs best; all rates are of the second half. "
+        "`recipes/alignment.py`\n",
     ]
     lines += [
         "| pair | sentences | best layer mean | best head | worst head | chosen heads | eflomal |",
@@ -145,8 +148,13 @@ def section(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
             lines.append("| " + " | ".join(cells) + " |")
             signatures |= {scores["signature"]} if "signature" in scores else set()
     lines += ["", *(f"`{signature}`" for signature in sorted(signatures))]
-    lines.append(f"\n![Validation during training](pictures/results-{recipe}.png)")
+    lines += [f"\n![Validation during training](pictures/results-{recipe}.png)"] * has_curves(runs)
     return "\n".join(lines) + "\n"
+
+
+def has_curves(runs: Mapping[str, Sequence[dict[str, Any]]]) -> bool:
+    """Whether there is something to draw: BLEU, for example, is 0 for single words."""
+    return any(value for results in runs.values() for result in results for _, value in result["curve"])
 
 
 def summarize(values: Sequence[float]) -> str:

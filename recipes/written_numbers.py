@@ -1,13 +1,13 @@
-"""Written numbers: 1 to 6 digits of MNIST side by side.
+"""Written numbers: 1 to 6 digits of MNIST side by side; and single digits, named by a classifier (`digits`).
 
-    python recipes/written_numbers.py --data DIR --work DIR --device cuda
+    python recipes/written_numbers.py --data DIR --work DIR --device cuda [--only digits]
 
 DIR holds MNIST's images and labels in idx format, plain or as .gz. The last 5,000 digits are for the test set, the 1,000 before
-them for validation, the rest for training, each time distorted in another way.
+them for validation, the rest for training; in numbers, each time distorted in another way.
 """
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +23,37 @@ SETTINGS = (
     "model.dropout=0", "train.batch_tokens=2048", "train.steps=10000", "train.lr=5e-4", "train.weight_decay=0.01",
     "train.patience=0", "train.validate_every=1000",
 )  # fmt: skip
+CLASSIFIER = ("text.tokenizer=word", "train.steps=6000", "train.patience=0", "train.validate_every=500")
 HEIGHT, DIGIT, MAX_DIGITS = 32, 28, 6
 DISTORTION = 1.0  # standard deviation in pixels
 COUNTS = {"train": 60_000, "valid": 500, "test": 2_000}
 HELD_OUT = {"test": 5_000, "valid": 1_000}
 
+WriteSplit = Callable[[Path, str, NDArray[np.uint8], NDArray[np.uint8]], None]
+
 
 def runs(data: Path, work: Path) -> Sequence[Run]:
-    folder = work / "data"
+    return [
+        make_run("mnist", "tiny-vision", SETTINGS, data, work / "data", write_numbers),
+        make_run("digits", "tiny-vit", CLASSIFIER, data, work / "digits", write_digits),
+    ]
+
+
+def make_run(name: str, preset: str, settings: Sequence[str], data: Path, folder: Path, write_split: WriteSplit) -> Run:
     if not (folder / "train.tsv").exists():
-        write_pictures(data, folder)
+        write_pictures(data, folder, write_split)
     train, valid = ((str(folder / f"{split}.tsv"),) for split in ("train", "valid"))
     tests = {"test": recognition_test("pictures", folder / "test.tsv")}
-    return [Run("mnist", DataConfig(pictures=train, valid_pictures=valid), "tiny-vision", SETTINGS, tests)]
+    return Run(name, DataConfig(pictures=train, valid_pictures=valid), preset, settings, tests)
 
 
-def write_pictures(data: Path, out: Path) -> None:
+def write_pictures(data: Path, out: Path, write_split: WriteSplit) -> None:
     """Writes PNG files of height 32, and lists of them: the training set last."""
     images, labels = read_idx(data, "*images*"), read_idx(data, "*labels*")
     end = len(images)
     for split in ("test", "valid", "train"):
         start = end - HELD_OUT.get(split, end)
+        (out / split).mkdir(parents=True, exist_ok=True)
         write_split(out, split, images[start:end], labels[start:end])
         end = start
 
@@ -58,10 +68,16 @@ def read_idx(data: Path, pattern: str) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
-def write_split(out: Path, split: str, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
-    rng = np.random.default_rng(len(images))
-    (out / split).mkdir(parents=True, exist_ok=True)
-    lines = []
+def write_digits(out: Path, split: str, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    rng, lines = np.random.default_rng(len(images)), []
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        Image.fromarray(draw([image], rng)).save(out / split / f"{i}.png", compress_level=1)
+        lines.append(f"{split}/{i}.png\t{label}\n")
+    (out / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+
+
+def write_numbers(out: Path, split: str, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    rng, lines = np.random.default_rng(len(images)), []
     for i in range(COUNTS[split]):
         chosen = rng.integers(len(images), size=1 + i % MAX_DIGITS)
         name = f"{split}/{i}.png"

@@ -96,6 +96,16 @@ def test_a_divided_sentence_causes_a_warning_in_python() -> None:
         model.translate("a", max_new_tokens=2)
 
 
+@pytest.mark.parametrize("head", [-1, 8, 99])
+def test_a_head_that_does_not_exist_cannot_be_ablated(model: Model, head: int) -> None:
+    assert model.config.model.heads == 8
+    with (
+        model.ablate_head("decoder.0.cross", head=head) as ablated,
+        pytest.raises(UserError, match=f"no head {head}: its heads are numbered from 0 to 7"),
+    ):
+        ablated.translate("We are friends")
+
+
 def test_a_language_model_does_not_translate() -> None:
     model = tiny_model(["once upon a time"], ModelConfig(shape="decoder", width=16, heads=2))
     for text in ("once", ""):

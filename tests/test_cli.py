@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -13,6 +15,7 @@ from typer.models import OptionInfo
 
 import seq2see
 from seq2see.cli import _share_cores, app
+from tests.waiting import HANG, wait_until
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -102,6 +105,44 @@ def test_model_trace_shows_every_step() -> None:
     ):
         assert text in output
     assert "encoder.final_norm.output" in run("model", "tiny", "--trace", "--set", "model.norm_first=true").stdout
+
+
+def test_a_trained_model_is_not_traced_as_an_untrained_one() -> None:
+    done = run("model", "en-fr", "--trace")
+    assert done.returncode == 2 and 'use "seq2see explain"' in done.stderr
+
+
+@pytest.mark.parametrize("limit", ["--steps", "--epochs", "--minutes"])
+def test_a_training_without_length_is_refused(limit: str, tmp_path: Path) -> None:
+    done = run("train", "--text", "book.txt", "--out", str(tmp_path / "run"), limit, "0")
+    assert done.returncode == 2 and f"{limit} 0 would not train at all" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (("--text", "a.txt", "--src", "a.en", "--tgt", "a.hi"), "one run trains one kind of model"),
+        (("--src", "a.en", "--tgt", "a.hi", "--valid-sounds", "a.tsv"), "do not fit a training on --src and --tgt"),
+        (("--src", "a.en", "--tgt", "a.hi", "--valid-src", "v.en"), "--valid-tgt"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_before_anything_is_measured(
+    files: tuple[str, ...], problem: str, tmp_path: Path
+) -> None:
+    done = run("train", *files, "--out", str(tmp_path / "run"))
+    assert done.returncode in (1, 2) and problem in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_sigterm_leaves_no_temporary_file(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("I like apples. " * 3000)
+    command = [sys.executable, "-m", "seq2see", "translate", "--to", "fr", "long.txt", "--out", "long.fr"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(tmp_path.glob(".*.part")) or process.poll() is not None)
+    assert list(tmp_path.glob(".*.part")), "the command ended too early"
+    process.terminate()
+    assert process.wait(HANG) == 128 + signal.SIGTERM
+    assert [path.name for path in tmp_path.iterdir()] == ["long.txt"]
 
 
 def test_presets_are_listed() -> None:

@@ -45,7 +45,7 @@ def test_the_order_of_overrides_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.widht=256", 'unknown key "model.widht": did you mean "width"?'),
+        ("model.widht=256", 'unknown key "model.widht": did you mean "model.width"?'),
         ("modle.width=256", 'unknown key "modle": did you mean "model"?'),
         ("width=3", 'unknown key "width": did you mean "model.width"?'),
         ("train.dropout=0", 'unknown key "train.dropout": did you mean "model.dropout"?'),
@@ -96,7 +96,7 @@ def test_an_error_names_the_broken_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read .*config.toml"):
         Config.load(path)
     path.write_text("[model]\nheadz = 3\n")
-    with pytest.raises(UserError, match=r'config.toml: unknown key "model.headz": did you mean "heads"'):
+    with pytest.raises(UserError, match=r'config.toml: unknown key "model.headz": did you mean "model.heads"'):
         Config.load(path)
 
 

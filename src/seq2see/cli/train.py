@@ -39,7 +39,9 @@ def train(
     valid_text: c.ValidText = None,
     preset: Annotated[
         str,
-        typer.Option(metavar="NAME", help='Preset (see "seq2see model"); by default chosen by corpus size.'),
+        typer.Option(
+            metavar="NAME", help='Preset (see "seq2see model"); by default chosen by corpus size and training time.'
+        ),
     ] = "",
     steps: Annotated[
         int | None, typer.Option(help="Maximum number of training steps.", rich_help_panel=_LENGTH)
@@ -50,7 +52,8 @@ def train(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Maximum training time in minutes; unset settings are chosen to fit.", rich_help_panel=_LENGTH
+            help="Maximum training time in minutes; settings that you leave unset are adapted to it.",
+            rich_help_panel=_LENGTH,
         ),
     ] = None,
     batch_tokens: Annotated[
@@ -61,7 +64,8 @@ def train(
         ),
     ] = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as train.lr=3e-4.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as train.lr=3e-4; can be repeated."),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Repeat a run from its config.toml.")] = None,
     resume: Annotated[
@@ -95,6 +99,9 @@ def train(
     torchrun --nproc-per-node 4 -m seq2see train --src a.en --tgt a.hi --out runs/en-hi
     """
     limits = {"steps": steps, "epochs": epochs, "minutes": minutes}
+    for name, limit in limits.items():
+        if limit is not None and limit <= 0:
+            raise UsageError(f"--{name} {limit:g} would not train at all: use a number above 0")
     overrides = list(settings or [])
     if any(value is not None for value in limits.values()):
         # An explicit limit replaces all limits of the preset.

@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from seq2see.errors import UserError
 from seq2see.inspect.trace import matches, require_match
 from seq2see.model.attention import attention_mask
 from seq2see.model.network import Network
@@ -126,8 +127,16 @@ def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor
         mask = mask.view(-1, *[1] * (value.dim() - 1))  # [T, 1, ...]
     if where.head is not None:
         axis = axes.index("head")
+        _require_index(point.name, "head", where.head, value.shape[axis])
         heads = torch.arange(value.shape[axis], device=value.device) == where.head
         mask = mask & heads.view([-1 if i == axis else 1 for i in range(value.dim())])
     if where.unit is not None:
+        _require_index(point.name, "unit", where.unit, value.shape[-1])
         mask = mask & (torch.arange(value.shape[-1], device=value.device) == where.unit)
     return mask
+
+
+def _require_index(name: str, axis: str, index: int, size: int) -> None:
+    """Rejects a head or unit that does not exist, which would otherwise silently do nothing."""
+    if not 0 <= index < size:
+        raise UserError(f"{name} has no {axis} {index}: its {axis}s are numbered from 0 to {size - 1}")

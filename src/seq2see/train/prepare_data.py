@@ -35,7 +35,8 @@ from seq2see.text.store import TokenizedSide, TokenStore, store_documents, store
 from seq2see.text.tokenizer import Tokenizer
 
 # Held out for validation if no validation set is given; each is a maximum.
-HELD_OUT_PAIRS, HELD_OUT_SHARE = 1000, 0.02
+HELD_OUT_SHARE, MAX_HELD_OUT_SHARE = 0.02, 0.05
+HELD_OUT_PAIRS = 200, 1000  # at least and at most, if the shares allow
 HELD_OUT_CHARACTERS, HELD_OUT_TEXT_SHARE = 1_000_000, 0.1
 MAX_TOKENIZER_LINES = 2_000_000  # a tokenizer does not improve beyond this
 # The epochs of BPE-dropout after which the segmentations repeat, in a corpus of at most this many target tokens: a GPU trains
@@ -120,7 +121,8 @@ class PairSplit:
         self, train: ParallelCorpus, valid: ParallelCorpus | None, count: int, sources_are_paths: bool = False
     ) -> None:
         self._train, self._valid, self._sources_are_paths = train, valid, sources_are_paths
-        share = 0.0 if valid is not None else min(HELD_OUT_SHARE, HELD_OUT_PAIRS / max(count, 1))
+        low, high = (pairs / max(count, 1) for pairs in HELD_OUT_PAIRS)
+        share = 0.0 if valid is not None else min(max(HELD_OUT_SHARE, low), high, MAX_HELD_OUT_SHARE)
         self._hash_limit = int(share * (1 << 32))
         self.fingerprint = f"{train.fingerprint} {self._hash_limit}"
         self.valid_fingerprint = self.fingerprint if valid is None else valid.fingerprint

@@ -50,6 +50,8 @@ def train(
     `config` is a complete configuration, for example that of another run, and replaces `preset`. `init` is a model directory
     whose weights and tokenizers the training starts from.
     """
+    if config is None:
+        _check_files(data)
     with _run_context(Path(out), device, new=True) as context:
         world, display = context.world, context.display
         chosen = world.broadcast(lambda: _choose_config(data, preset, settings, init, config, context))
@@ -89,13 +91,8 @@ def resume(out: Path | str, settings: Sequence[str] = (), device: str = "") -> N
 def _check_config(config: Config) -> None:
     """Refuses what cannot be trained, before anything is written."""
     data, train = config.data, config.train
+    _check_files(data)
     kind = media_kind(data) or "tokens"
-    if data.text and kind != "tokens":
-        raise UsageError(f"use either --text or --{kind}: one run trains one kind of model")
-    if data.text and is_translation(data):
-        raise UsageError("use either --text, or --src and --tgt or --pairs: one run trains one kind of model")
-    if kind != "tokens" and (data.src or data.tgt or data.pairs):
-        raise UsageError(f"use either --{kind}, or --src and --tgt or --pairs: one run trains one kind of model")
     if config.model.source != kind:
         given = "text" if kind == "tokens" else kind
         raise UsageError(f'the data are {given}, but model.source is "{config.model.source}": choose another --preset')
@@ -106,6 +103,27 @@ def _check_config(config: Config) -> None:
         raise UsageError("text.bpe_dropout would decode every file again in each epoch: set it to 0")
     if not (train.steps or train.epochs or train.minutes or train.patience):
         raise UsageError("no stopping condition: set --steps, --epochs, --minutes, or --set train.patience=10")
+
+
+def _check_files(data: DataConfig) -> None:
+    """Refuses files of several kinds, and validation files of another kind than those to train on."""
+    groups = {
+        "--text": (data.text, data.valid_text),
+        "--src and --tgt or --pairs": (
+            data.src + data.tgt + data.pairs,
+            data.valid_src + data.valid_tgt + data.valid_pairs,
+        ),
+        "--pictures": (data.pictures, data.valid_pictures),
+        "--sounds": (data.sounds, data.valid_sounds),
+    }
+    given = [name for name, (files, _) in groups.items() if files]
+    if len(given) > 1:
+        raise UsageError(f"use either {given[0]}, or {given[1]}: one run trains one kind of model")
+    for name, (files, valid) in groups.items():
+        if valid and not files and given:
+            raise UsageError(f"validation files for {name} do not fit a training on {given[0]}: leave them out")
+    if not media_kind(data):
+        validation_pairs(data)  # refuses one side without the other
 
 
 @contextmanager
@@ -269,6 +287,8 @@ def _run(config: Config, context: RunContext, resumed: bool) -> None:
     else:
         data = prepare_text(config, out / "tokens", tokenizers[1] if tokenizers else None, static, display.task)
     config = with_vocab_sizes(config, data.tokenizers)
+    if data.valid_pairs and validation_pairs(config.data) is None and not resumed:
+        display.message(f"held out {len(data.valid_pairs):,} of {count:,} pairs for validation")
     if data.dropped:
         display.message(f"left out {data.dropped:,} sentence pairs that are too long for the model or for a batch")
     if world.is_main:
