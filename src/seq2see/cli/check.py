@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from seq2see.text.tokenizer import Tokenizer
 
 
+_MEDIA_OPTIONS = {"columns", "fields", "examples", "as_json"}  # besides those that name the files
+
+
 def check(
+    context: typer.Context,
     src: c.Src = None,
     tgt: c.Tgt = None,
     pairs: c.PairFiles = None,
@@ -73,18 +77,22 @@ def check(
     from seq2see.text.check.pairs import CheckSettings
     from seq2see.text.corpus import PairOptions, plain_text
 
+    kind = "pictures" if pictures else "sounds" if sounds else ""
+    if kind:
+        applicable = {kind, f"valid_{kind}", *_MEDIA_OPTIONS}
+        c.refuse_given(context, context.params.keys() - applicable, f"does not apply to --{kind}")
+    else:
+        c.refuse_given(context, ["valid_pictures", "valid_sounds"], "needs --pictures or --sounds")
     train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
     if text and train.given:
         raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")
-    if (pictures or sounds) and (text or train.given or fix or (pictures and sounds)):
-        raise UsageError("--pictures and --sounds are checked alone: leave out text, and --fix")
-    if not (text or train.given or pictures or sounds):
+    if not (text or train.given or kind):
         raise UsageError(
             "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE, --pictures LIST or --sounds LIST"
         )
     with progress() as start_progress:
         settings = CheckSettings(max_length, examples, _load_tokenizer(tokenizer), start_progress)
-        if pictures or sounds:
+        if kind:
             data = DataConfig(
                 pictures=_names(pictures), sounds=_names(sounds), valid_pictures=_names(valid_pictures),
                 valid_sounds=_names(valid_sounds), columns=columns or "", fields=fields or "",
@@ -126,14 +134,15 @@ def _check_pairs(
 
 
 def _check_media(data: DataConfig, settings: "CheckSettings") -> _Outcome:
-    """Decodes every file, as the preset for pictures or sounds would."""
+    """Decodes every file as a preset does, and names it: other settings make fewer or more tokens of a file."""
     from seq2see.media.check import check_media
     from seq2see.media.reader import MediaReader
     from seq2see.presets import preset, preset_for_media
     from seq2see.text.corpus import media_kind, training_pairs, validation_pairs
 
-    reader = MediaReader(preset(preset_for_media(str(media_kind(data)))))
-    return _Outcome(check_media(training_pairs(data), reader, settings, validation_pairs(data)))
+    name = preset_for_media(str(media_kind(data)))
+    pairs, valid = training_pairs(data), validation_pairs(data)
+    return _Outcome(check_media(pairs, MediaReader(preset(name)), settings, valid, f"the preset {name}"))
 
 
 def _names(files: c.Files) -> tuple[str, ...]:
@@ -178,7 +187,10 @@ def _print(outcome: _Outcome, as_json: bool) -> None:
 
         from seq2see.cli.data_report import print_report
 
-        print_report(outcome.report, outcome.cleaned, Console())
+        report = outcome.report
+        if report.kept and not report.has_copy:
+            report = replace(report, kept=report.count)  # nothing is left out: --fix has no copy to offer
+        print_report(report, outcome.cleaned, Console())
         return
     document = to_json(outcome.report)
     if outcome.cleaned is not None:

@@ -4,12 +4,15 @@
 `MultiValueCommand`.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2see.text.corpus import PairOptions
@@ -74,6 +77,21 @@ def pair_options(
 
     like = PairOptions() if like is None else like
     return PairOptions(src or (), tgt or (), pairs or (), like.columns, like.fields, like.languages, prefix)
+
+
+def refuse_given(context: typer.Context, names: Iterable[str], reason: str) -> None:
+    """Raises an error if one of these options is on the command line."""
+    names = set(names)
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name in names and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{option.opts[0]} {reason}: leave it out")
+
+
+def refuse_overwriting(file: Path | None, out: Path | None) -> None:
+    """Raises an error if an output would replace an input, also under another path."""
+    if file and out and os.path.isfile(file) and out.is_file() and os.path.samefile(file, out):
+        raise UsageError(f"--out {out} would overwrite {file}, which is read: choose another name")
 
 
 class MultiValueCommand(TyperCommand):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.cluster.tasks import ModelOptions
     from seq2see.evaluate.datasets import TestSet
+    from seq2see.evaluate.translation import Evaluation
     from seq2see.metrics.alignment import GoldPairs
     from seq2see.text.corpus import PairOptions
     from seq2see.text.formats.media import MediaKind
     from seq2see.translate.warning_log import WarningLog
 
 WordBoundaries = Literal["punctuation", "spaces"]
+PHRASE_WORDS = 4  # of BLEU's longest phrases
 _TEST_SET, _LANGUAGE_MODEL, _SCORING = "Text", "Language model", "Scoring"
 
 
@@ -216,9 +219,26 @@ def evaluate(
         names = {"system": system.name, "baseline": baseline.name if baseline else None, "test": test.name}
         typer.echo(json.dumps({**names, **asdict(evaluation)}, ensure_ascii=False, indent=2))
     else:
-        print_translation(evaluation, system.name, test.name, baseline.name if baseline else "")
+        shown = _for_reading(evaluation, test, tokenize) if kind else evaluation
+        print_translation(shown, system.name, test.name, baseline.name if baseline else "")
     if out is not None:
         plot_translation(evaluation, system.name, out)
+
+
+def _for_reading(evaluation: "Evaluation", test: "TestSet", tokenize: str) -> "Evaluation":
+    """Returns what is worth printing of what a model has read: the texts with an error; BLEU and counts of words for captions.
+
+    BLEU counts phrases of four words, and is 0 for shorter texts even if they are right.
+    """
+    from seq2see.evaluate.breakdown import word_tokenizer
+
+    split = word_tokenizer(tokenize)
+    worst = tuple(each for each in evaluation.worst if each.translation.split() != each.reference.split())
+    if median(len(split(row[0])) for row in test.references) >= PHRASE_WORDS:
+        return replace(evaluation, worst=worst)
+    scores = tuple(score for score in evaluation.scores if score.name != "BLEU")
+    comparison = tuple(row for row in evaluation.comparison if row.name != "BLEU")
+    return replace(evaluation, worst=worst, scores=scores, comparison=comparison, by_length=(), by_frequency=())
 
 
 def _media_test_set(

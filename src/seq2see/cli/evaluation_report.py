@@ -28,13 +28,15 @@ def print_translation(evaluation: Evaluation, name: str, test: str, baseline: st
     if evaluation.comparison:
         console.print(f"\n[bold]Compared with {escape_controls(baseline)}[/]", soft_wrap=True)
         console.print(_comparison(evaluation))
-    console.print("\n[bold]By reference length[/]")
-    console.print(_lengths(evaluation))
-    console.print(
-        f"\n[bold]Recall of reference words[/], by word frequency in {escape_controls(evaluation.frequency_source)}",
-        soft_wrap=True,
-    )
-    console.print(_frequencies(evaluation))
+    if evaluation.by_length:
+        console.print("\n[bold]By reference length[/]")
+        console.print(_lengths(evaluation))
+    if evaluation.by_frequency:
+        console.print(
+            f"\n[bold]Recall of reference words[/], by word frequency in {escape_controls(evaluation.frequency_source)}",
+            soft_wrap=True,
+        )
+        console.print(_frequencies(evaluation))
     if evaluation.alignment:
         console.print("\n[bold]Word alignment by cross-attention[/], in %: mean over heads, then AER per head")
         console.print(_alignment(evaluation.alignment))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seq2see.bundled_models import model_label
+from seq2see.cli.corpus_options import refuse_overwriting
 from seq2see.cli.model_options import (
     Device,
     ModelPath,
@@ -111,6 +112,7 @@ def explain(
     seq2see explain --model runs/digits recording.wav --out attention.png
     """
     check_plot(out, *PAGES, ".json", ".safetensors")
+    refuse_overwriting(Path(text), out)
     directory = choose_model(model, to)
     from rich.console import Console
 
@@ -120,7 +122,7 @@ def explain(
     from seq2see.inspect.explain import explain
 
     loaded = with_languages(load_model(directory, device, precision), source_language, target_language)
-    _refuse_file(text, loaded, directory)
+    _check_source(text, loaded, directory)
     search = Search(beam=beam, max_new_tokens=max_new_tokens)
     original = explain(loaded, text, target=target, search=search)
     name = ""
@@ -153,11 +155,15 @@ def explain(
         _write_file(e, out, name, head, all_heads=layer is not None, all_layers=kind is not None)
 
 
-def _refuse_file(text: str, model: "Model", directory: Path) -> None:
-    """Raises an error if the text is the path of a file that a model of text would read letter by letter."""
+def _check_source(text: str, model: "Model", directory: Path) -> None:
+    """Raises an error if a model of text would read the path of a file letter by letter, or if there is no file to read."""
     from seq2see.text.formats.media import is_media
 
-    if model.config.model.source != "tokens" or not os.path.isfile(text):
+    source = model.config.model.source
+    if source != "tokens" and not os.path.exists(text):
+        given = " ".join(text.split())
+        raise UsageError(f'{model_label(directory)} reads {source}, but "{given}" is no file: give the path of one')
+    if source != "tokens" or not os.path.isfile(text):
         return
     if is_media(Path(text)):
         raise UsageError(f"{text} is a picture or sound, but {model_label(directory)} reads text")

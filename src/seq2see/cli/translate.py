@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seq2see.bundled_models import model_label
+from seq2see.cli.corpus_options import refuse_overwriting
 from seq2see.cli.engine_options import Engine, Field, Workers, check_engine, run_shards
 from seq2see.cli.model_options import (
     Device,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from seq2see.translate.translator import Translator
 
 Format = Literal["text", "jsonl"]
+IN_PLACE = (".po", ".pot")  # files that keep the source text, and so can be their own output
 FILES_AT_ONCE = 64  # pictures or sounds in memory
 
 
@@ -111,6 +113,10 @@ def translate(
         task = TranslateShards(options, {"beam": max(beam, nbest), "nbest": nbest}, format == "jsonl", field)
         run_shards(sources, out, task, workers)
         return
+    refuse_overwriting(glossary, out)
+    for source in sources:
+        if source.path and source.path.suffix.lower() not in IN_PLACE:
+            refuse_overwriting(source.path, out / source.path.name if out and out.is_dir() else out)
     documents = _documents(sources, format, out)
 
     from seq2see.decode.search import SearchOptions

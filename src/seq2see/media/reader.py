@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.config import ModelConfig
-from seq2see.errors import UserError
+from seq2see.media.limits import report_out_of_memory
 from seq2see.text.tokenizer import RaggedTokens
 
 VERSION = 1  # of the decoding; a change makes the tokens on disk be built again
@@ -41,26 +41,21 @@ class MediaReader:
 
     def windows(self, path: Path | str) -> list[NDArray[Any]]:
         """Returns the rows of a file, [U, row_size]; of a sound in windows, one array each."""
-        if self.config.source == "pictures":
-            from seq2see.media.pictures import read_picture
-
-            return [read_picture(Path(path), self.config)]
-        from seq2see.media.sounds import read_sound
-
-        return [*read_sound(Path(path), self.config.mel_bands, self.config.window_seconds)]
+        return self._decode(Path(path), None)
 
     def read(self, path: Path | str) -> NDArray[Any]:
-        """Returns the rows of a file that fits the model."""
-        first, *others = self.windows(path)
-        limit = self.config.actual_max_source_positions
-        if others:
-            raise UserError(f"{path} is longer than model.window_seconds = {self.config.window_seconds}: split it")
-        if len(first) > limit:
-            raise UserError(
-                f"{path} makes {len(first):,} tokens, but the model takes at most {limit:,} "
-                "(model.max_source_positions): shorten it"
-            )
-        return first
+        """Returns the rows of a file that fits the model; one that does not is refused before it is decoded."""
+        return self._decode(Path(path), self.config.actual_max_source_positions)[0]
+
+    def _decode(self, path: Path, max_tokens: int | None) -> list[NDArray[Any]]:
+        with report_out_of_memory(path):
+            if self.config.source == "pictures":
+                from seq2see.media.pictures import read_picture
+
+                return [read_picture(path, self.config, max_tokens)]
+            from seq2see.media.sounds import read_sound
+
+            return [*read_sound(path, self.config.mel_bands, self.config.window_seconds, max_tokens)]
 
     def encode_batch(self, paths: Sequence[str]) -> RaggedTokens:
         """Returns the rows of many files; of one in several windows, the first."""

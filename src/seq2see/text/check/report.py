@@ -99,6 +99,11 @@ class Report:
     findings: tuple[Finding, ...]
 
     @property
+    def has_copy(self) -> bool:
+        """Whether a cleaned copy can be written: not of pictures and sounds, which have numbers of their texts alone."""
+        return self.unit == "documents" or len(self.sides) == 2
+
+    @property
     def trainable(self) -> bool:
         return self.kept > 0 and not any(f.count for f in self.findings if f.level == "error")
 
@@ -133,7 +138,8 @@ def summary(report: Report, max_findings: int = 4) -> str:
     lines = [f"  {_mark(finding)} {finding.title}: {_amount(finding)}" for finding in findings]
     if len(lines) > max_findings:
         lines[max_findings - 1 :] = [f"  and {len(lines) - max_findings + 1} more kinds of problems"]
-    return "\n".join([head, *lines, '  run "seq2see data check" on these files for examples and a cleaned copy'])
+    remedy = "examples and a cleaned copy" if report.has_copy else "examples"
+    return "\n".join([head, *lines, f'  run "seq2see data check" on these files for {remedy}'])
 
 
 def _mark(finding: Finding) -> str:
