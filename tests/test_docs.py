@@ -127,6 +127,8 @@ QUOTED = [  # file, text, and for each figure in it: recipe, run, test set, scor
             ("digits of this speaker", "without-george", "strings-4"),
         )
     ),
+    ("docs/media.md", "by a classifier | {:.1f}% | {:.1f}% |",
+     ("written-numbers", "digits", "test", "exact"), ("written-numbers", "digits", "test", "CER")),
     ("docs/media.md", "written numbers of 1 to 6 digits | {:.1f}% | {:.1f}% |",
      ("written-numbers", "mnist", "test", "exact"), ("written-numbers", "mnist", "test", "CER")),
 ]  # fmt: skip

@@ -153,6 +153,8 @@ def explain(
         export_html(e, out, directory.resolve().name, hypotheses)
     elif out is not None:
         _write_file(e, out, name, head, all_heads=layer is not None, all_layers=kind is not None)
+    if out is not None:
+        typer.echo(f"wrote {out}", err=True)
 
 
 def _check_source(text: str, model: "Model", directory: Path) -> None:
