@@ -115,10 +115,11 @@ def test_what_a_classifier_cannot_do_is_refused(classifier: Path, shades: Path, 
         load(classifier).hypotheses([str(shades / "0.png")], **search)
 
 
-def test_explain_says_what_to_use_instead(classifier: Path, shades: Path) -> None:
-    result = cli("explain", "--model", classifier, shades / "0.png")
-    assert isinstance(result.exception, UserError)
-    assert "needs a decoder" in str(result.exception) and "docs/media.md" in str(result.exception)
+def test_explain_and_explore_say_what_to_use_instead(classifier: Path, shades: Path) -> None:
+    for command in (("explain", "--model", classifier, shades / "0.png"), ("explore", "--model", classifier)):
+        result = cli(*command)
+        assert isinstance(result.exception, UserError)
+        assert "decoder" in str(result.exception) and "docs/media.md" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import typer
 
 from seq2see.bundled_models import bundled_model, bundled_names
 from seq2see.cli.model_options import InspectionDevice, Precision, choose_model, load_model
+from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 
 
@@ -55,6 +56,8 @@ def explore(
         if directory is not None and not directory.is_dir():
             raise UserError(f"{directory} is not a directory")
     first = choose_model(model[0] if model else None, to)
+    for given in model or ():
+        _refuse_media_encoder(given)
     directories = model or list(dict.fromkeys([first, *map(bundled_model, bundled_names())]))
     if (device, precision) != ("cpu", "float32"):
         load_model(first, device, precision)  # fails now instead of at every request
@@ -69,3 +72,14 @@ def explore(
     training = TrainingOptions(runs_dir, data_dir, follow)
     serve(directories, port, open_browser, report, device, precision, training)
     os._exit(0)  # skips torch's slow teardown
+
+
+def _refuse_media_encoder(directory: Path) -> None:
+    """The page shows how a picture or sound becomes text, which takes a decoder."""
+    file = directory / "config.toml"
+    config = Config.load(file).model if file.is_file() else ModelConfig()
+    if config.shape == "encoder" and config.source != "tokens":
+        raise UserError(
+            f"explore shows readers of {config.source} with a decoder, and {directory} is an encoder: trace it in Python, as "
+            "in docs/media.md"
+        )
