@@ -272,7 +272,7 @@ def test_pizza_is_awesome() -> None:
     errata = _notes("qkv", found)
     assert "adds to 1.02" in errata and "= 1.00 as printed" in errata and "(2.98, 5.74)" in errata
     assert "0.38, 0.4, 0.9, which adds to 1.68" in errata  # the first softmax row
-    assert "whose first column is 2.00, 2.00, 2.98" in errata and "1.0 1.9 / 0.2 0.4 / 3.86 2.2" in errata
+    assert "whose first column is 1.995, 2.003, 2.981" in errata and "1.0 1.9 / 0.2 0.4 / 3.86 2.2" in errata
 
 
 def test_the_column_form_equals_the_row_form_and_that_of_the_notes_does_not() -> None:

@@ -281,7 +281,7 @@ def _notes(notes_error: float) -> tuple[Note, ...]:
         Note(
             SLIDES,
             "The values 0.6, −0.35 and 3.86 do not follow from X·W, whose first column is "
-            f"{', '.join(f'{float(v):.2f}' for v in projected[:3, 0])}; with those, the same weights give {mixed:.2f} "
+            f"{', '.join(f'{float(v):.3f}' for v in projected[:3, 0])}; with those, the same weights give {mixed:.2f} "
             "instead of 1.0. Nor does the final table, 1.0 1.9 / 0.2 0.4 / 3.86 2.2, in which 3.86 is a value and not "
             f"a mixture: the outputs are {', '.join(_vector(row) for row in output[:3])}.",
         ),
