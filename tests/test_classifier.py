@@ -18,11 +18,9 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UsageError, UserError
 from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
-from seq2see.presets import preset_config
-from seq2see.text.batches import ClassBatches, PairBatches
+from seq2see.text.batches import ClassBatches, PairBatches, require_classes
 from seq2see.text.store import TokenizedSide, TokenStore
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.train.estimates import min_micro_batches, seconds_per_token
 from tests.models import TINY
 
 CONFIG = replace(
@@ -172,16 +170,16 @@ def test_batches_have_one_target_per_picture_and_can_be_halved() -> None:
     assert PairBatches(store, 1000, tokenizer).batch(0, 0).num_targets == 8  # with <end>
 
 
-def test_texts_of_several_words_are_refused() -> None:
+def test_texts_of_several_words_are_refused(shades: Path, tmp_path: Path) -> None:
+    require_classes(stored(["red", "blue"])[0])
     with pytest.raises(UserError, match=r"1 of 2 texts have none or several, first text 2"):
-        ClassBatches(*_with_budget(stored(["red", "light blue"])))
-
-
-def _with_budget(stored: tuple[TokenStore, Tokenizer]) -> tuple[TokenStore, int, Tokenizer]:
-    return stored[0], 1000, stored[1]
-
-
-def test_time_and_memory_of_a_classifier_are_estimated() -> None:
-    config = preset_config("tiny-vit")
-    assert min_micro_batches(config, torch.device("cpu"), free=10**11) == 1
-    assert 0 < seconds_per_token(config, torch.device("cpu")) < 1
+        require_classes(stored(["red", "light blue"])[0])
+    for name, text, first in (("one", "red", 0), ("two", "light blue", 4)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{shades}/{first + i}.png\t{text}\n" for i in range(4)))
+    for train, valid in (("two", "one"), ("one", "two")):
+        result = cli(
+            "train", "--pictures", tmp_path / f"{train}.tsv", "--valid-pictures", tmp_path / f"{valid}.tsv", "--preset",
+            "tiny-vit", "--set", "text.tokenizer=word", "--steps", 1, "--out", tmp_path / f"run-{train}",
+        )  # fmt: skip
+        assert isinstance(result.exception, UserError), result.output
+        assert "4 of 4 texts have none or several" in str(result.exception)

@@ -107,7 +107,10 @@ def cli(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("config", [PICTURES, SOUNDS, replace(SOUNDS, encoder_positions="learned")])
+@pytest.mark.parametrize(
+    "config",
+    [replace(each, encoder_positions=kind) for each in (PICTURES, SOUNDS) for kind in ("learned", "same")] + [PICTURES],
+)
 def test_a_batch_gives_the_vectors_of_each_sequence_alone(config: ModelConfig) -> None:
     torch.manual_seed(0)
     model, sequences = Transformer(config).eval(), random_rows(config, (5, 1, 9, 4))
@@ -433,7 +436,7 @@ def test_every_picture_is_in_one_batch_and_a_process_without_work_gets_a_dummy(p
 
 
 def test_the_memory_and_time_of_a_step_are_estimated() -> None:
-    for name in ("tiny-vision", "tiny-speech"):
+    for name in ("tiny-vision", "tiny-vit", "tiny-speech"):
         assert min_micro_batches(preset_config(name), torch.device("cpu"), free=1 << 34) == 1
         assert seconds_per_token(preset_config(name), torch.device("cpu")) > 0
 

@@ -68,7 +68,7 @@ PRESETS: dict[str, Preset] = {
         vocab_size=2000,
     ),
     "small": Preset(
-        "For about 50,000 to a million pairs, and for CPUs: wide enough to translate well, small enough for a CPU.",
+        "For about 50,000 to a million pairs: wide enough to translate well, small enough to train on a CPU.",
         ModelConfig(width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024, dropout=0.2),
         TrainConfig(batch_tokens=8192, lr=2e-3, warmup_steps=4000, steps=40_000, average_checkpoints=10, patience=10),
         vocab_size=12000,

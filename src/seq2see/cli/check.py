@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -187,10 +187,7 @@ def _print(outcome: _Outcome, as_json: bool) -> None:
 
         from seq2see.cli.data_report import print_report
 
-        report = outcome.report
-        if report.kept and not report.has_copy:
-            report = replace(report, kept=report.count)  # nothing is left out: --fix has no copy to offer
-        print_report(report, outcome.cleaned, Console())
+        print_report(outcome.report, outcome.cleaned, Console())
         return
     document = to_json(outcome.report)
     if outcome.cleaned is not None:

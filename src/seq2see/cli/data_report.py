@@ -89,7 +89,7 @@ def _verdict(report: Report) -> Text:
         errors = report.found("error")
         reason = errors[0].title if errors else f"no usable {report.unit}"
         return Text(f"Cannot train on this data: {reason}.", style="bold red")
-    if report.kept < report.count:
+    if report.kept < report.count and report.can_be_cleaned:
         text = f"Training is possible; --fix DIRECTORY would keep {report.kept:,} of {report.count:,} {report.unit}."
         return Text(text, style="bold")
     if report.found("warning"):

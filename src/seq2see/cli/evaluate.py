@@ -219,13 +219,13 @@ def evaluate(
         names = {"system": system.name, "baseline": baseline.name if baseline else None, "test": test.name}
         typer.echo(json.dumps({**names, **asdict(evaluation)}, ensure_ascii=False, indent=2))
     else:
-        shown = _for_reading(evaluation, test, tokenize) if kind else evaluation
+        shown = _worth_printing(evaluation, test, tokenize) if kind else evaluation
         print_translation(shown, system.name, test.name, baseline.name if baseline else "")
     if out is not None:
         plot_translation(evaluation, system.name, out)
 
 
-def _for_reading(evaluation: "Evaluation", test: "TestSet", tokenize: str) -> "Evaluation":
+def _worth_printing(evaluation: "Evaluation", test: "TestSet", tokenize: str) -> "Evaluation":
     """Returns what is worth printing of what a model has read: the texts with an error; BLEU and counts of words for captions.
 
     BLEU counts phrases of four words, and is 0 for shorter texts even if they are right.

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,9 +81,7 @@ class Batch:
 
         Padding, which is at the end, is dropped. A single sequence is not split.
         """
-        sequence = np.repeat(
-            np.arange(len(self.inputs.lengths)), self._target_lengths
-        )  # [T] the sequence of each target
+        sequence = np.repeat(np.arange(len(self.inputs.lengths)), self._target_lengths)  # [T] of each target
         count = int(sequence[self.targets != IGNORE_INDEX].max(initial=-1)) + 1  # without padding sequences
         if count < 2:
             return [self]
@@ -241,20 +239,21 @@ class PairBatches(Batches):
 class ClassBatches(PairBatches):
     """Batches for a classifier: it reads the sources, and the targets are the first token of each text, its only one."""
 
-    def __init__(self, store: TokenStore, tokens: int, tokenizer: Tokenizer, **options: Any) -> None:
-        long = np.flatnonzero(store.sides[1].lengths != 2)  # the class and <end>
-        if len(long):
-            raise UserError(
-                f"a classifier writes one token, but {len(long):,} of {len(store):,} texts have none or several, first "
-                f"text {long[0] + 1:,}: use single words and --set text.tokenizer=word"
-            )
-        super().__init__(store, tokens, tokenizer, **options)
-
     def batch(self, epoch: int, number: int) -> Batch:
         batch = super().batch(epoch, number)
         assert batch.source is not None
         firsts = np.cumsum(batch.inputs.lengths) - batch.inputs.lengths
         return Batch(None, batch.source, batch.targets[firsts], batch.indices)
+
+
+def require_classes(store: TokenStore) -> None:
+    """Raises a UserError unless every text of a store is one token."""
+    others = np.flatnonzero(store.sides[1].lengths != 2)  # the class and <end>
+    if len(others):
+        raise UserError(
+            f"a classifier writes one token, but {len(others):,} of {len(store):,} texts have none or several, first "
+            f"text {others[0] + 1:,}: use single words and --set text.tokenizer=word"
+        )
 
 
 class TextBatches(Batches):

@@ -118,7 +118,8 @@ def _with_max_vocabulary(config: Config) -> ModelConfig:
 def seconds_per_token(config: Config, device: torch.device) -> float:
     """Measures the time of a training step on random text, per target token. Takes a few seconds."""
     model = _with_max_vocabulary(config)
-    length = model.max_positions if model.shape == "decoder" else CLASS_LENGTH if model.classifier else TYPICAL_SENTENCE
+    typical = CLASS_LENGTH if model.classifier else TYPICAL_SENTENCE
+    length = model.max_positions if model.shape == "decoder" else typical
     sequences = torch.randint(model.vocab_size, (max(1, MEASURED_TOKENS // length), length)).tolist()
     text = Packed.from_sequences(sequences).to(device)
     inputs, targets = _example(model, text)

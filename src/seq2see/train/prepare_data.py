@@ -18,7 +18,7 @@ from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.media.augment import build_augmentation
 from seq2see.media.reader import MediaReader
-from seq2see.text.batches import Batches, ClassBatches, PairBatches, TextBatches
+from seq2see.text.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
 from seq2see.text.bpe_dropout import BpeDropout
 from seq2see.text.check.statistics import ProgressFactory, no_progress
 from seq2see.text.corpus import (
@@ -207,6 +207,8 @@ def prepare_translation(
         shown = no_progress if like else progress
         rows, dropout = _until(stopped, split.train()), _bpe_dropout(config, epoch)
         store = store_pairs(folder, rows, split.fingerprint, encoders, dropout, count, shown)
+        if model.classifier:
+            require_classes(store)
         return make_batches(
             store, micro_batch_tokens(config), seed=train.seed, static=static, like=like,
             augment=build_augmentation(config),
@@ -214,6 +216,8 @@ def prepare_translation(
 
     valid_fingerprint = _fingerprint(valid) if model.source == "tokens" else f"{split.valid_fingerprint} held out"
     valid_store = store_pairs(folder, valid, valid_fingerprint, encoders)
+    if model.classifier:
+        require_classes(valid_store)
     valid_batches = make_batches(valid_store, max(4000, micro_batch_tokens(config)))
     first = make(0, Event(), None)
     return TrainingData(

@@ -99,7 +99,7 @@ class Report:
     findings: tuple[Finding, ...]
 
     @property
-    def has_copy(self) -> bool:
+    def can_be_cleaned(self) -> bool:
         """Whether a cleaned copy can be written: not of pictures and sounds, which have numbers of their texts alone."""
         return self.unit == "documents" or len(self.sides) == 2
 
@@ -138,7 +138,7 @@ def summary(report: Report, max_findings: int = 4) -> str:
     lines = [f"  {_mark(finding)} {finding.title}: {_amount(finding)}" for finding in findings]
     if len(lines) > max_findings:
         lines[max_findings - 1 :] = [f"  and {len(lines) - max_findings + 1} more kinds of problems"]
-    remedy = "examples and a cleaned copy" if report.has_copy else "examples"
+    remedy = "examples and a cleaned copy" if report.can_be_cleaned else "examples"
     return "\n".join([head, *lines, f'  run "seq2see data check" on these files for {remedy}'])
 
 
