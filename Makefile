@@ -11,11 +11,11 @@ SITE := import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.g
 FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
-PAGE := src/seq2see/explore/page/index.html
+PAGE := src/seq2see/server/explore/page/index.html
 # Every test computes in one thread, so two files run at a time.
 PARALLEL := -n 2 --dist loadfile
 # Decoding, int8 and some of the page: where an older processor would show. tests/machines.sh tries more settings.
-AVX2_TESTS := $(patsubst %,tests/test_%.py,decode whole_models processors page_recurrent)
+AVX2_TESTS := $(patsubst %,tests/%.py,decode/test_decode model/test_whole_models decode/test_processors server/test_page_recurrent)
 
 .PHONY: setup page demo test test-extras lint format types parity bench results clean
 
@@ -25,7 +25,7 @@ page: $(PAGE)
 
 # Built from web/; its types and the code excerpts it shows are generated from the Python package. Everything else works
 # without Node, and `seq2see explore` says that the page is missing.
-$(PAGE): $(READY) $(wildcard src/seq2see/model/*.py src/seq2see/explore/*.py) \
+$(PAGE): $(READY) $(wildcard src/seq2see/model/*.py src/seq2see/server/explore/*.py) \
   $(shell find web \( -name node_modules -o -name .tests -o -name generated \) -prune -o -type f -print)
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --loglevel=error && npm --prefix web run -s build; \
 	else echo "npm not found: the page of seq2see explore is not built"; fi

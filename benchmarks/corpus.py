@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from seq2see.text.batches import Batches, PairBatches, TextBatches
-from seq2see.text.bpe_dropout import BpeDropout
-from seq2see.text.store import TokenStore, store_documents, store_pairs
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.data.batches import Batches, PairBatches, TextBatches
+from seq2see.data.bpe_dropout import BpeDropout
+from seq2see.data.store import TokenStore, store_documents, store_pairs
+from seq2see.data.tokenizer import Tokenizer
 
 SIZES = [100_000, 1_000_000, 5_000_000]
 BUDGETS = [4_000, 8_000, 16_000, 25_000]

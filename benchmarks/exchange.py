@@ -27,6 +27,8 @@ import torch
 import transformers
 
 from seq2see.config import Config, ModelConfig
+from seq2see.data.foreign_tokenizer import ids_tokenizer
+from seq2see.data.tokenizer import Framing
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import block_weights, optimize_for_decoding
@@ -36,9 +38,7 @@ from seq2see.exchange.huggingface import from_huggingface
 from seq2see.exchange.to_ctranslate2 import write_ctranslate2
 from seq2see.exchange.to_onnx import Runner, write_onnx
 from seq2see.model.transformer import Transformer
-from seq2see.pipeline import Pipeline
-from seq2see.text.foreign_tokenizer import ids_tokenizer
-from seq2see.text.tokenizer import Framing
+from seq2see.storage.pipeline import Pipeline
 
 PROMPT, NEW = list(range(5, 21)), 64
 LOAD = "import seq2see, sys; seq2see.load(sys.argv[1])"

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
-from seq2see.layout import Packed
+from seq2see.data.layout import Packed
 from seq2see.model.positions import sinusoids
 from seq2see.model.transformer import Transformer
 

@@ -32,7 +32,7 @@ import torch
 import transformers
 
 import seq2see
-from seq2see.bundled_models import GRAMMAR
+from seq2see.storage.bundled import GRAMMAR
 
 PEERS = ("huggingface", "ctranslate2")
 MEMORY_SAMPLES = 20

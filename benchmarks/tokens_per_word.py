@@ -15,7 +15,7 @@ from pathlib import Path
 import tokenizers as hf
 from tokenizers import models, pre_tokenizers, trainers
 
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.data.tokenizer import Tokenizer
 
 VOCAB_SIZE = 8000
 HELD_OUT = 5000

@@ -22,11 +22,11 @@ import transformers
 from torch import Tensor
 
 from seq2see.config import Config, DataConfig
+from seq2see.data.batches import PairBatches
 from seq2see.model.transformer import Transformer
-from seq2see.text.batches import PairBatches
-from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TrainingData, prepare_translation, with_vocab_sizes
+from seq2see.train.step import Trainer
 
 SENTENCES = 64  # per Marian batch
 SETTINGS = [

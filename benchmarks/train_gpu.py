@@ -28,14 +28,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import Config
-from seq2see.layout import Layout
+from seq2see.data.batches import Batches, PairBatches, TextBatches
+from seq2see.data.layout import Layout
+from seq2see.data.store import TokenizedSide, TokenStore
 from seq2see.model.attention import attend, attention_reference
 from seq2see.model.transformer import Transformer
-from seq2see.presets import preset_config
-from seq2see.text.batches import Batches, PairBatches, TextBatches
-from seq2see.text.store import TokenizedSide, TokenStore
-from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World
+from seq2see.train.presets import preset_config
+from seq2see.train.step import Trainer
 
 DEVICE = "cuda"
 SPECIAL = SimpleNamespace(start=1, pad=0)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from seq2see.course.vectors import Word2VecConfig, WordVectors, fit_word2vec
 from seq2see.course.vectors.corpus import split_words
-from seq2see.text.corpus import plain_text
+from seq2see.data.corpus import plain_text
 
 try:
     from gensim.models import Word2Vec as Gensim

@@ -14,14 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from seq2see.api import load
-from seq2see.bundled_models import BUNDLED, GRAMMAR, About
 from seq2see.config import DataConfig
 from seq2see.course.grammar import TRAINING_PRESET, TRAINING_SETTINGS, generate_corpus, write_corpus
 from seq2see.demo import evaluate
+from seq2see.storage.bundled import BUNDLED, GRAMMAR, About
 from seq2see.train.calibration import calibrate
 from seq2see.train.model_card import confidence_section
 from seq2see.train.pack import pack
-from seq2see.train.run import train
+from seq2see.train.start import train
 
 MODEL = BUNDLED / GRAMMAR
 ABOUT = About(

@@ -16,12 +16,12 @@ from torch.nn import functional as F
 import seq2see
 from seq2see import Packed, Selection, ablate_head, intervene, patch, trace
 from seq2see.api import Model
-from seq2see.bundled_models import GRAMMAR, find_model
 from seq2see.course.grammar import Pair, generate_corpus
+from seq2see.data.word_spans import wordpunct_spans
 from seq2see.evaluate.translation import alignment_by_head
 from seq2see.inspect.alignment import align_with, best_heads
-from seq2see.metrics.alignment import GoldAlignment, GoldPairs, alignment_scores
-from seq2see.text.word_spans import wordpunct_spans
+from seq2see.inspect.alignment_error import GoldAlignment, GoldPairs, alignment_scores
+from seq2see.storage.bundled import GRAMMAR, find_model
 
 Batch = tuple[Packed, Packed, torch.Tensor]
 

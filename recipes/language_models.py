@@ -13,10 +13,10 @@ from pairs import read_lines
 from recipe import Run, Scores, carry_out, parser
 
 from seq2see.api import Model
-from seq2see.bundled_models import BUNDLED, LANGUAGE_MODEL, About
 from seq2see.config import DataConfig
+from seq2see.data.corpus import plain_text
 from seq2see.evaluate.language_model import evaluate_language_model
-from seq2see.text.corpus import plain_text
+from seq2see.storage.bundled import BUNDLED, LANGUAGE_MODEL, About
 from seq2see.train.pack import pack
 
 SHAKESPEARE = ("text.tokenizer=character", "text.vocab_size=200", "train.steps=2500")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from seq2see.files import atomic_write
+from seq2see.tensors.files import atomic_write
 
 Pair = tuple[str, str]
 

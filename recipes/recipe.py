@@ -17,11 +17,11 @@ from pairs import Pair
 
 from seq2see.api import Model, load
 from seq2see.config import DataConfig
-from seq2see.metrics.recognition import recognition_scores
-from seq2see.metrics.translation import BLEU_TOKENIZER, bleu_and_chrf, score
-from seq2see.text.corpus import open_media
-from seq2see.text.formats.media import MediaKind
-from seq2see.train.run import resume, train
+from seq2see.data.corpus import open_media
+from seq2see.data.formats.media import MediaKind
+from seq2see.evaluate.metrics import BLEU_TOKENIZER, bleu_and_chrf, score
+from seq2see.evaluate.recognition import recognition_scores
+from seq2see.train.start import resume, train
 from seq2see.translate.translator import one_line
 
 RESULTS = Path(__file__).parent / "results"

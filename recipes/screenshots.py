@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from seq2see.bundled_models import BUNDLED, GRAMMAR
+from seq2see.storage.bundled import BUNDLED, GRAMMAR
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 PORT = 8799

@@ -20,9 +20,9 @@ from pairs import Pair, hindi_parts, parallel, read_lines, read_tsv, source_key,
 from recipe import RESULTS, Run, carry_out, parser, translate_lines, translation_test
 
 from seq2see.api import load
-from seq2see.bundled_models import BUNDLED, About
 from seq2see.config import DataConfig
 from seq2see.course.grammar import generate_corpus
+from seq2see.storage.bundled import BUNDLED, About
 from seq2see.train.pack import pack
 
 HELD_OUT = {"en-fr": 1500, "en-hi": 500}

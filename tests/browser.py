@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from seq2see.explore import PAGE_DIRECTORY
+from seq2see.server.explore import PAGE_DIRECTORY
 from tests.models import GRAMMAR_MODEL
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

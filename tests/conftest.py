@@ -43,10 +43,10 @@ def hangup_signal() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """The URL of a server with the bundled model of the grammar."""
-    from seq2see.bundled_models import GRAMMAR
-    from seq2see.explore.app import create_app
+    from seq2see.server.explore.app import create_app
+    from seq2see.storage.bundled import GRAMMAR
     from tests.models import GRAMMAR_MODEL
-    from tests.test_explore import serving
+    from tests.server.test_explore import serving
 
     with serving(create_app({GRAMMAR: GRAMMAR_MODEL})) as client:
         client.get("/api/models").raise_for_status()

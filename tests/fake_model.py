@@ -9,10 +9,10 @@ from typing import Any, cast
 import torch
 
 from seq2see.api import Model
-from seq2see.assessment import Assessment
 from seq2see.config import Config, ModelConfig
-from seq2see.text.tokenizer import Tokenizer
-from seq2see.text.word_spans import split_words
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.data.word_spans import split_words
+from seq2see.storage.assessment import Assessment
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 

@@ -1,6 +1,6 @@
 """Fuzzing of the command line: random options, damaged model directories and odd input files must never give a traceback.
 
-    python tests/fuzz.py [--cases 5000] [--seed 1] [--only options directory input]
+    python -m tests.fuzz [--cases 5000] [--seed 1] [--only options directory input]
 
 Every case runs `seq2see` in a forked process. It must end within the time limit with exit code 0, 1 or 2; a failure must say
 why on standard error, and never with a traceback; and the bundled model must stay as it is. Cases follow from (seed, number),
@@ -32,8 +32,8 @@ import torch
 import typer
 
 import seq2see
-from seq2see.bundled_models import BUNDLED, GRAMMAR
 from seq2see.cli import app, main
+from seq2see.storage.bundled import BUNDLED, GRAMMAR
 
 TIME_LIMIT = 60  # seconds per case: far above what any of them takes, so that only a hang exceeds it
 SKIPPED = {"explore"}  # runs until it is stopped

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.train import run
+from seq2see.train import start as run
 from seq2see.train.checkpoint import Checkpoint, CheckpointManager, load_checkpoint
 from seq2see.train.run_lock import RunStatus
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
@@ -45,7 +45,7 @@ class ForkServer:
     PROGRAM = """
 import os, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
-import seq2see.train.run
+import seq2see.train.start
 from seq2see.cli import main
 for line in sys.stdin:
     child = os.fork()

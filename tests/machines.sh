@@ -4,10 +4,10 @@
 cd "$(dirname "$0")/.." || exit
 python="${PYTHON:-.venv/bin/python}"
 # Everything that computes with a model, except what trains one or opens a browser.
-[ $# -gt 0 ] || set -- tests/test_alignment.py tests/test_attention.py tests/test_bundled.py tests/test_decode.py \
-    tests/test_evaluate.py tests/test_explain.py tests/test_explain_output.py tests/test_huggingface.py tests/test_model.py \
-    tests/test_processors.py tests/test_short_attention.py tests/test_taps.py tests/test_translate.py tests/test_vectors.py \
-    tests/test_whole_models.py
+[ $# -gt 0 ] || set -- tests/inspect/test_alignment.py tests/model/test_attention.py tests/storage/test_bundled.py tests/decode/test_decode.py \
+    tests/evaluate/test_evaluate.py tests/inspect/test_explain.py tests/inspect/test_explain_output.py tests/exchange/test_huggingface.py tests/model/test_model.py \
+    tests/decode/test_processors.py tests/model/test_short_attention.py tests/model/test_taps.py tests/translate/test_translate.py tests/course/test_vectors.py \
+    tests/model/test_whole_models.py
 failed=""
 for setting in DEFAULT=1 ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=AVX512_CORE ONEDNN_MAX_CPU_ISA=SSE41 \
     ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1; do

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from seq2see.api import Model
-from seq2see.bundled_models import BUNDLED, GRAMMAR
 from seq2see.config import Config, ModelConfig, TextConfig
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.optimize import optimize_for_decoding
-from seq2see.directory import save_config, save_tokenizers, save_weights
 from seq2see.model.registry import model_class
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.bundled import BUNDLED, GRAMMAR
+from seq2see.storage.directory import save_config, save_tokenizers, save_weights
 
 GRAMMAR_MODEL = BUNDLED / GRAMMAR  # for tests that need quality
 TINY = ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16, dropout=0.0)

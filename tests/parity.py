@@ -19,9 +19,9 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from seq2see.data.layout import Packed
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 
 transformers.logging.set_verbosity_error()

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from seq2see.service.keys import new_key
+from seq2see.server.service.keys import new_key
 from tests.services import RunningService, running_service, save_models
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.api import Model
-from seq2see.bundled_models import GRAMMAR
 from seq2see.cli import app
 from seq2see.config import InferencePrecision, ModelConfig
-from seq2see.directory import load_pipeline
 from seq2see.errors import Notice, UserError
-from seq2see.explore.app import create_app
 from seq2see.inspect.token_similarity import contextual_embeddings
-from seq2see.precision import bf16_supported
+from seq2see.server.explore.app import create_app
+from seq2see.storage.bundled import GRAMMAR
+from seq2see.storage.directory import load_pipeline
+from seq2see.tensors.precision import bf16_supported
 from tests.models import GRAMMAR_MODEL, tiny_model
-from tests.test_explore import serving
+from tests.server.test_explore import serving
 
 PARAGRAPH = "How are you? I like tea.  The boy drinks tea.\n\n\tWhere is the girl?\n"
 
@@ -154,7 +154,7 @@ def arguments(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytes
     (tmp_path / "b").write_text("आप कैसे हैं?\n")
     tiny_model(["once upon a time"], ModelConfig(shape="decoder", width=16, heads=2)).save(tmp_path / "lm")
     tiny_model(["once upon a time"], ModelConfig(shape="encoder", width=16, heads=2)).save(tmp_path / "encoder")
-    monkeypatch.setattr("seq2see.explore.server.serve", lambda *arguments: None)
+    monkeypatch.setattr("seq2see.server.explore.server.serve", lambda *arguments: None)
     monkeypatch.setattr(os, "_exit", lambda code: None)
     command = request.getfixturevalue("command")
     return [command, *(argument.format(path=tmp_path) for argument in COMMANDS[command][0])]

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see.config import Config, DataConfig, ModelConfig, TextConfig, TrainConfig, _to_toml
+from seq2see.config import Config, DataConfig, ModelConfig, TextConfig, TrainConfig
+from seq2see.config.toml import to_toml
 from seq2see.errors import UsageError, UserError
-from seq2see.presets import PRESETS, preset
+from seq2see.train.presets import PRESETS, preset
 
 
 def test_every_field_has_a_type_and_a_help_text() -> None:
@@ -32,7 +33,7 @@ def test_a_preset_survives_a_round_trip_through_toml(name: str, tmp_path: Path) 
 
 @given(st.text())
 def test_any_text_survives_a_round_trip_through_toml(text: str) -> None:
-    assert tomllib.loads(f"value = {_to_toml(text)}") == {"value": text}
+    assert tomllib.loads(f"value = {to_toml(text)}") == {"value": text}
 
 
 def test_the_order_of_overrides_does_not_matter() -> None:
@@ -101,5 +102,5 @@ def test_an_error_names_the_broken_file(tmp_path: Path) -> None:
 
 
 def test_config_does_not_import_torch() -> None:
-    code = "import seq2see.cli, seq2see.config, seq2see.presets, sys; sys.exit('torch' in sys.modules)"
+    code = "import seq2see.cli, seq2see.config, seq2see.train.presets, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

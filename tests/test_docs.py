@@ -17,7 +17,7 @@ import typer
 from PIL import Image
 
 from seq2see.cli import app
-from seq2see.presets import PRESETS, preset_config
+from seq2see.train.presets import PRESETS, preset_config
 from tests.models import TINY, save, tiny_model
 from tests.parity import small
 

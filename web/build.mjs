@@ -3,7 +3,7 @@ import { build, context } from "esbuild";
 import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
 
-const OUT = "../src/seq2see/explore/page";
+const OUT = "../src/seq2see/server/explore/page";
 const MAX_SIZE = 110 * 1024; // compressed, without the font
 
 const page = {

@@ -18,7 +18,7 @@ if (!existsSync(python)) {
   console.error(`${python} does not exist: run "make setup", or set PYTHON to an interpreter that has seq2see installed`);
   process.exit(1);
 }
-const printed = execFileSync(python, ["-m", "seq2see.explore.page_sources"], { encoding: "utf8", maxBuffer: 1 << 26 });
+const printed = execFileSync(python, ["-m", "seq2see.server.explore.page_sources"], { encoding: "utf8", maxBuffer: 1 << 26 });
 const { schemas, code } = JSON.parse(printed.replaceAll("#/components/schemas/", "#/$defs/"));
 
 /** Drops what would become another type (titles of fields, references with a default), and makes tuples `items`. */

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from seq2see.api import load as load
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
+    from seq2see.data.layout import Packed as Packed
     from seq2see.decode.search import Hypothesis as Hypothesis
-    from seq2see.directory import snapshots as snapshots
     from seq2see.exchange.huggingface import from_huggingface as from_huggingface
     from seq2see.inspect.alignment import word_alignment as word_alignment
     from seq2see.inspect.attention_flow import attention_entropy as attention_entropy
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from seq2see.inspect.token_similarity import token_similarity as token_similarity
     from seq2see.inspect.trace import Trace as Trace
     from seq2see.inspect.trace import trace as trace
-    from seq2see.layout import Packed as Packed
     from seq2see.model.transformer import Transformer as Transformer
-    from seq2see.presets import preset as preset
+    from seq2see.storage.directory import snapshots as snapshots
+    from seq2see.train.presets import preset as preset
 
 _EXPORTS = {
     "api": ["Model", "load"],
     "config": ["Config", "ModelConfig"],
     "decode.search": ["Hypothesis"],
-    "directory": ["snapshots"],
+    "storage.directory": ["snapshots"],
     "exchange.huggingface": ["from_huggingface"],
     "inspect.alignment": ["word_alignment"],
     "inspect.attention_flow": ["attention_entropy", "attention_rollout", "head_ablation"],
@@ -62,9 +62,9 @@ _EXPORTS = {
     "inspect.logit_lens": ["alternatives", "logit_lens"],
     "inspect.token_similarity": ["contextual_embeddings", "token_similarity"],
     "inspect.trace": ["Trace", "trace"],
-    "layout": ["Packed"],
+    "data.layout": ["Packed"],
     "model.transformer": ["Transformer"],
-    "presets": ["preset"],
+    "train.presets": ["preset"],
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -12,14 +12,14 @@ from typing import Self, Unpack, overload
 from seq2see.config import InferencePrecision
 from seq2see.decode.optimize import block_weights
 from seq2see.decode.search import Search, SearchOptions
-from seq2see.directory import load_pipeline, save_pipeline
 from seq2see.errors import Notice, UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention, ablate_head
 from seq2see.inspect.notebook import table_html
 from seq2see.inspect.trace import require_match
 from seq2see.model.taps import attach, attached_hooks
-from seq2see.pipeline import Pipeline, model_facts
+from seq2see.storage.directory import load_pipeline, save_pipeline
+from seq2see.storage.pipeline import Pipeline, model_facts
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from seq2see.api import Model, load
-from seq2see.bundled_models import About, bundled_translators
 from seq2see.config import DataConfig
 from seq2see.course.grammar import TRAINING_PRESET, TRAINING_SETTINGS, Pair, generate_corpus, write_corpus
 from seq2see.errors import UserError
@@ -24,7 +23,8 @@ from seq2see.evaluate.translation import exact_match
 from seq2see.inspect import plots
 from seq2see.inspect.attention_tables import attention_table
 from seq2see.inspect.terminal import draw_attention, summary
-from seq2see.train.run import train
+from seq2see.storage.bundled import About, bundled_translators
+from seq2see.train.start import train
 from seq2see.train.validation import score_translations
 
 EXAMPLE_SENTENCES = [

@@ -1,10 +1,10 @@
-"""Exceptions meant for the user.
+"""What the user is told: errors, notices and progress.
 
 Anything the user can fix (a wrong option, a broken file, a full disk) is raised as a `UserError`; the command line prints
 its message and exits. Any other exception is a bug and keeps its traceback.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 
@@ -29,3 +29,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = list(known)
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"
+
+
+# Starts a progress bar for a task and its size in bytes, if known; the result advances the bar.
+ProgressFactory = Callable[[str, int | None], Callable[[int], None]]
+
+
+def no_progress(task: str, size: int | None) -> Callable[[int], None]:
+    """A `ProgressFactory` that shows nothing."""
+    return lambda count: None

@@ -57,8 +57,8 @@ def chat(
 
     echo "What is a transformer?" | seq2see chat --model Qwen3-0.6B
     """
+    from seq2see.data.foreign_tokenizer import ForeignTokenizer
     from seq2see.decode.chat import ChatTemplate
-    from seq2see.text.foreign_tokenizer import ForeignTokenizer
 
     language_model = load_model_of_shape(model, "decoder", device, precision)
     foreign = isinstance(language_model.tokenizers[1], ForeignTokenizer)

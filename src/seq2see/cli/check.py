@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.bundled_models import bundled_model, bundled_names
 from seq2see.cli import corpus_options as c
 from seq2see.cli.progress import progress
 from seq2see.config import Boundaries, DataConfig, ModelConfig
 from seq2see.errors import UsageError, UserError
+from seq2see.storage.bundled import bundled_model, bundled_names
 
 if TYPE_CHECKING:
-    from seq2see.text.check.fix import CleanedCopy
-    from seq2see.text.check.pairs import CheckSettings
-    from seq2see.text.check.report import Report
-    from seq2see.text.corpus import PairOptions, TextCorpus
-    from seq2see.text.tokenizer import Tokenizer
+    from seq2see.check.fix import CleanedCopy
+    from seq2see.check.pairs import CheckSettings
+    from seq2see.check.report import Report
+    from seq2see.data.corpus import PairOptions, TextCorpus
+    from seq2see.data.tokenizer import Tokenizer
 
 
 _MEDIA_OPTIONS = {"columns", "fields", "examples", "as_json"}  # besides those that name the files
@@ -74,8 +74,8 @@ def check(
 
     The exit code is 1 if training is impossible and no cleaned copy was written, and 0 otherwise.
     """
-    from seq2see.text.check.pairs import CheckSettings
-    from seq2see.text.corpus import PairOptions, plain_text
+    from seq2see.check.pairs import CheckSettings
+    from seq2see.data.corpus import PairOptions, plain_text
 
     kind = "pictures" if pictures else "sounds" if sounds else ""
     if kind:
@@ -124,9 +124,9 @@ class _Outcome:
 def _check_pairs(
     train: "PairOptions", held_out: Sequence["PairOptions"], settings: "CheckSettings", fix: Path | None
 ) -> _Outcome:
-    from seq2see.text.check.fix import write_clean_pairs
-    from seq2see.text.check.pairs import check_pairs
-    from seq2see.text.corpus import open_pairs
+    from seq2see.check.fix import write_clean_pairs
+    from seq2see.check.pairs import check_pairs
+    from seq2see.data.corpus import open_pairs
 
     pairs = open_pairs(train)
     checked = check_pairs(pairs, settings, *(open_pairs(other) if other.given else None for other in held_out))
@@ -135,10 +135,10 @@ def _check_pairs(
 
 def _check_media(data: DataConfig, settings: "CheckSettings") -> _Outcome:
     """Decodes every file as a preset does, and names it: other settings make fewer or more tokens of a file."""
-    from seq2see.media.check import check_media
-    from seq2see.media.reader import MediaReader
-    from seq2see.presets import preset, preset_for_media
-    from seq2see.text.corpus import media_kind, training_pairs, validation_pairs
+    from seq2see.check.media_files import check_media
+    from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
+    from seq2see.data.media.reader import MediaReader
+    from seq2see.train.presets import preset, preset_for_media
 
     name = preset_for_media(str(media_kind(data)))
     pairs, valid = training_pairs(data), validation_pairs(data)
@@ -152,8 +152,8 @@ def _names(files: c.Files) -> tuple[str, ...]:
 def _check_text(
     text: "TextCorpus", held_out: Sequence["TextCorpus | None"], settings: "CheckSettings", fix: Path | None
 ) -> _Outcome:
-    from seq2see.text.check.documents import check_documents
-    from seq2see.text.check.fix import write_clean_text
+    from seq2see.check.documents import check_documents
+    from seq2see.check.fix import write_clean_text
 
     checked = check_documents(text, settings, *held_out)
     return _write_copy(checked.report, lambda out: write_clean_text(text, checked, out, settings.progress), fix)
@@ -172,7 +172,7 @@ def _write_copy(report: "Report", write: Callable[[Path], "CleanedCopy"], out: P
 def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
     if path is None:
         return None
-    from seq2see.text.foreign_tokenizer import load_tokenizer
+    from seq2see.data.foreign_tokenizer import load_tokenizer
 
     if str(path) in bundled_names() and not path.exists():
         path = bundled_model(str(path))
@@ -180,7 +180,7 @@ def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
 
 
 def _print(outcome: _Outcome, as_json: bool) -> None:
-    from seq2see.text.check.report import to_json
+    from seq2see.check.report import to_json
 
     if not as_json:
         from rich.console import Console

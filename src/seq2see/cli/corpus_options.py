@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2see.text.corpus import PairOptions
+    from seq2see.data.corpus import PairOptions
 
 Files = list[Path] | None
 
@@ -73,7 +73,7 @@ def pair_options(
     src: Files, tgt: Files, pairs: Files, like: "PairOptions | None" = None, prefix: str = ""
 ) -> "PairOptions":
     """Builds the options of one set; a validation or test set takes columns, fields and languages from `like`."""
-    from seq2see.text.corpus import PairOptions
+    from seq2see.data.corpus import PairOptions
 
     like = PairOptions() if like is None else like
     return PairOptions(src or (), tgt or (), pairs or (), like.columns, like.fields, like.languages, prefix)

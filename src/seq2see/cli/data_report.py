@@ -15,9 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from seq2see.text.check.fix import CleanedCopy
-from seq2see.text.check.report import TITLES, Example, Finding, Report, percent
-from seq2see.text.token_spans import grapheme_boundaries
+from seq2see.check.fix import CleanedCopy
+from seq2see.check.report import TITLES, Example, Finding, Report, percent
+from seq2see.data.token_spans import grapheme_boundaries
 
 _MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow"), "note": ("·", "bold cyan")}
 _JOINERS = "\u200c\u200d"

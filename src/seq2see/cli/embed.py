@@ -63,7 +63,7 @@ def embed(
     check_engine(engine, workers)
     sources = [] if similarity is not None else resolve_inputs(inputs or [])
     if engine == "ray":
-        from seq2see.cluster.tasks import EmbedShards, ModelOptions
+        from seq2see.cli.ray.tasks import EmbedShards, ModelOptions
 
         task = EmbedShards(ModelOptions(model, device, precision), pooling, normalize, field)
         run_shards(sources, out, task, workers)

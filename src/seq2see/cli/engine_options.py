@@ -9,7 +9,7 @@ from seq2see.cli.streams import TextInput
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2see.cluster.job import ShardTask
+    from seq2see.cli.ray.job import ShardTask
 
 _PANEL = "Many texts"
 Engine = Annotated[
@@ -39,7 +39,7 @@ def check_engine(engine: str, workers: int, other: str = "") -> None:
     if engine == "local" and (workers or other):
         raise UsageError(f"{'--workers' if workers else other} is for --engine ray")
     if engine == "ray":
-        from seq2see.cluster.ray_map import require_ray
+        from seq2see.cli.ray.ray_map import require_ray
 
         require_ray()
 
@@ -47,7 +47,7 @@ def check_engine(engine: str, workers: int, other: str = "") -> None:
 def run_shards(sources: list[TextInput], out: Path | None, task: "ShardTask", workers: int) -> None:
     """Runs a task over files on a Ray cluster."""
     from seq2see.cli.progress import progress
-    from seq2see.cluster.job import run_job
+    from seq2see.cli.ray.job import run_job
     from seq2see.translate.warning_log import WarningLog
 
     files = [source.path for source in sources if source.path is not None]

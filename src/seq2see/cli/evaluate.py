@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.bundled_models import LANGUAGE_MODEL, model_label
 from seq2see.cli import corpus_options as c
 from seq2see.cli.engine_options import Engine, Workers, check_engine
 from seq2see.cli.model_options import (
@@ -25,15 +24,16 @@ from seq2see.cli.model_options import (
 from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries, InferencePrecision
 from seq2see.errors import UsageError
+from seq2see.storage.bundled import LANGUAGE_MODEL, model_label
 
 if TYPE_CHECKING:
     from seq2see.api import Model
-    from seq2see.cluster.tasks import ModelOptions
+    from seq2see.cli.ray.tasks import ModelOptions
+    from seq2see.data.corpus import PairOptions
+    from seq2see.data.formats.media import MediaKind
     from seq2see.evaluate.datasets import TestSet
     from seq2see.evaluate.translation import Evaluation
-    from seq2see.metrics.alignment import GoldPairs
-    from seq2see.text.corpus import PairOptions
-    from seq2see.text.formats.media import MediaKind
+    from seq2see.inspect.alignment_error import GoldPairs
     from seq2see.translate.warning_log import WarningLog
 
 WordBoundaries = Literal["punctuation", "spaces"]
@@ -180,10 +180,10 @@ def evaluate(
     if hyp is not None and (model or to or align):
         raise UsageError("--hyp scores a file of translations and excludes --model, --to and --align")
     from seq2see.cli.evaluation_report import plot_translation, print_translation
+    from seq2see.data.corpus import PairOptions
     from seq2see.evaluate.breakdown import word_tokenizer
     from seq2see.evaluate.translation import alignment_by_head
     from seq2see.evaluate.translation import evaluate as evaluate_translations
-    from seq2see.text.corpus import PairOptions
 
     kind: MediaKind | None = "pictures" if pictures else "sounds" if sounds else None
     if kind and cluster:
@@ -309,8 +309,8 @@ class _System:
 def _translate_on(
     cluster: _Cluster, options: "ModelOptions", test: "TestSet", beam: int, log: "WarningLog"
 ) -> list[str]:
-    from seq2see.cluster.job import translate_texts
-    from seq2see.cluster.tasks import TranslateTexts
+    from seq2see.cli.ray.job import translate_texts
+    from seq2see.cli.ray.tasks import TranslateTexts
 
     work = cluster.work
     if work is not None:  # with --against, two models share it
@@ -336,7 +336,7 @@ def _system_from_model(
     kind: "MediaKind | None",
     cluster: _Cluster | None,
 ) -> _System:
-    from seq2see.cluster.tasks import ModelOptions
+    from seq2see.cli.ray.tasks import ModelOptions
 
     if not test.sources:
         raise UsageError("missing sentences to translate: --src FILE")
@@ -350,8 +350,8 @@ def _system_from_model(
 
 
 def _gold(path: Path, test: "TestSet", words: WordBoundaries) -> "GoldPairs":
-    from seq2see.metrics.alignment import GoldPairs
-    from seq2see.text.word_spans import whitespace_spans, wordpunct_spans
+    from seq2see.data.word_spans import whitespace_spans, wordpunct_spans
+    from seq2see.inspect.alignment_error import GoldPairs
 
     if not test.sources:
         raise UsageError("--align needs the source sentences: --src FILE")
@@ -364,15 +364,15 @@ def _evaluate_language_model(
     stride: int, as_json: bool, out: Path | None, cluster: _Cluster | None,
 ) -> None:  # fmt: skip
     from seq2see.cli.evaluation_report import plot_language_model, print_language_model
+    from seq2see.data.corpus import format_paths, plain_text
     from seq2see.evaluate.language_model import evaluate_language_model
-    from seq2see.text.corpus import format_paths, plain_text
 
     model = load_model_of_shape(path, "decoder", device, precision, "use --src FILE and --ref FILE")
     documents = plain_text(text, boundaries or model.config.data.boundaries)
     map_batches = None
     if cluster is not None:
-        from seq2see.cluster.ray_map import ray_map
-        from seq2see.cluster.tasks import ModelOptions, WindowLosses
+        from seq2see.cli.ray.ray_map import ray_map
+        from seq2see.cli.ray.tasks import ModelOptions, WindowLosses
 
         task, workers = WindowLosses(ModelOptions(path, device, precision)), cluster.workers
         map_batches = lambda batches: ray_map(task, list(batches), workers)  # noqa: E731

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.bundled_models import model_label
 from seq2see.cli.corpus_options import refuse_overwriting
 from seq2see.cli.model_options import (
     Device,
@@ -25,6 +24,7 @@ from seq2see.cli.model_options import (
 )
 from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError
+from seq2see.storage.bundled import model_label
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,7 +146,7 @@ def explain(
         if step is not None:
             _print_step(e, step, search, console)
     if out is not None and out.suffix.lower() in PAGES:
-        from seq2see.explore.static_export import export_html
+        from seq2see.server.explore.static_export import export_html
 
         has_beam = beam > 1 and loaded.config.model.shape == "encoder-decoder" and target is None and not interventions
         hypotheses = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if has_beam else []
@@ -159,7 +159,7 @@ def explain(
 
 def _check_source(text: str, model: "Model", directory: Path) -> None:
     """Raises an error if a model of text would read the path of a file letter by letter, or if there is no file to read."""
-    from seq2see.text.formats.media import is_media
+    from seq2see.data.formats.media import is_media
 
     source = model.config.model.source
     if source != "tokens" and not os.path.exists(text):

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from seq2see.bundled_models import bundled_model, bundled_names
 from seq2see.cli.model_options import InspectionDevice, Precision, choose_model, load_model
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
+from seq2see.storage.bundled import bundled_model, bundled_names
 
 
 def explore(
@@ -62,8 +62,8 @@ def explore(
     if (device, precision) != ("cpu", "float32"):
         load_model(first, device, precision)  # fails now instead of at every request
 
-    from seq2see.explore.server import serve
-    from seq2see.explore.training import TrainingOptions
+    from seq2see.server.explore.server import serve
+    from seq2see.server.explore.training import TrainingOptions
 
     def report(line: str) -> None:
         print(line, flush=True)  # a program may be waiting for the address

@@ -42,9 +42,9 @@ def export(
 
     seq2see export runs/my-gpt --to gguf --precision float16 --out my-gpt-gguf
     """
-    from seq2see.bundled_models import find_model
-    from seq2see.directory import load_pipeline
     from seq2see.exchange.export import check_target, export_model
+    from seq2see.storage.bundled import find_model
+    from seq2see.storage.directory import load_pipeline
 
     check_target(out, to, precision)
     source = find_model(model)

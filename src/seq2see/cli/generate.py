@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.bundled_models import LANGUAGE_MODEL
 from seq2see.cli.model_options import (
     SAMPLING,
     Device,
@@ -24,6 +23,7 @@ from seq2see.cli.model_options import (
     prompt_loop,
 )
 from seq2see.errors import UsageError, UserError
+from seq2see.storage.bundled import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -122,7 +122,7 @@ class _Generator:
         self.note_unknown_words(prompt)
 
     def note_unknown_words(self, prompt: str) -> None:
-        from seq2see.assessment import unknown_note
+        from seq2see.storage.assessment import unknown_note
 
         if unknown := self.model.unknown_words(prompt):
             typer.echo(f"seq2see: {unknown_note(unknown)}", err=True)

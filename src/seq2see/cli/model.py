@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.bundled_models import About, bundled_model, bundled_names, find_model
 from seq2see.errors import UsageError, did_you_mean
-from seq2see.presets import PRESETS, preset_config
-from seq2see.scores import load_scores, score_texts
+from seq2see.storage.bundled import About, bundled_model, bundled_names, find_model
+from seq2see.storage.scores import load_scores, score_texts
+from seq2see.train.presets import PRESETS, preset_config
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from seq2see.exchange.foreign_model import ForeignModel
     from seq2see.model.summary import ModuleSummary
+    from seq2see.storage.foreign_model import ForeignModel
 
 
 def describe(
@@ -72,7 +72,7 @@ def describe(
             raise UsageError(
                 f'--trace shows an untrained preset: for the trained {name}, use "seq2see explain" or "explore"'
             )
-        from seq2see.directory import load_files
+        from seq2see.storage.directory import load_files
 
         config = load_files(_directory(name)).config
     else:
@@ -109,10 +109,10 @@ def _directory(name: str) -> Path:
 
 
 def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
-    from seq2see.directory import WEIGHTS, load_files, snapshots
-    from seq2see.manifest import check_files, verify_files
     from seq2see.model.summary import summarize
-    from seq2see.pipeline import model_facts
+    from seq2see.storage.directory import WEIGHTS, load_files, snapshots
+    from seq2see.storage.manifest import check_files, verify_files
+    from seq2see.storage.pipeline import model_facts
 
     files = load_files(path)
     check_files(path, [WEIGHTS])
@@ -151,9 +151,9 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
 def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
     """Describes another library's model: its family, its options, the memory it takes, and what is not supported."""
     from seq2see.config import ModelConfig
+    from seq2see.data.foreign_tokenizer import ForeignTokenizer
     from seq2see.decode.chat import ChatTemplate
     from seq2see.model.summary import summarize
-    from seq2see.text.foreign_tokenizer import ForeignTokenizer
 
     defaults = ModelConfig()
     options = {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.bundled_models import bundled_model, bundled_translator, model_label
 from seq2see.config import InferencePrecision
 from seq2see.errors import UsageError, UserError
+from seq2see.storage.bundled import bundled_model, bundled_translator, model_label
 
 if TYPE_CHECKING:
     from seq2see.api import Model

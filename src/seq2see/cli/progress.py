@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2see.text.check.statistics import ProgressFactory
+    from seq2see.errors import ProgressFactory
 
 
 @contextmanager
@@ -14,7 +14,7 @@ def progress(enabled: bool = True) -> Iterator["ProgressFactory"]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from seq2see.text.check.statistics import no_progress
+    from seq2see.errors import no_progress
 
     console = Console(stderr=True)
     if not (enabled and console.is_terminal):  # a disabled bar of rich 14.0 would print an empty line

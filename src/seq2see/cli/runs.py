@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.bundled_models import find_model
 from seq2see.cli.streams import check_plot
+from seq2see.storage.bundled import find_model
 
 if TYPE_CHECKING:
     from seq2see.train.run_log import RunLog

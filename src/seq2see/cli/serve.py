@@ -54,7 +54,7 @@ def serve(
 
     Example: seq2see serve --model en-hi=runs/en-hi --model chat=runs/books --host 0.0.0.0 --key-file keys.toml
     """
-    from seq2see.service.keys import new_key as make_key
+    from seq2see.server.service.keys import new_key as make_key
 
     if new_key is not None:
         key, entry = make_key(new_key)
@@ -62,13 +62,13 @@ def serve(
         print(f"the key of {new_key}, which is not stored anywhere: {key}", file=sys.stderr)
         return
     try:
-        from seq2see.service.server import default_workers, parse_models
-        from seq2see.service.server import serve as run
-        from seq2see.service.service import Settings
-        from seq2see.service.supervisor import WorkerOptions
+        from seq2see.server.service.server import default_workers, parse_models
+        from seq2see.server.service.server import serve as run
+        from seq2see.server.service.service import Settings
+        from seq2see.server.service.supervisor import WorkerOptions
     except ModuleNotFoundError as error:
         raise UserError(f'{error.name} is not installed: run pip install "seq2see[serve]"') from error
-    from seq2see.service.server import is_local
+    from seq2see.server.service.server import is_local
 
     settings = Settings(
         key_file=key_file, local_only=is_local(host), beam=beam, max_characters=max_characters,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from seq2see.errors import UserError
-from seq2see.files import atomic_write, check_output
+from seq2see.tensors.files import atomic_write, check_output
 
 if TYPE_CHECKING:
     from seq2see.translate.lines import Stream
@@ -36,7 +36,7 @@ class TextInput:
     @property
     def size(self) -> int | None:
         """The number of bytes to read, if known in advance."""
-        from seq2see.text.formats.tabular import COMPRESSION_SUFFIXES
+        from seq2see.data.formats.tabular import COMPRESSION_SUFFIXES
 
         if self.path and self.path.suffix in COMPRESSION_SUFFIXES:
             return None
@@ -48,7 +48,7 @@ class TextInput:
     @contextmanager
     def open(self) -> Iterator["Stream"]:
         """Opens the input as bytes, decompressed."""
-        from seq2see.text.formats.lines import open_bytes
+        from seq2see.data.formats.lines import open_bytes
 
         if self.text is not None:
             yield io.BytesIO(self.text.encode(errors="surrogateescape") + b"\n")

@@ -109,7 +109,7 @@ def train(
     if batch_tokens:
         automatic = batch_tokens == "auto"
         overrides.insert(0, "train.gradient_accumulation=0" if automatic else f"train.batch_tokens={batch_tokens}")
-    from seq2see.train import run
+    from seq2see.train import start as run
     from seq2see.train.stop_signals import stop_when_closed
 
     if stop_on_eof:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.bundled_models import model_label
 from seq2see.cli.corpus_options import refuse_overwriting
 from seq2see.cli.engine_options import Engine, Field, Workers, check_engine, run_shards
 from seq2see.cli.model_options import (
@@ -28,11 +27,12 @@ from seq2see.cli.model_options import (
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import TextInput, open_output, resolve_inputs
 from seq2see.errors import UsageError, UserError
-from seq2see.files import check_output
+from seq2see.storage.bundled import model_label
+from seq2see.tensors.files import check_output
 
 if TYPE_CHECKING:
     from seq2see.api import Model
-    from seq2see.text.check.statistics import ProgressFactory
+    from seq2see.errors import ProgressFactory
     from seq2see.translate.lines import TranslateChunk
     from seq2see.translate.translator import Translator
 
@@ -106,7 +106,7 @@ def translate(
     if engine == "ray":
         if glossary is not None:
             raise UsageError("--glossary is for --engine local: leave one of them out")
-        from seq2see.cluster.tasks import ModelOptions, TranslateShards
+        from seq2see.cli.ray.tasks import ModelOptions, TranslateShards
 
         options = ModelOptions(directory, device, precision, (source_language, target_language))
         _refuse_documents(sources)
@@ -119,8 +119,8 @@ def translate(
             refuse_overwriting(source.path, out / source.path.name if out and out.is_dir() else out)
     documents = _documents(sources, format, out)
 
+    from seq2see.data.formats.media import is_media
     from seq2see.decode.search import SearchOptions
-    from seq2see.text.formats.media import is_media
     from seq2see.translate.glossary import read_glossary
     from seq2see.translate.lines import translate_lines, translate_lines_as_json
     from seq2see.translate.translator import Translator
@@ -189,7 +189,7 @@ def _transcribe(
 
 
 def _refuse_documents(sources: Sequence[TextInput]) -> None:
-    from seq2see.text.formats.media import is_media
+    from seq2see.data.formats.media import is_media
     from seq2see.translate.formats import is_document
 
     for source in sources:

@@ -13,7 +13,7 @@ from seq2see.cli import corpus_options as c
 from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries
 from seq2see.errors import UsageError, UserError
-from seq2see.files import check_output
+from seq2see.tensors.files import check_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,8 +94,8 @@ def fit(
         raise UsageError("missing --text FILE")
     from seq2see.course.vectors import Word2VecConfig, fit_one_hot, fit_tf_idf, fit_word2vec
     from seq2see.course.vectors.files import SUFFIXES
-    from seq2see.precision import resolve_device
-    from seq2see.text.corpus import plain_text
+    from seq2see.data.corpus import plain_text
+    from seq2see.tensors.precision import resolve_device
 
     out = out if out.suffix in SUFFIXES else out.with_name(out.name + ".safetensors")
     check_output(out)
@@ -153,7 +153,7 @@ def similarity(
     Example: seq2see vectors similarity "an apple phone" --vectors book
     """
     from seq2see.course.vectors.corpus import split_words
-    from seq2see.similarity import MEASURES
+    from seq2see.inspect.similarity import MEASURES
 
     vectors = _load(file)
     # Words of a document without a vector are skipped; a word given on its own must have one.
@@ -328,7 +328,7 @@ def _frequency(vectors: "WordVectors", word: str) -> str:
 
 def _parse_pairs(arguments: Sequence[str], file: Path | None) -> list[tuple[str, str]]:
     """Parses arguments such as `cats:cat`, and the lines of a file with two words each."""
-    from seq2see.text.formats.lines import read_lines
+    from seq2see.data.formats.lines import read_lines
 
     pairs = [(argument, argument.split(":")) for argument in arguments]
     if file is not None:

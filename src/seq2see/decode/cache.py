@@ -22,13 +22,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.data.layout import Layout, Packed, Tokens
 from seq2see.decode.optimize import has_kernels
-from seq2see.layout import Layout, Packed, Tokens
 from seq2see.model.attention import PAPER, Scoring, attend, attention_reference
 from seq2see.model.layers import Block, BlockCaches
 from seq2see.model.positions import RelativeBias
@@ -36,6 +37,7 @@ from seq2see.model.taps import Taps
 from seq2see.model.transformer import Transformer
 
 MASKED = float("-inf")
+SPARE_SLOTS = 64  # more than needed, so that the cache is not compacted at every step
 BUCKET = 64  # with static shapes, the number of slots attended to is a multiple of this
 MATMUL_ROWS = 16  # from this many single queries, three matrix operations are faster on a CPU than SDPA
 COMPACT_STEPS = 12  # steps of a beam between compactions
@@ -215,8 +217,64 @@ def _attend_to_slots(
     return (scores if bias is None else scores.add_(bias)).softmax(-1) @ v
 
 
+@dataclass(frozen=True)
+class CacheSize:
+    """The capacity of a session."""
+
+    rows: int
+    max_new_tokens: int
+    max_positions: int  # of a row
+    source_slots: int
+
+
+class DecodingCache(Protocol):
+    """What a session keeps of the sentences that it decodes; each kind of model has its own."""
+
+    CAN_BE_CAPTURED: ClassVar[bool]  # whether a step can be repeated as a CUDA graph
+    rows: int
+    active: int  # rows in use
+    steps: int
+
+    @classmethod
+    def for_session(cls, model: Any, size: CacheSize, beam: int, static_shapes: bool) -> Self: ...
+
+    @property
+    def window(self) -> int:
+        """What the next step attends to."""
+
+    def length(self, row: int) -> int:
+        """Returns the number of tokens of a row that have passed through the model."""
+
+    def prefill(self, rows: Sequence[int], sequence_ids: Sequence[int], prompts: Layout, sources: Layout | None) -> Any:
+        """Starts new sentences in these rows; returns the caches for the pass over their prompts."""
+
+    def step(self) -> tuple[Layout, Any]:
+        """Returns the layout of the next tokens, each a sequence of its own, and the caches for their pass."""
+
+    def advance(self, parents: Tensor | None, running: Tensor) -> None:
+        """Records on the device that each hypothesis has a new token; hypothesis j of s continues parents[s, j]."""
+
+    def count_step(self) -> None:
+        """Records the same on the host."""
+
+    def compact_if_needed(self) -> None: ...
+
+    def clear_rows(self, first: int) -> None: ...
+
+    def move_rows(self, origins: Sequence[int], rows: Sequence[int]) -> None: ...
+
+
 class KeyValueCache:
     """The cached keys and values of a batch, and which slots each hypothesis attends to."""
+
+    CAN_BE_CAPTURED = True
+
+    @classmethod
+    def for_session(cls, model: Transformer, size: CacheSize, beam: int, static_shapes: bool) -> Self:
+        assert model.decoder is not None
+        model.decoder.extend_positions(size.max_positions)
+        slots = (size.max_positions + SPARE_SLOTS) * beam
+        return cls(model, size.rows, beam, slots, size.source_slots, static_shapes)
 
     def __init__(
         self, model: Transformer, rows: int, beam: int, slots: int, source_slots: int, static_shapes: bool
@@ -413,7 +471,7 @@ def kernels_for(model: Transformer) -> ModuleType | None:
         return None
     if config.attention_cap or config.positions == "relative":
         return None
-    from seq2see.decode import kernels
+    from seq2see.decode.kernels import attention as kernels
 
     return kernels
 

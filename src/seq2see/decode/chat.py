@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol, Self
 
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError, did_you_mean
-from seq2see.files import atomic_write
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tensors.files import atomic_write
 
 Message = tuple[str, str]  # role and content
 ROLES = ("system", "user", "model")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from seq2see.data.layout import Packed, Tokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UsageError
-from seq2see.layout import Packed, Tokens
 from seq2see.model.network import Network
 
 MAX_ROWS = 16_384  # source tokens per pass

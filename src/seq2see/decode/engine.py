@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import torch
 
+from seq2see.data.layout import Tokens
 from seq2see.decode.batch import Batch, Job, StopCondition
 from seq2see.decode.classify import classify
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
 from seq2see.errors import UsageError, UserError
-from seq2see.layout import Tokens
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps
 

@@ -15,7 +15,7 @@ from seq2see.decode.optimize import replace_linears
 from seq2see.errors import Notice, UsageError
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
-from seq2see.quantize import MAX_INT8, quantize_rows
+from seq2see.tensors.quantize import MAX_INT8, quantize_rows
 
 EXACT_COLUMNS = 1040  # 127² · 1040 < 2²⁴, so float32 holds every sum of this many products exactly
 

@@ -30,7 +30,7 @@ def optimize_for_decoding(model: Network) -> Network:
     if weight.is_cuda:
         if not has_kernels(weight):
             return model
-        from seq2see.decode.fused_modules import fuse_modules
+        from seq2see.decode.kernels.fused_modules import fuse_modules
 
         for matrix in _matrices(model):
             matrix.data = matrix.data.contiguous()  # the model may have been optimised for a CPU before it moved here

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2see.decode.constraints import Constraints
-from seq2see.rng import random_uint64, to_uniform
+from seq2see.tensors.rng import random_uint64, to_uniform
 
 if TYPE_CHECKING:
     from seq2see.decode.search import Search

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from seq2see.decode.batch import Batch, Job
+from seq2see.decode.cache import CacheSize
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import check_beam, require_output
 from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import CacheSize, Session, SpecialTokens, session_profile
+from seq2see.decode.session import Session, SpecialTokens, session_profile
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 

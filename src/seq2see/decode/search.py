@@ -159,7 +159,7 @@ class TokenSampler:
         self.alternative_logprobs = torch.zeros(rows, size, search.alternatives, device=banned.device)
         self.greedy_kernel = None
         if has_kernels(banned) and not sampled and not search.alternatives and other_ends is None and not timestamps:
-            from seq2see.decode.select_kernels import greedy_step
+            from seq2see.decode.kernels.select import greedy_step
 
             self.greedy_kernel = greedy_step
 
@@ -259,7 +259,7 @@ class BeamSearch:
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.step_kernel: Callable[..., tuple[Tensor, Tensor]] | None = None
         if has_kernels(banned) and k <= MAX_KERNEL_BEAM and other_ends is None:
-            from seq2see.decode.select_kernels import beam_step
+            from seq2see.decode.kernels.select import beam_step
 
             divisors = search.divisor(torch.arange(size + 1.0, device=device) + forced)  # of each length
             self.step_kernel = partial(

@@ -15,19 +15,16 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor
 
-from seq2see.decode.cache import BUCKET, KeyValueCache, pack, single_token_layout
-from seq2see.decode.recurrent_cache import RecurrentCache
+from seq2see.config.extensions import load_extension
+from seq2see.data.layout import Packed, Tokens
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, pack, single_token_layout
 from seq2see.decode.sampling import RowOptions, draw_uniforms
 from seq2see.decode.search import BeamSearch, Search, TokenSampler, TokenSelector
-from seq2see.layout import Packed, Tokens
 from seq2see.model.network import Network
-from seq2see.model.recurrent import Recurrent
 from seq2see.model.taps import NO_TAPS
-from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
 
 MAX_IDLE_SESSIONS = 4  # per model, cached with their CUDA graphs
-SPARE_SLOTS = 64  # more than needed, so that the cache is not compacted at every step
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,8 @@ def device_profile(device: torch.device) -> DeviceProfile:
 
 def session_profile(model: Network) -> DeviceProfile:
     profile = device_profile(model.embedding.weight.device)
-    return replace(profile, cuda_graphs=False) if isinstance(model, Recurrent) else profile
+    captured = profile.cuda_graphs and load_extension("caches", model.config.kind).CAN_BE_CAPTURED
+    return replace(profile, cuda_graphs=captured)
 
 
 @dataclass(frozen=True)
@@ -99,27 +97,18 @@ class SpecialTokens:
         return [*((self.start,) if self.prompt is None else self.prompt), *tokens] or [self.start]
 
 
-@dataclass(frozen=True)
-class CacheSize:
-    """The capacity of a session."""
-
-    rows: int
-    max_new_tokens: int
-    max_positions: int  # of a row
-    source_slots: int
-
-    @classmethod
-    def for_requests(cls, model: Network, requests: Sequence[Request], rows: int, static_shapes: bool) -> Self:
-        max_new_tokens = max(request.max_new_tokens for request in requests)
-        max_positions = max_new_tokens + max(len(request.prompt) for request in requests)
-        source_slots = max(len(request.source) for request in requests)
-        if model.encoder is None:
-            max_positions = min(max_positions, model.config.max_positions)
-        if not static_shapes:
-            return cls(rows, max_new_tokens, max_positions, source_slots)
-        # Few sizes, so that later calls can reuse captured graphs.
-        sizes = (-(-size // BUCKET) * BUCKET for size in (max_new_tokens, max_positions, source_slots))
-        return cls(_next_power_of_two(rows), *sizes)
+def cache_size(model: Network, requests: Sequence[Request], rows: int, static_shapes: bool) -> CacheSize:
+    """Returns the capacity that these requests need."""
+    max_new_tokens = max(request.max_new_tokens for request in requests)
+    max_positions = max_new_tokens + max(len(request.prompt) for request in requests)
+    source_slots = max(len(request.source) for request in requests)
+    if model.encoder is None:
+        max_positions = min(max_positions, model.config.max_positions)
+    if not static_shapes:
+        return CacheSize(rows, max_new_tokens, max_positions, source_slots)
+    # Few sizes, so that later calls can reuse captured graphs.
+    sizes = (-(-size // BUCKET) * BUCKET for size in (max_new_tokens, max_positions, source_slots))
+    return CacheSize(_next_power_of_two(rows), *sizes)
 
 
 class Session:
@@ -132,7 +121,8 @@ class Session:
         self.search, self.taps, self.profile = search, NO_TAPS, profile
         self.context_window = model.config.max_positions if model.encoder is None else 0
         device = model.embedding.weight.device
-        self.cache = _build_cache(model, size, search.beam, profile.static_shapes)
+        cache_class: type[DecodingCache] = load_extension("caches", model.config.kind)
+        self.cache = cache_class.for_session(model, size, search.beam, profile.static_shapes)
         selector = BeamSearch if search.beam > 1 else TokenSampler
         banned, others, self.banned_first = (
             torch.tensor(ids, dtype=torch.int64, device=device)
@@ -232,7 +222,7 @@ class Session:
 
     def _step(self) -> None:
         cache = self.cache
-        if self.context_window and isinstance(cache, KeyValueCache):  # language models are always Transformers
+        if self.context_window:
             full = [row for row in range(len(self.requests)) if cache.length(row) >= self.context_window]
             if full:
                 self._slide_window(full)
@@ -302,15 +292,6 @@ def _same_inputs(a: Request, b: Request) -> bool:
     return a.sequence_id == b.sequence_id and a.source is b.source and a.prompt is b.prompt
 
 
-def _build_cache(model: Network, size: CacheSize, beam: int, static_shapes: bool) -> KeyValueCache | RecurrentCache:
-    if isinstance(model, Recurrent):
-        return RecurrentCache(model, size.rows, beam, size.source_slots, static_shapes)
-    assert isinstance(model, Transformer) and model.decoder is not None
-    model.decoder.extend_positions(size.max_positions)
-    slots = (size.max_positions + SPARE_SLOTS) * beam
-    return KeyValueCache(model, size.rows, beam, slots, size.source_slots, static_shapes)
-
-
 _IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session]] = WeakKeyDictionary()
 
 
@@ -322,7 +303,7 @@ def open_session(
     profile = session_profile(model)
     if any(request.options is not None and request.options.constraints for request in requests):
         profile = replace(profile, cuda_graphs=False)  # constraints are met on the host
-    size = CacheSize.for_requests(model, requests, rows, profile.static_shapes)
+    size = cache_size(model, requests, rows, profile.static_shapes)
     # Graphs refer to the addresses of the weights.
     addresses = tuple(weight.data_ptr() for weight in model.parameters()) if profile.cuda_graphs else ()
     key = (size, search, special_tokens, profile, addresses)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from seq2see.text.token_spans import grapheme_boundaries
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.data.token_spans import grapheme_boundaries
+from seq2see.data.tokenizer import Tokenizer
 
 
 class TextStream:

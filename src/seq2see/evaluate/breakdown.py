@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from sacrebleu.metrics.bleu import BLEU
 
-from seq2see.metrics.translation import BLEU_TOKENIZER, References, bleu_and_chrf, score
+from seq2see.evaluate.metrics import BLEU_TOKENIZER, References, bleu_and_chrf, score
 
 LENGTH_STARTS = (1, 5, 8, 11, 16, 21, 31, 51)  # lower bounds of the buckets, in words of the reference
 FREQUENCY_STARTS = (0, 1, 2, 5, 10, 100, 1000)  # lower bounds of the buckets, in occurrences in the training data

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seq2see.config.extensions import load_extension
+from seq2see.data.corpus import PairOptions, format_paths, open_media, open_pairs
+from seq2see.data.formats.lines import read_lines
+from seq2see.data.formats.media import MediaKind
+from seq2see.data.formats.tabular import parse_json, strip_compression_suffix
 from seq2see.errors import UserError
-from seq2see.text.check.drift import Signatures, first_drift
-from seq2see.text.corpus import PairOptions, format_paths, open_media, open_pairs
-from seq2see.text.formats.lines import read_lines
-from seq2see.text.formats.media import MediaKind
-from seq2see.text.formats.tabular import parse_json, strip_compression_suffix
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,9 @@ def require_equal_length(path: Path, left: Sequence[str], other: Path, right: Se
     """Raises a `UserError` if the files differ in length, naming the line where their alignment seems to break."""
     if len(left) == len(right):
         return
-    drift = first_drift(Signatures.from_lines(left), Signatures.from_lines(right))
     shorter = path if len(left) < len(right) else other
-    cause = (
-        f"the end of {shorter} seems to be missing"
-        if drift is None
-        else f"they seem to be misaligned from line {drift.line:,} on"
-    )
+    misalignment = load_extension("checks", "misalignment")(left, right)
+    cause = misalignment or f"the end of {shorter} seems to be missing"
     raise UserError(f"{path} has {len(left):,} lines but {other} has {len(right):,}: {cause}")
 
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.data.corpus import TextCorpus
+from seq2see.data.layout import Packed
+from seq2see.data.tokenizer import Tokenizer, split_text
 from seq2see.errors import UserError
-from seq2see.layout import Packed
 from seq2see.model.network import Network
-from seq2see.pipeline import Pipeline
-from seq2see.text.corpus import TextCorpus
-from seq2see.text.tokenizer import Tokenizer, split_text
+from seq2see.storage.pipeline import Pipeline
 
 MAX_LOGITS = 1 << 25  # per batch of windows: 128 MB
 _CHUNK_CHARACTERS = 1 << 14  # tokenized at a time

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from seq2see.config import DataConfig
+from seq2see.data.corpus import training_pairs
 from seq2see.errors import UserError
 from seq2see.evaluate.breakdown import (
     FrequencyBucket,
@@ -16,10 +17,7 @@ from seq2see.evaluate.breakdown import (
     word_tokenizer,
 )
 from seq2see.evaluate.datasets import TestSet
-from seq2see.inspect.alignment import LayerHead, align_with, all_layer_heads
-from seq2see.metrics.alignment import AlignmentScores, GoldPairs, alignment_scores
-from seq2see.metrics.recognition import RecognitionScores, recognition_scores
-from seq2see.metrics.translation import (
+from seq2see.evaluate.metrics import (
     BLEU_TOKENIZER,
     MAX_RESAMPLED,
     RESAMPLES,
@@ -31,8 +29,10 @@ from seq2see.metrics.translation import (
     score,
     sentence_scores,
 )
-from seq2see.pipeline import Pipeline
-from seq2see.text.corpus import training_pairs
+from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
+from seq2see.inspect.alignment import LayerHead, align_with, all_layer_heads
+from seq2see.inspect.alignment_error import AlignmentScores, GoldPairs, alignment_scores
+from seq2see.storage.pipeline import Pipeline
 
 MAX_COUNTED_SENTENCES = 1_000_000  # training sentences in which words are counted
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seq2see.data.layout import Packed
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError
-from seq2see.layout import Packed
-from seq2see.pipeline import Pipeline
+from seq2see.storage.pipeline import Pipeline
 
 LENGTHS = (3, 6, 9, 12)  # of the texts, in tokens
 NEW_TOKENS = 16

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.media.sounds import ROWS_PER_SECOND
 from seq2see.errors import UserError
 from seq2see.exchange.tables import ForeignTensors, Stored, TensorTable, build_config, convert, stored
 from seq2see.exchange.tokenizer_files import ModelFolder, read_backend
-from seq2see.files import require_regular_file
-from seq2see.media.sounds import ROWS_PER_SECOND
 from seq2see.model.network import Network
+from seq2see.tensors.files import require_regular_file
 
 WEIGHTS = "model.bin"
 VERSIONS = (4, 5, 6)

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 
 from seq2see.config import ExportFormat, ExportPrecision
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UsageError, UserError
 from seq2see.exchange.check import Check, Samples
-from seq2see.exchange.foreign_model import OUR_CONFIG, is_foreign, open_foreign
 from seq2see.exchange.tokenizer_writer import write_tokenizers
-from seq2see.files import check_new_directory, new_directory
-from seq2see.pipeline import Pipeline
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.foreign_model import OUR_CONFIG, find_reader
+from seq2see.storage.pipeline import Pipeline
+from seq2see.tensors.files import check_new_directory, new_directory
 
 PRECISIONS: dict[ExportFormat, tuple[ExportPrecision, ...]] = {
     "huggingface": ("float32", "bf16", "float16"), "ctranslate2": ("float32", "bf16", "float16", "int8"),
@@ -111,10 +111,10 @@ def _check(pipeline: Pipeline, folder: Path, format: ExportFormat) -> Check | No
 def _original(pipeline: Pipeline, source: Path) -> Path | None:
     """Returns the Hugging Face directory that a model is, or was trained from, if its tokenizers are still the model's."""
     for path in (source, Path(pipeline.config.train.init) if pipeline.config.train.init else None):
-        if path is None or not path.is_dir() or not is_foreign(path):
+        if path is None or not path.is_dir() or not (reader := find_reader(path)):
             continue
         try:
-            theirs = open_foreign(path).tokenizers
+            theirs = reader.open(path).tokenizers
         except UserError:
             continue
         if all(map(_same_tokens, theirs, pipeline.tokenizers)):

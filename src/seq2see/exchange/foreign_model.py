@@ -3,56 +3,23 @@
 Everything except the weights is read here; the weights are converted one tensor at a time when the model is loaded.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from seq2see.config import ModelConfig
 from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UserError
-from seq2see.exchange.chat_template import FILE, JinjaTemplate, find_template
 from seq2see.exchange.huggingface import ForeignWeights, ShardedWeights, read_config
 from seq2see.exchange.sentence_embeddings import read_pooling
 from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers
-from seq2see.files import require_regular_file
-from seq2see.model.network import Network
-from seq2see.model.pooling import Pooling
-from seq2see.text.tokenizer import Tokenizer
-
-OUR_CONFIG = "config.toml"
+from seq2see.storage.chat_template import FILE, JinjaTemplate, find_template
+from seq2see.storage.foreign_model import ForeignModel, Reader
+from seq2see.tensors.files import require_regular_file
 
 
-class Weights(Protocol):
-    """The weights of another library's model."""
-
-    def tensors(
-        self, network: Network, dtype: torch.dtype | None, column_major: Collection[str] = (), device: str = "cpu"
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Yields the tensors of our model."""
-
-
-@dataclass(frozen=True)
-class ForeignModel:
-    """A model of another library, opened but not loaded."""
-
-    family: str
-    config: ModelConfig
-    weights: Weights
-    tokenizers: tuple[Tokenizer, Tokenizer]
-    chat_template: ChatTemplate | JinjaTemplate
-    facts: Mapping[str, str] = field(default_factory=dict)  # to be shown
-    pooling: Pooling | None = None  # of an encoder
-
-
-def is_foreign(path: Path) -> bool:
-    """Whether a path is a GGUF file, or a directory of Hugging Face rather than ours."""
-    if path.is_file():
-        return path.suffix == ".gguf"
-    return (path / "config.json").exists() and not (path / OUR_CONFIG).exists()
+def _recognizes(path: Path) -> bool:
+    """Whether a path is a GGUF file or a directory of Hugging Face."""
+    return path.suffix == ".gguf" if path.is_file() else (path / "config.json").exists()
 
 
 def open_foreign(path: Path) -> ForeignModel:
@@ -115,3 +82,6 @@ def _facts(folder: ModelFolder, config: Mapping[str, Any]) -> dict[str, str]:
     if limits:
         facts["not supported"] = "; ".join(limits)
     return facts
+
+
+READER = Reader(_recognizes, open_foreign)

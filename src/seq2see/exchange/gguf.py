@@ -17,10 +17,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.foreign_tokenizer import ForeignTokenizer, Vocabulary
+from seq2see.data.tokenizer import Framing
 from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UserError
-from seq2see.exchange.chat_template import JinjaTemplate
-from seq2see.exchange.foreign_model import ForeignModel
 from seq2see.exchange.sentencepiece import BPE, CONTROL, UNKNOWN, USER_DEFINED, Piece, SentencePieceModel
 from seq2see.exchange.tables import (
     PLAIN,
@@ -35,10 +35,10 @@ from seq2see.exchange.tables import (
     stored,
 )
 from seq2see.exchange.tokenizer_files import read_backend
-from seq2see.files import require_regular_file
 from seq2see.model.network import Network
-from seq2see.text.foreign_tokenizer import ForeignTokenizer, Vocabulary
-from seq2see.text.tokenizer import Framing
+from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.storage.foreign_model import ForeignModel
+from seq2see.tensors.files import require_regular_file
 
 TOKENIZER_JSON = "tokenizer.huggingface.json"  # the whole tokenizer, if a file has it
 QUANTISATIONS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0")

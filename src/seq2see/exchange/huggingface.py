@@ -21,10 +21,10 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.exchange.families import FAMILIES
 from seq2see.exchange.tables import Family, ForeignConfig, ForeignTensors, convert
-from seq2see.files import require_regular_file
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
-from seq2see.tensor_file import TensorFile
+from seq2see.tensors.files import require_regular_file
+from seq2see.tensors.tensor_file import TensorFile
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 28

@@ -6,8 +6,8 @@ from typing import Any
 
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import MAX_JSON_BYTES, read_json
-from seq2see.files import require_regular_file
 from seq2see.model.pooling import Pooling, PoolingKind
+from seq2see.tensors.files import require_regular_file
 
 _MODES: dict[str, PoolingKind] = {
     "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_max_tokens": "max",

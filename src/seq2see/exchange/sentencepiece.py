@@ -14,7 +14,7 @@ import tokenizers as hf
 from tokenizers import models, normalizers, pre_tokenizers
 
 from seq2see.errors import UserError
-from seq2see.files import require_regular_file
+from seq2see.tensors.files import require_regular_file
 
 UNIGRAM, BPE = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # types of pieces

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.exchange.check import BEAM, Check, Samples, compare, count_equal
 from seq2see.exchange.nearest import find_nearest
 from seq2see.exchange.tokenizer_files import TARGET
 from seq2see.exchange.tokenizer_writer import vocabulary
 from seq2see.model.positions import sinusoids
-from seq2see.pipeline import Pipeline
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "CTranslate2"
 INSTALL = 'writing CTranslate2 models needs the package "ctranslate2": pip install "seq2see[ctranslate2]"'

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UserError
-from seq2see.exchange.chat_template import JinjaTemplate
 from seq2see.exchange.check import Check, Samples, compare, count_equal
 from seq2see.exchange.gguf import (
     GPT2_SPLITS,
@@ -35,8 +35,8 @@ from seq2see.exchange.nearest import RoundTrip, find_nearest
 from seq2see.exchange.sentencepiece import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from seq2see.exchange.tables import Keys, split_stored
 from seq2see.exchange.tokenizer_writer import jinja, tokenizer_backend
-from seq2see.pipeline import Pipeline
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "GGUF"
 FILE = "model.gguf"

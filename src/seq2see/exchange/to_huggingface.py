@@ -11,6 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.tokenizer import Framing
 from seq2see.errors import UserError
 from seq2see.exchange.check import BEAM, Check, Samples, compare, count_equal, quiet
 from seq2see.exchange.families import FAMILIES
@@ -20,8 +21,7 @@ from seq2see.exchange.tables import Family, ForeignConfig, Keys, find_stored
 from seq2see.exchange.tokenizer_files import TARGET
 from seq2see.exchange.tokenizer_writer import FILES, copy_tokenizers, write_tokenizers
 from seq2see.model.registry import model_class
-from seq2see.pipeline import Pipeline
-from seq2see.text.tokenizer import Framing
+from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "Hugging Face"
 NEVER = -1e4  # the bias of tokens that are never generated, as half precision can hold it

@@ -31,7 +31,7 @@ from seq2see.exchange.padded_model import (
 )
 from seq2see.exchange.tokenizer_files import TARGET
 from seq2see.model.transformer import Transformer
-from seq2see.pipeline import Pipeline
+from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "ONNX"
 INSTALL = 'writing ONNX models needs the package "onnxscript": pip install "seq2see[onnx]"'

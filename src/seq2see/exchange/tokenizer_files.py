@@ -18,11 +18,7 @@ import tokenizers as hf
 from tokenizers import models, normalizers, pre_tokenizers
 
 from seq2see.config import ModelConfig
-from seq2see.errors import Notice, UserError
-from seq2see.exchange.huggingface import read_json
-from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
-from seq2see.files import require_regular_file
-from seq2see.text.foreign_tokenizer import (
+from seq2see.data.foreign_tokenizer import (
     ForeignTokenizer,
     Languages,
     LanguageStyle,
@@ -32,7 +28,11 @@ from seq2see.text.foreign_tokenizer import (
     source_framing,
     target_framing,
 )
-from seq2see.text.tokenizer import Framing, Tokenizer
+from seq2see.data.tokenizer import Framing, Tokenizer
+from seq2see.errors import Notice, UserError
+from seq2see.exchange.huggingface import read_json
+from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
+from seq2see.tensors.files import require_regular_file
 
 WORD_PREFIX = "\0"  # of no token: marks the decoder of our word tokenizer
 TARGET = "target"  # the directory of a target tokenizer of its own

@@ -14,12 +14,12 @@ import tokenizers as hf
 from tokenizers import decoders, processors
 
 from seq2see.config import ModelConfig
+from seq2see.data.foreign_tokenizer import ForeignTokenizer
+from seq2see.data.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Framing, Tokenizer
 from seq2see.decode.chat import ChatTemplate, ConversationTemplate
-from seq2see.exchange.chat_template import FILE as CHAT_TEMPLATE
-from seq2see.exchange.chat_template import JinjaTemplate
 from seq2see.exchange.tokenizer_files import TARGET, WORD_PREFIX, template
-from seq2see.text.foreign_tokenizer import ForeignTokenizer
-from seq2see.text.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Framing, Tokenizer
+from seq2see.storage.chat_template import FILE as CHAT_TEMPLATE
+from seq2see.storage.chat_template import JinjaTemplate
 
 # The files of a published tokenizer, and of what sentence-transformers puts around an encoder.
 FILES = (

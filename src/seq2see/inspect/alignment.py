@@ -21,14 +21,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from seq2see.data.layout import Packed
+from seq2see.data.token_spans import Span, TokenSpan
+from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
+from seq2see.inspect.alignment_error import GoldPairs, alignment_scores
 from seq2see.inspect.explain import Explanation, escape_control
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
-from seq2see.metrics.alignment import GoldPairs, alignment_scores
-from seq2see.pipeline import Pipeline, with_article
-from seq2see.text.token_spans import Span, TokenSpan
-from seq2see.text.word_spans import WordSplitter, wordpunct_spans
+from seq2see.storage.pipeline import Pipeline, with_article
 
 Links = list[tuple[int, int]]  # (source word, target word), from 0
 

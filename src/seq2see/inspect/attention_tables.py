@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from seq2see.data.token_spans import TokenSpan
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.inspect.attention_flow import attention_names, attention_weights
 from seq2see.inspect.explain import Explanation, span_label
-from seq2see.text.token_spans import TokenSpan
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, token_labels
 from seq2see.inspect.weights import get_weight
-from seq2see.pipeline import Pipeline
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.pipeline import Pipeline
 
 Stack = Literal["encoder", "decoder"]
 

@@ -21,19 +21,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2see.assessment import Assessment
 from seq2see.config import ModelConfig
+from seq2see.data.layout import Packed
+from seq2see.data.token_spans import TokenSpan
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import Intervention, intervene
 from seq2see.inspect.trace import Trace, trace
-from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
-from seq2see.pipeline import Pipeline
-from seq2see.text.token_spans import TokenSpan
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.assessment import Assessment
+from seq2see.storage.pipeline import Pipeline
 
 T = TypeVar("T")
 

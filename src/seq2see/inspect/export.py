@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.files import atomic_write
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import (
     Stack,
@@ -24,6 +23,7 @@ from seq2see.inspect.attention_flow import (
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import alternatives, logit_lens
+from seq2see.tensors.files import atomic_write
 
 FORMAT = "seq2see explanation 2"
 DIGITS = 6

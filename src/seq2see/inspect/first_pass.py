@@ -9,9 +9,9 @@ import torch
 from rich.console import Console
 
 from seq2see.config import ModelConfig
+from seq2see.data.layout import Packed
 from seq2see.inspect.terminal import summary
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
 from seq2see.model.registry import model_class
 
 PAIRS = [

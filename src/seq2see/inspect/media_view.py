@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
+from seq2see.data.media.pictures import join_patches
 from seq2see.inspect.attention_tables import AttentionTable
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.plots import COLORMAP, pyplot, save
-from seq2see.media.pictures import join_patches
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MIN_WIDTH = 10  # of a profile in the terminal, in characters

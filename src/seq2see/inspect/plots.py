@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.files import atomic_write
+from seq2see.tensors.files import atomic_write
 
 if TYPE_CHECKING:
     from seq2see.inspect.alignment import Alignment

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.data.layout import Packed
+from seq2see.data.token_spans import TokenSpan
+from seq2see.data.word_spans import wordpunct_spans
 from seq2see.errors import UsageError, UserError, did_you_mean
 from seq2see.inspect.embedding_space import Stack, layer_names
 from seq2see.inspect.explain import Explanation
+from seq2see.inspect.similarity import Measure
+from seq2see.inspect.similarity import similarities as table
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
-from seq2see.pipeline import Pipeline
-from seq2see.similarity import Measure
-from seq2see.similarity import similarities as table
-from seq2see.text.token_spans import TokenSpan
-from seq2see.text.word_spans import wordpunct_spans
+from seq2see.storage.pipeline import Pipeline
 
 
 def token_similarity(e: Explanation, name: str, measure: Measure = "cosine") -> Tensor:

@@ -23,13 +23,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import ModelConfig, build
+from seq2see.data.layout import Layout
 from seq2see.errors import UserError, did_you_mean
-from seq2see.files import atomic_write, require_regular_file
-from seq2see.layout import Layout
 from seq2see.model.attention import Scoring, attention_reference
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
 from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity
+from seq2see.tensors.files import atomic_write, require_regular_file
 
 FORMAT = "seq2see trace 3"
 ATTENTION = ("scores", "scaled", "capped", "biased", "masked", "weights", "heads", "concatenated")

@@ -6,19 +6,15 @@ output: x · W in a formula is x · rowsᵀ here.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor, nn
 
+from seq2see.config.extensions import load_extension
 from seq2see.model.layers import StackedLinear
 from seq2see.model.network import Network
-from seq2see.model.recurrent import Recurrent
 
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "up": "₁", "down": "₂", "gate": "gate"}
-GATES = "ifgo"  # of an LSTM: input, forget, cell, output
-LETTERS = {"weight_ih": "W", "weight_hh": "U", "bias_ih": "b", "bias_hh": "d"}  # input weights, recurrent weights
-ADDITIVE = {"queries": "W", "keys": "U", "score": "v", "initial_state": "W_s", "combine": "W_t"}
 TABLES = {
     "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P",
     "segments": "S", "relative_bias": "b",
@@ -44,16 +40,20 @@ class WeightInfo:
     symbols: tuple[Symbol, ...]
 
 
+@dataclass(frozen=True)
+class WeightNames:
+    """How the weights of a kind of model are called in the formulas."""
+
+    component: Callable[[str], str]  # of a weight
+    symbols: Callable[[Network, str], Iterator[Symbol]]  # of the rows of a weight
+
+
 def list_weights(model: Network) -> list[WeightInfo]:
     """Describes every weight of a model."""
-    component: Callable[[str], str] = _component
-    symbols = _symbols
-    if isinstance(model, Recurrent):
-        component = partial(_recurrent_component, attends=model.decoder.attention is not None)
-        symbols = _recurrent_symbols
+    describe: WeightNames = load_extension("weights", model.config.kind)
     plain = type(model).on_meta_device(model.config)  # the layers may have been replaced by faster ones
     return [
-        WeightInfo(name, tuple(weight.shape), component(name), tuple(symbols(plain, name)))
+        WeightInfo(name, tuple(weight.shape), describe.component(name), tuple(describe.symbols(plain, name)))
         for name, weight in plain.state_dict().items()
     ]
 
@@ -66,7 +66,7 @@ def get_weight(model: Network, name: str) -> Tensor:
     return getattr(model.get_submodule(path), kind)
 
 
-def _component(name: str) -> str:
+def transformer_component(name: str) -> str:
     """Returns the tap prefix: decoder.blocks.1.attention_norm.norm.weight belongs to decoder.1.masked.norm."""
     stack, *parts = name.split(".")[:-1] or [name]
     if stack == "masked_head":
@@ -83,7 +83,7 @@ def _component(name: str) -> str:
     return ".".join([stack, *(names.get(part, part) for part in parts if part not in omitted)])
 
 
-def _symbols(model: Network, name: str) -> Iterator[Symbol]:
+def transformer_symbols(model: Network, name: str) -> Iterator[Symbol]:
     path, _, kind = name.rpartition(".")
     last = path.rpartition(".")[2]
     module = model.get_submodule(path)
@@ -104,27 +104,4 @@ def _symbols(model: Network, name: str) -> Iterator[Symbol]:
         yield Symbol(letter, 0, rows)  # output bias, masked-token head, pooler
 
 
-def _recurrent_component(name: str, attends: bool) -> str:
-    """Maps decoder.attention.keys.weight to decoder.0.cross, and decoder.layers.0 after decoder.cell to decoder.1."""
-    stack, *parts = name.split(".")[:-1] or [name]
-    if parts[:1] == ["layers"]:
-        return f"{stack}.{int(parts[1]) + attends}" if stack == "decoder" else f"{stack}.{parts[1]}"
-    return {"attention": "decoder.0.cross", "cell": "decoder.0"}.get(parts[0] if parts else "", stack)
-
-
-def _recurrent_symbols(model: Network, name: str) -> Iterator[Symbol]:
-    path, _, kind = name.rpartition(".")
-    last = path.rpartition(".")[2]
-    rows = model.state_dict()[name].shape[0]
-    # nn.LSTM has weight_ih_l0, and weight_ih_l0_reverse for the backward direction.
-    gated, _, reverse = kind.partition("_l0")
-    if gated in LETTERS:
-        size = rows // len(GATES)
-        for i, gate in enumerate(GATES):
-            symbol = f"{'←' if reverse else ''}{LETTERS[gated]}_{gate}"
-            yield Symbol(symbol, i * size, (i + 1) * size)
-    elif last in ADDITIVE:
-        symbol = ADDITIVE[last]
-        yield Symbol(symbol if kind == "weight" else f"b{symbol[1:]}", 0, rows)
-    else:
-        yield from _symbols(model, name)
+TRANSFORMER = WeightNames(transformer_component, transformer_symbols)

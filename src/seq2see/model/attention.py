@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
-from seq2see.layout import Layout
+from seq2see.data.layout import Layout
 from seq2see.model.packed_attention import MAX_SHORT_LENGTH, packed_attention
 from seq2see.model.taps import NO_TAPS, Taps
 

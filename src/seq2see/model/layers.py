@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
-from seq2see.layout import Layout
+from seq2see.data.layout import Layout
 from seq2see.model.attention import Scoring, attend, attention_reference
 from seq2see.model.positions import Rotation, rotate
 from seq2see.model.taps import NO_TAPS, Taps

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from seq2see.config import ModelConfig
+from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
-from seq2see.layout import Layout, Packed
 from seq2see.model.layers import MaskedHead
 from seq2see.model.source_readers import build_source_reader
 from seq2see.model.taps import NO_TAPS, Taps, with_attached
@@ -40,7 +40,7 @@ class Network(nn.Module):
     encoder: nn.Module | None
     decoder: nn.Module | None
 
-    def __init__(self, config: ModelConfig, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
+    def __init__(self, config: ModelConfig, encoder: nn.Module | None = None, decoder: nn.Module | None = None) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
@@ -72,7 +72,7 @@ class Network(nn.Module):
     def on_meta_device(cls, config: ModelConfig) -> Self:
         """Returns a model on the meta device, whose weights have shapes only."""
         with torch.device("meta"), _SkipInit():
-            return cls(config)  # type: ignore[call-arg]  # every subclass takes only a configuration
+            return cls(config)
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> Self:
         """Uses these tensors as weights, without copying them, and moves the model to their device."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2see.layout import Layout
+from seq2see.data.layout import Layout
 
 # Maximum sequence length for our own kernel: longer ones do not fit in registers, and flash attention is faster.
 MAX_SHORT_LENGTH = 128

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.data.layout import Layout
 from seq2see.errors import UserError
-from seq2see.layout import Layout
 from seq2see.model.network import Network
 
 PoolingKind = Literal["mean", "first", "last", "max", "pooler"]

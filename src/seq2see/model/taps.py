@@ -15,8 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2see.data.layout import Layout
 from seq2see.errors import UserError
-from seq2see.layout import Layout
 
 
 @dataclass(frozen=True)

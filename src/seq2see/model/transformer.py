@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
+from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
-from seq2see.layout import Layout, Packed
 from seq2see.model.init import initialize
 from seq2see.model.layers import Block, BlockCaches, Dropout, build_norm
 from seq2see.model.network import Network

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from seq2see.directory import WORDS, load_pipeline
-from seq2see.files import atomic_write
-from seq2see.manifest import remove_manifest, write_manifest
-from seq2see.metrics.translation import sentence_scores
-from seq2see.pipeline import Pipeline
-from seq2see.text.corpus import media_kind, training_pairs, validation_pairs
-from seq2see.text.known_words import collect_words, save_words
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
+from seq2see.data.known_words import collect_words, save_words
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.evaluate.metrics import sentence_scores
+from seq2see.storage.directory import WORDS, load_pipeline
+from seq2see.storage.manifest import remove_manifest, write_manifest
+from seq2see.storage.pipeline import Pipeline
+from seq2see.tensors.files import atomic_write
 from seq2see.train.prepare_data import PairSplit
 from seq2see.train.validation import translate_sources
 

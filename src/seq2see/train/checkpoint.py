@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.files import atomic_write
+from seq2see.tensors.files import atomic_write
 
 _NAME = re.compile(r"(step|weights)-(\d{8})-([0-9a-f]{32})\.safetensors")
 MAX_CHECKPOINTS = 2  # the newest, and one more in case it is damaged

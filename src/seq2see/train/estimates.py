@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from seq2see.config import Config, ModelConfig
+from seq2see.data.batches import Batch
+from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
-from seq2see.layout import Layout, Packed
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
-from seq2see.precision import compute_precision
-from seq2see.text.batches import Batch
+from seq2see.tensors.precision import compute_precision
 from seq2see.train.loss import cross_entropy
 
 # Dense bf16 FLOP/s from NVIDIA's data sheets. The first name contained in the device name is used.
@@ -125,7 +125,7 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     inputs, targets = _example(model, text)
     network = model_class(model)(model).to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
-    precision = compute_precision(config, device)
+    precision = compute_precision(config.train.precision, config.model.width, device)
 
     def step() -> float:
         start = time.perf_counter()

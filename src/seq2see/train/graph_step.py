@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.layout import Layout, Packed
+from seq2see.data.batches import Batch, Shape, TensorBatch
+from seq2see.data.layout import Layout, Packed
 from seq2see.model.layers import Block
 from seq2see.model.transformer import Transformer
-from seq2see.text.batches import Batch, Shape, TensorBatch
 from seq2see.train.loss import Losses
 
 # The compiler reads this when it is first imported, as creating an optimizer does. Unlike its default in the system's

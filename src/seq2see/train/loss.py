@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2see.data.batches import IGNORE_INDEX
 from seq2see.model.network import Network
-from seq2see.text.batches import IGNORE_INDEX
 
 TILE = 64  # columns
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2see.config import Config
-from seq2see.pipeline import with_article
+from seq2see.storage.pipeline import with_article
 from seq2see.train.prepare_data import TrainingData
 from seq2see.train.run_log import LOG, parse_log
 from seq2see.train.validation import Scores

@@ -10,14 +10,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from seq2see.bundled_models import About, attribution
 from seq2see.config import Config, DataConfig
-from seq2see.directory import WEIGHTS, WORDS, save_config, save_weights, snapshot_file, snapshots
+from seq2see.data.known_words import compressed
 from seq2see.errors import UserError
-from seq2see.manifest import write_manifest
-from seq2see.quantize import dequantize, quantize_4_bits, quantize_8_bits
-from seq2see.tensor_file import TensorFile
-from seq2see.text.known_words import compressed
+from seq2see.storage.bundled import About, attribution
+from seq2see.storage.directory import WEIGHTS, WORDS, save_config, save_weights, snapshot_file, snapshots
+from seq2see.storage.manifest import write_manifest
+from seq2see.tensors.quantize import dequantize, quantize_4_bits, quantize_8_bits
+from seq2see.tensors.tensor_file import TensorFile
 from seq2see.train.run_log import LOG, downsample, parse_log
 
 MAX_LOGGED = 200  # steps

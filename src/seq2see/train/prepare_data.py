@@ -15,13 +15,9 @@ from threading import Event, Lock
 from typing import TypeVar
 
 from seq2see.config import Config, DataConfig
-from seq2see.errors import UserError
-from seq2see.media.augment import build_augmentation
-from seq2see.media.reader import MediaReader
-from seq2see.text.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
-from seq2see.text.bpe_dropout import BpeDropout
-from seq2see.text.check.statistics import ProgressFactory, no_progress
-from seq2see.text.corpus import (
+from seq2see.data.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
+from seq2see.data.bpe_dropout import BpeDropout
+from seq2see.data.corpus import (
     ParallelCorpus,
     TextChunk,
     TextCorpus,
@@ -30,9 +26,12 @@ from seq2see.text.corpus import (
     training_pairs,
     validation_pairs,
 )
-from seq2see.text.formats.lines import ignore_progress
-from seq2see.text.store import TokenizedSide, TokenStore, store_documents, store_pairs
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.data.formats.lines import ignore_progress
+from seq2see.data.media.augment import build_augmentation
+from seq2see.data.media.reader import MediaReader
+from seq2see.data.store import TokenizedSide, TokenStore, store_documents, store_pairs
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.errors import ProgressFactory, UserError, no_progress
 
 # Held out for validation if no validation set is given; each is a maximum.
 HELD_OUT_SHARE, MAX_HELD_OUT_SHARE = 0.02, 0.05

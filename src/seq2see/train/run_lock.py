@@ -14,7 +14,7 @@ from pathlib import Path
 
 from seq2see.config import build
 from seq2see.errors import UserError
-from seq2see.files import file_lock, require_regular_file
+from seq2see.tensors.files import file_lock, require_regular_file
 
 LOCK = "run.lock"
 _RECORD_BYTES = 400  # always the same length, so that a new record covers the old one

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from seq2see.config import Config
 from seq2see.errors import UserError
-from seq2see.scores import load_scores
+from seq2see.storage.scores import load_scores
 from seq2see.train.run_lock import RunStatus, is_locked
 
 LOG = "log.jsonl"

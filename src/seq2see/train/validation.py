@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from sacrebleu.metrics.base import Metric
 
+from seq2see.data.batches import IGNORE_INDEX, Batches
+from seq2see.data.layout import Tokens
+from seq2see.data.store import TokenizedSide
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
 from seq2see.decode.session import SpecialTokens
-from seq2see.layout import Tokens
-from seq2see.metrics.recognition import RecognitionScores, recognition_scores
-from seq2see.metrics.translation import bleu_and_chrf, score
+from seq2see.evaluate.metrics import bleu_and_chrf, score
+from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
 from seq2see.model.network import Network
-from seq2see.precision import ComputePrecision
-from seq2see.text.batches import IGNORE_INDEX, Batches
-from seq2see.text.store import TokenizedSide
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tensors.precision import ComputePrecision
 from seq2see.train.loss import cross_entropy
 
 

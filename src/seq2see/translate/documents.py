@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2see.data.formats.lines import convert_read_errors, open_bytes, strip_bom
 from seq2see.errors import UserError
-from seq2see.text.formats.lines import convert_read_errors, open_bytes, strip_bom
 from seq2see.translate.formats import TEXT_SUFFIX, read_parts
 from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
@@ -14,7 +14,7 @@ from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 
 if TYPE_CHECKING:
-    from seq2see.text.check.statistics import ProgressFactory
+    from seq2see.errors import ProgressFactory
 
 MAX_DOCUMENT_BYTES = 1 << 26  # a document is translated in memory
 _BATCH_UNITS = 200  # translated together

@@ -13,14 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from seq2see.data.formats.lines import read_lines
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.constraints import Constraints, Phrase
 from seq2see.decode.search import Hypothesis, SearchOptions
 from seq2see.errors import UserError
 from seq2see.inspect.alignment import word_attention
-from seq2see.pipeline import Pipeline
-from seq2see.text.formats.lines import read_lines
-from seq2see.text.tokenizer import Tokenizer
-from seq2see.text.word_spans import wordpunct_spans
+from seq2see.storage.pipeline import Pipeline
 from seq2see.translate.markup import Weights, best_run
 
 MIN_BEAM = 4  # of a search with constraints

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.text.token_spans import Span
-from seq2see.text.word_spans import wordpunct_spans
+from seq2see.data.token_spans import Span
+from seq2see.data.word_spans import wordpunct_spans
 from seq2see.translate.placeholders import is_markup
 
 Weights = NDArray[np.float32]  # [target words, source words]

@@ -8,7 +8,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from seq2see.text.formats.po import PoEntry, escape, parse_entries, singular_form_index
+from seq2see.data.formats.po import PoEntry, escape, parse_entries, singular_form_index
 from seq2see.translate.parts import Part, TranslationUnit, split_lines
 
 _KEYWORD = re.compile(r"\s*(?:msg\w+(?:\[\d+\])?)?\s*")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from seq2see.text.token_spans import grapheme_boundaries
+from seq2see.data.token_spans import grapheme_boundaries
 
 Span = tuple[int, int]
 

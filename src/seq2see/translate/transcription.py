@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from seq2see.data.media.sounds import ROW_SAMPLES, ROWS_PER_SECOND, mel_window, read_samples
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError
-from seq2see.media.sounds import ROW_SAMPLES, ROWS_PER_SECOND, mel_window, read_samples
-from seq2see.pipeline import Pipeline
+from seq2see.storage.pipeline import Pipeline
 
 
 @dataclass(frozen=True)

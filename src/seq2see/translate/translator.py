@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from seq2see.assessment import Assessment
 from seq2see.decode.search import Hypothesis, SearchOptions
 from seq2see.inspect.alignment import word_attention
-from seq2see.pipeline import Pipeline
+from seq2see.storage.assessment import Assessment
+from seq2see.storage.pipeline import Pipeline
 from seq2see.translate.glossary import translate_with_terms
 from seq2see.translate.markup import MarkedSentence, put_back, take_out
 from seq2see.translate.placeholders import changed_placeholders, placeholder_spans, strip_markup

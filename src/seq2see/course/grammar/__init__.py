@@ -8,6 +8,6 @@
 
 from seq2see.course.grammar.corpus import Corpus, Pair, generate_corpus, write_corpus
 from seq2see.course.grammar.training import TRAINING_PRESET, TRAINING_SETTINGS
-from seq2see.text.word_spans import split_words
+from seq2see.data.word_spans import split_words
 
 __all__ = ["TRAINING_PRESET", "TRAINING_SETTINGS", "Corpus", "Pair", "generate_corpus", "split_words", "write_corpus"]

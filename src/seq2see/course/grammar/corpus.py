@@ -19,9 +19,9 @@ from seq2see.course.grammar.lexicon import of_kind, parse_linked, read_rows
 from seq2see.course.grammar.meaning import Fact, Meaning, Word, align_words, facts
 from seq2see.course.grammar.readings import Reading, all_readings
 from seq2see.course.grammar.sentences import sample_longer, sample_sentence
+from seq2see.data.word_spans import PUNCTUATION, split_words
 from seq2see.errors import UserError
-from seq2see.files import atomic_write
-from seq2see.text.word_spans import PUNCTUATION, split_words
+from seq2see.tensors.files import atomic_write
 
 # Words of an English and of a Hindi sentence in training, validation and test, including punctuation.
 MAX_WORDS = (10, 11)

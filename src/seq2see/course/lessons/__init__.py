@@ -23,8 +23,8 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2see.bundled_models import GRAMMAR
 from seq2see.errors import UsageError, did_you_mean
+from seq2see.storage.bundled import GRAMMAR
 
 if TYPE_CHECKING:
     from seq2see.course.lessons.exercises import Exercise

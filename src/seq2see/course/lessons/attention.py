@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.layout import Layout
 from seq2see.errors import UserError, did_you_mean
 from seq2see.inspect.trace import Trace
-from seq2see.layout import Layout
 from seq2see.model.attention import attention_reference
 from seq2see.model.taps import ActiveTaps
 

@@ -27,12 +27,12 @@ from seq2see.course.lessons.render import (
     ViewLink,
     format_small,
 )
+from seq2see.data.layout import Packed
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Search
 from seq2see.decode.session import SpecialTokens
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_lens import alternatives
-from seq2see.layout import Packed
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,13 @@ from seq2see.course.lessons.render import (
     ViewLink,
     matrix_table,
 )
+from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, rerun
 from seq2see.inspect.interventions import Selection, scale
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
-from seq2see.presets import preset
+from seq2see.train.presets import preset
 
 SENTENCES = ("Nithish killed the lion.", "Nithish saw the lion.")
 OTHER_PAIRS = (

@@ -41,7 +41,7 @@ from seq2see.inspect.attention_flow import attention_weights, head_ablation
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.interventions import ablate_head
 from seq2see.model.layers import SelfAttention
-from seq2see.presets import preset
+from seq2see.train.presets import preset
 
 # "fit" belongs to sport and to health; one attention mixes the two, two heads keep them apart.
 FEATURES = ("sport", "health", "other")

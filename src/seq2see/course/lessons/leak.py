@@ -28,8 +28,8 @@ from seq2see.course.lessons.training import (
     translate,
     undertrained_warning,
 )
+from seq2see.data.layout import Packed
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
 from seq2see.model.layers import Block
 from seq2see.model.transformer import Transformer
 

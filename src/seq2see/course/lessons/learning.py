@@ -28,8 +28,8 @@ from seq2see.course.lessons.render import (
     Try,
 )
 from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train, translate
+from seq2see.data.layout import Packed
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
 from seq2see.model.transformer import Transformer
 
 # French: the food is feminine (elle), the place masculine (il), so the pronoun gives the answer away.
@@ -167,7 +167,7 @@ def describe(result: Result) -> LessonText:
         ),
         Library(
             "loss = -logprobs[targets].mean()\nloss.backward(); optimizer.step()              # Trainer.step",
-            "train/loop.py",
+            "train/step.py",
         ),
         (
             Section(

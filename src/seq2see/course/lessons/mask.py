@@ -29,9 +29,9 @@ from seq2see.course.lessons.render import (
     format_small,
     matrix_table,
 )
+from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
-from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attention_mask
 from seq2see.model.layers import Block
 from seq2see.model.transformer import Transformer

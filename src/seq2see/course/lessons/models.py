@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from seq2see.api import Model, load
-from seq2see.bundled_models import GRAMMAR, LANGUAGE_MODEL, bundled_model, bundled_names
 from seq2see.course.lessons.render import Table
+from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention
 from seq2see.inspect.logit_lens import alternatives
-from seq2see.pipeline import with_article
-from seq2see.text.word_spans import wordpunct_spans
+from seq2see.storage.bundled import GRAMMAR, LANGUAGE_MODEL, bundled_model, bundled_names
+from seq2see.storage.pipeline import with_article
 
 HIDDEN_STEPS = (".mean", ".variance", ".mean_square", "norm.input", ".scaled", ".concatenated")  # too detailed to list
 

@@ -30,9 +30,9 @@ from seq2see.course.lessons.render import (
     format_small,
     matrix_table,
 )
+from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
 
 SAMPLES = ((2, 3, 7, 5, 4), (1, 1, 2, 3, 4), (5, 4, 1, 2, 3), (6, 1, 7, 5, 6), (7, 1, 3, 3, 4))
 NAMES = ("f1", "f2", "z1", "z2", "z3")

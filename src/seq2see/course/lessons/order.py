@@ -27,7 +27,7 @@ from seq2see.course.lessons.training import (
     translate,
     undertrained_warning,
 )
-from seq2see.layout import Packed
+from seq2see.data.layout import Packed
 from seq2see.model.transformer import Transformer
 
 

@@ -35,10 +35,10 @@ from seq2see.course.lessons.render import (
     Try,
 )
 from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train, translate
+from seq2see.data.layout import Packed
+from seq2see.data.media.pictures import cut_patches
+from seq2see.data.media.sounds import mel_rows, resample
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
-from seq2see.media.pictures import cut_patches
-from seq2see.media.sounds import mel_rows, resample
 from seq2see.model.transformer import Transformer
 
 GRID, PATCH = 3, 4  # patches per side, pixels per side of a patch

@@ -29,10 +29,10 @@ from seq2see.course.lessons.render import (
     format_small,
     matrix_table,
 )
+from seq2see.data.layout import Layout
 from seq2see.errors import UserError
-from seq2see.layout import Layout
 from seq2see.model.attention import attention_by_columns, attention_reference
-from seq2see.presets import preset
+from seq2see.train.presets import preset
 
 EMBEDDINGS: Features = {
     "Pizza": (0.1, 2.13), "is": (0.11, 2.13), "awesome": (0.21, 3.13), "<EOS>": (0.8, 0.9),

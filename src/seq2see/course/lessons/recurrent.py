@@ -32,9 +32,9 @@ from seq2see.course.lessons.render import (
     format_small,
 )
 from seq2see.course.lessons.training import single_thread
+from seq2see.course.recurrent.network import Recurrent
+from seq2see.data.layout import Packed
 from seq2see.errors import UserError
-from seq2see.layout import Packed
-from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 LENGTHS = (3, 5, 10, 20, 30, 50)
@@ -163,7 +163,7 @@ def describe(result: Result) -> LessonText:
         Library(
             "seq2see train --src a.en --tgt a.hi --preset rnn-2014 --out old\n"
             "seq2see train --src a.en --tgt a.hi --preset rnn-2015 --out attending",
-            "model/recurrent.py",
+            "course/recurrent/network.py",
         ),
         (
             Section(

@@ -17,7 +17,7 @@ from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure
 from seq2see.course.lessons.models import explain_sentence, input_stack, resolve_model
 from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try, ViewLink
 from seq2see.errors import UserError
-from seq2see.presets import preset
+from seq2see.train.presets import preset
 
 DIMENSIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 KEYS = 10  # per random query

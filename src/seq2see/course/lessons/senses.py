@@ -33,12 +33,12 @@ from seq2see.course.lessons.render import (
     Try,
     ViewLink,
 )
+from seq2see.data.layout import Packed
+from seq2see.data.token_spans import Span
+from seq2see.data.word_spans import whitespace_spans
 from seq2see.errors import UserError
 from seq2see.inspect.token_similarity import contextual_embeddings
 from seq2see.inspect.trace import trace
-from seq2see.layout import Packed
-from seq2see.text.token_spans import Span
-from seq2see.text.word_spans import whitespace_spans
 
 # A word with its sense in parentheses, and sentences in which it has that sense.
 SENSES: Mapping[str, Sequence[str]] = {

@@ -28,7 +28,7 @@ from seq2see.course.lessons.render import (
     ViewLink,
     matrix_table,
 )
-from seq2see.similarity import MEASURES, similarities
+from seq2see.inspect.similarity import MEASURES, similarities
 
 WORDS: Features = {"cherry": (1, 4), "orange": (0, 3), "phone": (3, 0)}
 DOCUMENT: Features = {"orange": (0, 3, 0), "phone": (4, 0, 0), "apple": (2, 2, 0), "and": (0, 0, 2), "an": (0, 0, 3)}
@@ -114,8 +114,8 @@ def describe(result: Result) -> LessonText:
         "The dot product is large for similar words, and for long vectors. The cosine is 1 for the same direction and 0 for "
         "nothing in common. Dividing by √d only changes the unit, which matters once an exponential follows (lesson: scaling).",
         Library(
-            'from seq2see.similarity import similarities\nsimilarities(vectors, vectors, "cosine")      # "dot", "scaled"',
-            "similarity.py",
+            'from seq2see.inspect.similarity import similarities\nsimilarities(vectors, vectors, "cosine")   # "dot", "scaled"',
+            "inspect/similarity.py",
             (ViewLink("the vectors of this sentence", "walk", {"text": result.sentence}),),
         ),
         (

@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Config, ModelConfig, TrainConfig
+from seq2see.data.batches import PairBatches
+from seq2see.data.store import store_pairs
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.session import SpecialTokens
 from seq2see.model.transformer import Transformer
-from seq2see.text.batches import PairBatches
-from seq2see.text.store import store_pairs
-from seq2see.text.tokenizer import Tokenizer
-from seq2see.train.loop import Trainer
 from seq2see.train.parallel import World
+from seq2see.train.step import Trainer
 from seq2see.train.validation import validation_loss
 
 CPU = torch.device("cpu")  # the models are too small for a GPU to help

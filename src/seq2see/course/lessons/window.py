@@ -26,9 +26,9 @@ from seq2see.course.lessons.render import (
     Table,
     Try,
 )
+from seq2see.data.layout import Layout, Packed
 from seq2see.decode.chat import ROLES
 from seq2see.errors import UserError, did_you_mean
-from seq2see.layout import Layout, Packed
 from seq2see.model.attention import attention_mask
 
 TEXT = (

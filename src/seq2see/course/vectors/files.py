@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from seq2see.data.formats.lines import read_lines
+from seq2see.data.formats.tabular import strip_compression_suffix
 from seq2see.errors import UserError
-from seq2see.files import atomic_write, require_regular_file
-from seq2see.text.formats.lines import read_lines
-from seq2see.text.formats.tabular import strip_compression_suffix
+from seq2see.tensors.files import atomic_write, require_regular_file
 
 if TYPE_CHECKING:
     from seq2see.course.vectors.word_vectors import WordVectors

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.similarity import Measure, principal_axes, similarities
+from seq2see.inspect.similarity import Measure, principal_axes, similarities
 
 
 class Neighbor(NamedTuple):

@@ -1,0 +1,59 @@
+"""Parts that are found by name: kinds of model, readers of other libraries' files, and whatever a package adds.
+
+The core imports no room: it finds a room's part through this table of strings and imports it on first use. Another package
+adds its own through an entry point of the group `seq2see.<group>`; see docs/extending.md.
+"""
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from seq2see.errors import UserError, did_you_mean
+
+BUILT_IN = {
+    "models": {  # subclasses of Network
+        "transformer": "seq2see.model.transformer:Transformer",
+        "rnn": "seq2see.course.recurrent.network:Recurrent",
+        "rnn-attention": "seq2see.course.recurrent.network:Recurrent",
+    },
+    "caches": {  # what decoding keeps of a model of this kind
+        "transformer": "seq2see.decode.cache:KeyValueCache",
+        "rnn": "seq2see.course.recurrent.cache:RecurrentCache",
+        "rnn-attention": "seq2see.course.recurrent.cache:RecurrentCache",
+    },
+    "weights": {  # the symbols of a model's weights in the formulas
+        "transformer": "seq2see.inspect.weights:TRANSFORMER",
+        "rnn": "seq2see.course.recurrent.weights:RNN",
+        "rnn-attention": "seq2see.course.recurrent.weights:RNN_ATTENTION",
+    },
+    "checks": {  # of data, before training and in an error
+        "training": "seq2see.check.training:check_training_pairs",
+        "misalignment": "seq2see.check.drift:describe_misalignment",
+    },
+    "readers": {"other libraries": "seq2see.exchange.foreign_model:READER"},  # of models of other libraries
+}
+
+
+def extension_names(group: str) -> list[str]:
+    """Lists the names of a group, the built-in ones first."""
+    return [*BUILT_IN[group], *_installed(group)]
+
+
+def has_extension(group: str, name: str) -> bool:
+    return name in BUILT_IN[group] or name in _installed(group)
+
+
+def load_extension(group: str, name: str) -> Any:
+    """Imports what stands under this name; an unknown name is a `UserError`."""
+    if name in BUILT_IN[group]:
+        module, _, attribute = BUILT_IN[group][name].partition(":")
+        return getattr(import_module(module), attribute)
+    if not has_extension(group, name):
+        raise UserError(f'no {group} are called "{name}": {did_you_mean(name, extension_names(group))}')
+    return _installed(group)[name].load()
+
+
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=f"seq2see.{group}")}

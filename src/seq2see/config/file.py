@@ -1,0 +1,75 @@
+"""A config.toml: read, overridden by settings such as `model.width=256`, and written."""
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from seq2see.config.model import ModelConfig
+from seq2see.config.toml import build, option, parse_value, toml_lines
+from seq2see.config.training import DataConfig, TextConfig, TrainConfig
+from seq2see.errors import UsageError, UserError
+from seq2see.tensors.files import require_regular_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The contents of a config.toml: all options of a run or a model directory."""
+
+    FORMAT: ClassVar[int] = 1
+
+    format: int = option(FORMAT, "File format version.")
+    data: DataConfig = DataConfig()
+    text: TextConfig = TextConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+
+    def __post_init__(self) -> None:
+        if self.format != self.FORMAT:
+            raise UserError(
+                f"format = {self.format}, but this version of seq2see reads format {self.FORMAT}: "
+                "use the version that wrote the file"
+            )
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        try:
+            text = require_regular_file(Path(path)).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read {path}: {error}") from error
+        try:
+            return cls.from_toml(text)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        try:
+            table = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of nested brackets
+            raise UserError(f"not valid TOML: {error}") from error
+        return build(cls, table)
+
+    def to_toml(self) -> str:
+        """Renders the file, with the help text of every key as a comment."""
+        return "\n".join(toml_lines(self, "")) + "\n"
+
+    def override(self, assignments: Iterable[str]) -> Self:
+        """Returns a copy with settings such as `model.width=256`, applied together, so that their order does not matter."""
+        table: dict[str, Any] = {}
+        for assignment in assignments:
+            key, equals, text = assignment.partition("=")
+            if not equals:
+                raise UsageError(f'"{assignment}" is not a setting: write KEY=VALUE, such as model.width=256')
+            *sections, last = key.strip().split(".")
+            values = table
+            for section in sections:
+                values = values.setdefault(section, {})
+                if not isinstance(values, dict):
+                    raise UsageError(f'"{assignment}" sets a key of "{section}", which is not a section')
+            values[last] = parse_value(text.strip())
+        try:
+            return build(type(self), table, base=self)
+        except UserError as error:
+            raise UsageError(str(error)) from error

@@ -1,0 +1,117 @@
+"""The options of a run besides its model: its data, its tokenizers and its training."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from seq2see.config.toml import option
+from seq2see.errors import UserError
+
+TokenizerKind = Literal["bpe", "character", "word"]
+Normalization = Literal["none", "NFC"]
+Boundaries = Literal["blank-line", "file"]
+Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "constant"]
+AverageSelection = Literal["best", "last"]
+Metric = Literal["bleu", "chrf", "cer", "loss"]
+Precision = Literal["auto", "float32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Input files. Paths are stored as given."""
+
+    src: tuple[str, ...] = option((), "Source sentences, one per line.")
+    tgt: tuple[str, ...] = option((), "Target sentences, one per line.")
+    pairs: tuple[str, ...] = option((), "Sentence pairs instead of src and tgt: .tsv, .jsonl, .tmx or .po files.")
+    columns: str = option("", "Columns of a TSV file: numbers from 1, or names from its header.")
+    fields: str = option("", "Fields of JSON lines.")
+    languages: str = option("", "Languages of a TMX file, or file extensions in a directory.")
+    pictures: tuple[str, ...] = option(
+        (), "Lists (.tsv, .jsonl) of pictures and their texts, or directories with text files beside the pictures."
+    )
+    sounds: tuple[str, ...] = option((), "As pictures, for sounds.")
+    text: tuple[str, ...] = option((), "Plain text for a language model.")
+    boundaries: Boundaries = option("blank-line", "What separates documents in plain text.")
+    valid_src: tuple[str, ...] = option((), "Validation source sentences; by default, held out of the training set.")
+    valid_tgt: tuple[str, ...] = option((), "Validation target sentences.")
+    valid_pairs: tuple[str, ...] = option((), "Validation sentence pairs instead of valid_src and valid_tgt.")
+    valid_pictures: tuple[str, ...] = option((), "Validation pictures.")
+    valid_sounds: tuple[str, ...] = option((), "Validation sounds.")
+    valid_text: tuple[str, ...] = option((), "Validation text.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """Tokenisation."""
+
+    tokenizer: TokenizerKind = option("bpe", "Byte-level BPE; or one token per character or per word, for teaching.")
+    vocab_size: int = option(0, "Maximum vocabulary size; 0: depends on the corpus size.")
+    shared_vocab: bool = option(True, "Share one vocabulary between source and target.")
+    normalize: Normalization = option("NFC", "Unicode normalisation before tokenisation, in training and inference.")
+    bpe_dropout: float = option(0.0, "Probability of skipping a merge in training (BPE-dropout).")
+    documents: bool = option(False, "Keep the attention of a language model within documents.")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bpe_dropout < 1:
+            raise UserError(f"text.bpe_dropout = {self.bpe_dropout} must be at least 0 and less than 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained. The defaults are the paper's, except for those that depend on the size of the corpus."""
+
+    steps: int = option(0, "Maximum number of training steps; 0: no limit.")
+    epochs: float = option(0.0, "Maximum number of passes over the corpus; 0: no limit.")
+    minutes: float = option(0.0, "Maximum training time in minutes; 0: no limit.")
+    batch_tokens: int = option(4096, "Target tokens per step, over all processes and micro-batches.")
+    gradient_accumulation: int = option(
+        1, "Micro-batches per step, divided among the processes; 0: as few as fit in memory."
+    )
+    schedule: Schedule = option("inverse-sqrt", "Learning-rate schedule after the warm-up.")
+    lr: float = option(1e-3, "Peak learning rate; for the paper's schedule, a factor.")
+    warmup_steps: int = option(1000, "Steps over which the learning rate rises to its peak.")
+    beta1: float = option(0.9, "Adam's decay rate for the mean of the gradient.")
+    beta2: float = option(0.98, "Adam's decay rate for the mean of the squared gradient.")
+    epsilon: float = option(1e-9, "Added to Adam's denominator.")
+    weight_decay: float = option(0.0, "Decoupled weight decay (AdamW); applies to matrices only, not biases or norms.")
+    max_grad_norm: float = option(1.0, "Gradient norm above which gradients are clipped; 0: no clipping.")
+    label_smoothing: float = option(0.1, "Share of the target's probability spread over all tokens.")
+    r_drop: float = option(0.0, "Weight of the divergence between two dropout passes (R-Drop); 0: one pass.")
+    shift_pixels: int = option(0, "Shift pictures at random by up to this many pixels in training; 0: no shift.")
+    mask_bands: int = option(
+        0, "Maximum width in mel bands of the two bands masked in training (SpecAugment); 0: none."
+    )
+    mask_frames: int = option(0, "Maximum length in frames of the two masked stretches of time (SpecAugment); 0: none.")
+    ema_decay: float = option(0.0, "Decay of the exponential moving average of the weights, used for scoring; 0: none.")
+    average_checkpoints: int = option(5, "Number of checkpoints averaged at the end; 1: no averaging.")
+    average_selection: AverageSelection = option(
+        "best", "Average the best checkpoints on the validation set, or the last."
+    )
+    validate_every: int = option(0, "Steps between validations; 0: about one epoch.")
+    validation_sentences: int = option(500, "Maximum number of sentences translated per validation; all at the end.")
+    metric: Metric = option("bleu", "Validation metric that selects the best checkpoint; cer: of pictures and sounds.")
+    patience: int = option(0, "Stop after this many validations without improvement; 0: never.")
+    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints; each validation also writes one.")
+    checkpoint_steps: int = option(0, "Steps between checkpoints; overrides checkpoint_minutes; 0: off.")
+    tensorboard: bool = option(False, "Also write TensorBoard event files (needs seq2see[tensorboard]).")
+    snapshots: bool = option(True, "Keep small copies of the weights at steps 1, 2, 4, … to replay the training.")
+    precision: Precision = option("auto", "Auto: bf16 on a GPU; on a CPU, float32 below width 512.")
+    compile: bool = option(True, "Compile the training step with torch.compile (CUDA only).")
+    fsdp: bool = option(False, "Shard the model across processes (FSDP) instead of replicating it (DDP).")
+    seed: int = option(1, "Random seed.")
+    init: str = option("", "Model directory whose weights and tokenizers the training starts from.")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "epochs", "minutes", "weight_decay", "max_grad_norm", "r_drop", "validate_every",
+                     "patience", "checkpoint_steps", "gradient_accumulation", "shift_pixels", "mask_bands",
+                     "mask_frames"):  # fmt: skip
+            self._require(getattr(self, name) >= 0, name, "must not be negative")
+        for name in ("batch_tokens", "average_checkpoints", "warmup_steps", "validation_sentences"):
+            self._require(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("lr", "epsilon", "checkpoint_minutes"):
+            self._require(getattr(self, name) > 0, name, "must be greater than 0")
+        for name in ("beta1", "beta2", "label_smoothing", "ema_decay"):
+            self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
+
+    def _require(self, holds: bool, name: str, requirement: str) -> None:
+        if not holds:
+            raise UserError(f"train.{name} = {getattr(self, name)} {requirement}")

@@ -1,0 +1,407 @@
+"""Batches from a token store: sentence pairs packed to a token budget, or text in blocks of the context length.
+
+A batch is a handful of numpy arrays in which sequences are concatenated without padding; it becomes tensors at the very
+end. Batches are numbered within an epoch: process r of w takes numbers r, r + w, r + 2w, …, starting at any number. If
+the last round is incomplete, the remaining processes get a dummy batch whose targets are all ignored, so that all
+processes run the same number of steps and every sentence is seen exactly once per epoch.
+
+Shapes: U source tokens and T target tokens in a batch, S sequences.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see.data.batch_plan import Budget, EpochPlan, balance_budget, limit_sentences, plan_epoch, proportional_budget
+from seq2see.data.store import TokenizedSide, Tokens, TokenStore
+from seq2see.data.tokenizer import Tokenizer, concat_ranges
+from seq2see.errors import UserError
+from seq2see.tensors.rng import random_uint64
+
+if TYPE_CHECKING:
+    import torch
+
+    from seq2see.data.layout import Packed
+
+Int64Array = NDArray[np.int64]
+
+# Changes the source of some sentences in training: (tokens, lengths, epoch, indices of the sentences) → tokens.
+Augmentation = Callable[[Tokens, Int64Array, int, Int64Array], Tokens]
+
+IGNORE_INDEX = -100  # the target of a position that the loss ignores; PyTorch's default
+_MIN_BUCKET = 16
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Concatenated sequences."""
+
+    tokens: Tokens  # [T] int64 ids; of pictures and sounds, [T, F] numbers
+    lengths: Int64Array  # [S]
+    max_length: int  # of this batch, or of all batches if they are static
+    batch_max_length: int = 0  # in static batches: the maximum length of this one, rounded up
+
+    def slice(self, first: int, end: int) -> "Sequences":
+        bounds = np.concatenate([[0], np.cumsum(self.lengths)])
+        tokens = self.tokens[bounds[first] : bounds[end]]
+        return Sequences(tokens, self.lengths[first:end], self.max_length, self.batch_max_length)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The fixed shape that static batches are padded to."""
+
+    source: int  # U
+    target: int  # T
+    sequences: int  # S
+    max_length: int  # of any sequence
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The model's inputs and targets. A language model has no source."""
+
+    source: Sequences | None
+    inputs: Sequences  # <start> y1 y2 …; of a classifier, the source
+    targets: Int64Array  # [T] y1 y2 … <end>, and IGNORE_INDEX at padding; of a classifier, [S] the classes
+    indices: Int64Array  # of the sentences in the corpus, or of the blocks of text
+
+    @property
+    def num_targets(self) -> int:
+        """The number of targets that the loss counts."""
+        return int((self.targets != IGNORE_INDEX).sum())
+
+    def halves(self) -> list["Batch"]:
+        """Splits the batch into two of about the same number of tokens, for a device that runs out of memory.
+
+        Padding, which is at the end, is dropped. A single sequence is not split.
+        """
+        sequence = np.repeat(np.arange(len(self.inputs.lengths)), self._target_lengths)  # [T] of each target
+        count = int(sequence[self.targets != IGNORE_INDEX].max(initial=-1)) + 1  # without padding sequences
+        if count < 2:
+            return [self]
+        sizes = self.inputs.lengths[:count] + (0 if self.source is None else self.source.lengths[:count])
+        ends = np.cumsum(sizes)
+        middle = int(np.abs(ends[:-1] - ends[-1] / 2).argmin()) + 1
+        return [self._slice(0, middle), self._slice(middle, count)]
+
+    @property
+    def _target_lengths(self) -> Int64Array:
+        lengths = self.inputs.lengths
+        return lengths if len(self.targets) == len(self.inputs.tokens) else np.ones_like(lengths)
+
+    def _slice(self, first: int, end: int) -> "Batch":
+        source = None if self.source is None else self.source.slice(first, end)
+        bounds = np.concatenate([[0], np.cumsum(self._target_lengths)])
+        targets = self.targets[bounds[first] : bounds[end]]
+        return Batch(source, self.inputs.slice(first, end), targets, self.indices)
+
+    def to(self, device: "torch.device | str" = "cpu") -> "TensorBatch":
+        """Returns the batch as tensors. Copies to a GPU go through pinned memory and do not block."""
+        import torch
+
+        source = None if self.source is None else _pack(self.source, torch.device(device))
+        inputs = _pack(self.inputs, torch.device(device))
+        targets = _to_device(torch.from_numpy(self.targets), torch.device(device))
+        return TensorBatch(source, inputs, targets, self.num_targets)
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """`Batch` as the model takes it: model(source, inputs), or model(inputs) for a language model."""
+
+    source: "Packed | None"
+    inputs: "Packed"
+    targets: "torch.Tensor"  # [T] int64
+    num_targets: int
+
+    @property
+    def model_inputs(self) -> "tuple[Packed, ...]":
+        return (self.inputs,) if self.source is None else (self.source, self.inputs)
+
+
+def _pack(sequences: Sequences, device: "torch.device") -> "Packed":
+    """Computes the same layout as `Layout.from_lengths`, but in numpy, which does not start torch's thread pool."""
+    import torch
+
+    from seq2see.data.layout import Layout, Packed
+
+    lengths, max_length = sequences.lengths, sequences.max_length
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    sequence = np.repeat(np.arange(len(lengths)), lengths)  # [T] the sequence of each token
+    positions = np.arange(len(sequence)) - starts[sequence]
+    mask = np.arange(max_length) < lengths[:, None]  # [S, max_length]
+    arrays = (sequences.tokens, starts.astype(np.int32), positions, sequence * max_length + positions, mask)
+    tokens, *tables = (_to_device(torch.from_numpy(array), device) for array in arrays)
+    batch_max_length = torch.tensor(sequences.batch_max_length) if sequences.batch_max_length else None
+    layout = Layout(tables[0], tables[1], tables[2], tables[3], max_length, batch_max_length=batch_max_length)
+    return Packed(tokens, layout)
+
+
+def _to_device(tensor: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class Batches(ABC):
+    """The batches of every epoch, by number."""
+
+    shape: Shape  # of static batches
+
+    @abstractmethod
+    def num_batches(self, epoch: int) -> int: ...
+
+    @abstractmethod
+    def batch(self, epoch: int, number: int) -> Batch:
+        """Returns one batch; a dummy batch without sentences if the epoch has fewer."""
+
+    def iterate(self, epoch: int, first: int = 0, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+        """Yields the batches of one process, starting at batch `first` of the epoch."""
+        for number in range(first, self.num_batches(epoch), world_size):
+            yield self.batch(epoch, number + rank)
+
+
+class PairBatches(Batches):
+    """Sentence pairs of similar length, packed to a token budget per side.
+
+    `tokens` is the maximum target budget; the source budget follows the ratio of the corpus. A pair with more than
+    `max_length` tokens, or `max_source_length` in the source, or more than a budget, is an error; with `too_long="drop"` it
+    is left out and listed in `dropped`. With `static`, all batches have the same shape: the rest of each budget is filled
+    with padding sequences, and batches differ only in `batch_max_length`. With `like`, they have the shape of those batches.
+    `augment` changes the sources.
+    """
+
+    def __init__(
+        self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, seed: int = 0, max_length: int = 1024,
+        max_source_length: int = 0, too_long: Literal["error", "drop"] = "error", static: bool = False,
+        like: "PairBatches | None" = None, augment: Augmentation | None = None,
+    ) -> None:  # fmt: skip
+        self.source, self.target = store.sides
+        self.start, self.pad, self.seed, self.static = tokenizer.start, tokenizer.pad, seed, static
+        self.augment = augment
+        source, target = self.source.lengths, self.target.lengths
+        limits = max_source_length or max_length, max_length
+        max_length = max(limits)
+        short = (source <= limits[0]) & (target <= limits[1])
+        budget = like.budget if like else proportional_budget(source[short], target[short], tokens)
+        kept = short & (source <= budget.source) & (target <= budget.target)
+        self.kept, self.dropped = np.flatnonzero(kept), np.flatnonzero(~kept)
+        if len(self.dropped) and too_long == "error":
+            raise _too_long_error(source, target, self.dropped, budget, limits)
+        if not len(self.kept):
+            raise UserError(f"every sentence pair is too long for batches of {tokens:,} tokens: raise the batch size")
+        self.lengths = source[kept], target[kept]
+        if not like:
+            budget = balance_budget(*self.lengths, budget)
+            budget = limit_sentences(*self.lengths, budget) if static else budget
+        self.budget: Budget = budget
+        # Slots for padding sequences: enough that none exceeds max_length, each with at least one source token.
+        spare = -(-self.budget.target // max_length)
+        sequences = self.budget.sentences + max(spare, -(-(self.budget.source + spare) // max_length))
+        self.shape = Shape(self.budget.source + spare, self.budget.target, sequences, max_length)
+        self._plan = lru_cache(1)(self._make_plan)
+        # Two epochs, because the training loop needs the size of its epoch while the prefetch thread plans the next.
+        self._num_batches = lru_cache(2)(lambda epoch: len(self._plan(epoch)))
+
+    def _make_plan(self, epoch: int) -> EpochPlan:
+        return plan_epoch(*self.lengths, self.budget, self.seed, epoch)
+
+    def num_batches(self, epoch: int) -> int:
+        return self._num_batches(epoch)
+
+    def fill_rate(self, epoch: int) -> float:
+        """The fraction of positions in an epoch's static batches that hold real tokens."""
+        tokens = sum(int(side.sum(dtype=np.int64)) for side in self.lengths)
+        return tokens / (self.num_batches(epoch) * (self.shape.source + self.shape.target))
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        plan = self._plan(epoch)
+        indices = self.kept[plan[number] if number < len(plan) else np.zeros(0, dtype=np.int64)]
+        source, source_lengths = _gather(self.source, indices)
+        if self.augment is not None and len(indices):
+            source = self.augment(source, source_lengths, epoch, indices)
+        targets, lengths = _gather(self.target, indices)
+        inputs = _shift_right(targets, np.cumsum(lengths) - lengths, self.start)
+        batch = Batch(
+            Sequences(source, source_lengths, int(source_lengths.max(initial=0))),
+            Sequences(inputs, lengths, int(lengths.max(initial=0))),
+            targets, indices,
+        )  # fmt: skip
+        if self.static or not len(indices):
+            return _pad_to_shape(batch, self.shape if self.static else Shape(1, 1, 1, 1), self.pad)
+        return batch
+
+
+class ClassBatches(PairBatches):
+    """Batches for a classifier: it reads the sources, and the targets are the first token of each text, its only one."""
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        batch = super().batch(epoch, number)
+        assert batch.source is not None
+        firsts = np.cumsum(batch.inputs.lengths) - batch.inputs.lengths
+        return Batch(None, batch.source, batch.targets[firsts], batch.indices)
+
+
+def require_classes(store: TokenStore) -> None:
+    """Raises a UserError unless every text of a store is one token."""
+    others = np.flatnonzero(store.sides[1].lengths != 2)  # the class and <end>
+    if len(others):
+        raise UserError(
+            f"a classifier writes one token, but {len(others):,} of {len(store):,} texts have none or several, first "
+            f"text {others[0] + 1:,}: use single words and --set text.tokenizer=word"
+        )
+
+
+class TextBatches(Batches):
+    """Text in shuffled blocks of the context length, which cross document boundaries.
+
+    Each document begins with `<start>` and ends with `<end>`, and every token is a target once per epoch. With
+    `within_documents`, attention does not cross document boundaries: each document in a block is its own sequence. The
+    offset of the first block is random in each epoch, so the first and last blocks are shorter.
+    """
+
+    def __init__(
+        self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, context: int, seed: int = 0,
+        within_documents: bool = False, static: bool = False, max_documents: int | None = None,
+    ) -> None:  # fmt: skip
+        if tokens < context:
+            raise UserError(f"a batch of {tokens:,} tokens cannot hold one block of {context:,}: raise the batch size")
+        (self.text,) = store.sides
+        self.start, self.pad, self.seed, self.static = tokenizer.start, tokenizer.pad, seed, static
+        self.within_documents = within_documents
+        self.context = min(context, len(self.text.tokens))
+        self.blocks = min(tokens // self.context, -(-len(self.text.tokens) // self.context))  # per batch
+        if max_documents is None and within_documents:
+            max_documents = _max_document_starts(self.text.offsets, self.context)
+        documents = max_documents or 0
+        # With documents, two more sequences, for padding where the first and last blocks are shorter.
+        sequences = self.blocks * (1 + documents) + 2 if within_documents else self.blocks
+        self.shape = Shape(0, self.blocks * self.context, sequences, self.context)
+        self._order = lru_cache(1)(self._make_order)
+
+    def _phase(self, epoch: int) -> int:
+        """Returns by how many tokens the first block is shorter than the others."""
+        if self.context == len(self.text.tokens):
+            return 0
+        return int(random_uint64(1, self.seed, epoch, 0)[0] % np.uint64(self.context))
+
+    def _make_order(self, epoch: int) -> Int64Array:
+        return np.argsort(random_uint64(self._num_blocks(epoch), self.seed, epoch, 1), kind="stable")
+
+    def _num_blocks(self, epoch: int) -> int:
+        return -(-(len(self.text.tokens) + self._phase(epoch)) // self.context)
+
+    def num_batches(self, epoch: int) -> int:
+        return -(-self._num_blocks(epoch) // self.blocks)
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        blocks = self._order(epoch)[number * self.blocks : (number + 1) * self.blocks]
+        begins = blocks * self.context - self._phase(epoch)
+        ends = np.minimum(begins + self.context, len(self.text.tokens))
+        begins = np.maximum(begins, 0)
+        sizes = ends - begins
+        indices = concat_ranges(begins, sizes)  # [T] into the text
+        targets = self.text.tokens[indices].astype(np.int64)
+
+        # Documents that begin in a block, as indices into the batch.
+        low, high = np.searchsorted(self.text.offsets[:-1], begins), np.searchsorted(self.text.offsets[:-1], ends)
+        shift = np.repeat(np.cumsum(sizes) - sizes - begins, high - low)
+        starts = self.text.offsets[concat_ranges(low, high - low)] + shift
+        inputs = self.text.tokens[indices - 1].astype(np.int64)
+        inputs[starts] = self.start
+
+        if self.static and not self.within_documents:
+            return self._pad_blocks(inputs, targets, sizes, blocks)
+        lengths = sizes
+        if self.within_documents:
+            boundaries = np.union1d(np.cumsum(sizes) - sizes, starts)
+            lengths = np.diff(np.append(boundaries, len(targets)))
+        batch = Batch(None, Sequences(inputs, lengths, int(lengths.max(initial=0))), targets, blocks)
+        if self.static or not len(blocks):
+            return _pad_to_shape(batch, self.shape if self.static else Shape(0, 1, 1, 1), self.pad)
+        return batch
+
+    def _pad_blocks(self, inputs: Int64Array, targets: Int64Array, sizes: Int64Array, blocks: Int64Array) -> Batch:
+        """Pads every block to the context length, so that packed and padded tensors are the same."""
+        indices = concat_ranges(np.arange(len(sizes)) * self.context, sizes)
+        padded_inputs, padded_targets = np.full(self.shape.target, self.pad), np.full(self.shape.target, IGNORE_INDEX)
+        padded_inputs[indices], padded_targets[indices] = inputs, targets
+        lengths = np.full(self.blocks, self.context)
+        return Batch(None, Sequences(padded_inputs, lengths, self.context, self.context), padded_targets, blocks)
+
+
+def _gather(side: TokenizedSide, sentences: Int64Array) -> tuple[Tokens, Int64Array]:
+    """Returns the concatenated tokens of some sentences, and their lengths."""
+    starts = side.offsets[sentences]
+    lengths = side.offsets[sentences + 1] - starts
+    tokens = side.tokens[concat_ranges(starts, lengths)]
+    return tokens if tokens.ndim > 1 else tokens.astype(np.int64), lengths
+
+
+def _shift_right(targets: Int64Array, starts: Int64Array, start: int) -> Int64Array:
+    """Returns the decoder inputs: each sequence shifted right by one, with `<start>` in front."""
+    inputs = np.roll(targets, 1)
+    inputs[starts] = start
+    return inputs
+
+
+def _pad_to_shape(batch: Batch, shape: Shape, pad: int) -> Batch:
+    """Pads the batch to a shape by appending sequences whose targets are ignored."""
+    room = shape.target - len(batch.targets)
+    source_room = 0 if batch.source is None else shape.source - len(batch.source.tokens)
+    # Enough padding sequences that none is longer than the batch's own, if there is room and a source token for each.
+    count = -(-room // _bucket(batch.inputs.max_length, shape.max_length))
+    available = shape.sequences - len(batch.inputs.lengths)
+    if batch.source is not None:
+        count = max(count, -(-source_room // _bucket(batch.source.max_length, shape.max_length)))
+        available = min(available, source_room)
+    count = min(count, available)
+    return Batch(
+        None if batch.source is None else _append_padding(batch.source, source_room, count, shape, pad),
+        _append_padding(batch.inputs, room, count, shape, pad),
+        np.append(batch.targets, np.full(room, IGNORE_INDEX)),
+        batch.indices,
+    )
+
+
+def _append_padding(side: Sequences, tokens: int, count: int, shape: Shape, pad: int) -> Sequences:
+    """Appends `tokens` padding tokens in `count` sequences of about equal length, then empty sequences."""
+    used = len(side.lengths)
+    lengths = np.zeros(shape.sequences, dtype=np.int64)
+    lengths[:used] = side.lengths
+    if count:
+        lengths[used : used + count] = tokens // count
+        lengths[used : used + tokens % count] += 1
+    batch_max_length = _bucket(int(lengths.max()), shape.max_length)
+    padding = np.full((tokens, *side.tokens.shape[1:]), pad, side.tokens.dtype)
+    return Sequences(np.concatenate([side.tokens, padding]), lengths, shape.max_length, batch_max_length)
+
+
+def _bucket(length: int, max_length: int) -> int:
+    """Rounds a length up to 16, 32, 64, … or the maximum, so that compiled code sees few different values."""
+    bucket = _MIN_BUCKET
+    while bucket < length:
+        bucket *= 2
+    return min(bucket, max_length)
+
+
+def _max_document_starts(offsets: Int64Array, window: int) -> int:
+    """Returns the maximum number of documents that begin within any window of this many tokens."""
+    starts = offsets[:-1]
+    return int((np.searchsorted(starts, starts + window) - np.arange(len(starts))).max(initial=0))
+
+
+def _too_long_error(
+    source: NDArray[np.int32], target: NDArray[np.int32], dropped: Int64Array, budget: Budget, limits: tuple[int, int]
+) -> UserError:
+    first = dropped[0]
+    return UserError(
+        f"{len(dropped):,} of {len(source):,} sentence pairs are too long; the first is pair {first + 1:,} with "
+        f"{source[first]:,} source and {target[first]:,} target tokens, but the limits are "
+        f"{min(limits[0], budget.source):,} and {min(limits[1], budget.target):,}: leave such pairs out, or raise "
+        "max_length or the batch size"
+    )

@@ -1,0 +1,361 @@
+"""Corpora for training and evaluation: sentence pairs, or documents of plain text.
+
+A corpus is a small frozen value that refers to its files. Each iteration reads the files again, in constant memory. Its
+`fingerprint` is a hash of their bytes and of the reading options, so that results computed from a corpus can be cached
+until a file changes.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from seq2see.config import Boundaries, DataConfig
+from seq2see.data.formats.lines import STRICT, ReadCallbacks, ignore_progress, read_lines
+from seq2see.data.formats.media import MediaKind, open_media_reader
+from seq2see.data.formats.po import PoReader
+from seq2see.data.formats.tabular import (
+    JsonlReader,
+    PairReader,
+    ParallelFilesReader,
+    TsvReader,
+    strip_compression_suffix,
+)
+from seq2see.data.formats.tmx import TmxReader
+from seq2see.errors import UserError, did_you_mean
+from seq2see.tensors.files import require_regular_file
+
+# Documents longer than this many characters are read in several chunks.
+_CHUNK_CHARACTERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class ParallelCorpus:
+    """Sentences and their translations; each iteration reads the files again."""
+
+    readers: tuple[PairReader, ...]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return self.read()
+
+    def read(self, on_progress: Callable[[int], None] = ignore_progress) -> Iterator[tuple[str, str]]:
+        """Yields the pairs in order; `on_progress` receives the number of bytes read, as they are read."""
+        empty = True
+        for reader in self.readers:
+            for source, target, _ in reader.read(replace(STRICT, on_progress=on_progress)):
+                empty = False
+                yield source, target
+        if empty:
+            raise UserError(f"{format_paths(self.files)}: no sentence pairs")
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(file for reader in self.readers for file in reader.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, for a progress bar."""
+        return sum(require_regular_file(file).stat().st_size for file in self.files)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return _fingerprint((reader.format_key, reader.contents) for reader in self.readers)
+
+
+class TextChunk(NamedTuple):
+    """A document, or a part of a long one, and the line number where it begins."""
+
+    text: str
+    line: int
+    ends_document: bool
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """Plain text; a document ends at a blank line or at the end of its file. Each iteration reads the files again."""
+
+    files: tuple[Path, ...]
+    boundaries: Boundaries = "blank-line"
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields whole documents, their lines joined by `\\n`. Use `chunks` if a document may not fit in memory."""
+        parts: list[str] = []
+        for chunk in self.chunks():
+            parts.append(chunk.text)
+            if chunk.ends_document:
+                yield "".join(parts)
+                parts.clear()
+
+    def chunks(self, on_progress: Callable[[int], None] = ignore_progress) -> Iterator[TextChunk]:
+        """Yields the documents in order; those longer than about a million characters are split at line ends.
+
+        `on_progress` receives the number of bytes read, as they are read.
+        """
+        empty = True
+        for file in self.files:
+            for chunk in self.read(file, replace(STRICT, on_progress=on_progress)):
+                empty = False
+                yield chunk
+        if empty:
+            raise UserError(f"{format_paths(self.files)}: no text, only blank lines")
+
+    def read(self, file: Path, callbacks: ReadCallbacks) -> Iterator[TextChunk]:
+        """Yields the chunks of one file; a line that is not UTF-8 is reported to the callbacks and skipped."""
+        lines: list[str] = []
+        start, size, in_document = 1, 0, False
+        for number, line in enumerate(read_lines(file, callbacks), 1):
+            if line is None:
+                continue
+            if self.boundaries == "blank-line" and not line.strip():
+                if lines:
+                    yield TextChunk("\n".join(lines), start, True)
+                lines, size, in_document = [], 0, False
+                continue
+            if size >= _CHUNK_CHARACTERS and lines[-1] and not lines[-1][-1].isspace():
+                yield TextChunk("\n".join(lines), start, False)
+                lines, size, in_document = [""], 0, True  # the next chunk begins with the line end: a word boundary
+                start = number
+            if not lines:
+                start = number
+            lines.append(line)
+            size += len(line) + 1
+        if in_document or any(line and not line.isspace() for line in lines):
+            yield TextChunk("\n".join(lines), start, True)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, for a progress bar."""
+        return sum(require_regular_file(file).stat().st_size for file in self.files)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return _fingerprint((self.boundaries, (file,)) for file in self.files)
+
+
+def parallel_files(source: Sequence[Path], target: Sequence[Path]) -> ParallelCorpus:
+    """Pairs the lines of source and target files, in order; files in directories are matched by name."""
+    if len(source) != len(target):
+        raise UserError(
+            f"{len(source)} source files but {len(target)} target files: {format_paths(source)} and {format_paths(target)}"
+        )
+    readers: list[PairReader] = []
+    for left, right in zip(source, target, strict=True):
+        if left.is_dir() and right.is_dir():
+            shards = _match_by_name(_files_by_stem(left), _files_by_stem(right), left, right)
+            readers += [ParallelFilesReader(*shard) for shard in shards]
+        else:
+            readers.append(ParallelFilesReader(require_regular_file(left), require_regular_file(right)))
+    return ParallelCorpus(tuple(readers))
+
+
+def tsv(paths: Iterable[Path], source_column: int | str = 1, target_column: int | str = 2) -> ParallelCorpus:
+    """Reads tab-separated columns, numbered from 1 or named in the first line."""
+    return ParallelCorpus(tuple(TsvReader(require_regular_file(path), source_column, target_column) for path in paths))
+
+
+def jsonl(paths: Iterable[Path], source_field: str, target_field: str) -> ParallelCorpus:
+    """Reads one JSON object per line; `translation.en` is field `en` of the object in field `translation`."""
+    return ParallelCorpus(tuple(JsonlReader(require_regular_file(path), source_field, target_field) for path in paths))
+
+
+def tmx(paths: Iterable[Path], source_language: str, target_language: str) -> ParallelCorpus:
+    """Reads translation memories; `en` also matches `en-GB`."""
+    return ParallelCorpus(
+        tuple(TmxReader(require_regular_file(path), source_language, target_language) for path in paths)
+    )
+
+
+def po(paths: Iterable[Path]) -> ParallelCorpus:
+    """Reads the translated entries of gettext PO files."""
+    return ParallelCorpus(tuple(PoReader(require_regular_file(path)) for path in paths))
+
+
+def plain_text(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> TextCorpus:
+    """Reads text files, and all .txt files inside directories."""
+    if boundaries not in get_args(Boundaries):
+        raise UserError(f'unknown boundaries "{boundaries}": {did_you_mean(boundaries, get_args(Boundaries))}')
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += _list_files(
+                path, lambda file: strip_compression_suffix(file).endswith(".txt"), ".txt files", recursive=True
+            )
+        else:
+            files.append(require_regular_file(path))
+    return TextCorpus(tuple(files), boundaries)
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """The command-line options for sentence pairs: `--src` and `--tgt`, or `--pairs` with its reading options."""
+
+    src: Sequence[Path] = ()
+    tgt: Sequence[Path] = ()
+    pairs: Sequence[Path] = ()
+    columns: str | None = None
+    fields: str | None = None
+    languages: str | None = None
+    prefix: str = ""  # "valid-" for --valid-src and so on
+
+    @property
+    def given(self) -> bool:
+        return bool(self.src or self.tgt or self.pairs)
+
+
+def open_pairs(options: PairOptions) -> ParallelCorpus:
+    """Opens the pairs that the options name; the suffix of each file decides how it is read."""
+    prefix = options.prefix
+    if options.pairs and (options.src or options.tgt):
+        raise UserError(f"use either --{prefix}pairs, or --{prefix}src and --{prefix}tgt, not both")
+    if options.pairs:
+        return ParallelCorpus(tuple(reader for path in options.pairs for reader in _open_path(path, options)))
+    if not (options.src and options.tgt):
+        raise UserError(f"missing text: use --{prefix}src FILE and --{prefix}tgt FILE, or --{prefix}pairs FILE")
+    return parallel_files(options.src, options.tgt)
+
+
+def holds_pairs(file: Path) -> bool:
+    """Whether --pairs reads files of this name."""
+    return strip_compression_suffix(file).lower().endswith((".tsv", ".tab", ".jsonl", ".ndjson", ".tmx", ".po"))
+
+
+def _open_path(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
+    if path.is_dir():
+        return _open_directory(path, options)
+    match Path(strip_compression_suffix(path)).suffix.lower():
+        case ".tsv" | ".tab":
+            return tsv([path], *_parse_columns(options.columns or "1,2")).readers
+        case ".jsonl" | ".ndjson":
+            return jsonl([path], *_split_option(options.fields or options.languages, "--fields", "en,hi")).readers
+        case ".tmx":
+            return tmx([path], *_split_option(options.languages, "--languages", "en,hi")).readers
+        case ".po":
+            return po([path]).readers
+        case suffix:
+            raise UserError(
+                f'{path}: unsupported format "{suffix}"; --{options.prefix}pairs reads .tsv, .jsonl, .tmx and .po, plain or '
+                f"compressed (.gz, .xz); for two plain files use --{options.prefix}src and --{options.prefix}tgt"
+            )
+
+
+def _open_directory(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
+    """Opens a directory of files that --pairs reads, or of plain files with the two --languages as suffixes."""
+    if options.languages:
+        source, target = _split_option(options.languages, "--languages", "en,hi")
+        sides = [{key[0]: file for key, file in _shards(path) if key[1] == f".{side}"} for side in (source, target)]
+        if sides[0] and sides[1]:
+            return tuple(ParallelFilesReader(*shard) for shard in _match_by_name(sides[0], sides[1], path, path))
+    files = _list_files(path, holds_pairs, "files that --pairs reads")
+    return tuple(reader for file in files for reader in _open_path(file, options))
+
+
+def _parse_columns(text: str) -> tuple[int | str, int | str]:
+    names = _split_option(text, "--columns", "1,2")
+    source, target = (int(name) if re.fullmatch("[0-9]{1,9}", name) else name for name in names)
+    return source, target
+
+
+def _split_option(text: str | None, option: str, example: str) -> tuple[str, str]:
+    """Splits the value of an option into the names of source and target."""
+    names = [name.strip() for name in (text or "").split(",")]
+    if len(names) != 2 or not all(names):
+        problem = f"{option} {text} must name" if text else f"missing {option}: name"
+        raise UserError(f"{problem} the source and the target, as in {option} {example}")
+    return names[0], names[1]
+
+
+def _list_files(path: Path, matches: Callable[[Path], bool], kind: str, recursive: bool = False) -> list[Path]:
+    """Lists the matching files of a directory by name, without hidden ones."""
+    found = sorted(path.rglob("*") if recursive else path.iterdir())
+    files = [file for file in found if file.is_file() and not _is_hidden(file.relative_to(path)) and matches(file)]
+    if not files:
+        raise UserError(f"{path} has no {kind}" if found else f"{path} is an empty directory")
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(name.startswith(".") for name in path.parts)
+
+
+def _shards(path: Path) -> list[tuple[tuple[str, str], Path]]:
+    """Returns the files of a directory by (stem, suffix): ("part-01", ".en") for part-01.en.gz."""
+    files = _list_files(path, lambda file: True, "files")
+    names = (Path(strip_compression_suffix(file)) for file in files)
+    return [((name.stem, name.suffix), file) for name, file in zip(names, files, strict=True)]
+
+
+def _files_by_stem(path: Path) -> dict[str, Path]:
+    """Returns the files of a directory by stem, without .en or .hi; files with the same stem keep their suffix."""
+    shards = _shards(path)
+    count = Counter(stem for (stem, _), _ in shards)
+    return {stem + suffix if count[stem] > 1 else stem: file for (stem, suffix), file in shards}
+
+
+def _match_by_name(
+    left: dict[str, Path], right: dict[str, Path], left_directory: Path, right_directory: Path
+) -> list[tuple[Path, Path]]:
+    for name in sorted(left.keys() ^ right.keys()):
+        file, other = (left[name], right_directory) if name in left else (right[name], left_directory)
+        raise UserError(f"{file} has no counterpart in {other}: {len(left)} source and {len(right)} target files")
+    return [(left[name], right[name]) for name in sorted(left)]
+
+
+def format_paths(files: Sequence[Path]) -> str:
+    """Formats a list of files for a message: `a.en, b.en and 4 more`."""
+    shown = ", ".join(str(file) for file in files[:2])
+    return f"{shown} and {len(files) - 2} more" if len(files) > 2 else shown
+
+
+def _fingerprint(sources: Iterable[tuple[str, Sequence[Path]]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for format_key, files in sources:
+        digest.update(f"{format_key}\0{len(files)}\0".encode())
+        for path in files:
+            with require_regular_file(path).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def open_media(paths: Iterable[Path], kind: MediaKind, columns: str = "", fields: str = "") -> ParallelCorpus:
+    """Opens lists or directories of pictures or sounds; the source of each pair is the path of its file."""
+    names = _parse_columns(columns or "1,2")
+    return ParallelCorpus(tuple(open_media_reader(path, kind, names, fields) for path in paths))
+
+
+def media_kind(data: DataConfig) -> MediaKind | None:
+    """Returns what the sources of the data are, if they are not text."""
+    if data.pictures and data.sounds:
+        raise UserError("use either --pictures or --sounds: one run trains one kind of model")
+    return "pictures" if data.pictures else "sounds" if data.sounds else None
+
+
+def is_translation(data: DataConfig) -> bool:
+    """Whether the data are pairs: of sentences, or of a picture or sound and its text."""
+    return bool(data.src or data.tgt or data.pairs or data.pictures or data.sounds)
+
+
+def training_pairs(data: DataConfig) -> ParallelCorpus:
+    if kind := media_kind(data):
+        return _open_media(data, kind, "")
+    return open_pairs(_pair_options(data, ""))
+
+
+def validation_pairs(data: DataConfig) -> ParallelCorpus | None:
+    if kind := media_kind(data):
+        return _open_media(data, kind, "valid_") if getattr(data, f"valid_{kind}") else None
+    options = _pair_options(data, "valid_")
+    return open_pairs(options) if options.given else None
+
+
+def _open_media(data: DataConfig, kind: MediaKind, prefix: str) -> ParallelCorpus:
+    return open_media([Path(path) for path in getattr(data, prefix + kind)], kind, data.columns, data.fields)
+
+
+def _pair_options(data: DataConfig, prefix: str) -> PairOptions:
+    src, tgt, pairs = ([Path(path) for path in getattr(data, prefix + name)] for name in ("src", "tgt", "pairs"))
+    reading = data.columns or None, data.fields or None, data.languages or None
+    return PairOptions(src, tgt, pairs, *reading, prefix=prefix.replace("_", "-"))

@@ -1,0 +1,290 @@
+"""Tokenizers of other libraries' models, which keep their own rules: normalisation, added tokens, special tokens in text.
+
+Their vocabularies write spaces and bytes in one of a few notations; with those, tokens become text and spans of text as in
+our own tokenizers. A model with several languages has a token for each, before or after the text.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import tokenizers as hf
+from tokenizers import models, pre_tokenizers
+
+from seq2see.data.tokenizer import Framing, Tokenizer, byte_characters, join_words
+from seq2see.errors import UserError, did_you_mean
+from seq2see.tensors.files import atomic_write, require_regular_file
+
+# How a vocabulary writes spaces: as one of GPT-2's 256 characters for bytes, as ▁ (SentencePiece), as the absence of ## inside
+# a word (WordPiece), or not at all: words are then joined by spaces, or as our own word tokenizer joins them.
+# Characters need no rule.
+Notation = Literal["bytes", "metaspace", "wordpiece", "words", "our words", "characters"]
+# Where the language goes: before the source and, as the first token, before the target (NLLB, mBART-50, M2M100); after the
+# source and in place of the start token (mBART); only before the source, naming the target (Marian); or after the start token,
+# naming the language that is spoken (Whisper).
+LanguageStyle = Literal["before", "after", "source", "spoken"]
+KINDS = {"BPE": "BPE", "Unigram": "Unigram", "WordPiece": "WordPiece", "WordLevel": "word-level"}
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The languages of a model: the id of each code."""
+
+    codes: Mapping[str, int] = field(default_factory=dict)
+    style: LanguageStyle = "before"
+
+    def id(self, code: str) -> int:
+        if code not in self.codes:
+            raise UserError(f'unknown language "{code}": {did_you_mean(code, self.codes)}')
+        return self.codes[code]
+
+    def find(self, ids: Iterable[int]) -> str | None:
+        """Returns the code of the first id that is a language's."""
+        by_id = {id: code for code, id in self.codes.items()}
+        return next((by_id[id] for id in ids if id in by_id), None)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a `tokenizers` file does not say."""
+
+    size: int  # of the model's embeddings; ids beyond the tokenizer's own have no token
+    notation: Notation
+    strips_first_space: bool  # a text does not begin with the space before its first word
+    # If the model numbers tokens differently from the tokenizer: the tokens by id, and the id of each of the tokenizer's.
+    tokens: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+
+
+class ForeignTokenizer(Tokenizer):
+    """Converts text to tokens and back by another library's rules: special tokens in a text are recognised."""
+
+    def __init__(
+        self, backend: hf.Tokenizer, framing: Framing, vocabulary: Vocabulary, languages: Languages | None = None,
+        needs_language: bool = False,
+    ) -> None:  # fmt: skip
+        """`needs_language`: a target language has to be chosen before the tokenizer can frame a text."""
+        backend.encode_special_tokens = False
+        self._backend, self.base_framing, self.vocabulary = backend, framing, vocabulary
+        self.languages, self.needs_language = languages or Languages(), needs_language
+        self.kind = KINDS.get(type(backend.model).__name__, "unknown")
+        if self.kind == "BPE" and vocabulary.notation == "bytes":
+            self.kind = "byte-level BPE"
+        self.normalize = "none"
+        self.roles: dict[str, int] = {}
+        self.unknown = self._model_id(_unknown_id(backend))
+        added = backend.get_added_tokens_decoder()
+        special = {self._model_id(id) or 0 for id, token in added.items() if token.special}
+        special |= {framing.pad, framing.start, framing.end, *framing.prompt, *framing.before, *framing.after}
+        special |= set(self.languages.codes.values())
+        self._special = frozenset(special)
+        self._ids_by_backend = np.array(vocabulary.ids, dtype=np.int64)
+
+    @property
+    def framing(self) -> Framing:  # type: ignore[override]
+        if self.needs_language:
+            known = ", ".join(list(self.languages.codes)[:8])
+            raise UserError(
+                f"this model translates into {len(self.languages.codes)} languages: choose one with --target-language, "
+                f"model.with_languages() in Python or target_language in a request; they are {known}, …"
+            )
+        return self.base_framing
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        return self.base_framing.banned  # whatever the language
+
+    def with_framing(self, framing: Framing) -> Self:
+        return type(self)(self._backend, framing, self.vocabulary, self.languages)
+
+    def frame_prompt(self, ids: Iterable[int]) -> list[int]:
+        return super().frame_prompt(ids) or [self.start]  # a model cannot read an empty prompt
+
+    def __len__(self) -> int:
+        return self.vocabulary.size
+
+    def save(self, path: Path | str) -> None:
+        state = {
+            "framing": asdict(self.base_framing), "vocabulary": asdict(self.vocabulary),
+            "languages": asdict(self.languages), "needs_language": self.needs_language,
+        }  # fmt: skip
+        text = json.dumps({"seq2see": state, "tokenizer": json.loads(self._backend.to_str())}, ensure_ascii=False)
+        try:
+            with atomic_write(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Self:
+        """Rebuilds a saved tokenizer."""
+        state = table["seq2see"]
+        vocabulary, languages, framing = state["vocabulary"], state["languages"], state["framing"]
+        vocabulary = Vocabulary(**_tuples(vocabulary))
+        backend = hf.Tokenizer.from_str(json.dumps(table["tokenizer"]))
+        return cls(backend, Framing(**_tuples(framing)), vocabulary, Languages(**languages), state["needs_language"])
+
+    def _model_id(self, id: int | None) -> int | None:
+        return self.vocabulary.ids[id] if id is not None and self.vocabulary.ids else id
+
+    def _ids(self, encoding: hf.Encoding) -> list[int]:
+        ids = encoding.ids
+        if self.vocabulary.ids:
+            # What the tokenizer does not know, the model may know from its other language.
+            pairs = zip(self._ids_by_backend[ids].tolist(), encoding.tokens, strict=True)
+            ids = [self._id_of.get(token, id) if id == self.unknown else id for id, token in pairs]
+        if ids and max(ids) >= len(self):
+            token = encoding.tokens[ids.index(max(ids))]
+            raise UserError(f'the text contains "{token}", a token that the model has no embedding for')
+        return ids
+
+    @cached_property
+    def _id_of(self) -> dict[str, int]:
+        return {token: id for id, token in enumerate(self.vocabulary.tokens)}
+
+    def _token(self, id: int) -> str:
+        tokens = self.vocabulary.tokens
+        token = tokens[id] if tokens and id < len(tokens) else self._backend.id_to_token(id) if not tokens else None
+        return token or f"⟨{id}⟩"
+
+    @property
+    def can_split(self) -> bool:
+        return self.vocabulary.notation == "bytes"  # others may add a space before a text, or merge across spaces
+
+    @property
+    def _omits_spaces(self) -> bool:
+        return self.vocabulary.notation in ("wordpiece", "words", "our words")
+
+    @cached_property
+    def _token_contents(self) -> list[bytes]:
+        """The bytes that each token adds to the text."""
+        added = self._backend.get_added_tokens_decoder()
+        contents = []
+        byte_of = {character: bytes([byte]) for character, byte in byte_characters().items()}
+        for id in range(len(self)):
+            token = self._token(id)
+            if id in self._special:
+                contents.append(b"")
+            elif id in added and not self.vocabulary.tokens:
+                contents.append(token.encode())
+            else:
+                contents.append(_content(token, self.vocabulary.notation, byte_of))
+        return contents
+
+    def _contents(self, ids: Sequence[int], continues: bool = False) -> list[bytes]:
+        contents = [self._token_contents[id] for id in ids]
+        if self.vocabulary.notation == "our words":
+            return join_words(contents)
+        first = next((i for i, content in enumerate(contents) if content), None)
+        if first is not None and not continues and self.vocabulary.strips_first_space:
+            contents[first] = contents[first].removeprefix(b" ")
+        return contents
+
+
+def _unknown_id(backend: hf.Tokenizer) -> int | None:
+    if isinstance(backend.model, models.Unigram):
+        return json.loads(backend.to_str())["model"]["unk_id"]
+    token = getattr(backend.model, "unk_token", None)
+    return None if token is None else backend.token_to_id(token)
+
+
+def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+
+
+def _content(token: str, notation: Notation, byte_of: Mapping[str, bytes]) -> bytes:
+    if notation == "bytes":
+        if all(character in byte_of for character in token):
+            return b"".join(byte_of[character] for character in token)
+        return token.encode()
+    if notation == "wordpiece":
+        return token[2:].encode() if token.startswith("##") else f" {token}".encode()
+    if notation == "words":
+        return f" {token}".encode()
+    if notation in ("our words", "characters"):
+        return token.encode()
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):  # a byte of a character without a token
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
+
+
+def choose_languages(
+    tokenizers: tuple[Tokenizer, Tokenizer], source: str | None, target: str | None
+) -> tuple[Tokenizer, Tokenizer]:
+    """Returns the tokenizers for a pair of languages; None keeps what is chosen."""
+    first, second = tokenizers
+    codes = first.languages.codes if isinstance(first, ForeignTokenizer) else {}
+    if not codes or not isinstance(first, ForeignTokenizer) or not isinstance(second, ForeignTokenizer):
+        raise UserError("this model has no choice of languages: leave out the language options")
+    languages = first.languages
+    if languages.style == "source":
+        if source is not None:
+            raise UserError("this model detects the source language: choose only the target language")
+        if target is None:
+            return tokenizers
+        return first.with_framing(replace(first.framing, before=(languages.id(target),))), second
+    if languages.style == "spoken":
+        if target is not None:
+            raise UserError(
+                "this model writes what it hears: choose only the language that is spoken, --source-language"
+            )
+        if source is None:
+            return tokenizers
+        start, *others = (id for id in second.framing.prompt if id not in languages.codes.values())
+        spoken = second.with_framing(replace(second.framing, prompt=(start, languages.id(source), *others)))
+        return spoken, spoken
+    if source is not None:
+        first = first.with_framing(source_framing(first.base_framing, languages, source))
+    if target is not None:
+        first = first.with_framing(first.base_framing)  # reads sources whatever the target
+        second = second.with_framing(target_framing(second.base_framing, languages, target))
+    return first, second
+
+
+def chosen_languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> tuple[str | None, str | None]:
+    """Returns the languages that are chosen; no source if the model detects it, no target if none is chosen yet."""
+    first, second = tokenizers
+    if not isinstance(first, ForeignTokenizer) or not isinstance(second, ForeignTokenizer):
+        return None, None
+    if first.languages.style == "spoken":
+        return second.languages.find(second.base_framing.prompt), None
+    around_source = first.languages.find((*first.base_framing.before, *first.base_framing.after))
+    if first.languages.style == "source":
+        return None, around_source
+    return around_source, None if second.needs_language else second.languages.find(second.base_framing.prompt)
+
+
+def source_framing(framing: Framing, languages: Languages, code: str) -> Framing:
+    id = languages.id(code)
+    before, after = ((), (framing.end, id)) if languages.style == "after" else ((id,), (framing.end,))
+    return replace(framing, before=before, after=after)
+
+
+def target_framing(framing: Framing, languages: Languages, code: str) -> Framing:
+    id = languages.id(code)
+    if languages.style == "after":
+        return replace(framing, prompt=(id,))
+    return replace(framing, prompt=(framing.prompt[0], id), forced=1)
+
+
+def ids_tokenizer(size: int, framing: Framing) -> ForeignTokenizer:
+    """A tokenizer for a model without one: a text is a list of ids, such as "12 7 99"."""
+    backend = hf.Tokenizer(models.WordLevel({str(id): id for id in range(size)}, unk_token="0"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return ForeignTokenizer(backend, framing, Vocabulary(size, "words", strips_first_space=True))
+
+
+def load_tokenizer(path: Path | str) -> Tokenizer:
+    """Loads a tokenizer that was saved by `save`: one of ours, or one of another library's model."""
+    try:
+        text = require_regular_file(Path(path)).read_text(encoding="utf-8")
+        table = json.loads(text) if '"seq2see"' in text[:20] else {}
+        return ForeignTokenizer.from_table(table) if table else Tokenizer.load(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{path} is not a tokenizer.json: {error}") from error

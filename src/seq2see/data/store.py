@@ -1,0 +1,352 @@
+"""A tokenized corpus on disk, built once and memory-mapped. Pictures and sounds are decoded into it, too.
+
+A corpus larger than memory is tokenized in chunks into two files per side: the concatenated tokens of all sentences,
+each ending with `<end>`, and the offsets where sentences begin. The directory name is a hash of the inputs, so a changed
+file or tokenizer gets another directory. It is built under a temporary name and renamed when complete: readers never
+see a partially written store. A lock makes concurrent processes wait for the one that builds, so eight of them tokenize
+once.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see.data.bpe_dropout import BpeDropout
+from seq2see.data.tokenizer import RaggedTokens, Tokenizer, split_text
+from seq2see.errors import ProgressFactory, UserError, no_progress
+from seq2see.tensors.files import atomic_write, file_lock
+
+FORMAT_VERSION = 1
+
+_CHUNK_CHARACTERS = 1 << 18  # tokenized at a time
+_CHUNK_PATH_CHARACTERS = 1 << 11  # of the paths of pictures or sounds, some dozens of which are decoded at a time
+_PART_CHARACTERS = 1 << 14  # long documents are split into parts of this size, so that one document uses all cores
+_THREADS = min(8, os.cpu_count() or 1)
+
+A = TypeVar("A")
+B = TypeVar("B")
+Tokens = NDArray[Any]  # [T] uint16 or uint32 ids; of pictures and sounds, [T, F] numbers
+
+
+class MediaEncoder(Protocol):
+    """Reads files of pictures or sounds, given by their paths, as rows of numbers."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def row_size(self) -> int: ...  # F
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def encode_batch(self, paths: Sequence[str]) -> RaggedTokens: ...
+
+
+Encoder = Tokenizer | MediaEncoder
+
+
+@dataclass(frozen=True)
+class TokenizedSide:
+    """One side of a corpus: sentence i is tokens[offsets[i] : offsets[i + 1]]; if it is text, it ends with `<end>`."""
+
+    tokens: Tokens  # memory-mapped
+    offsets: NDArray[np.int64]  # memory-mapped, [sentences + 1]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        return np.diff(self.offsets).astype(np.int32)
+
+    def __getitem__(self, sentence: int) -> Tokens:
+        return self.tokens[self.offsets[sentence] : self.offsets[sentence + 1]]
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """A tokenized corpus: two sides for pairs, one for text."""
+
+    path: Path
+    sides: tuple[TokenizedSide, ...]
+
+    def __len__(self) -> int:
+        return len(self.sides[0])
+
+
+def store_pairs(
+    directory: Path | str, pairs: Iterable[tuple[str, str]], fingerprint: str, tokenizers: tuple[Encoder, Tokenizer],
+    bpe_dropout: BpeDropout | None = None, total: int | None = None, progress: ProgressFactory = no_progress,
+) -> TokenStore:  # fmt: skip
+    """Opens the tokens of a parallel corpus in `directory`, building them if needed.
+
+    `fingerprint` is any string that changes with the corpus, such as a hash of its files; `pairs` is read only if the
+    store has to be built. With `bpe_dropout`, the store holds the segmentation of one epoch, and the next epoch's
+    replaces it. `total` is the number of pairs, to show the progress.
+    """
+    rows = ((pair, True) for pair in pairs)
+    spec = _StoreSpec(Path(directory), ("source", "target"), fingerprint, tokenizers, bpe_dropout)
+    return spec.open_or_build(rows, total, progress)
+
+
+def store_documents(
+    directory: Path | str, chunks: Iterable[tuple[str, bool]], fingerprint: str, tokenizer: Tokenizer,
+    bpe_dropout: BpeDropout | None = None,
+) -> TokenStore:  # fmt: skip
+    """Opens or builds the tokens of documents, given as chunks (text, ends_document); see `store_pairs`."""
+    spec = _StoreSpec(Path(directory), ("text",), fingerprint, (tokenizer,), bpe_dropout)
+    rows = _split_long_texts(chunks) if tokenizer.can_split else (((text,), ends) for text, ends in chunks)
+    return spec.open_or_build(rows, None, no_progress)
+
+
+_Row = tuple[tuple[str, ...], bool]  # one text per side, and whether the sentence ends with it
+
+
+def _split_long_texts(chunks: Iterable[tuple[str, bool]]) -> Iterator[_Row]:
+    for text, ends in chunks:
+        *parts, last = split_text(text, _PART_CHARACTERS)
+        for part in parts:
+            yield (part,), False
+        yield (last,), ends
+
+
+@dataclass(frozen=True)
+class _SideManifest:
+    """The entry of one side in store.json."""
+
+    name: str
+    dtype: str
+    sentences: int
+    tokens: int
+    row_size: int = 0  # numbers per token; 0: ids
+
+
+@dataclass(frozen=True)
+class _StoreSpec:
+    """Everything that determines the contents of a store."""
+
+    directory: Path
+    names: tuple[str, ...]
+    fingerprint: str
+    encoders: Sequence[Encoder]
+    bpe_dropout: BpeDropout | None
+
+    @property
+    def path(self) -> Path:
+        dropout = (self.bpe_dropout.probability, self.bpe_dropout.seed) if self.bpe_dropout else None
+        key = [
+            FORMAT_VERSION,
+            self.names,
+            self.fingerprint,
+            [encoder.fingerprint for encoder in self.encoders],
+            dropout,
+        ]
+        return self.directory / f"tokens-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
+
+    @property
+    def epoch(self) -> int | None:
+        return self.bpe_dropout.epoch if self.bpe_dropout else None
+
+    def open_or_build(self, rows: Iterator[_Row], total: int | None, progress: ProgressFactory) -> TokenStore:
+        with _convert_write_errors(self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+        with file_lock(self.directory):  # the directory itself: the lock leaves no file behind
+            store = self.open()
+            if store is not None:
+                return store
+            self.build(rows, progress("tokenizing" if self._is_text else "decoding files", total))
+            store = self.open()
+        assert store is not None
+        return store
+
+    def open(self) -> TokenStore | None:
+        """Returns the store, or None if it is missing, damaged, or of another epoch and must be built.
+
+        A store that exists but cannot be read is an error: building over it would not help.
+        """
+        try:
+            manifest = json.loads((self.path / "store.json").read_text(encoding="utf-8"))
+            if manifest["epoch"] != self.epoch:
+                return None
+            return TokenStore(
+                self.path, tuple(_map_side(self.path, _SideManifest(**side)) for side in manifest["sides"])
+            )
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        except OSError as error:
+            raise UserError(
+                f"cannot read the tokens in {self.path}: {error.strerror}; make them readable, or delete this directory"
+            ) from error
+
+    def build(self, rows: Iterator[_Row], advance: Callable[[int], None]) -> None:
+        # We hold the lock, so an unfinished build was left behind by a process that died.
+        for abandoned in self.directory.glob("*.building"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        building = self.path.with_suffix(".building")
+        try:
+            with _convert_write_errors(self.directory):
+                building.mkdir()
+            sides = self._write(building, rows, advance)
+            with _convert_write_errors(self.directory):
+                manifest = {"epoch": self.epoch, "sides": [asdict(side) for side in sides]}
+                with atomic_write(building / "store.json") as temporary:
+                    temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+                shutil.rmtree(self.path, ignore_errors=True)
+                building.rename(self.path)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+
+    def _write(self, folder: Path, rows: Iterator[_Row], advance: Callable[[int], None]) -> list[_SideManifest]:
+        with contextlib.ExitStack() as stack:
+            writers = [
+                stack.enter_context(_Writer.open(folder, name, encoder))
+                for name, encoder in zip(self.names, self.encoders, strict=True)
+            ]
+            size = _CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
+            for encoded, ends in _map_in_threads(self._encode, _chunks(rows, size)):
+                with _convert_write_errors(self.directory):
+                    for writer, ragged in zip(writers, encoded, strict=True):
+                        writer.append(ragged, ends)
+                advance(int(ends.sum()))
+            if not writers[0].sentences:
+                raise UserError("the corpus is empty")
+            with _convert_write_errors(self.directory):
+                return [writer.close() for writer in writers]
+
+    def _encode(self, chunk: "_Chunk") -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
+        encoded = []
+        for side, (texts, encoder) in enumerate(zip(chunk.texts, self.encoders, strict=True)):
+            if self.bpe_dropout is None or not isinstance(encoder, Tokenizer):
+                encoded.append(encoder.encode_batch(texts))
+            else:
+                encoded.append(encoder.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), chunk.first))
+        return encoded, chunk.ends
+
+    @property
+    def _is_text(self) -> bool:
+        return isinstance(self.encoders[0], Tokenizer)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    first: int  # index of its first row
+    texts: list[tuple[str, ...]]  # [sides][rows]
+    ends: NDArray[np.bool_]  # [rows] whether a sentence ends here
+
+
+def _chunks(rows: Iterable[_Row], max_characters: int) -> Iterator[_Chunk]:
+    pending: list[_Row] = []
+    first = size = 0
+    for row in rows:
+        pending.append(row)
+        size += sum(map(len, row[0])) + 1
+        if size >= max_characters:
+            yield _make_chunk(first, pending)
+            first, pending, size = first + len(pending), [], 0
+    if pending:
+        yield _make_chunk(first, pending)
+
+
+def _make_chunk(first: int, rows: list[_Row]) -> _Chunk:
+    return _Chunk(first, list(zip(*(texts for texts, _ in rows), strict=True)), np.array([end for _, end in rows]))
+
+
+def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    """An ordered map() that overlaps reading and writing with tokenizing, which releases the GIL."""
+    pending: deque[Future[B]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) > _THREADS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+@dataclass
+class _Writer:
+    """Appends to the two files of one side."""
+
+    name: str
+    end: int | None  # appended to each sentence
+    dtype: np.dtype[Any]
+    row_size: int
+    tokens_file: IO[bytes]
+    offsets_file: IO[bytes]
+    sentences: int = 0
+    tokens: int = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, folder: Path, name: str, encoder: Encoder) -> Iterator[Self]:
+        if isinstance(encoder, Tokenizer):
+            dtype, row_size, end = "<u2" if len(encoder) <= 1 << 16 else "<u4", 0, encoder.end
+        else:
+            dtype, row_size, end = encoder.dtype, encoder.row_size, None
+        with _convert_write_errors(folder.parent):
+            tokens, offsets = ((folder / f"{name}{suffix}").open("wb") for suffix in (".tokens", ".offsets"))
+            offsets.write(np.zeros(1, dtype="<i8").tobytes())
+        try:
+            yield cls(name, end, np.dtype(dtype), row_size, tokens, offsets)
+        finally:
+            for file in (tokens, offsets):
+                # On a full disk, closing fails again after the write that raised; complete files were synced before.
+                with contextlib.suppress(OSError):
+                    file.close()
+
+    def append(self, ragged: RaggedTokens, ends: NDArray[np.bool_]) -> None:
+        tokens, sentence_ends = ragged.tokens, ragged.offsets[1:][ends]
+        if self.end is not None:
+            tokens = np.insert(tokens, sentence_ends, self.end)
+            sentence_ends = sentence_ends + np.arange(1, len(sentence_ends) + 1)
+        offsets = self.tokens + sentence_ends
+        self.tokens_file.write(tokens.astype(self.dtype).tobytes())
+        self.offsets_file.write(offsets.astype("<i8").tobytes())
+        self.sentences += len(sentence_ends)
+        self.tokens += len(tokens)
+
+    def close(self) -> _SideManifest:
+        for file in (self.tokens_file, self.offsets_file):
+            file.flush()
+            os.fsync(file.fileno())
+        return _SideManifest(self.name, self.dtype.str, self.sentences, self.tokens, self.row_size)
+
+
+def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:
+    """Memory-maps the files of a side; raises ValueError if their sizes differ from those in store.json."""
+    rows = (manifest.tokens, manifest.row_size) if manifest.row_size else (manifest.tokens,)
+    expected = ((".tokens", manifest.dtype, rows), (".offsets", "<i8", (manifest.sentences + 1,)))
+    arrays = []
+    for suffix, dtype, shape in expected:
+        path = folder / (manifest.name + suffix)
+        if path.stat().st_size != math.prod(shape) * np.dtype(dtype).itemsize:
+            raise ValueError(f"{path} is damaged")
+        arrays.append(np.memmap(path, dtype=dtype, mode="r", shape=shape))
+    tokens, offsets = arrays
+    if offsets[0] != 0 or offsets[-1] != manifest.tokens:
+        raise ValueError(f"{folder / manifest.name}.offsets is damaged")
+    return TokenizedSide(np.asarray(tokens), np.asarray(offsets))
+
+
+@contextlib.contextmanager
+def _convert_write_errors(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write tokens to {directory}: {error.strerror}; free some space or choose another directory"
+        ) from error

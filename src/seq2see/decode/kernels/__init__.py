@@ -1,0 +1,1 @@
+"""Decoding on a GPU: Triton kernels, and layers fused for them."""

@@ -1,1 +1,0 @@
-"""Translation and word-alignment metrics."""

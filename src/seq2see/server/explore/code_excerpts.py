@@ -1,0 +1,110 @@
+"""The lines of model code that the page shows beside each step, taken from the source when the page is built.
+
+What only records a value (`taps`) or is inactive outside training (`dropout`) is left out, so that the mathematics remains.
+
+An excerpt is one statement, found by its file and a fragment that only this statement contains. Layout does not matter:
+reformatting never breaks an excerpt, and a fragment that no longer matches fails the build and a test.
+"""
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import seq2see
+
+SOURCE_DIRECTORY = Path(seq2see.__file__).parent
+EXCERPTS: Mapping[str, tuple[str, str]] = {
+    "tokens": ("model/network.py", 'taps("tokens"'),
+    "embedding": ("model/network.py", "table(ids)"),
+    "patches": ("data/media/pictures.py", "squares.transpose(2, 0, 1, 3, 4)"),
+    "patch_projection": ("model/source_readers.py", "self.projection(taps("),
+    "mel_frames": ("data/media/sounds.py", "mel_filters(bands) @ power"),
+    "first_convolution": ("model/source_readers.py", "self.conv1(padded.mT)"),
+    "second_convolution": ("model/source_readers.py", "self.conv2(convolved.mT)"),
+    "segments": ("model/transformer.py", 'taps("segments"'),
+    "positions": ("model/transformer.py", 'taps("positions"'),
+    "layer_norm": ("model/layers.py", "(variance + self.eps)"),
+    "rms_norm": ("model/layers.py", "(mean_square + self.eps)"),
+    "queries_keys_values": ("model/layers.py", "self.queries_keys_values(x)"),
+    "cross_queries": ("model/layers.py", "self.queries(x)"),
+    "cross_keys_values": ("model/layers.py", "self.keys_values(memory)"),
+    "query_key_norm": ("model/layers.py", 'taps("normed_queries"'),
+    "rotation": ("model/layers.py", 'taps("rotated_queries"'),
+    "scores": ("model/attention.py", 'taps("scores"'),
+    "scaled": ("model/attention.py", 'taps("scaled"'),
+    "capped": ("model/attention.py", 'taps("capped"'),
+    "biased": ("model/attention.py", 'taps("biased"'),
+    "masked": ("model/attention.py", 'taps("masked"'),
+    "weights": ("model/attention.py", 'taps("weights"'),
+    "heads": ("model/attention.py", "weights @ v"),
+    "output_projection": ("model/layers.py", 'taps("projected"'),
+    "up_projection": ("model/layers.py", "self.up(x)"),
+    "activation": ("model/layers.py", "self.activation(hidden)"),
+    "gated_activation": ("model/layers.py", 'taps("gate"'),
+    "down_projection": ("model/layers.py", "self.down(self.dropout"),
+    "output_norm": ("model/layers.py", "self.output_norm(y"),
+    "residual": ("model/layers.py", 'taps("sum"'),
+    "masked_head": ("model/layers.py", "self.dense(x)"),
+    "masked_head_activation": ("model/layers.py", 'taps("post_activation", self.activation(x))'),
+    "unembedding": ("model/network.py", "self.unembedding(vectors)"),
+    "tied_unembedding": ("model/network.py", "F.linear(vectors"),
+    "probabilities": ("inspect/trace.py", '["logits"].softmax(-1)'),
+    "greedy": ("decode/search.py", "fast_topk(logprobs, 1)"),
+    "rnn.encoder": ("course/recurrent/network.py", "run_lstm(lstm, x[backwards]"),
+    "rnn.bidirectional_encoder": ("course/recurrent/network.py", "hidden, _ = run_lstm("),
+    "rnn.last_state": ("course/recurrent/network.py", "hidden[last]"),
+    "rnn.encoder_vectors": ("course/recurrent/network.py", 'return taps("vectors", x)'),
+    "rnn.initial_state": ("course/recurrent/network.py", "torch.tanh(self.initial_state("),
+    "rnn.keys_values": ("course/recurrent/network.py", 'cross("keys"'),
+    "rnn.queries": ("course/recurrent/network.py", 'taps("queries"'),
+    "rnn.energies": ("course/recurrent/network.py", "torch.tanh(queries + memory.keys)"),
+    "rnn.weights": ("course/recurrent/network.py", 'taps("weights"'),
+    "rnn.heads": ("course/recurrent/network.py", 'taps("heads"'),
+    "rnn.decoder": ("course/recurrent/network.py", "run_lstm(lstm, x, layout, state"),
+    "rnn.attending_decoder": ("course/recurrent/network.py", "self.cell(torch.cat("),
+    "rnn.decoder_vectors": ("course/recurrent/network.py", 'taps("vectors", x), torch.stack('),
+    "rnn.combined_vectors": ("course/recurrent/network.py", "torch.tanh(self.combine("),
+}
+
+
+def code_excerpts() -> dict[str, dict[str, str]]:
+    """Returns the file and the line of code of every excerpt."""
+    return {name: {"file": file, "line": find_statement(file, text)} for name, (file, text) in EXCERPTS.items()}
+
+
+def find_statement(file: str, fragment: str) -> str:
+    """Returns the statement that equals the fragment, or else the only one that contains it, on one line."""
+    source = (SOURCE_DIRECTORY / file).read_text(encoding="utf-8")
+    statements = [
+        (ast.get_source_segment(source, node) or "", node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.stmt) and not hasattr(node, "body")
+    ]
+    target = _normalize(fragment)
+    matching = [pair for pair in statements if _normalize(pair[0]) == target]
+    matching = matching or [pair for pair in statements if target in _normalize(pair[0])]
+    if len(matching) != 1:
+        raise ValueError(f'{len(matching)} statements of {file} contain "{fragment}", expected 1: update EXCERPTS')
+    text, node = matching[0]
+    plain = ast.unparse(_Plain().visit(ast.parse(ast.unparse(node)).body[0]))
+    return plain if "\n" in text or plain != ast.unparse(node) else text
+
+
+class _Plain(ast.NodeTransformer):
+    """Replaces taps("scores", x) and self.dropout(x) by x, and leaves out arguments such as taps.at("norm")."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        function = ast.unparse(node.func)
+        if function in ("taps", "cross"):
+            return node.args[1]
+        if function == "self.dropout":
+            return node.args[0]
+        node.args = [one for one in node.args if not re.match(r"taps\b|NO_TAPS\b", ast.unparse(one))]
+        return node
+
+
+def _normalize(code: str) -> str:
+    """Removes what a formatter may change: whitespace, trailing commas and the kind of quotes."""
+    return re.sub(r",(?=[)\]}])", "", re.sub(r"\s", "", code).replace("'", '"'))

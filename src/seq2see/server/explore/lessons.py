@@ -1,0 +1,125 @@
+"""Lessons over HTTP: their settings and the result.
+
+A parameter whose default is None (`vectors`, `wic`) cannot be set, so no text from a request is ever used as a file name.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+from seq2see.api import Model
+from seq2see.course.lessons import LESSONS, Lesson
+from seq2see.course.lessons.render import Bars, LessonText, Part, Table, format_cell, to_json
+from seq2see.course.lessons.settings import (
+    BOUNDS,
+    OPTIONAL,
+    TABLE_BOUNDS,
+    SettingError,
+    default_settings,
+    setting_kind,
+    validate,
+)
+from seq2see.course.lessons.training import before_each_step
+from seq2see.errors import did_you_mean
+from seq2see.server.explore import responses
+from seq2see.server.explore.workers import ApiError, Deadline, suggest
+
+TRAINING_WAIT = 3.0  # seconds to wait for another training to finish
+
+
+class LessonRunner:
+    def __init__(self) -> None:
+        self._training = threading.Lock()  # torch has one random generator for all threads
+
+    def run(
+        self, lesson: Lesson, given: Mapping[str, Any], model_name: str | None, model: Model | None, deadline: Deadline
+    ) -> responses.LessonResult:
+        """Computes a lesson; `model` is for lessons that use one."""
+        defaults = default_settings(lesson)
+        for name in given:
+            if name not in defaults:
+                message = f'the lesson "{lesson.name}" has no setting "{name[:80]}"'
+                raise ApiError(422, message, did_you_mean(name, defaults), "settings")
+        try:
+            settings = {name: validate(lesson.name, name, value, defaults[name]) for name, value in given.items()}
+        except SettingError as error:
+            hint = error.hint or "see /api/lessons for the settings of each lesson"
+            raise ApiError(422, error.message, hint, error.location) from error
+        arguments = {name: value for name, value in settings.items() if value or (lesson.name, name) not in OPTIONAL}
+        if model is not None:
+            arguments["model"] = model
+        with self._exclusive_training(deadline) if lesson.training_seconds else nullcontext():
+            result = lesson.compute(arguments)
+        return responses.LessonResult(
+            name=lesson.name, title=lesson.title, model=model_name, settings=to_json(defaults | settings),
+            text=text_response(lesson.describe(result)), exercises=exercise_responses(lesson), result=to_json(result),
+        )  # fmt: skip
+
+    @contextmanager
+    def _exclusive_training(self, deadline: Deadline) -> Iterator[None]:
+        if not self._training.acquire(timeout=TRAINING_WAIT):
+            raise ApiError(503, "another lesson is training a model", "wait for it, or stop it", retry_after=5)
+        token = before_each_step.set(deadline.check)
+        try:
+            yield
+        finally:
+            before_each_step.reset(token)
+            self._training.release()
+
+
+def list_lessons() -> responses.LessonList:
+    return responses.LessonList(lessons=[_lesson_info(lesson) for lesson in LESSONS.values()])
+
+
+def find_lesson(name: str) -> Lesson:
+    if name not in LESSONS:
+        raise ApiError(404, f'unknown lesson "{name[:80]}"', suggest(name, LESSONS, "/api/lessons"), "lesson")
+    return LESSONS[name]
+
+
+def _lesson_info(lesson: Lesson) -> responses.LessonInfo:
+    return responses.LessonInfo(
+        name=lesson.name, group=lesson.group, title=lesson.title, question=lesson.question,
+        settings=[_setting(lesson, name, default) for name, default in default_settings(lesson).items()],
+        uses_model="model" in lesson.defaults(), training_seconds=lesson.training_seconds,
+    )  # fmt: skip
+
+
+def _setting(lesson: Lesson, name: str, default: Any) -> responses.LessonSetting:
+    bounds = BOUNDS.get((lesson.name, name), TABLE_BOUNDS)
+    return responses.LessonSetting(
+        name=name, kind=setting_kind(default), default=to_json(default), minimum=bounds.minimum, maximum=bounds.maximum,
+        integer=bounds.integer,
+    )  # fmt: skip
+
+
+def text_response(text: LessonText) -> responses.LessonText:
+    tries = [each for each in text.tries if each.settings or not each.options]  # the others are for the terminal
+    return responses.LessonText(
+        look=text.look, picture=_parts(text.picture), body=_parts(text.body), takeaway=text.takeaway,
+        more=[responses.LessonSection(title=section.title, parts=_parts(section.parts)) for section in text.more],
+        tries=[responses.LessonTry(text=each.text, settings=to_json(each.settings)) for each in tries],
+        library=responses.LessonLibrary.model_validate(text.library),
+        notes=[responses.LessonNote.model_validate(note) for note in text.notes],
+    )  # fmt: skip
+
+
+@cache  # the answers do not depend on settings
+def exercise_responses(lesson: Lesson) -> list[responses.LessonExercise]:
+    return [responses.LessonExercise.model_validate(exercise) for exercise in lesson.exercises()]
+
+
+def _parts(parts: Sequence[Part]) -> list[responses.LessonPart]:
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> responses.LessonPart:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Table):
+        # Every cell as displayed, so that the page rounds numbers as the terminal does.
+        formatted = [[format_cell(cell, part) for cell in row] for row in part.rows]
+        return responses.Table(**to_json(part), formatted=formatted)
+    return responses.Bars(**to_json(part)) if isinstance(part, Bars) else responses.HeatMap(**to_json(part))

@@ -1,0 +1,181 @@
+"""What the endpoints of both APIs share: keys, limits, language pairs, and requests to the workers."""
+
+import asyncio
+import json
+import logging
+import math
+import time
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from seq2see.errors import did_you_mean
+from seq2see.server.explore.workers import ApiError
+from seq2see.server.service.keys import Client, Keys, RateLimiter, read_keys
+from seq2see.server.service.metrics import Metrics
+from seq2see.server.service.supervisor import Message, Supervisor
+
+log = logging.getLogger("seq2see.server.service")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options and limits of the service."""
+
+    key_file: Path | None = None
+    local_only: bool = True  # the address is this machine's own
+    beam: int = 4  # of translations
+    max_characters: int = 10_000  # in a request
+    max_texts: int = 100  # in a request
+    max_requests: int = 1000  # running and waiting
+    max_body_bytes: int = 8 << 20  # a document may be as large
+    max_new_tokens: int = 4096
+    timeout: float = 60.0  # seconds to send a request, and from its arrival to its answer
+    origins: tuple[str, ...] = ()  # whose pages may use the service (CORS)
+    access_log: bool = True
+
+
+class Service:
+    def __init__(self, supervisor: Supervisor, settings: Settings) -> None:
+        self.supervisor, self.settings = supervisor, settings
+        self.keys = self._read_keys()
+        self.limiter, self.metrics = RateLimiter(), Metrics()
+        self.running = 0
+
+    def _read_keys(self) -> Keys | None:
+        return read_keys(self.settings.key_file) if self.settings.key_file else None
+
+    async def reload(self) -> None:
+        """Reads the keys and the models again, without dropping requests."""
+        try:
+            self.keys = self._read_keys()
+        except Exception as error:
+            log.error("the keys were not reloaded: %s", error)
+        await self.supervisor.reload()
+        self.check_glossaries()
+
+    def check_glossaries(self) -> None:
+        """Warns of glossaries into languages that no model translates into."""
+        targets = sorted({target for _, target in self.pairs})
+        for client in self.keys.clients.values() if self.keys else ():
+            for language in client.glossary:
+                if language not in targets:
+                    hint = did_you_mean(language, targets)
+                    log.warning(
+                        'key "%s": no model translates into "%s" of its glossary: %s', client.name, language, hint
+                    )
+
+    def models(self, shape: str) -> list[str]:
+        return [name for name, model in self.supervisor.models.items() if model["shape"] == shape]
+
+    @property
+    def pairs(self) -> dict[tuple[str, str], str]:
+        """The model of each pair of languages; a translator's name is `source-target`."""
+        return {split_pair(name): name for name in self.models("encoder-decoder")}
+
+    def authenticate(self, request: Request, key: str | None = None) -> Client:
+        """Returns who sends a request, by a key in its body or its Authorization header; raises a 401 or 403 without one."""
+        if self.keys is None:
+            client = Client(request.client.host if request.client else "unknown")
+        else:
+            key = key or _header_key(request)
+            if not key:
+                raise ApiError(401, "an API key is required", "ask the operator of this server for one", "api_key")
+            found = self.keys.find(key)
+            if found is None:
+                raise ApiError(403, "Invalid API key", "", "api_key")
+            client = found
+        request.state.client = client.name
+        return client
+
+    @contextmanager
+    def admit(self, client: Client, characters: int) -> Iterator[None]:
+        """Counts a request while it runs; raises an error if it exceeds a limit."""
+        limit = client.max_characters or self.settings.max_characters
+        if characters > limit:
+            raise ApiError(400, f"Invalid request: request ({characters}) exceeds text limit ({limit})", "", "q")
+        if wait := self.limiter.wait(client):
+            message = f"Slowdown: {client.requests_per_minute} per 1 minute"
+            raise ApiError(429, message, "", retry_after=math.ceil(wait))
+        if self.running >= self.settings.max_requests:
+            raise ApiError(503, f"{self.running} requests are already running or waiting", "", retry_after=1)
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    async def call(self, request: Request, client: Client, message: Message) -> Message:
+        """Returns the result of a worker; cancels it when the client goes away."""
+        work = self.supervisor.call(self._complete(client, message))
+        result = await self._until_disconnected(request, work)
+        self._count(request, message, result)
+        return result
+
+    async def stream(self, request: Request, client: Client, message: Message) -> AsyncGenerator[Message]:
+        """Yields the pieces of a worker's answer, then its result."""
+        async with aclosing(self.supervisor.stream(self._complete(client, message))) as pieces:
+            async for piece in pieces:
+                yield piece
+        self._count(request, message, piece)
+
+    def _complete(self, client: Client, message: Message) -> Message:
+        return {"client": client.name, "seconds": self.settings.timeout, **message}
+
+    def _count(self, request: Request, message: Message, result: Message) -> None:
+        request.state.model, request.state.tokens = message["model"], result["tokens"]
+        self.metrics.count_tokens(message["model"], *result["tokens"])
+
+    async def _until_disconnected(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
+        working, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait(
+                {working, disconnected}, return_when=asyncio.FIRST_COMPLETED, timeout=self.settings.timeout + 5
+            )
+            if working.done():
+                return working.result()
+            if disconnected.done():
+                raise ApiError(499, "the client disconnected", "")
+            raise ApiError(504, f"not finished within {self.settings.timeout:g} seconds", "shorten the text")
+        finally:
+            working.cancel()
+            disconnected.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def split_pair(name: str) -> tuple[str, str]:
+    """Returns the languages in a translator's name."""
+    source, _, target = name.partition("-")
+    return source, target
+
+
+def _header_key(request: Request) -> str:
+    """Returns the key in the Authorization header: a bearer token, or the password that a browser asks for."""
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return b64decode(value, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return ""
+    return ""
+
+
+def server_sent_event(data: object) -> bytes:
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"data: {text}\n\n".encode(errors="replace")
+
+
+def now() -> int:
+    return int(time.time())

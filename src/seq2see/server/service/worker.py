@@ -1,0 +1,251 @@
+"""A worker process: loads the models and answers the front process over a socket, one JSON object per line.
+
+    front → worker   {"id": 1, "operation": "translate", "model": "en-hi", "texts": ["How are you?"], …}
+                     {"cancel": 1}, {"ping": true}
+    worker → front   {"ready": {…}} once, then {"id": 1, "piece": …} while streaming and {"id": 1, "result" | "error": …};
+                     {"id": null} after a ping
+
+Every request has a thread, which waits most of the time: the models' schedulers decode for all of them.
+"""
+
+import base64
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from seq2see.api import Model, load
+from seq2see.decode.constraints import Constraints
+from seq2see.decode.engine import build_requests
+from seq2see.decode.scheduler import DeadlineError, QueueFullError, ScheduledJob, Scheduler
+from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.session import SpecialTokens
+from seq2see.errors import UserError, no_progress
+from seq2see.server.service.completions import Completions, ContextLengthError
+from seq2see.translate import html
+from seq2see.translate.documents import translate_content
+from seq2see.translate.parts import TranslationUnit, rebuild
+from seq2see.translate.placeholders import PLACEHOLDER
+from seq2see.translate.translator import Translator, one_line
+from seq2see.translate.warning_log import WarningLog
+
+MAX_THREADS = 1000
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A request while it is answered."""
+
+    id: int
+    client: str
+    deadline: float  # by time.monotonic()
+    jobs: list[ScheduledJob] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def schedule(self, scheduler: Scheduler, jobs: list[ScheduledJob]) -> None:
+        for job in jobs:
+            job.flow, job.deadline = (self.client, str(self.id)), self.deadline
+        self.jobs[:] = jobs
+        scheduler.submit(jobs)
+        if self.cancelled.is_set():
+            self.cancel()
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        for job in list(self.jobs):
+            job.future.cancel()
+
+
+@dataclass(frozen=True, repr=False)
+class BatchedModel(Model):
+    """A model whose sentences are decoded together with those of other requests."""
+
+    scheduler: Scheduler = field(kw_only=True)
+    answering: Answering = field(kw_only=True)
+    tokens: list[int] = field(default_factory=lambda: [0, 0])  # read and generated
+
+    def hypotheses(
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), constraints: Sequence[Constraints | None] = (),
+        **search: Unpack[SearchOptions],
+    ) -> list[list[Hypothesis]]:  # fmt: skip
+        source, target = self.tokenizers
+        options, special_tokens = Search(**search), SpecialTokens.from_tokenizer(target)
+        jobs = []
+        for i, sentence in enumerate(sentences):
+            ids, required = source.frame_source(source.encode(sentence)), constraints[i] if constraints else None
+            jobs += [
+                ScheduledJob(request, search=options, special_tokens=special_tokens, constraints=required)
+                for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options)
+            ]
+        self.answering.schedule(self.scheduler, jobs)
+        found = [job.future.result() for job in jobs]
+        self.tokens[0] += sum(len(job.request.source) for job in jobs)
+        self.tokens[1] += sum(len(best.tokens) for best, *_ in found)
+        return found
+
+
+class Worker:
+    def __init__(self, connection: socket.socket, options: Message) -> None:
+        self._connection, self._sending = connection, threading.Lock()
+        self._answering: dict[int, Answering] = {}
+        self._models = {
+            name: load(path, options["device"], precision=options["precision"]).for_inference()
+            for name, path in options["models"].items()
+        }
+        for name, model in self._models.items():
+            if model.config.model.source != "tokens":
+                raise UserError(f'"{name}" reads {model.config.model.source}: the service takes only models of text')
+        self._schedulers = {
+            name: Scheduler(model.network) for name, model in self._models.items() if model.config.model.has_decoder
+        }
+        self._embedding = threading.Lock()
+        self._operations: dict[str, Callable[[Message, Answering], Iterator[Message]]] = {
+            "translate": self._translate, "document": self._document, "generate": self._generate, "embed": self._embed,
+            "statistics": self._statistics,
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Answers requests until the front process closes the connection."""
+        self._send({"ready": {name: _describe(model) for name, model in self._models.items()}})
+        pool = ThreadPoolExecutor(MAX_THREADS)
+        for line in self._connection.makefile("rb"):
+            message = json.loads(line)
+            if "ping" in message:
+                self._send({"id": None})
+                continue
+            if "cancel" in message:
+                if answering := self._answering.get(message["cancel"]):
+                    answering.cancel()
+                continue
+            deadline = time.monotonic() + message.get("seconds", float("inf"))
+            answering = Answering(message["id"], message.get("client", ""), deadline)
+            self._answering[answering.id] = answering
+            pool.submit(self._answer, message, answering)
+
+    def _answer(self, message: Message, answering: Answering) -> None:
+        reply: Message = {}
+        try:
+            for reply in self._operations[message["operation"]](message, answering):
+                if "piece" in reply:
+                    self._send({"id": answering.id, **reply})
+        except Exception as error:
+            reply = {"error": str(error), "kind": _kind(error)}
+            if reply["kind"] == "internal" and not answering.cancelled.is_set():
+                sys.excepthook(type(error), error, error.__traceback__)
+        finally:
+            del self._answering[answering.id]
+        self._send({"id": answering.id, **reply})
+
+    def _send(self, message: Message) -> None:
+        with self._sending:
+            self._connection.sendall(json.dumps(message, ensure_ascii=False).encode(errors="surrogatepass") + b"\n")
+
+    def _batched(self, message: Message, answering: Answering) -> BatchedModel:
+        name = message["model"]
+        return BatchedModel(**vars(self._models[name]), scheduler=self._schedulers[name], answering=answering)
+
+    def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
+        model, texts = self._batched(message, answering), message["texts"]
+        search = SearchOptions(beam=message["beam"], nbest=message["nbest"])
+        translator = Translator(model, _SILENT, search, glossary=message["glossary"])
+        locations = [""] * len(texts)
+        if message["format"] == "html":
+            nbest_lists = [[text] for text in _translate_html(replace(translator, placeholders=PLACEHOLDER), texts)]
+        elif message["nbest"] == 1:
+            nbest_lists = [[text] for text in translator.translate(texts, locations)]
+        else:
+            nbest_lists = [
+                [
+                    split.join([one_line(model.text(nbest[min(i, len(nbest) - 1)])) for nbest in sentences])
+                    for i in range(message["nbest"])
+                ]
+                for split, sentences, _ in translator.hypotheses(texts, locations)
+            ]
+        yield {"result": {"translations": nbest_lists, "tokens": model.tokens}}
+
+    def _document(self, message: Message, answering: Answering) -> Iterator[Message]:
+        model = self._batched(message, answering)
+        translator = Translator(model, _SILENT, {"beam": message["beam"]}, glossary=message["glossary"])
+        content = base64.b64decode(message["content"])
+        translated = translate_content(Path(message["name"]), content, translator, False, no_progress)
+        yield {"result": {"content": base64.b64encode(translated).decode(), "tokens": model.tokens}}
+
+    def _embed(self, message: Message, answering: Answering) -> Iterator[Message]:
+        model = self._models[message["model"]]
+        with self._embedding:
+            vectors = model.embed(message["texts"])
+        tokens = sum(len(model.tokenizers[0].encode(text)) for text in message["texts"])
+        data = [base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode() for vector in vectors]
+        yield {"result": {"vectors": data, "tokens": [tokens, 0]}}
+
+    def _generate(self, message: Message, answering: Answering) -> Iterator[Message]:
+        completions = Completions(self._models[message["model"]], message)
+        answering.schedule(self._schedulers[message["model"]], completions.jobs)
+        return completions.run()
+
+    def _statistics(self, message: Message, answering: Answering) -> Iterator[Message]:
+        yield {
+            "result": {
+                name: {"waiting": s.waiting, "running": s.running, "steps": s.steps, "row_steps": s.row_steps}
+                for name, s in self._schedulers.items()
+            }
+        }
+
+
+_SILENT = WarningLog(lambda text: None)
+
+
+def _kind(error: Exception) -> str:
+    kinds: dict[type[Exception], str] = {
+        QueueFullError: "queue",
+        DeadlineError: "deadline",
+        ContextLengthError: "context",
+    }
+    return kinds.get(type(error), "user" if isinstance(error, UserError) else "internal")
+
+
+def _describe(model: Model) -> Message:
+    return {"shape": model.config.model.shape, "max_positions": model.config.model.max_positions}
+
+
+def _translate_html(translator: Translator, texts: Sequence[str]) -> list[str]:
+    documents = [html.read(text) for text in texts]
+    units = [part for parts in documents for part in parts if isinstance(part, TranslationUnit)]
+    translations = iter(translator.translate([unit.source for unit in units], [""] * len(units)))
+    return [
+        rebuild(parts, [next(translations) for part in parts if isinstance(part, TranslationUnit)])
+        for parts in documents
+    ]
+
+
+def _end_process(arguments: threading.ExceptHookArgs) -> None:
+    """Ends the process when a thread fails: without its decoding thread it would never answer. The front starts another."""
+    threading.__excepthook__(arguments)
+    os._exit(1)
+
+
+def main() -> None:
+    threading.excepthook = _end_process
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the front process says when to stop
+        signal.signal(number, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        worker = Worker(connection, json.loads(sys.argv[2]))
+    except UserError as error:
+        connection.sendall(json.dumps({"failed": str(error)}).encode() + b"\n")
+        os._exit(1)
+    worker.run()
+    os._exit(0)  # skips torch's slow teardown
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""A network with its tokenizers: text in, text out.
+
+`Pipeline` encodes sentences and prompts, runs the decoding engine and decodes the result. Training, evaluation, inspection and
+the translation of whole texts work on pipelines; `seq2see.api.Model` adds what needs those layers.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import torch
+from torch import Tensor
+
+from seq2see.config import Config, ModelConfig
+from seq2see.data.foreign_tokenizer import ForeignTokenizer, choose_languages
+from seq2see.data.known_words import KnownWords, unknown_words
+from seq2see.data.layout import Packed, Tokens
+from seq2see.data.media.reader import MediaReader
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.decode.chat import ChatTemplate, ConversationTemplate, Message
+from seq2see.decode.constraints import Constraints
+from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
+from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.session import SpecialTokens
+from seq2see.decode.streaming import find_stop, stream_text
+from seq2see.errors import Notice, UserError
+from seq2see.model.network import Network
+from seq2see.model.pooling import Pooling
+from seq2see.model.summary import summarize
+from seq2see.storage.assessment import Assessment
+from seq2see.storage.scores import score_number, score_texts
+
+EMBED_TEXTS = 32  # encoded together
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A trained network with its tokenizers. `search` takes the fields of `Search`: beam=4, temperature=0.8, top_p=0.95, …"""
+
+    config: Config
+    network: Network
+    tokenizers: tuple[Tokenizer, Tokenizer]  # source, target; often the same object
+    scores: Mapping[str, Any]
+    chat_template: ConversationTemplate = field(default_factory=ChatTemplate)
+    known_words: KnownWords | None = field(default=None, repr=False)  # of the source; not needed with a word tokenizer
+    pooling: Pooling | None = None  # how an encoder's publisher makes one vector of a text, if that is known
+
+    def translate_sentences(
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> list[str]:
+        """Translates each text as one sentence; with prefixes, each translation starts with its prefix."""
+        found = self.hypotheses(sentences, prefixes=prefixes, **search)
+        return [self.text(best, prefixes[i] if prefixes else "") for i, (best, *_) in enumerate(found)]
+
+    def hypotheses(
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), constraints: Sequence[Constraints | None] = (),
+        **search: Unpack[SearchOptions],
+    ) -> list[list[Hypothesis]]:  # fmt: skip
+        """Returns the n best translations of each sentence with their log-probabilities, best first.
+
+        Constraints, one for each sentence or none, need a beam.
+        """
+        self.require_text_output("translates")
+        if isinstance(sentences, str):
+            raise TypeError("expected a list of sentences, not one string: write [sentence]")
+        if self._detects_language:
+            each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
+            return [model.hypotheses([path], prefixes=prefix, **search)[0] for model, path, prefix in each]
+        target = self.tokenizers[1]
+        return translate_tokens(
+            self.network, [self.encode_source(sentence) for sentence in sentences],
+            SpecialTokens.from_tokenizer(target), Search(**search), [target.encode(prefix) for prefix in prefixes],
+            constraints=constraints,
+        )  # fmt: skip
+
+    def encode_source(self, source: str) -> Tokens:
+        """Returns what the encoder reads: the tokens of a text, or the rows of the picture or sound at this path."""
+        if self.config.model.source != "tokens":
+            return MediaReader(self.config.model).read(source)
+        tokenizer = self.tokenizers[0]
+        return tokenizer.frame_source(tokenizer.encode(source))
+
+    @property
+    def _detects_language(self) -> bool:
+        """Whether the language of each recording has to be found: the model knows several, and none is chosen."""
+        target = self.tokenizers[1]
+        if not isinstance(target, ForeignTokenizer) or target.languages.style != "spoken":
+            return False
+        return target.languages.find(target.framing.prompt) is None
+
+    def with_detected_language(self, path: Path | str) -> Self:
+        """Returns the model for the language that it hears at the beginning of a sound, if it has a choice and none is made."""
+        if not self._detects_language:
+            return self
+        target = self.tokenizers[1]
+        assert isinstance(target, ForeignTokenizer)
+        codes = target.languages.codes
+        rows = MediaReader(self.config.model).windows(path)[0]
+        device = self.network.embedding.weight.device
+        source, start = (Packed.from_sequences([tokens], device) for tokens in (rows, [target.framing.start]))
+        with torch.inference_mode():
+            logits = self.network(source, start)[-1]
+        return self.with_languages(source=max(codes, key=lambda code: float(logits[codes[code]])))
+
+    def transcribe(self, paths: Sequence[Path | str], **search: Unpack[SearchOptions]) -> list[str]:
+        """Returns the text of each picture or sound; a sound in several windows is read window by window."""
+        kind = self.config.model.source
+        if kind == "tokens":
+            raise UserError("this model reads text: use one that was trained on pictures or sounds")
+        self.require_text_output(f"reads {kind}")
+        if self._detects_language:
+            return [self.with_detected_language(path).transcribe([path], **search)[0] for path in paths]
+        reader, target = MediaReader(self.config.model), self.tokenizers[1]
+        windows = [reader.windows(path) if self.config.model.window_seconds else [reader.read(path)] for path in paths]
+        found = iter(
+            translate_tokens(
+                self.network, [rows for file in windows for rows in file], SpecialTokens.from_tokenizer(target),
+                Search(**search),
+            )
+        )  # fmt: skip
+        return [" ".join(target.decode(next(found)[0].tokens).strip() for _ in file) for file in windows]
+
+    def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
+        """Decodes a hypothesis to text, after the prefix it continues."""
+        target = self.tokenizers[1]
+        return target.decode([*target.encode(prefix), *hypothesis.tokens])
+
+    def assess(self, source: str, confidence: float) -> Assessment:
+        """Returns how far an output can be trusted, from its source and its mean log-probability per token."""
+        return Assessment(self.unknown_words(source), confidence, score_number(self.scores, "confidence", "threshold"))
+
+    def unknown_words(self, text: str) -> tuple[str, ...] | None:
+        """Returns the words of a source or prompt that training never saw; None if the model has no list of words."""
+        if self.config.model.source != "tokens":
+            return None
+        return unknown_words(text, self.tokenizers[0], self.known_words)
+
+    def generate(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> list[str]:
+        """Continues the prompt with a language model: `samples` or `nbest` continuations, one by default."""
+        tokenizer = self.tokenizers[1]
+        return self._generate(tokenizer.frame_prompt(tokenizer.encode(prompt)), stop, Search(**search))
+
+    def chat(self, messages: Sequence[Message], *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> str:
+        """Returns the model's next message in a conversation of ("system" | "user" | "model", text) messages."""
+        prompt = self.chat_template.prompt(self.tokenizers[1], messages)
+        return self._generate(prompt, [*self.chat_template.stops, *stop], Search(**search))[0].strip()
+
+    def stream_chat(
+        self, messages: Sequence[Message], *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> Iterator[str]:
+        """Like `chat`, but yields text as it is generated."""
+        prompt = self.chat_template.prompt(self.tokenizers[1], messages)
+        return self._stream(prompt, [*self.chat_template.stops, *stop], Search(**search))
+
+    def _generate(self, prompt: list[int], stop: Sequence[str], options: Search) -> list[str]:
+        self.require("decoder", "continues a prompt")
+        target = self.tokenizers[1]
+        should_stop = (lambda ids: find_stop(target.decode(ids, True), stop) is not None) if stop else None
+        special_tokens = replace(SpecialTokens.from_tokenizer(target), prompt=())  # the prompt is complete
+        (hypotheses,) = generate_tokens(self.network, [prompt], special_tokens, options, should_stop)
+        texts = [target.decode(hypothesis.tokens, continues=True) for hypothesis in hypotheses]
+        return [text[: find_stop(text, stop)] for text in texts]
+
+    def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
+        """Yields a continuation, or the translation of a sentence, as it is generated, whole graphemes only."""
+        if self._detects_language:
+            return self.with_detected_language(prompt).stream(prompt, stop=stop, **search)
+        target = self.tokenizers[1]
+        special_tokens, options = SpecialTokens.from_tokenizer(target), Search(**search)
+        if self.config.model.shape == "decoder":
+            return self._stream(target.frame_prompt(target.encode(prompt)), stop, options)
+        self.require("encoder-decoder", "translates")
+        request, *_ = build_requests(
+            self.network, 0, self.encode_source(prompt), special_tokens.prompt_with(()), options
+        )
+        return stream_text(target, stream_tokens(self.network, request, options, special_tokens), stop)
+
+    def _stream(self, prompt: list[int], stop: Sequence[str], options: Search) -> Iterator[str]:
+        self.require("decoder", "continues a prompt")
+        target = self.tokenizers[1]
+        request, *_ = build_requests(self.network, 0, (), prompt, options)
+        tokens = stream_tokens(self.network, request, options, SpecialTokens.from_tokenizer(target))
+        return stream_text(target, tokens, stop, continues=True)
+
+    def with_languages(self, source: str | None = None, target: str | None = None) -> Self:
+        """Returns the same model for another pair of languages, if it has a choice: "eng_Latn", "fra_Latn"."""
+        return replace(self, tokenizers=choose_languages(self.tokenizers, source, target))
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str], pooling: Pooling | None = None) -> Tensor:
+        """Returns one vector for each text, [texts, width], by the model's own pooling or a given one."""
+        self.require("encoder", "makes vectors of texts")
+        pooling = pooling or self.pooling or Pooling()
+        framed = self._framed(texts, pooling)
+        vectors = torch.empty(len(texts), self.config.model.width)
+        order = sorted(range(len(framed)), key=lambda i: len(framed[i]))  # texts of similar length share a batch
+        for start in range(0, len(order), EMBED_TEXTS):
+            batch = order[start : start + EMBED_TEXTS]
+            packed = Packed.from_sequences([framed[i] for i in batch], self.network.embedding.weight.device)
+            encoded = self.network.encode(packed, self.network.taps())
+            vectors[batch] = pooling(self.network, encoded, packed.layout).float().cpu()
+        return vectors
+
+    def _framed(self, texts: Sequence[str], pooling: Pooling) -> list[Tokens]:
+        """Returns what the encoder reads of each text, cut to its limit, or of the pictures or sounds at these paths."""
+        if self.config.model.source != "tokens":
+            return [self.encode_source(path) for path in texts]
+        tokenizer, limit = self.tokenizers[0], self.config.model.max_positions
+        limit = min(limit, pooling.max_tokens or limit) - len(tokenizer.frame_source(()))
+        sequences = [tokenizer.encode(text) for text in texts]
+        if too_long := sum(len(ids) > limit for ids in sequences):
+            warnings.warn(f"{too_long:,} of {len(texts):,} texts are cut to {limit:,} tokens", Notice, stacklevel=3)
+        return [tokenizer.frame_source(ids[:limit]) for ids in sequences]
+
+    def require_text_output(self, action: str) -> None:
+        """Raises a UserError if the model does not turn a source into text."""
+        if not self.config.model.writes_text:
+            self.require("encoder-decoder", action)
+
+    def require(self, shape: str, action: str) -> None:
+        """Raises a UserError if the model has another shape; `action` is what it cannot do, such as "translates"."""
+        actual = self.config.model.shape
+        if actual != shape:
+            raise UserError(f"this model is {with_article(actual)}; only {with_article(shape)} {action}")
+
+
+def with_article(noun: str) -> str:
+    """Returns "a decoder", "an encoder"."""
+    return f"a{'n' * (noun[0] in 'aeiou')} {noun}"
+
+
+def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores: Mapping[str, Any]) -> dict[str, str]:
+    """Describes a model in a few lines: what it is, its size, its vocabulary, its training and its scores."""
+    model, (source, target) = config.model, tokenizers
+    layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
+    attention = f", {model.heads} heads, feed-forward width {model.feed_forward:,}" * (model.kind == "transformer")
+    facts = {
+        "model": f"{_FAMILIES[model.kind]}, {model.shape}",
+        "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
+        f"{model.width:,}{attention}",
+        **({} if model.source == "tokens" else {"source": _source_fact(model)}),
+        "vocabulary": f"{len(target):,} {target.kind} tokens"
+        + (f" for the target, {len(source):,} for the source" if source is not target else ""),
+    }
+    steps, epochs, seconds = (score_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
+    if steps is not None and epochs is not None and seconds is not None:
+        facts["training"] = f"{steps:,} steps, {epochs:,} epochs, {seconds / 60:,.1f} minutes"
+    known = score_texts(scores)
+    return facts | ({"validation": ", ".join(known)} if known else {})
+
+
+def _source_fact(model: ModelConfig) -> str:
+    if model.source == "pictures":
+        return f"pictures of height {model.picture_height} in patches of {model.patch_size} × {model.patch_size} pixels"
+    return f"sounds in frames of {model.mel_bands} mel bands"
+
+
+_FAMILIES = {
+    "transformer": "Transformer",
+    "rnn": "recurrent (2014)",
+    "rnn-attention": "recurrent with attention (2015)",
+}

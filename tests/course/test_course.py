@@ -1,0 +1,124 @@
+"""The course as a whole: every idea has a lesson, a command and code; documentation and notebooks follow the lessons."""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from seq2see.cli import app
+from seq2see.course import ideas, notebooks
+from seq2see.course.ideas import DOCUMENTS, IDEAS, TOPICS, Idea
+from seq2see.course.lessons import GROUPS, LESSONS, Lesson
+from tests.course.test_notes import bundled
+
+ROOT = Path(__file__).parents[2]
+# Arguments with which the lessons that train end soon.
+SHORT: dict[str, dict[str, Any]] = {
+    "directions": {"sentences": 1000}, "words": {"sentences": 100}, "saturation": {"steps": 10}, "order": {"steps": 10},
+    "leak": {"steps": 10}, "cross": {"steps": 10}, "patches": {"steps": 10}, "learning": {"steps": 10},
+    "recurrent": {"lengths": [3, 5]},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compute() -> Callable[[Lesson], Any]:
+    """Computes a lesson once, with little training."""
+    results: dict[str, Any] = {}
+
+    def cached(lesson: Lesson) -> Any:
+        if lesson.name not in results:
+            results[lesson.name] = lesson.compute(SHORT.get(lesson.name, {}))
+        return results[lesson.name]
+
+    return cached
+
+
+def test_every_topic_lesson_and_document_has_an_idea() -> None:
+    assert tuple(dict.fromkeys(idea.topic for idea in IDEAS)) == TOPICS
+    assert {idea.lesson for idea in IDEAS} == set(LESSONS)
+    assert {letter for idea in IDEAS for letter in idea.documents} == set(DOCUMENTS)
+
+
+@bundled
+@pytest.mark.parametrize("name", LESSONS)
+def test_every_idea_is_a_part_of_its_lesson(name: str, compute: Callable[[Lesson], Any]) -> None:
+    titles = [section.title for section in LESSONS[name].describe(compute(LESSONS[name])).more]
+    for idea in IDEAS:
+        if idea.lesson == name and idea.section not in ("", "*"):
+            assert any(title.startswith(idea.section) for title in titles), (idea.text, titles)
+
+
+@pytest.mark.parametrize("idea", IDEAS, ids=lambda idea: idea.text[:30])
+def test_the_command_and_the_code_of_every_idea_exist(idea: Idea) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in idea.command.split():
+        command = command.commands[word]
+    module, _, name = idea.code.partition(":")
+    found: Any = import_module(f"seq2see.{module}")
+    for part in name.split("."):
+        found = getattr(found, part)
+
+
+def test_the_documentation_has_the_table_of_ideas_and_the_list_of_lessons() -> None:
+    text = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
+    assert f"-->\n{ideas.table()}\n<!-- end -->" in text, "run python -m seq2see.course.ideas"
+    listed = CliRunner().invoke(app, ["lesson"]).output
+    assert f"```\n{listed.rstrip()}\n```" in text
+    assert all(f"notebooks/{notebooks.file_name(group)}" in text for group in GROUPS)
+
+
+@bundled
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_code_and_the_views_that_a_lesson_links_to_exist(name: str, compute: Callable[[Lesson], Any]) -> None:
+    library = LESSONS[name].describe(compute(LESSONS[name])).library
+    assert (ROOT / "src" / "seq2see" / library.source).is_file()
+    state = (ROOT / "web" / "src" / "url-state.ts").read_text(encoding="utf-8")
+    views = (ROOT / "web" / "src" / "main.tsx").read_text(encoding="utf-8")
+    for link in library.links:
+        assert f'"{link.view}"' in views or f"{link.view}:" in views, link
+        assert all(f"  {key}: " in state for key in link.state), link
+
+
+@bundled
+@pytest.mark.parametrize("name", LESSONS)
+def test_what_a_lesson_suggests_can_be_computed(name: str) -> None:
+    """Suggestions with a model or files of the reader are left out, and trained lessons take few steps."""
+    lesson = LESSONS[name]
+    if lesson.training_seconds > 6:
+        pytest.skip("only its steps change")
+    for each in lesson.describe(lesson.compute(SHORT.get(name, {}))).tries:
+        if each.settings:
+            lesson.describe(lesson.compute({**SHORT.get(name, {}), **each.settings}))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_notebooks_are_those_of_the_lessons(group: str) -> None:
+    stored = ROOT / "docs" / "notebooks" / notebooks.file_name(group)
+    assert stored.read_text(encoding="utf-8") == notebooks.build(group), (
+        "run python -m seq2see.course.notebooks docs/notebooks"
+    )
+
+
+@bundled
+@pytest.mark.parametrize("group", GROUPS)
+def test_notebooks_run(group: str, compute: Callable[[Lesson], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(Lesson, "compute", lambda lesson, arguments: compute(lesson))
+    notebook, names, output = json.loads(notebooks.build(group)), dict[str, Any](), io.StringIO()
+    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    with contextlib.redirect_stdout(output):
+        for cell in code:
+            exec(compile(cell, group, "exec"), names)
+    printed = output.getvalue()
+    for lesson in LESSONS.values():
+        if lesson.group == group:
+            assert lesson.title in printed and lesson.exercises()[0].question in printed
+    figure = notebooks.figure(lesson.name, compute(lesson))
+    assert figure._repr_png_()[:4] == b"\x89PNG"

@@ -1,0 +1,161 @@
+"""Word alignment from cross-attention, and the alignment error rate of Och and Ney."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2see.api import Model
+from seq2see.data.layout import Packed
+from seq2see.data.token_spans import TokenSpan
+from seq2see.data.word_spans import split_words, whitespace_spans, wordpunct_spans
+from seq2see.errors import UserError
+from seq2see.inspect.alignment import LayerHead, align, align_with, all_layer_heads
+from seq2see.inspect.alignment_error import GoldAlignment, GoldPairs, alignment_scores, read_gold
+from seq2see.inspect.interventions import Selection, force_attention, intervene
+from seq2see.inspect.trace import trace
+from tests.models import tiny_model
+
+PAIRS = [
+    ("I like tea.", "मुझे चाय पसंद है।"),
+    ("We are friends, my brother!", "हम दोस्त हैं, मेरे भाई!"),
+    ("Where are you going tomorrow with the big elephant?", "तुम कल बड़े हाथी के साथ कहाँ जा रहे हो?"),
+    ("Congratulations", "बधाई हो"),
+    ("", "कुछ नहीं"),
+    ("nothing", ""),
+    ("Odd   spaces ,here .", "  अजीब   जगह ।"),
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny_model([text for pair in PAIRS[:3] for text in pair])
+
+
+def test_words_are_aligned_by_the_rows_that_predict_them(model: Model) -> None:
+    source, target = PAIRS[1]
+    intended = [2, 0, 4, 5, 1, 6, 3]  # the source word that each target word attends to
+    spans = [tokenizer.token_spans(text) for tokenizer, text in zip(model.tokenizers, PAIRS[1], strict=True)]
+    assert all(len(side) > 10 for side in spans)  # words of several tokens
+    forced = torch.zeros(
+        len(spans[1]) + 1, len(spans[0]) + 1
+    )  # rows: <start> and the target; columns: the source and <end>
+    forced[-1, -1] = 1
+    for row, span in enumerate(spans[1]):
+        word = _word_of(target, span)
+        source_word = None if word is None else intended[word]
+        columns = [k for k, other in enumerate(spans[0]) if _word_of(source, other) == source_word]
+        forced[row, columns] = 1 / len(columns)
+    with intervene(model.network, force_attention("decoder.1.cross", forced)):
+        assert align(model, [PAIRS[1]]) == [sorted((i, j) for j, i in enumerate(intended))]
+        by_input = align_with(model, [PAIRS[1]], [LayerHead(-1)], rows="input")[0]
+        assert by_input != align(model, [PAIRS[1]])
+    with intervene(model.network, force_attention("decoder.0.cross", forced, where=Selection(head=1))):
+        assert align(model, [PAIRS[1]], layer=0, head=1) == [sorted((i, j) for j, i in enumerate(intended))]
+        assert align(model, [PAIRS[1]], layer=0, head=0) != align(model, [PAIRS[1]], layer=0, head=1)
+
+
+def _word_of(text: str, token: TokenSpan) -> int | None:
+    """Returns the word that a token belongs to, if it is more than a space."""
+    found = [i for i, (first, last) in enumerate(wordpunct_spans(text)) if token.start < last and first < token.end]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def test_weights_are_summed_over_source_words_and_averaged_over_target_words(model: Model) -> None:
+    source, target = PAIRS[2]
+    spans = [tokenizer.token_spans(text) for tokenizer, text in zip(model.tokenizers, (source, target), strict=True)]
+    start, end = model.tokenizers[1].start, model.tokenizers[0].end
+    source_ids, target_ids = [*(span.id for span in spans[0]), end], [start, *(span.id for span in spans[1])]
+    with torch.no_grad(), trace(model.network) as t:
+        model.network(Packed.from_sequences([source_ids]), Packed.from_sequences([target_ids]))
+    weights = t["decoder.0.cross.weights", 0].mean(0)
+    expected = []
+    for j in range(len(split_words(target))):
+        rows = [row for row, span in enumerate(spans[1]) if _word_of(target, span) == j]
+        totals = [0.0] * len(split_words(source))
+        for row in rows:
+            for column, span in enumerate(spans[0]):
+                word = _word_of(source, span)
+                if word is not None:
+                    totals[word] += float(weights[row, column]) / len(rows)
+        expected.append((max(range(len(totals)), key=lambda i: totals[i]), j))
+    assert align(model, [(source, target)], layer=0) == [sorted(expected)]
+
+
+def test_batched_alignment_equals_single(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = all_layer_heads(model)
+    assert len(heads) == 2 * (1 + 2)
+    single = [align_with(model, [pair], heads) for pair in PAIRS]
+    for tokens in (2000, 60):
+        monkeypatch.setattr("seq2see.inspect.alignment.BATCH_TOKENS", tokens)
+        batched = align_with(model, PAIRS, heads)
+        assert [list(pair) for pair in zip(*batched, strict=True)] == [[links[0] for links in pair] for pair in single]
+    assert batched[0][4] == batched[0][5] == []  # one side has no words
+    assert all(len({j for _, j in batched[0][i]}) == len(split_words(PAIRS[i][1])) for i in (0, 1, 2, 3, 6))
+
+
+def test_layers_and_heads_out_of_range_are_rejected(model: Model) -> None:
+    for layer, head, message in (
+        (2, None, "layer 2 is out of range: the decoder has 2"),
+        (-3, None, "layer -3 is out of range"),
+        (0, 2, "head 2 is out of range: there are 2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            align(model, PAIRS[:1], layer=layer, head=head)
+
+
+links = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
+
+
+@given(st.lists(st.tuples(links, links, links), min_size=1, max_size=4))
+def test_alignment_error_rate_follows_och_and_ney(pairs: list[tuple[frozenset[tuple[int, int]], ...]]) -> None:
+    golds = [GoldAlignment(sure, sure | more) for _, sure, more in pairs]
+    found = alignment_scores([a for a, _, _ in pairs], golds)
+    table = [(n, i, j) for n in range(len(pairs)) for i in range(5) for j in range(5)]
+    a, s = ({(n, i, j) for n, i, j in table if (i, j) in pairs[n][k]} for k in (0, 1))
+    p = s | {(n, i, j) for n, i, j in table if (i, j) in pairs[n][2]}
+    if a or s:
+        assert found.aer == pytest.approx(1 - (len(a & s) + len(a & p)) / (len(a) + len(s)))
+    if a and s:
+        assert (found.precision, found.recall) == pytest.approx((len(a & p) / len(a), len(a & s) / len(s)))
+
+
+def test_gold_files_of_all_formats_are_read_alike(tmp_path: Path) -> None:
+    sizes = [(3, 3), (2, 4)]
+    formats = {
+        "from 0": "0-0 1-2 2p1 \n1-3 0?0\n",
+        "from 1": "1-1 2-3 3p2\n2-4 1?1\n",
+        "one line per link": "0001 1 1 S\n0001 2 3\n0001 3 2 P\n0002 2 4 S\n0002 1 1 P\n",
+    }
+    for text in formats.values():
+        (tmp_path / "gold").write_text(text)
+        assert read_gold(tmp_path / "gold", sizes) == [
+            GoldAlignment(frozenset({(0, 0), (1, 2)}), frozenset({(0, 0), (1, 2), (2, 1)})),
+            GoldAlignment(frozenset({(1, 3)}), frozenset({(1, 3), (0, 0)})),
+        ]
+
+
+def test_error_rate_of_perfect_and_disjoint_alignments(tmp_path: Path) -> None:
+    random = Random(1)
+    rows = [sorted({(random.randrange(5), random.randrange(5)) for _ in range(6)}) for _ in range(20)]
+    (tmp_path / "gold").write_text("".join(" ".join(f"{i}-{j}" for i, j in row) + "\n" for row in rows))
+    gold = GoldPairs.read(tmp_path / "gold", [("a b c d e", "v w x y z")] * 20, whitespace_spans)
+    assert alignment_scores(rows, gold.golds).aer == 0
+    assert alignment_scores([[(i + 9, j) for i, j in row] for row in rows], gold.golds).aer == 1
+
+
+def test_gold_files_that_do_not_match_are_rejected(tmp_path: Path) -> None:
+    for text, message in (
+        ("0-0\n", "aligns 1 pairs, but there are 2"),
+        ("0-0\n0_1\n", 'line 2: "0_1" is not a link'),
+        ("0-0\n5-1\n", "pair 2 has a link 5-1 .* 2 source and 4 target words"),
+        ("0001 1 1\n0003 1 1\n", "a link of pair 3, but there are 2"),
+        ("0001 1 1\nfoo\n", 'line 2: "foo" is not a link'),
+    ):
+        (tmp_path / "gold").write_text(text)
+        with pytest.raises(UserError, match=message):
+            read_gold(tmp_path / "gold", [(3, 3), (2, 4)])

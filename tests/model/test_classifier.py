@@ -1,0 +1,185 @@
+"""Classifiers: an encoder of pictures or sounds that writes one token, read from its first vector."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from seq2see import trace
+from seq2see.api import load
+from seq2see.cli import app
+from seq2see.config import ModelConfig
+from seq2see.data.batches import ClassBatches, PairBatches, require_classes
+from seq2see.data.layout import Packed
+from seq2see.data.store import TokenizedSide, TokenStore
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.errors import UsageError, UserError
+from seq2see.model.transformer import Transformer
+from tests.models import TINY
+
+CONFIG = replace(
+    TINY, shape="encoder", source="pictures", picture_height=8, patch_size=4, encoder_positions="grid", classifier=True
+)
+SHADES = {"black": 0, "grey": 128, "white": 255}
+SMALL = (
+    "model.width=32", "model.heads=2", "model.encoder_layers=1", "model.feed_forward=64", "model.picture_height=8",
+    "model.patch_size=4", "text.tokenizer=word", "train.lr=3e-3", "train.warmup_steps=10", "train.validate_every=50",
+    "train.shift_pixels=0",
+)  # fmt: skip
+
+
+def cli(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def shades(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small noisy pictures of one shade each and of different widths."""
+    folder, rng = tmp_path_factory.mktemp("shades"), np.random.default_rng(0)
+    lines = []
+    for i in range(120):
+        name = list(SHADES)[i % 3]
+        pixels = SHADES[name] + rng.normal(0, 20, (8, 8 + 4 * (i % 4)))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{i}.png")
+        lines.append(f"{i}.png\t{name}\n")
+    (folder / "train.tsv").write_text("".join(lines[:90]))
+    (folder / "test.tsv").write_text("".join(lines[90:]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(shades: Path) -> Path:
+    out = shades / "run"
+    result = cli(
+        "train", "--pictures", shades / "train.tsv", "--valid-pictures", shades / "test.tsv", "--preset", "tiny-vit",
+        "--steps", 100, "--out", out, "--device", "cpu", *(word for each in SMALL for word in ("--set", each)),
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_logits_are_those_of_the_first_vector_and_do_not_depend_on_the_batch() -> None:
+    model, rng = Transformer(CONFIG).eval(), np.random.default_rng(0)
+    rows = [rng.integers(0, 255, (length, CONFIG.row_size)).astype(np.uint8) for length in (6, 4)]
+    packed = Packed.from_sequences(rows)
+    with torch.no_grad(), trace(model) as t:
+        logits = model(packed)
+    torch.testing.assert_close(logits, t["encoder.vectors"][[0, 6]] @ model.embedding.weight.T)
+    torch.testing.assert_close(t["probabilities", 1], logits[1:].softmax(-1))
+    with torch.no_grad():
+        alone = torch.cat([model(Packed.from_sequences([each])) for each in rows])
+    torch.testing.assert_close(logits, alone)
+
+
+def test_a_classifier_learns_to_name_pictures(classifier: Path, shades: Path) -> None:
+    result = cli("evaluate", "--model", classifier, "--pictures", shades / "test.tsv", "--json", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["recognition"]["exact_match"] > 0.9
+    assert json.loads((classifier / "scores.json").read_text())["validation"]["exact_match"] > 0.9
+
+
+def test_translate_writes_the_names(classifier: Path, shades: Path) -> None:
+    paths = [str(shades / f"{i}.png") for i in range(90, 120)]
+    model = load(classifier)
+    names = model.translate(paths)
+    assert sum(name == list(SHADES)[i % 3] for i, name in enumerate(names)) > 27
+    assert cli("translate", "--model", classifier, *paths[:3]).stdout.split() == names[:3]
+    best = model.hypotheses(paths[:2], beam=3, nbest=3)[0]
+    assert model.text(best[0]) == names[0]
+    assert best[0].score > best[1].score > best[2].score
+
+
+def test_embed_gives_each_picture_a_vector(classifier: Path, shades: Path) -> None:
+    result = cli("embed", "--model", classifier, shades / "0.png", shades / "1.png")
+    vectors = [json.loads(line)["vector"] for line in result.stdout.splitlines()]
+    model = load(classifier)
+    rows = [model.encode_source(str(shades / f"{i}.png")) for i in range(2)]
+    with torch.no_grad():
+        expected = [model.network.encode(Packed.from_sequences([each])).mean(0) for each in rows]
+    torch.testing.assert_close(torch.tensor(vectors), torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("search", "problem"), [({"temperature": 1.0}, "does not sample"), ({"prefixes": ["grey"]}, "no prefix")]
+)
+def test_what_a_classifier_cannot_do_is_refused(classifier: Path, shades: Path, search: Any, problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        load(classifier).hypotheses([str(shades / "0.png")], **search)
+
+
+def test_explain_and_explore_say_what_to_use_instead(classifier: Path, shades: Path) -> None:
+    for command in (("explain", "--model", classifier, shades / "0.png"), ("explore", "--model", classifier)):
+        result = cli(*command)
+        assert isinstance(result.exception, UserError)
+        assert "decoder" in str(result.exception) and "docs/media.md" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"shape": "encoder-decoder", "source": "pictures"}, "model.classifier = True requires an encoder"),
+        ({"shape": "encoder"}, 'requires model.source = "pictures"'),
+        ({"shape": "encoder", "source": "pictures", "masked_head": True}, "excludes model.masked_head"),
+    ],
+)
+def test_invalid_combinations_are_refused(changes: Any, problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        ModelConfig(classifier=True, **changes)
+
+
+def test_other_encoders_are_not_trained(shades: Path, tmp_path: Path) -> None:
+    settings = ("--set", "model.classifier=false")
+    result = cli(
+        "train", "--pictures", shades / "train.tsv", "--preset", "tiny-vit", "--out", tmp_path / "x", *settings
+    )
+    assert isinstance(result.exception, UsageError) and "or model.classifier=true" in str(result.exception)
+    (tmp_path / "a.en").write_text("a\n" * 50)
+    result = cli(
+        "train", "--src", tmp_path / "a.en", "--tgt", tmp_path / "a.en", "--preset", "tiny", "--out", tmp_path / "x",
+        "--set", "model.shape=encoder",
+    )  # fmt: skip
+    assert isinstance(result.exception, UsageError) and "needs an encoder-decoder" in str(result.exception)
+
+
+def stored(texts: list[str]) -> tuple[TokenStore, Tokenizer]:
+    """Returns a store of pictures of one, two, three … patches with these texts."""
+    tokenizer = Tokenizer.train(texts, "word", 50)
+    targets = [[*tokenizer.encode(text), tokenizer.end] for text in texts]
+    lengths = [np.arange(1, len(texts) + 1), np.array([len(ids) for ids in targets])]
+    sides = [np.zeros((lengths[0].sum(), CONFIG.row_size), np.uint8), np.concatenate(targets).astype(np.uint16)]
+    offsets = [np.concatenate([[0], np.cumsum(each)]) for each in lengths]
+    return TokenStore(Path(), tuple(map(TokenizedSide, sides, offsets))), tokenizer
+
+
+def test_batches_have_one_target_per_picture_and_can_be_halved() -> None:
+    texts = ["red", "green", "blue", "red"]
+    store, tokenizer = stored(texts)
+    batch = ClassBatches(store, 1000, tokenizer).batch(0, 0)
+    assert batch.source is None and batch.num_targets == 4
+    assert [tokenizer.decode([int(id)]) for id in batch.targets] == [texts[i] for i in batch.indices]
+    assert batch.inputs.lengths.tolist() == [i + 1 for i in batch.indices]
+    first, second = batch.halves()
+    assert np.concatenate([first.targets, second.targets]).tolist() == batch.targets.tolist()
+    assert np.concatenate([first.inputs.lengths, second.inputs.lengths]).tolist() == batch.inputs.lengths.tolist()
+    assert PairBatches(store, 1000, tokenizer).batch(0, 0).num_targets == 8  # with <end>
+
+
+def test_texts_of_several_words_are_refused(shades: Path, tmp_path: Path) -> None:
+    require_classes(stored(["red", "blue"])[0])
+    with pytest.raises(UserError, match=r"1 of 2 texts have none or several, first text 2"):
+        require_classes(stored(["red", "light blue"])[0])
+    for name, text, first in (("one", "red", 0), ("two", "light blue", 4)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{shades}/{first + i}.png\t{text}\n" for i in range(4)))
+    for train, valid in (("two", "one"), ("one", "two")):
+        result = cli(
+            "train", "--pictures", tmp_path / f"{train}.tsv", "--valid-pictures", tmp_path / f"{valid}.tsv", "--preset",
+            "tiny-vit", "--set", "text.tokenizer=word", "--steps", 1, "--out", tmp_path / f"run-{train}",
+        )  # fmt: skip
+        assert isinstance(result.exception, UserError), result.output
+        assert "4 of 4 texts have none or several" in str(result.exception)

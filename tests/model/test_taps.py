@@ -1,0 +1,420 @@
+"""Taps: traces record what was computed, interventions change it, and inactive taps cost nothing."""
+
+import ast
+import importlib.util
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import seq2see.model
+from seq2see.config import ModelConfig
+from seq2see.data.layout import Packed
+from seq2see.errors import UserError
+from seq2see.inspect.interventions import (
+    Selection,
+    ablate_head,
+    force_attention,
+    intervene,
+    patch,
+    scale,
+    uniform_attention,
+)
+from seq2see.inspect.trace import Trace, tap_names, trace
+from seq2see.model.transformer import Transformer
+from tests.models import tiny_model
+
+PAPER = ModelConfig(
+    vocab_size=31, width=16, heads=4, encoder_layers=2, decoder_layers=3, feed_forward=24, dropout=0.0, max_positions=32
+)
+CONFIGS = {
+    "paper": PAPER,
+    "norm-first": replace(PAPER, norm_first=True, activation="gelu", positions="learned", key_value_heads=2),
+    "llama-like": replace(
+        PAPER, shape="decoder", norm="rms", norm_first=True, activation="swiglu", positions="rotary", bias="nowhere"
+    ),
+    "bert-like": replace(
+        PAPER, shape="encoder", positions="learned", segments=2, embedding_norm=True, activation="gelu"
+    ),
+}
+SOURCE = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
+TARGET = [[3, 5], [8], [9, 7, 9, 3]]
+
+
+def model(name: str = "paper") -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(CONFIGS[name]).double().eval()
+
+
+def inputs(m: Transformer) -> tuple[Packed, ...]:
+    both = Packed.from_sequences(SOURCE), Packed.from_sequences(TARGET)
+    return both if m.config.shape == "encoder-decoder" else both[:1]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_traced_and_untraced_outputs_agree(name: str) -> None:
+    m = model(name)
+    with trace(m) as t:
+        traced = m(*inputs(m))
+    torch.testing.assert_close(traced, m(*inputs(m)), rtol=0, atol=1e-9)
+    final = "encoder.vectors" if m.config.shape == "encoder" else "logits"
+    assert torch.equal(t[final], traced)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_tap_has_a_name_a_formula_and_axes(name: str) -> None:
+    m = model(name)
+    with trace(m) as t:
+        m(*inputs(m))
+    assert [tap for tap in t.names() if tap != "probabilities"] == tap_names(m.config)
+    for tap in t.names():
+        assert len(t.quantity(tap).axes) == t[tap].dim()
+        assert t.quantity(tap).formula
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"), [("paper", "activation(pre_activation)"), ("llama-like", "silu(gate) · pre_activation")]
+)
+def test_a_formula_describes_the_model_at_hand(name: str, formula: str) -> None:
+    m = model(name)
+    with trace(m) as t:
+        m(*inputs(m))
+    assert t.quantity("decoder.1.feed_forward.post_activation").formula == formula
+    assert t.quantity("decoder.1.masked.values").formula.startswith("x · W_V")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_derived_values_equal_computed_values(name: str) -> None:
+    m = model(name)
+    with trace(m) as t:
+        m(*inputs(m))
+    with trace(m, only="*") as everything:
+        m(*inputs(m))
+    stored = {tap for tap in t.names() if tap in t._values}
+    assert "logits" in stored or m.config.shape == "encoder"
+    assert not any(tap.endswith((".weights", ".scores", ".heads", ".mean")) for tap in stored)
+    for tap in everything.names():
+        torch.testing.assert_close(t[tap], everything[tap], rtol=0, atol=1e-12)
+
+
+def test_each_traced_value_follows_from_earlier_ones_by_its_formula() -> None:
+    m = model()
+    with trace(m) as t:
+        m(*inputs(m))
+    block: Any = m.decoder.blocks[1]  # type: ignore[union-attr]
+    attention, s = "decoder.1.cross", 2  # the third sentence has a single source token
+    x = t["decoder.1.masked.norm.output", s]
+    memory = t["encoder.vectors", s]
+    q = (x @ block.cross.queries.weight.T + block.cross.queries.bias).view(4, 4, 4)
+    k, v = (memory @ block.cross.keys_values.weight.T + block.cross.keys_values.bias).view(1, 8, 4).split(4, dim=1)
+    for tap, expected in {
+        "queries": q,
+        "keys": k,
+        "values": v,
+        "scores": torch.einsum("qhd,khd->hqk", q, k),
+        "scaled": torch.einsum("qhd,khd->hqk", q, k) / 2,
+        "weights": torch.ones(4, 4, 1, dtype=torch.float64),  # a single key gets all the weight
+        "heads": v.expand(4, 4, 4),
+        "concatenated": v.expand(4, 4, 4).flatten(1),
+        "projected": v.expand(4, 4, 4).flatten(1) @ block.cross.project.weight.T + block.cross.project.bias,
+    }.items():
+        torch.testing.assert_close(t[f"{attention}.{tap}", s], expected)
+    total = t[f"{attention}.sum", s]
+    torch.testing.assert_close(total, x + t[f"{attention}.projected", s])
+    centred = total - total.mean(-1, keepdim=True)
+    expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(t[f"{attention}.norm.output", s], expected)
+
+
+def test_a_trace_can_be_indexed_by_sentence() -> None:
+    m = model()
+    with trace(m) as t:
+        m(*inputs(m))
+    for s in range(3):
+        n, k = len(TARGET[s]), len(SOURCE[s])
+        assert t["encoder.tokens", s].tolist() == SOURCE[s]
+        assert t["decoder.tokens", s].tolist() == TARGET[s]
+        assert t["decoder.2.cross.weights", s].shape == (4, n, k)
+        assert t["decoder.2.cross.keys", s].shape == (k, 4, 4)
+        assert t["decoder.2.masked.weights", s].shape == (4, n, n)
+        assert t["logits", s].shape == (n, 31)
+        for weights in ("decoder.2.cross.weights", "decoder.0.masked.weights", "encoder.1.self.weights"):
+            torch.testing.assert_close(t[weights, s].sum(-1), torch.ones_like(t[weights, s].sum(-1)))
+    masked = t["decoder.0.masked.masked", 2]
+    assert torch.equal(masked.isinf(), torch.ones(4, 4).triu(1).bool().expand(4, 4, 4))
+    with pytest.raises(IndexError, match="sentence 3 is out of range: the trace has 3"):
+        t["logits", 3]
+    with pytest.raises(KeyError, match=r"decoder\.2\.cross\.weights"):
+        t["decoder.2.cross.wieghts"]
+
+
+def test_only_limits_what_is_recorded() -> None:
+    m = model()
+    with trace(m, only="decoder.*.cross.weights") as t:
+        m(*inputs(m))
+    assert t.names() == [f"decoder.{layer}.cross.weights" for layer in range(3)]
+    assert t["decoder.1.cross.weights", 0].shape == (4, 2, 3)
+    with (
+        pytest.raises(UserError, match=r'"decoder.\*.crosss.weights": did you mean "decoder.\d.cross.weights"'),
+        trace(m, only="decoder.*.crosss.weights"),
+    ):
+        pass
+
+
+def test_a_second_forward_pass_replaces_the_first() -> None:
+    m = model()
+    with trace(m) as t:
+        m(*inputs(m))
+        m(Packed.from_sequences([[1, 2]]), Packed.from_sequences([[3]]))
+    assert t["decoder.0.cross.weights"].shape == (1, 4, 1, 2)
+    assert len(t.names()) == len(set(t.names()))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_trace_can_be_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    m = model(name)
+    with trace(m) as t:
+        m(*inputs(m))
+    t.save(tmp_path / "t.safetensors")
+    loaded = Trace.load(tmp_path / "t.safetensors")
+    assert loaded.names() == t.names()
+    for tap in t.names():
+        assert torch.equal(loaded[tap], t[tap])
+        assert torch.equal(loaded[tap, 1], t[tap, 1])
+    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+def test_a_broken_trace_file_is_rejected(tmp_path: Path) -> None:
+    m = model()
+    with trace(m) as t:
+        m(*inputs(m))
+    path = tmp_path / "t.safetensors"
+    t.save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match="cannot read the trace"):
+        Trace.load(path)
+    with pytest.raises(UserError, match=r"none\.safetensors: no such file"):
+        Trace.load(tmp_path / "none.safetensors")
+
+
+def test_a_trace_of_a_thousand_tokens_fits_in_memory() -> None:
+    """About 20 vectors per token and layer are stored, but not the four 1,000 × 1,000 tables of every head."""
+    m = Transformer(replace(PAPER, shape="decoder", width=64, heads=8, decoder_layers=4, max_positions=1000)).eval()
+    with torch.no_grad(), trace(m) as t:
+        m(Packed.from_sequences([[1] * 1000]))
+    stored = {value.data_ptr(): value.nbytes for value in t._values.values()}
+    tables = 4 * 4 * 8 * 1000 * 1000 * 4
+    assert sum(stored.values()) < tables / 20
+    assert t["decoder.3.masked.weights"].shape == (1, 8, 1000, 1000)
+
+
+def test_an_ablated_head_contributes_nothing() -> None:
+    m = model()
+    before = m(*inputs(m))
+    with intervene(m, ablate_head("decoder.2.cross", head=1)), trace(m) as t:
+        after = m(*inputs(m))
+    assert not torch.allclose(before, after)
+    assert t["decoder.2.cross.heads"][:, 1].abs().max() == 0
+    assert t["decoder.2.cross.heads"][:, 0].abs().min() > 0
+    # Equivalent: set the head's columns of W_O to zero.
+    with torch.no_grad():
+        m.decoder.blocks[2].cross.project.weight[:, 4:8] = 0  # type: ignore[union-attr, operator]
+    torch.testing.assert_close(after, m(*inputs(m)))
+
+
+def test_an_intervention_acts_only_at_the_selected_positions() -> None:
+    m = model()
+    before = m(*inputs(m))
+    with intervene(m, ablate_head("decoder.2.cross", head=1, where=Selection(sentence=2, positions=[1]))):
+        after = m(*inputs(m))
+    changed = ((before - after).abs() > 1e-9).any(-1)
+    assert changed.tolist() == [False, False, False, False, True, False, False]  # row 4: sentence 2, position 1
+
+
+@pytest.mark.parametrize("attention", ["decoder.1.cross", "decoder.1.masked", "encoder.1.self"])
+def test_uniform_attention_is_the_mean_of_the_visible_values(attention: str) -> None:
+    m = model()
+    with intervene(m, uniform_attention(attention)), trace(m) as t:
+        m(*inputs(m))
+    values, heads = t[f"{attention}.values", 0], t[f"{attention}.heads", 0]
+    for i in range(len(heads)):
+        visible = values[: i + 1] if attention.endswith("masked") else values
+        torch.testing.assert_close(heads[i], visible.mean(0))
+
+
+def test_forced_attention_weights_are_used_and_recorded() -> None:
+    m = model()
+    forced = torch.zeros(3, 4, 4, 5, dtype=torch.float64)
+    forced[..., 0] = 1  # every token attends to the first source token
+    with trace(m) as t, intervene(m, force_attention("decoder.0.cross", forced, where=Selection(head=3))):
+        m(*inputs(m))
+    assert torch.equal(t["decoder.0.cross.weights"][:, 3], forced[:, 3])
+    assert not torch.equal(t["decoder.0.cross.weights"][:, 2], forced[:, 2])
+    torch.testing.assert_close(t["decoder.0.cross.heads", 1][0, 3], t["decoder.0.cross.values", 1][0, 3])
+
+
+def test_patched_vectors_give_the_output_of_their_sentence() -> None:
+    m = model()
+    with trace(m) as t:
+        donor = m(Packed.from_sequences([[3, 1, 4]]), Packed.from_sequences([[3, 5]]))
+    all_vectors = patch("encoder.vectors", t["encoder.vectors"])
+    with intervene(m, all_vectors):
+        assert torch.equal(m(Packed.from_sequences([[9, 9, 9]]), Packed.from_sequences([[3, 5]])), donor)
+    first_vector = patch("encoder.vectors", t["encoder.vectors"], where=Selection(positions=[0]))
+    with intervene(m, first_vector):
+        assert not torch.equal(m(Packed.from_sequences([[9, 9, 9]]), Packed.from_sequences([[3, 5]])), donor)
+
+
+def test_a_single_unit_can_be_set_to_0() -> None:
+    m = model()
+    with trace(m) as before:
+        m(*inputs(m))
+    name = "encoder.0.feed_forward.post_activation"
+    expected = before[name].clone()
+    unit = int(expected.abs().sum(0).argmax())
+    with intervene(m, scale(name, 0.0, Selection(unit=unit))), trace(m) as after:
+        m(*inputs(m))
+    expected[:, unit] = 0.0
+    assert torch.equal(after[name], expected)
+    assert not torch.equal(after["logits"], before["logits"])
+
+
+def test_interventions_compose_and_are_undone_even_after_an_exception() -> None:
+    m = model()
+    before = m(*inputs(m))
+    off = scale("decoder.*.cross.projected", 0.0)
+    with intervene(m, off):
+        alone = m(*inputs(m))
+        with intervene(m, scale("decoder.*.masked.projected", 0.0)):
+            both = m(*inputs(m))
+        assert torch.equal(m(*inputs(m)), alone)
+    with intervene(m, off, scale("decoder.*.masked.projected", 0.0)):
+        assert torch.equal(m(*inputs(m)), both)
+    assert not torch.equal(alone, both)
+    with pytest.raises(RuntimeError, match="on purpose"), intervene(m, off), trace(m):
+        raise RuntimeError("on purpose")
+    assert torch.equal(m(*inputs(m)), before)
+    assert "forward" not in m.__dict__
+    with pytest.raises(UserError, match=r'"decoder\.9\.cross\.heads"'), intervene(m, ablate_head("decoder.9.cross", 0)):
+        pass
+
+
+def test_a_saved_trace_of_an_intervention_holds_what_the_model_used(tmp_path: Path) -> None:
+    m = model()
+    with intervene(m, uniform_attention("decoder.0.cross")), trace(m) as t:
+        m(*inputs(m))
+    t.save(tmp_path / "t")
+    weights = Trace.load(tmp_path / "t")["decoder.0.cross.weights", 1]
+    torch.testing.assert_close(weights, torch.full((4, 1, 5), 0.2, dtype=torch.float64))
+
+
+def test_other_threads_are_neither_recorded_nor_modified() -> None:
+    m = model()
+    before = m(*inputs(m))
+    outputs: list[Tensor] = []
+    with intervene(m, scale("decoder.*.cross.projected", 0.0)), trace(m) as t:
+        other = threading.Thread(target=lambda: outputs.append(m(*inputs(m))))
+        other.start()
+        other.join()
+        assert not t.names()
+        m(*inputs(m))
+    assert torch.equal(outputs[0], before)
+
+
+def test_a_compiled_model_is_not_traced_in_silence() -> None:
+    m = model()
+    compiled: Any = torch.compile(m, backend="eager")
+    with (
+        pytest.raises(UserError, match=r"compiled model: use the model as it was before torch\.compile"),
+        trace(compiled),
+    ):
+        pass
+    with pytest.raises(UserError, match="compiled model"), intervene(compiled, scale("*.cross.projected", 0.0)):
+        pass
+    with pytest.raises(UserError, match="no forward pass to trace"), trace(m):
+        compiled(*inputs(m))
+    with trace(m) as t:
+        m(*inputs(m))
+    assert t.names()
+    assert m.decoder is not None
+    m.decoder.compile(backend="eager")  # a part, in place
+    with pytest.raises(UserError, match="compiled model"), trace(m):
+        pass
+
+
+def test_explaining_a_compiled_model_is_an_error() -> None:
+    translator = tiny_model(["How are you?"], ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=1))
+    translator.network.compile(backend="eager")
+    with pytest.raises(UserError, match="compiled model"):
+        translator.explain("How are you?", target="How")
+
+
+class WithoutTaps(ast.NodeTransformer):
+    """Replaces every `taps(name, value)` in the source by the value."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called = node.func
+        if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute):  # taps.at(prefix)(name, value)
+            called = called.func.value
+        if isinstance(called, ast.Name) and called.id == "taps" and len(node.args) == 2 and not node.keywords:
+            return node.args[1]
+        return node
+
+
+def model_without_taps(config: ModelConfig) -> torch.nn.Module:
+    """Builds the same model from the same source with all taps removed."""
+    folder = Path(seq2see.model.__path__[0])
+    modules: dict[str, Any] = {}
+    originals = {name: sys.modules[name] for name in list(sys.modules) if name.startswith("seq2see.model")}
+    try:
+        for name in ("taps", "attention", "positions", "layers", "init", "network", "transformer"):
+            full_name = f"seq2see.model.{name}"
+            spec = importlib.util.spec_from_file_location(full_name, folder / f"{name}.py")
+            assert spec is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[full_name] = module
+            source = (folder / f"{name}.py").read_text()
+            tree = ast.fix_missing_locations(WithoutTaps().visit(ast.parse(source)))
+            assert name != "layers" or "taps(" not in ast.unparse(tree)
+            exec(compile(tree, str(folder / f"{name}.py"), "exec"), module.__dict__)
+            modules[name] = module
+    finally:
+        sys.modules.update(originals)
+    return modules["transformer"].Transformer(config)
+
+
+def graph_of(m: torch.nn.Module, arguments: tuple[Packed, ...]) -> str:
+    """Returns the graph of torch.compile as code; fullgraph rejects graph breaks."""
+    code: list[str] = []
+
+    def capture(graph: torch.fx.GraphModule, example: list[Tensor]) -> Any:
+        code.append(graph.print_readable(print_output=False))
+        return graph.forward
+
+    torch._dynamo.reset()
+    torch.compile(m, fullgraph=True, backend=capture)(*arguments)
+    assert len(code) == 1
+    # Comments hold source lines and are not part of the graph.
+    return "\n".join(line.split("#")[0].rstrip() for line in code[0].splitlines() if line.split("#")[0].strip())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_inactive_taps_cost_nothing(name: str) -> None:
+    m = model(name)
+    untapped = model_without_taps(CONFIGS[name]).double().eval()
+    untapped.load_state_dict(m.state_dict())
+    assert torch.equal(untapped(*inputs(m)), m(*inputs(m)))
+    assert graph_of(m, inputs(m)) == graph_of(untapped, inputs(m))
+
+
+def test_the_graph_comparison_detects_an_extra_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = model()
+    before = graph_of(m, inputs(m))
+    monkeypatch.setattr("seq2see.model.taps.Taps.__call__", lambda self, name, value: value * 1)
+    assert graph_of(m, inputs(m)) != before
