@@ -16,7 +16,6 @@ from seq2see.errors import Notice, UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention, ablate_head
 from seq2see.inspect.notebook import table_html
-from seq2see.inspect.trace import require_match
 from seq2see.model.taps import attach, attached_hooks
 from seq2see.storage.directory import load_pipeline, save_pipeline
 from seq2see.storage.pipeline import Pipeline, model_facts
@@ -79,7 +78,7 @@ class Model(Pipeline):
     def ablate_head(self, attention: str, head: int) -> Iterator[Self]:
         """Yields a copy of this model without one head of an attention such as `decoder.3.cross`; it shares the weights."""
         ablated, ablation = replace(self, network=copy(self.network)), ablate_head(attention, head)
-        require_match(ablation.pattern, self.config.model)
+        ablation.taps(self.config.model)
         with attach(ablated.network, *attached_hooks(self.network), ablation):
             yield ablated
 

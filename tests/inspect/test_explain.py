@@ -368,3 +368,23 @@ def test_threads_share_a_model_without_sharing_hooks() -> None:
     for number, values in enumerate(results):
         assert values.keys() == expected[number % 6].keys()
         torch.testing.assert_close(values, expected[number % 6])
+
+
+@pytest.mark.parametrize(
+    ("intervention", "message"),
+    [
+        (
+            ablate_head("decoder.1.cross", 2),
+            r"decoder\.1\.cross\.heads has no head 2: its heads are numbered from 0 to 1",
+        ),
+        (scale("logits", 2.0, Selection(head=0)), "logits has no heads"),
+        (scale("decoder.0.feed_forward.post_activation", 0.0, Selection(unit=24)), "no unit 24: .* from 0 to 23"),
+        (scale("encoder.tokens", 2.0), "token ids, which cannot be changed"),
+        (scale("decoder.9.*", 2.0), r'no tap of this model matches "decoder\.9\.\*"'),
+    ],
+)
+def test_an_intervention_without_a_place_is_refused_before_the_model_runs(
+    e: Explanation, intervention: Intervention, message: str
+) -> None:
+    with pytest.raises(UserError, match=message), intervene(e.model.network, intervention):
+        raise AssertionError("not refused")

@@ -15,8 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.inspect.trace import matches, require_match
+from seq2see.inspect.trace import matches, matching_taps
 from seq2see.model.attention import attention_mask
 from seq2see.model.network import Network
 from seq2see.model.taps import HookPoint, attach, quantity
@@ -35,6 +36,14 @@ class Selection:
 EVERYWHERE = Selection()
 
 
+class InterventionError(UserError):
+    """An intervention that a model has no place for."""
+
+    def __init__(self, message: str, selection: str = "") -> None:
+        super().__init__(message)
+        self.selection = selection  # the part of the selection that does not exist: head, unit, or "" for the pattern
+
+
 @dataclass(frozen=True)
 class Intervention:
     """A transformation of the values whose names match a pattern."""
@@ -48,6 +57,23 @@ class Intervention:
         if not matches(point.name, (self.pattern,)):
             return value
         return torch.where(_selection_mask(point, value, self.where), self.transform(value, point).to(value), value)
+
+    def taps(self, config: ModelConfig) -> list[str]:
+        """Returns the taps of a model that it acts on; what would silently do nothing is an error."""
+        names = matching_taps(self.pattern, config)
+        sizes = {"width": config.width, "inner width": config.feed_forward, "vocabulary": config.vocab_size}
+        for name in names:
+            axes = quantity(name).axes
+            if name.endswith(".tokens"):
+                raise InterventionError(f"{name} holds token ids, which cannot be changed: change the text")
+            if self.where.head is not None:
+                if "head" not in axes:
+                    raise InterventionError(f"{name} has no heads: select positions or units", "head")
+                heads = config.actual_key_value_heads if axes[0] == "key token" else config.heads
+                _require_index(name, "head", self.where.head, heads)
+            if self.where.unit is not None and axes[-1] in sizes:
+                _require_index(name, "unit", self.where.unit, sizes[axes[-1]])
+        return names
 
 
 def ablate_head(attention: str, head: int, where: Selection = EVERYWHERE) -> Intervention:
@@ -102,7 +128,7 @@ def patch(name: str, value: Tensor, where: Selection = EVERYWHERE) -> Interventi
 def intervene(model: Network, *interventions: Intervention) -> Iterator[None]:
     """Runs the model under these interventions inside the block, in this thread only."""
     for intervention in interventions:
-        require_match(intervention.pattern, model.config)
+        intervention.taps(model.config)
     with attach(model, *interventions):
         yield
 
@@ -127,7 +153,6 @@ def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor
         mask = mask.view(-1, *[1] * (value.dim() - 1))  # [T, 1, ...]
     if where.head is not None:
         axis = axes.index("head")
-        _require_index(point.name, "head", where.head, value.shape[axis])
         heads = torch.arange(value.shape[axis], device=value.device) == where.head
         mask = mask & heads.view([-1 if i == axis else 1 for i in range(value.dim())])
     if where.unit is not None:
@@ -137,6 +162,5 @@ def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor
 
 
 def _require_index(name: str, axis: str, index: int, size: int) -> None:
-    """Rejects a head or unit that does not exist, which would otherwise silently do nothing."""
     if not 0 <= index < size:
-        raise UserError(f"{name} has no {axis} {index}: its {axis}s are numbered from 0 to {size - 1}")
+        raise InterventionError(f"{name} has no {axis} {index}: its {axis}s are numbered from 0 to {size - 1}", axis)

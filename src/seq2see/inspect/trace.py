@@ -213,7 +213,7 @@ def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
     """
     only = [only] if isinstance(only, str) else only
     for pattern in only:
-        require_match(pattern, model.config)
+        matching_taps(pattern, model.config)
     t = Trace(model.config, only)
     with attach(model, t):
         yield t
@@ -228,11 +228,13 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def require_match(pattern: str, config: ModelConfig) -> None:
-    """Rejects a pattern that matches no tap, which would otherwise silently do nothing."""
+def matching_taps(pattern: str, config: ModelConfig) -> list[str]:
+    """Returns the taps of a model that a pattern matches; none is an error, since it would silently do nothing."""
     names = tap_names(config)
-    if not any(matches(name, (pattern,)) for name in names):
+    found = [name for name in names if matches(name, (pattern,))]
+    if not found:
         raise UserError(f'no tap of this model matches "{pattern}": {did_you_mean(pattern, names)}')
+    return found
 
 
 def tap_names(config: ModelConfig) -> list[str]:
