@@ -37,7 +37,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
-	$(BIN)/python -m seq2see.demo
+	$(BIN)/python recipes/demo.py
 
 test: lint types
 	! test -d web/node_modules || npm --prefix web -s test

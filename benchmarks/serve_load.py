@@ -238,9 +238,9 @@ def resident_memory(pid: int) -> int:
 
 def measure_memory(requests: int) -> dict[str, Any]:
     """Sends sentences to the model of the built-in grammar, and returns the memory of its processes on the way."""
-    from seq2see.course.grammar import generate_corpus
+    from seq2see.course.sample_corpus import load_corpus
 
-    sentences = [pair.source for pair in generate_corpus(5000, 1).train[:5000]]
+    sentences = [pair.source for pair in load_corpus().train[:5000]]
     options = ["--port", "0", "--model", f"en-hi={GRAMMAR}", "--beam", "1", "--no-access-log"]
     process, url = start([sys.executable, "-m", "seq2see", "serve", *options])
     mebibytes, lost = [], 0

@@ -13,10 +13,11 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from demo import evaluate
+
 from seq2see.api import load
 from seq2see.config import DataConfig
-from seq2see.course.grammar import TRAINING_PRESET, TRAINING_SETTINGS, generate_corpus, write_corpus
-from seq2see.demo import evaluate
+from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS, corpus_files, load_corpus, write_files
 from seq2see.storage.bundled import BUNDLED, GRAMMAR, About
 from seq2see.train.calibration import calibrate
 from seq2see.train.model_card import confidence_section
@@ -46,8 +47,8 @@ def main() -> None:
         work = options.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         os.chdir(work)  # keeps absolute paths out of the configuration
-        corpus = generate_corpus()
-        write_corpus(corpus, Path("data"))
+        corpus = load_corpus()
+        write_files(corpus_files(), Path("data"))
         if options.calibrate:
             _calibrate()
             return

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import seq2see
 from seq2see import Packed, Selection, ablate_head, intervene, patch, trace
 from seq2see.api import Model
-from seq2see.course.grammar import Pair, generate_corpus
+from seq2see.course.sample_corpus import Pair, load_corpus
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.evaluate.translation import alignment_by_head
 from seq2see.inspect.alignment import align_with, best_heads
@@ -28,7 +28,7 @@ Batch = tuple[Packed, Packed, torch.Tensor]
 
 def main() -> None:
     directory = find_model(sys.argv[1] if len(sys.argv) > 1 else GRAMMAR)
-    model, corpus = seq2see.load(directory), generate_corpus()
+    model, corpus = seq2see.load(directory), load_corpus()
     with (directory / "model.safetensors").open("rb") as file:
         print("weights", hashlib.file_digest(file, "sha256").hexdigest()[:12])
     test, valid = gold(corpus.test), gold(corpus.valid)

@@ -21,7 +21,7 @@ from recipe import RESULTS, Run, carry_out, parser, translate_lines, translation
 
 from seq2see.api import load
 from seq2see.config import DataConfig
-from seq2see.course.grammar import generate_corpus
+from seq2see.course.sample_corpus import load_corpus
 from seq2see.storage.bundled import BUNDLED, About
 from seq2see.train.pack import pack
 
@@ -158,7 +158,7 @@ def prepare(data: Path, work: Path) -> None:
 def hindi_training(parts: Mapping[str, Sequence[Pair]]) -> list[Pair]:
     parts = {
         **parts,
-        "grammar": [(pair.source, pair.target) for pair in generate_corpus(8000).train],
+        "grammar": [(pair.source, pair.target) for pair in load_corpus().train[:8000]],
         "debian-ui": [pair for pair in parts["debian-ui"] if is_sentence(pair)],
     }
     training: list[Pair] = []

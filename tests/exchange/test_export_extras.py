@@ -14,7 +14,7 @@ import torch
 
 from seq2see.api import Model
 from seq2see.config import Config
-from seq2see.course.grammar import generate_corpus
+from seq2see.course.sample_corpus import load_corpus
 from seq2see.data.layout import Packed
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
@@ -77,7 +77,7 @@ def test_ctranslate2_translates_200_sentences_as_we_do(precision: Any, equal: in
 
     ours, out = load_pipeline(GRAMMAR_MODEL), str(tmp_path / "out")
     export_model(ours, GRAMMAR_MODEL, Path(out), "ctranslate2", precision)
-    sentences = [pair.source for pair in generate_corpus(1000, 1).train[:200]]
+    sentences = [pair.source for pair in load_corpus().train[:200]]
     source, target = (Tokenizer.from_file(f"{out}/{name}") for name in ("tokenizer.json", "target/tokenizer.json"))
     translator = ctranslate2.Translator(out)
     found = translator.translate_batch([source.encode(sentence).tokens for sentence in sentences], beam_size=4)
@@ -176,7 +176,7 @@ def test_llama_cpp_splits_words_as_our_reader_does(split: str, tmp_path: Path, m
     llama_cpp = pytest.importorskip("llama_cpp")
     from seq2see.exchange import to_gguf
 
-    pairs = generate_corpus(2000, 1).train
+    pairs = load_corpus().train[:2000]
     numbers = [f"In {1900 + i} they'd paid ${i * 37}.50 (सन {i * 13} में १{i}) – why?\n\n\t{i}" for i in range(60)]
     corpus = [text for pair in pairs for text in (pair.source, pair.target)] + numbers
     tokenizer = Tokenizer.train(corpus, "bpe", vocab_size=1000)
@@ -204,7 +204,7 @@ def _tokenizer_of_metadata(path: Path, split: str) -> Any:
 def test_hindi_has_our_tokens_in_llama_cpp(tmp_path: Path) -> None:
     """Most rules for words take the vowel signs of a Hindi word for its end."""
     pytest.importorskip("llama_cpp")
-    texts = [text for pair in generate_corpus(2000, 1).train for text in (pair.source, pair.target)]
+    texts = [text for pair in load_corpus().train[:2000] for text in (pair.source, pair.target)]
     model = tiny_model(texts, replace(LLAMA, width=64, feed_forward=96))
     exported = export_model(model, save(model, tmp_path / "in"), tmp_path / "out", "gguf")
     assert exported.check is not None and exported.check.equal["tokenized texts"] == (4, 4)

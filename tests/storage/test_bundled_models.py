@@ -8,6 +8,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import demo
 import pytest
 import torch
 from rich.console import Console
@@ -15,11 +16,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 import seq2see
-from seq2see import demo
 from seq2see.cli import app
 from seq2see.cli.explore import explore
 from seq2see.config import Config, DataConfig, Shape, TextConfig
-from seq2see.course.grammar import generate_corpus
+from seq2see.course.sample_corpus import load_corpus
 from seq2see.decode.int8 import Int8Linear
 from seq2see.errors import Notice, UsageError, UserError
 from seq2see.server.explore import server
@@ -271,7 +271,7 @@ def test_a_model_that_is_too_large_is_refused_and_nothing_changes(trained: Path,
 
 def test_packed_weights_keep_the_quality_in_every_precision(tmp_path: Path) -> None:
     pack(GRAMMAR_MODEL, tmp_path / GRAMMAR, ABOUT, max_bytes=1_700_000)
-    pairs = generate_corpus(pairs=1000).test[:100]
+    pairs = load_corpus().test[:100]
     before = demo.evaluate(seq2see.load(GRAMMAR_MODEL), pairs)
     for precision in ("float32", "int8"):
         after = demo.evaluate(seq2see.load(tmp_path / GRAMMAR, precision=precision), pairs)

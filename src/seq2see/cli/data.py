@@ -1,11 +1,11 @@
-"""`seq2see data`: generate and check corpora. `sample` writes the built-in English–Hindi corpus."""
+"""`seq2see data`: check corpora. `sample` writes the built-in English–Hindi corpus."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-data_app = typer.Typer(help="Generate a sample corpus, or check a corpus before training.", no_args_is_help=True)
+data_app = typer.Typer(help="Write the sample corpus, or check a corpus before training.", no_args_is_help=True)
 
 
 @data_app.callback()
@@ -16,17 +16,15 @@ def _group() -> None:
 @data_app.command("sample")
 def sample(
     out: Annotated[Path, typer.Option(help="Output directory.", metavar="DIRECTORY")],
-    pairs: Annotated[int, typer.Option(help="Number of training pairs; the other sets grow with it.")] = 30000,
-    seed: Annotated[int, typer.Option(help="Random seed of the sentences.")] = 1,
 ) -> None:
     """Write the built-in English–Hindi corpus: everyday sentences from a grammar, with gold word alignments.
 
     Example: seq2see data sample --out data/ && seq2see train --src data/train.en --tgt data/train.hi --out runs/first
     """
-    from seq2see.course.grammar import generate_corpus, write_corpus
+    from seq2see.course.sample_corpus import corpus_files, write_files
 
-    corpus = generate_corpus(pairs, seed)
-    write_corpus(corpus, out)
-    sets = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test, "longer": corpus.longer}
-    counts = ", ".join(f"{name} {len(subset):,}" for name, subset in sets.items())
+    files = corpus_files()
+    write_files(files, out)
+    sets = ((name.removesuffix(".en"), content.count(b"\n")) for name, content in files.items() if name.endswith(".en"))
+    counts = ", ".join(f"{name} {count:,}" for name, count in sets)
     typer.echo(f"{out}: {counts} pairs; see {out / 'README.md'}")

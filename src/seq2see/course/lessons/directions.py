@@ -86,9 +86,9 @@ def compute(
 
 
 def _train(sentences: int, seed: int) -> WordVectors:
-    from seq2see.course.grammar import generate_corpus
+    from seq2see.course.sample_corpus import load_corpus
 
-    texts = [pair.source for pair in generate_corpus(pairs=sentences, seed=seed).train]
+    texts = [pair.source for pair in load_corpus().train[:sentences]]
     check_cancelled = before_each_step.get()
     config = Word2VecConfig(width=50, window=2, epochs=20, min_count=3, seed=seed)
     with single_thread():

@@ -4,7 +4,7 @@
     yesterday lion killed Nithish       कल शेर ने नितीश को मारा
 
 Articles are omitted, as in the notes, so a sentence and its mirror consist of the same words. A small model learns it in
-seconds; the built-in corpus (`seq2see.course.grammar`) takes minutes.
+seconds; the built-in corpus (`seq2see.course.sample_corpus`) takes minutes.
 """
 
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from seq2see.course.grammar.training import TRAINING_PRESET, TRAINING_SETTINGS
+from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS
 from seq2see.data.corpus import holds_pairs
 from seq2see.server.explore import requests, responses
 from seq2see.server.explore.workers import ApiError

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import cache
 
-from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
-from seq2see.course.grammar.lexicon import Adjective, Noun, Verb, adjectives, word
-from seq2see.course.grammar.meaning import AdjectivePhrase, Adjunct, Clause, Modal, NounPhrase, Pronoun, Tense
-from seq2see.course.grammar.phrase_sampler import (
+from grammar.hindi_noun_phrases import possible_pronouns
+from grammar.lexicon import Adjective, Noun, Verb, adjectives, word
+from grammar.meaning import AdjectivePhrase, Adjunct, Clause, Modal, NounPhrase, Pronoun, Tense
+from grammar.phrase_sampler import (
     PhraseSampler,
     determiner,
     main_verbs,

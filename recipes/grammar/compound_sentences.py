@@ -8,11 +8,11 @@ because "it" was fresh (ताज़ी), the dog ate because "it" was hungry (�
 from dataclasses import replace
 from functools import cache
 
-from seq2see.course.grammar.clauses import statement
-from seq2see.course.grammar.copula import BE, description, identification, location, sample_bearer
-from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
-from seq2see.course.grammar.lexicon import Adjective, Noun, Verb, adjectives, noun, of_kind, verbs
-from seq2see.course.grammar.meaning import (
+from grammar.clauses import statement
+from grammar.copula import BE, description, identification, location, sample_bearer
+from grammar.hindi_noun_phrases import possible_pronouns
+from grammar.lexicon import Adjective, Noun, Verb, adjectives, noun, of_kind, verbs
+from grammar.meaning import (
     AdjectivePhrase,
     Clause,
     CompoundSentence,
@@ -21,7 +21,7 @@ from seq2see.course.grammar.meaning import (
     Pronoun,
     Tense,
 )
-from seq2see.course.grammar.phrase_sampler import PRONOUNS, PhraseSampler, main_verbs, nouns_of, pronoun, same_party
+from grammar.phrase_sampler import PRONOUNS, PhraseSampler, main_verbs, nouns_of, pronoun, same_party
 
 OPPOSITES = (
     ("big", "small"), ("hot", "cold"), ("cheap", "expensive"), ("new", "old"), ("clean", "dirty"), ("fast", "slow"),

@@ -7,10 +7,10 @@ another case and agree with what is liked. `VERB_FORMS` maps each English tense 
 
 from dataclasses import dataclass, replace
 
-from seq2see.course.grammar.english import comparative
-from seq2see.course.grammar.hindi_noun_phrases import Context, adjective_words, agreement, genitive, noun_phrase
-from seq2see.course.grammar.lexicon import Noun
-from seq2see.course.grammar.meaning import (
+from grammar.english import comparative
+from grammar.hindi_noun_phrases import Context, adjective_words, agreement, genitive, noun_phrase
+from grammar.lexicon import Noun
+from grammar.meaning import (
     AdjectivePhrase,
     Adjunct,
     Clause,
@@ -21,7 +21,7 @@ from seq2see.course.grammar.meaning import (
     Pronoun,
     Word,
 )
-from seq2see.course.grammar.morphology import (
+from grammar.morphology import (
     PAST_BE,
     PRESENT_BE,
     Agreement,
@@ -34,7 +34,7 @@ from seq2see.course.grammar.morphology import (
     perfective,
     subjunctive,
 )
-from seq2see.course.grammar.readings import Reading
+from grammar.readings import Reading
 
 # English tense -> participle and auxiliary; stative verbs and resulting states (बैठा है) differ.
 VERB_FORMS: dict[str, tuple[str, str]] = {

@@ -5,10 +5,10 @@ A `Reading` decides what English leaves open: the level of "you", the gender of 
 
 from dataclasses import dataclass
 
-from seq2see.course.grammar.lexicon import Adjective, Gender, Noun, word
-from seq2see.course.grammar.meaning import NounPhrase, Pronoun, Word
-from seq2see.course.grammar.morphology import PRONOUNS, Agreement, adjective_form, noun_form
-from seq2see.course.grammar.readings import Reading
+from grammar.lexicon import Adjective, Gender, Noun, word
+from grammar.meaning import NounPhrase, Pronoun, Word
+from grammar.morphology import PRONOUNS, Agreement, adjective_form, noun_form
+from grammar.readings import Reading
 
 # English pronoun -> row of the Hindi table; "you" and the honorific plural are handled below.
 PRONOUN_ROWS = {

@@ -6,8 +6,8 @@ ids as well, which then match nothing.
 
 from dataclasses import dataclass, replace
 
-from seq2see.course.grammar.lexicon import Adjective, FunctionWord, Noun, Verb
-from seq2see.course.grammar.meaning import (
+from grammar.lexicon import Adjective, FunctionWord, Noun, Verb
+from grammar.meaning import (
     AdjectivePhrase,
     Adjunct,
     Clause,

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import cache
 
-from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
-from seq2see.course.grammar.lexicon import Adjective, Gender, Noun, adjectives, noun, of_kind, verbs, word
-from seq2see.course.grammar.meaning import AdjectivePhrase, Adjunct, Clause, MeasurePhrase, NounPhrase, Pronoun, Tense
-from seq2see.course.grammar.phrase_sampler import (
+from grammar.hindi_noun_phrases import possible_pronouns
+from grammar.lexicon import Adjective, Gender, Noun, adjectives, noun, of_kind, verbs, word
+from grammar.meaning import AdjectivePhrase, Adjunct, Clause, MeasurePhrase, NounPhrase, Pronoun, Tense
+from grammar.phrase_sampler import (
     PERSONAL,
     PhraseSampler,
     adverbs_of,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from random import Random
 
-from seq2see.course.grammar import compound_sentences, copula
-from seq2see.course.grammar.clauses import verbal_clause
-from seq2see.course.grammar.hindi_noun_phrases import possible_pronouns
-from seq2see.course.grammar.lexicon import Noun
-from seq2see.course.grammar.meaning import (
+from grammar import compound_sentences, copula
+from grammar.clauses import verbal_clause
+from grammar.hindi_noun_phrases import possible_pronouns
+from grammar.lexicon import Noun
+from grammar.meaning import (
     AdjectivePhrase,
     Adjunct,
     Clause,
@@ -23,7 +23,7 @@ from seq2see.course.grammar.meaning import (
     Pronoun,
     facts,
 )
-from seq2see.course.grammar.phrase_sampler import PhraseSampler
+from grammar.phrase_sampler import PhraseSampler
 
 CONSTRUCTIONS: tuple[tuple[Callable[[PhraseSampler], Meaning], float], ...] = (
     (verbal_clause, 55),

@@ -1,7 +1,7 @@
 """`make demo`: trains and inspects a small translation model in about two minutes on two CPU cores.
 
-Shows first what the bundled translators can do. Then generates the built-in English–Hindi corpus, trains on it, scores the
-model on unseen sentences, translates a few examples, and shows the attention of the decoder.
+Shows first what the bundled translators can do. Then writes the built-in English–Hindi corpus, trains on it, scores the model
+on unseen sentences, translates a few examples, and shows the attention of the decoder.
 """
 
 import argparse
@@ -17,7 +17,14 @@ from rich.text import Text
 
 from seq2see.api import Model, load
 from seq2see.config import DataConfig
-from seq2see.course.grammar import TRAINING_PRESET, TRAINING_SETTINGS, Pair, generate_corpus, write_corpus
+from seq2see.course.sample_corpus import (
+    TRAINING_PRESET,
+    TRAINING_SETTINGS,
+    Pair,
+    corpus_files,
+    load_corpus,
+    write_files,
+)
 from seq2see.errors import UserError
 from seq2see.evaluate.translation import exact_match
 from seq2see.inspect import plots
@@ -43,15 +50,13 @@ def main() -> None:
     show_bundled(console)
 
     start = time.perf_counter()
-    console.print("[bold]Your own model[/]: generate a corpus, train, translate")
-    corpus = generate_corpus()
+    console.print("[bold]Your own model[/]: write the corpus, train, translate")
+    corpus = load_corpus()
     data = options.out.with_name(f"{options.out.name}-data")
     for folder in (data, options.out):  # left by an earlier demo
         shutil.rmtree(folder, ignore_errors=True)
-    write_corpus(corpus, data)
-    console.print(
-        f"{data}: {len(corpus.train):,} sentence pairs from the built-in grammar in {time.perf_counter() - start:.0f} s"
-    )
+    write_files(corpus_files(), data)
+    console.print(f"{data}: {len(corpus.train):,} sentence pairs of the built-in grammar")
     files = DataConfig(
         src=(f"{data}/train.en",),
         tgt=(f"{data}/train.hi",),

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from seq2see.course.grammar import english
-from seq2see.course.grammar.copula import BE
-from seq2see.course.grammar.lexicon import Verb, adjectives, verbs
-from seq2see.course.grammar.meaning import (
+from grammar import english
+from grammar.copula import BE
+from grammar.lexicon import Verb, adjectives, verbs
+from grammar.meaning import (
     AdjectivePhrase,
     Clause,
     CompoundSentence,

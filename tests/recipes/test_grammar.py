@@ -1,6 +1,7 @@
 """The built-in English–Hindi corpus: morphology against paradigms, grammar by example, sets by their properties."""
 
 import json
+import os
 import subprocess
 import sys
 import unicodedata
@@ -10,24 +11,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from typer.testing import CliRunner
+from grammar import GeneratedCorpus, GeneratedPair, corpus_files, english, generate_corpus, hindi_clauses
+from grammar import morphology as forms
+from grammar.copula import BE
+from grammar.corpus import MAX_WORDS, join, references
+from grammar.lexicon import Gender, adjectives, function_words, noun, nouns, read_rows, verbs, word
+from grammar.meaning import AdjectivePhrase, Clause, Modal, NounPhrase, Tense
+from grammar.morphology import Agreement
+from grammar.phrase_sampler import pronoun
+from grammar.readings import Reading, all_readings
+from grammar.sentences import sample_sentence
 
-from seq2see.cli.data import data_app
-from seq2see.course.grammar import Corpus, Pair, english, generate_corpus, hindi_clauses, split_words, write_corpus
-from seq2see.course.grammar import morphology as forms
-from seq2see.course.grammar.copula import BE
-from seq2see.course.grammar.corpus import MAX_WORDS, join, references
-from seq2see.course.grammar.lexicon import Gender, adjectives, function_words, noun, nouns, read_rows, verbs, word
-from seq2see.course.grammar.meaning import AdjectivePhrase, Clause, Modal, NounPhrase, Tense
-from seq2see.course.grammar.morphology import Agreement
-from seq2see.course.grammar.phrase_sampler import pronoun
-from seq2see.course.grammar.readings import Reading, all_readings
-from seq2see.course.grammar.sentences import sample_sentence
+from seq2see.course import sample_corpus
+from seq2see.data.word_spans import split_words
 from seq2see.errors import UserError
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus:
+def corpus() -> GeneratedCorpus:
     return generate_corpus()
 
 
@@ -344,7 +345,7 @@ LECTURE_NOTES = {
 }
 
 
-def test_lecture_note_sentences_are_in_training(corpus: Corpus) -> None:
+def test_lecture_note_sentences_are_in_training(corpus: GeneratedCorpus) -> None:
     translations = {pair.source: pair.target for pair in corpus.train}
     assert {source: translations.get(source) for source in LECTURE_NOTES} == {
         s: nfc(t) for s, t in LECTURE_NOTES.items()
@@ -352,12 +353,12 @@ def test_lecture_note_sentences_are_in_training(corpus: Corpus) -> None:
     assert all(" ".join(row.cell(0).split()) in translations for row in read_rows("fixed_sentences.txt"))
 
 
-def test_alignment_of_the_lecture_note_example(corpus: Corpus) -> None:
+def test_alignment_of_the_lecture_note_example(corpus: GeneratedCorpus) -> None:
     pair = next(pair for pair in corpus.train if pair.source == "I like eating ice-cream")
     assert pair.alignment == ((0, 0), (1, 3), (1, 4), (2, 2), (3, 1))
 
 
-def test_corpus_has_thirty_thousand_distinct_pairs(corpus: Corpus) -> None:
+def test_corpus_has_thirty_thousand_distinct_pairs(corpus: GeneratedCorpus) -> None:
     assert [len(pairs) for pairs in (corpus.train, corpus.valid, corpus.test, corpus.longer)] == [
         30000,
         1000,
@@ -381,14 +382,14 @@ def test_corpus_has_thirty_thousand_distinct_pairs(corpus: Corpus) -> None:
         ("light", ("बत्ती", "हल्क")),
     ],
 )
-def test_context_determines_the_sense(corpus: Corpus, english_word: str, senses: tuple[str, ...]) -> None:
+def test_context_determines_the_sense(corpus: GeneratedCorpus, english_word: str, senses: tuple[str, ...]) -> None:
     targets = [p.target for p in corpus.train if english_word in (w.lower().rstrip("s") for w in split_words(p.source))]
     counts = {sense: sum(nfc(sense) in target for target in targets) for sense in senses}
     assert min(counts.values()) >= 10, counts
     assert all(any(nfc(sense) in target for sense in senses) for target in targets if english_word in ("bank", "mole"))
 
 
-def test_alignments_cover_all_content_words(corpus: Corpus) -> None:
+def test_alignments_cover_all_content_words(corpus: GeneratedCorpus) -> None:
     unaligned = Counter[str]()
     for pair in (*corpus.train, *corpus.test, *corpus.longer):
         source, target = split_words(pair.source), split_words(pair.target)
@@ -406,7 +407,7 @@ def join_words(parts: list[str]) -> str:
     return "".join(part if part in ".,?!।" or not i else f" {part}" for i, part in enumerate(parts))
 
 
-def test_references_include_the_target_and_every_level_of_you(corpus: Corpus) -> None:
+def test_references_include_the_target_and_every_level_of_you(corpus: GeneratedCorpus) -> None:
     for pair in (*corpus.valid, *corpus.test, *corpus.longer):
         assert pair.references[0] == pair.target
         assert len(set(pair.references)) == len(pair.references)
@@ -419,7 +420,7 @@ def test_references_include_the_target_and_every_level_of_you(corpus: Corpus) ->
             assert any(word.startswith(level) for text in pair.references for word in split_words(text)), pair
 
 
-def test_sets_share_no_facts(corpus: Corpus) -> None:
+def test_sets_share_no_facts(corpus: GeneratedCorpus) -> None:
     facts = {
         name: {fact for pair in getattr(corpus, name) for fact in pair.facts} for name in ("train", "valid", "test")
     }
@@ -429,21 +430,21 @@ def test_sets_share_no_facts(corpus: Corpus) -> None:
     assert sum(1 for pair in corpus.test if any(fact[2] for fact in pair.facts)) > 800
 
 
-def test_no_sentence_is_in_two_sets(corpus: Corpus) -> None:
+def test_no_sentence_is_in_two_sets(corpus: GeneratedCorpus) -> None:
     sources = Counter(
         pair.source for pairs in (corpus.train, corpus.valid, corpus.test, corpus.longer) for pair in pairs
     )
     assert max(sources.values()) == 1
 
 
-def test_every_word_of_the_other_sets_occurs_in_training(corpus: Corpus) -> None:
+def test_every_word_of_the_other_sets_occurs_in_training(corpus: GeneratedCorpus) -> None:
     known = Counter(word for pair in corpus.train for side in (pair.source, pair.target) for word in split_words(side))
     for pair in (*corpus.valid, *corpus.test, *corpus.longer):
         assert all(known[word] >= 20 for side in (pair.source, pair.target) for word in split_words(side)), pair
 
 
-def test_longer_sentences_exceed_all_training_sentences(corpus: Corpus) -> None:
-    def lengths(pairs: list[Pair], side: str) -> list[int]:
+def test_longer_sentences_exceed_all_training_sentences(corpus: GeneratedCorpus) -> None:
+    def lengths(pairs: list[GeneratedPair], side: str) -> list[int]:
         return [len(split_words(getattr(pair, side))) for pair in pairs]
 
     for side, limit in zip(("source", "target"), MAX_WORDS, strict=True):
@@ -451,7 +452,7 @@ def test_longer_sentences_exceed_all_training_sentences(corpus: Corpus) -> None:
         assert min(lengths(corpus.longer, side)) > max(lengths(corpus.train, side))
 
 
-def test_every_word_of_the_lexicon_is_used(corpus: Corpus) -> None:
+def test_every_word_of_the_lexicon_is_used(corpus: GeneratedCorpus) -> None:
     used = {word.lower().removesuffix("'s") for pair in corpus.train for word in split_words(pair.source)}
     assert len({entry.english for entry in nouns()}) + len({v.lemma for v in verbs()}) >= 300
     missing = [n.english for n in nouns() if not {p.lower() for p in (*n.english.split(), english.plural(n))} & used]
@@ -483,7 +484,7 @@ def test_table_references_are_defined() -> None:
         assert adjective.kinds <= kinds, adjective.english
 
 
-def test_hindi_is_nfc_and_punctuated_like_english(corpus: Corpus) -> None:
+def test_hindi_is_nfc_and_punctuated_like_english(corpus: GeneratedCorpus) -> None:
     ends = {".": "।", "?": "?", "!": "!"}
     for pair in (*corpus.train, *corpus.test, *corpus.longer):
         assert nfc(pair.target) == pair.target
@@ -491,9 +492,14 @@ def test_hindi_is_nfc_and_punctuated_like_english(corpus: Corpus) -> None:
 
 
 def test_same_seed_gives_the_same_corpus_in_another_process() -> None:
-    program = "from seq2see.course.grammar import generate_corpus; print(generate_corpus(1000, 7).test)"
+    program = "from grammar import generate_corpus; print(generate_corpus(1000, 7).test)"
+    path = os.pathsep.join(sys.path)
     other = subprocess.run(
-        [sys.executable, "-X", "utf8", "-c", program], capture_output=True, encoding="utf-8", check=True
+        [sys.executable, "-X", "utf8", "-c", program],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        env=os.environ | {"PYTHONPATH": path},
     )
     corpus = generate_corpus(1000, 7)
     assert other.stdout == f"{corpus.test}\n"
@@ -526,14 +532,18 @@ def test_too_few_pairs_are_rejected() -> None:
         generate_corpus(10)
 
 
-# Files and the command
+# Files
+
+
+def test_the_package_has_exactly_what_the_grammar_generates(corpus: GeneratedCorpus) -> None:
+    assert sample_corpus.corpus_files() == corpus_files(corpus)
 
 
 def test_written_files_are_parallel_and_read_back(tmp_path: Path) -> None:
     corpus = generate_corpus(1000)
-    write_corpus(corpus, tmp_path / "d")
+    sample_corpus.write_files(corpus_files(corpus), tmp_path / "d")
     for name in ("train", "valid", "test", "longer"):
-        pairs: list[Pair] = getattr(corpus, name)
+        pairs: list[GeneratedPair] = getattr(corpus, name)
         lines = [(tmp_path / "d" / f"{name}.{end}").read_text("utf-8").splitlines() for end in ("en", "hi", "align")]
         assert lines[0] == [pair.source for pair in pairs]
         assert lines[1] == [pair.target for pair in pairs]
@@ -543,24 +553,3 @@ def test_written_files_are_parallel_and_read_back(tmp_path: Path) -> None:
     assert read == [{"source": pair.source, "references": list(pair.references)} for pair in corpus.test]
     assert not list((tmp_path / "d").glob(".*"))
     assert "| train | 1,000 |" in (tmp_path / "d" / "README.md").read_text("utf-8")
-
-
-def test_write_is_idempotent_but_overwrites_nothing_else(tmp_path: Path) -> None:
-    corpus = generate_corpus(1000)
-    write_corpus(corpus, tmp_path)
-    write_corpus(corpus, tmp_path)
-    (tmp_path / "valid.en").write_text("mine\n")
-    with pytest.raises(UserError, match=r"valid\.en already exists"):
-        write_corpus(corpus, tmp_path)
-    assert (tmp_path / "valid.en").read_text() == "mine\n"
-
-
-def test_command_writes_the_corpus(tmp_path: Path) -> None:
-    runner, out = CliRunner(), str(tmp_path / "d")
-    done = runner.invoke(data_app, ["sample", "--out", out, "--pairs", "1000", "--seed", "3"])
-    assert done.exit_code == 0, done.output
-    assert "train 1,000" in done.output
-    assert len((tmp_path / "d" / "train.hi").read_text("utf-8").splitlines()) == 1000
-    rejected = runner.invoke(data_app, ["sample", "--out", out, "--pairs", "1"])
-    assert isinstance(rejected.exception, UserError)
-    assert "Example:" in runner.invoke(data_app, ["sample", "--help"]).output

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from unicodedata import normalize
 
-from seq2see.course.grammar.lexicon import Gender
+from grammar.lexicon import Gender
 
 # Gender, ending, and its replacements: direct singular, oblique singular, direct plural, oblique plural.
 # The first row whose gender and ending match is the class of a noun.

@@ -11,7 +11,7 @@ from functools import cache
 from random import Random
 from typing import TypeVar
 
-from seq2see.course.grammar.lexicon import (
+from grammar.lexicon import (
     Adjective,
     FunctionWord,
     Noun,
@@ -23,7 +23,7 @@ from seq2see.course.grammar.lexicon import (
     verbs,
     word,
 )
-from seq2see.course.grammar.meaning import Adjunct, Clause, Fact, Modal, NounPhrase, Pronoun, Tense
+from grammar.meaning import Adjunct, Clause, Fact, Modal, NounPhrase, Pronoun, Tense
 
 T = TypeVar("T")
 

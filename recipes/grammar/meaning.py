@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from seq2see.course.grammar.lexicon import Adjective, FunctionWord, Gender, Noun, Verb
+from grammar.lexicon import Adjective, FunctionWord, Gender, Noun, Verb
 
 Tense = Literal["present", "past", "future", "progressive", "past progressive", "perfect", "used"]
 Modal = Literal["can", "want", "like", "have", "should", "start"]

@@ -9,19 +9,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from zlib import crc32
 
-from seq2see.course.grammar import english, hindi_clauses
-from seq2see.course.grammar.english_ambiguity import meanings_with_same_english
-from seq2see.course.grammar.lexicon import of_kind, parse_linked, read_rows
-from seq2see.course.grammar.meaning import Fact, Meaning, Word, align_words, facts
-from seq2see.course.grammar.readings import Reading, all_readings
-from seq2see.course.grammar.sentences import sample_longer, sample_sentence
+from grammar import english, hindi_clauses
+from grammar.english_ambiguity import meanings_with_same_english
+from grammar.lexicon import of_kind, parse_linked, read_rows
+from grammar.meaning import Fact, Meaning, Word, align_words, facts
+from grammar.readings import Reading, all_readings
+from grammar.sentences import sample_longer, sample_sentence
+from seq2see.course.sample_corpus import Pair
 from seq2see.data.word_spans import PUNCTUATION, split_words
 from seq2see.errors import UserError
-from seq2see.tensors.files import atomic_write
 
 # Words of an English and of a Hindi sentence in training, validation and test, including punctuation.
 MAX_WORDS = (10, 11)
@@ -34,29 +33,25 @@ MAX_ATTEMPTS = 20000  # to find a new sentence before the grammar counts as exha
 
 
 @dataclass(frozen=True)
-class Pair:
-    source: str
-    target: str
-    references: tuple[str, ...]  # all correct translations, the target first; in training only the target
-    alignment: tuple[tuple[int, int], ...]  # positions in split_words(source) and split_words(target)
+class GeneratedPair(Pair):
     facts: tuple[Fact, ...] = ()  # subject, verb and object of each clause
 
 
 @dataclass(frozen=True)
-class Corpus:
-    train: list[Pair]
-    valid: list[Pair]
-    test: list[Pair]
-    longer: list[Pair]
+class GeneratedCorpus:
+    train: list[GeneratedPair]
+    valid: list[GeneratedPair]
+    test: list[GeneratedPair]
+    longer: list[GeneratedPair]
 
 
-def generate_corpus(pairs: int = 30000, seed: int = 1) -> Corpus:
+def generate_corpus(pairs: int = 30000, seed: int = 1) -> GeneratedCorpus:
     """Generates the corpus with that many training pairs. The same seed gives the same corpus on any machine."""
     if pairs < MIN_PAIRS:
         raise UserError(f"{pairs} pairs are too few for every word to occur in training: use at least {MIN_PAIRS:,}")
     if pairs > MAX_PAIRS:
         raise UserError(f"{pairs:,} pairs do not fit in memory: use at most {MAX_PAIRS:,}")
-    fixed = list(_fixed_pairs())
+    fixed = list(fixed_pairs())
     fixed_facts = {fact for pair in fixed for fact in pair.facts}
 
     def assign_set(fact: Fact) -> str:
@@ -84,7 +79,7 @@ def generate_corpus(pairs: int = 30000, seed: int = 1) -> Corpus:
         return _is_short(source, target) and is_known(source, target)
 
     held_out = max(1, pairs // 30)
-    return Corpus(
+    return GeneratedCorpus(
         train,
         valid=[generator.next_pair("valid", is_short_and_known) for _ in range(held_out)],
         test=[generator.next_pair("test", is_short_and_known) for _ in range(held_out)],
@@ -106,7 +101,7 @@ class _PairGenerator:
         self.held_out_facts: set[Fact] = set()
         self.queues: dict[str, deque[_Candidate]] = {"train": deque(), "valid": deque(), "test": deque()}
 
-    def next_pair(self, name: str, fits: Callable[[list[Word], list[Word]], bool]) -> Pair:
+    def next_pair(self, name: str, fits: Callable[[list[Word], list[Word]], bool]) -> GeneratedPair:
         for _ in range(MAX_ATTEMPTS):
             candidate = self._sample(name)
             if candidate is None or (name in ("valid", "test") and self.held_out_facts.intersection(candidate.facts)):
@@ -122,7 +117,7 @@ class _PairGenerator:
             self.held_out_facts.update(candidate.facts if name != "train" else ())
             target_text = join(target)
             translations = (target_text,) if name == "train" else references(candidate.meaning, target_text)
-            return Pair(source_text, target_text, translations, align_words(source, target), candidate.facts)
+            return GeneratedPair(source_text, target_text, translations, align_words(source, target), candidate.facts)
         raise UserError(
             f"no new {name} sentence after {MAX_ATTEMPTS} attempts, with {len(self.seen)} so far: use fewer pairs"
         )
@@ -166,7 +161,7 @@ def join(words: list[Word]) -> str:
     return text
 
 
-def _fixed_pairs() -> Iterator[Pair]:
+def fixed_pairs() -> Iterator[GeneratedPair]:
     """Yields the sentences of the lecture notes and greetings, with and without final punctuation.
 
     Greetings also come with names, because no model learns a sentence from seeing it twice.
@@ -185,35 +180,19 @@ def _fixed_pairs() -> Iterator[Pair]:
         for mark, danda in endings if row.cell(2) else endings[:1]:
             end = ((len(source), len(target)),) if mark else ()
             translations = tuple(text + danda for text in (hindi, *alternatives))
-            yield Pair(row.cell(0) + mark, hindi + danda, translations, alignment + end, stated)
+            yield GeneratedPair(row.cell(0) + mark, hindi + danda, translations, alignment + end, stated)
         if stated or len(source) > MAX_GREETING_WORDS or not row.cell(2):
             continue
         for name in of_kind("first-name"):
             address = tuple((len(source) + i, len(target) + i) for i in range(3))  # comma, name, final mark
             translations = tuple(f"{text}, {name.hindi[0]}{danda}" for text in (hindi, *alternatives))
-            yield Pair(f"{row.cell(0)}, {name.english}{mark}", translations[0], translations, alignment + address)
+            yield GeneratedPair(
+                f"{row.cell(0)}, {name.english}{mark}", translations[0], translations, alignment + address
+            )
 
 
-def write_corpus(corpus: Corpus, folder: Path) -> None:
-    """Writes each set as text, alignments and, except for training, all correct translations; each file atomically.
-
-    An existing file with different content is an error and is not overwritten.
-    """
-    contents = {name: content.encode() for name, content in _contents(corpus).items()}
-    for name, content in contents.items():
-        path = folder / name
-        if path.exists() and path.read_bytes() != content:
-            raise UserError(f"{path} already exists with different content: remove it, or choose another directory")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            with atomic_write(folder / name) as temporary:
-                temporary.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}; choose another directory") from error
-
-
-def _contents(corpus: Corpus) -> dict[str, str]:
+def corpus_files(corpus: GeneratedCorpus) -> dict[str, bytes]:
+    """Returns each set as text, alignments and, except for training, all correct translations, by file name."""
     sets = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test, "longer": corpus.longer}
     contents = {"README.md": _readme(sets)}
     for name, pairs in sets.items():
@@ -223,19 +202,19 @@ def _contents(corpus: Corpus) -> dict[str, str]:
         if name != "train":
             rows = ({"source": pair.source, "references": pair.references} for pair in pairs)
             contents[f"{name}.jsonl"] = _lines(json.dumps(row, ensure_ascii=False) for row in rows)
-    return contents
+    return {name: content.encode() for name, content in contents.items()}
 
 
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _readme(sets: dict[str, list[Pair]]) -> str:
+def _readme(sets: dict[str, list[GeneratedPair]]) -> str:
     table = "\n".join(f"| {name} | {len(pairs):,} | {_table_cells(pairs)} |" for name, pairs in sets.items())
     return README.format(table=table)
 
 
-def _table_cells(pairs: list[Pair]) -> str:
+def _table_cells(pairs: list[GeneratedPair]) -> str:
     sides = [[split_words(pair.source) for pair in pairs], [split_words(pair.target) for pair in pairs]]
     distinct = [len({word for sentence in side for word in sentence}) for side in sides]
     max_lengths = [max(len(sentence) for sentence in side) for side in sides]
