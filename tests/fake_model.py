@@ -31,7 +31,7 @@ class FakeModel:
     def config(self) -> Config:
         return Config(model=ModelConfig(max_positions=self.max_positions))
 
-    def hypotheses(self, sentences: Sequence[str], *, nbest: int = 1) -> list[list[Any]]:
+    def hypotheses(self, sentences: Sequence[str], *, nbest: int = 1, **search: Any) -> list[list[Any]]:
         translations = [self.function(sentence) for sentence in sentences]
         return [
             [SimpleNamespace(text=text, score=-float(n), confidence=0.0) for n in range(nbest)] for text in translations

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self, Unpack, overload
 
 from seq2see.config import InferencePrecision
+from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.optimize import block_weights
-from seq2see.decode.search import Search, SearchOptions
 from seq2see.errors import Notice, UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention, ablate_head
@@ -53,7 +53,7 @@ class Model(Pipeline):
             if glossary:
                 raise UserError(f"a glossary is for text, but this model reads {self.config.model.source}")
             return self.transcribe(texts, **search)
-        translator = replace(self._translator(search), glossary=glossary or {})
+        translator = replace(self._translator(Search(**search)), glossary=glossary or {})
         translations = translator.translate(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
         translator.warnings.summarize()
         return translations
@@ -62,7 +62,7 @@ class Model(Pipeline):
         """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""
         if self.config.model.shape != "encoder-decoder" or self.config.model.source != "tokens":
             return super().stream(prompt, stop=stop, **search)
-        text = self._translator(search).split(prompt, "the text")
+        text = self._translator(Search(**search)).split(prompt, "the text")
         # Starts all streams now: they run under the interventions of this call.
         streams = [Pipeline.stream(self, sentence, stop=stop, **search) for sentence in text.sentences]
         return _alternate(text.gaps, streams)
@@ -100,7 +100,7 @@ class Model(Pipeline):
         device = str(self.network.embedding.weight.device)
         return {**model_facts(self.config, self.tokenizers, self.scores), "device": device}
 
-    def _translator(self, search: SearchOptions) -> Translator:
+    def _translator(self, search: Search) -> Translator:
         # Unlike `warn`, it also warns when the same text is translated again.
         return Translator(self, WarningLog(lambda text: warnings.warn_explicit(text, Notice, "seq2see", 1)), search)
 

@@ -16,6 +16,7 @@ from seq2see.cli import app
 from seq2see.cli.ray.job import run_job
 from seq2see.cli.ray.shards import Shard
 from seq2see.cli.ray.tasks import ModelOptions, RecordedWarnings, TranslateShards
+from seq2see.config.search import Search
 from seq2see.errors import no_progress
 from seq2see.translate.warning_log import WarningLog
 from tests.foreign_models import encoder, word_piece
@@ -71,7 +72,7 @@ class KilledOnce(TranslateShards):
 def test_killed_worker_loses_no_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     (tmp_path / "log").mkdir()
-    task = KilledOnce(ModelOptions(GRAMMAR_MODEL, "cpu"), {"beam": 1}, folder=str(tmp_path / "log"))
+    task = KilledOnce(ModelOptions(GRAMMAR_MODEL, "cpu"), Search(), folder=str(tmp_path / "log"))
     run_job([tmp_path / "a.txt"], tmp_path / "out", task, 2, WarningLog(print), no_progress, shard_bytes=100)
     assert (tmp_path / "out" / "a.txt").read_text().split("\n") == [*load(GRAMMAR_MODEL).translate(TEXTS), ""]
     names = [path.name for path in (tmp_path / "log").iterdir()]

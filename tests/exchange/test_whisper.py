@@ -193,7 +193,7 @@ def test_segments_end_where_the_next_begins_or_the_output_does() -> None:
 def test_a_recording_becomes_subtitles(directory: Path, tmp_path: Path) -> None:
     pytest.importorskip("soundfile")
     write_noise(tmp_path / "long.wav", 2.5)
-    segments = transcribe_segments(load(directory), tmp_path / "long.wav", max_new_tokens=10)
+    segments = transcribe_segments(load(directory), tmp_path / "long.wav", Search(max_new_tokens=10))
     times = [time for segment in segments for time in (segment.start, segment.end)]
     assert times == sorted(times)
     assert segments and times[-1] <= 2.5

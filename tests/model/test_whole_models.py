@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from seq2see.api import Model, load
 from seq2see.config import Config, InferencePrecision, ModelConfig
+from seq2see.config.search import Search, SearchOptions
 from seq2see.data.layout import Packed
 from seq2see.data.token_spans import grapheme_boundaries
 from seq2see.data.tokenizer import Tokenizer
@@ -19,7 +20,6 @@ from seq2see.decode.chat import ChatTemplate
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import BlockedLinear, block_weights, optimize_for_decoding
-from seq2see.decode.search import Search, SearchOptions
 from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import stream_text
 from seq2see.errors import UsageError, UserError

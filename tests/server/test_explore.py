@@ -42,8 +42,8 @@ from torch import Tensor
 import seq2see
 from seq2see.api import Model
 from seq2see.config import ModelConfig
+from seq2see.config.search import SearchOptions
 from seq2see.course.lessons import LESSONS
-from seq2see.decode.search import SearchOptions
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import attention_entropy, attention_rollout, head_ablation
 from seq2see.inspect.embedding_space import EmbeddingSpace, token_paths

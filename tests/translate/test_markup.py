@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see.api import load
+from seq2see.config.search import Search
 from seq2see.data.word_spans import split_words
 from seq2see.translate.markup import put_back, take_out
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
@@ -109,7 +110,7 @@ def test_every_tag_is_kept_and_stays_nested(sentence: str, words: list[str], ran
 
 
 def test_bundled_model_carries_tags_by_its_attention() -> None:
-    translator = Translator(load(GRAMMAR_MODEL), SILENT, {"beam": 4}, PLACEHOLDER)
+    translator = Translator(load(GRAMMAR_MODEL), SILENT, Search(beam=4), PLACEHOLDER)
     found = translator.translate(
         ["I like <b>tea</b>.", "Two <i>cows</i> are in the <a href='v'>village</a>."], ["one", "two"]
     )

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, Shape
+from seq2see.config.search import Search
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
@@ -299,7 +300,7 @@ def test_json_has_each_sentence_with_its_translations(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "seq2see.inspect.alignment", alignment)
     data = b"The boy. Tea?\n\n"
     (lines,) = read_chunks(ChunkedStream(data, 99), "in", WarningLog(warnings.append))
-    translator = replace(fake_translator(str.upper), search={"nbest": 2})
+    translator = replace(fake_translator(str.upper), search=Search(beam=2, nbest=2))
     first, blank = map(json.loads, translate_lines_as_json(lines, translator).splitlines())
     assert first["translation"] == "THE BOY. TEA?"
     boy, tea = first["sentences"]

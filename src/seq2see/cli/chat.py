@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,12 +18,12 @@ from seq2see.cli.model_options import (
     load_model_of_shape,
     prompt_loop,
 )
+from seq2see.config.search import Search
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.decode.chat import Message
-    from seq2see.decode.search import SearchOptions
 
 _HINT = "Type a message; /reset starts a new conversation, /system TEXT sets the instructions."
 
@@ -66,7 +66,7 @@ def chat(
         raise UserError(
             f'{model} has no chat template, so it was not trained for conversations: use "seq2see generate"'
         )
-    search: SearchOptions = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+    search = Search(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p)
     conversation = _Conversation(language_model, search, seed, system)
     if is_interactive():
         prompt_loop("> ", conversation.respond, _HINT)
@@ -83,7 +83,7 @@ class _Conversation:
     """A model and what has been said."""
 
     model: "Model"
-    search: "SearchOptions"
+    search: Search
     seed: int | None
     system: str
     messages: "list[Message]" = field(default_factory=list)  # without the instructions
@@ -105,8 +105,7 @@ class _Conversation:
         instructions: list[Message] = [("system", self.system)] if self.system else []
         messages: list[Message] = [*self.messages, ("user", text)]
         pieces = []
-        search: SearchOptions = {**self.search, "seed": seed}
-        for piece in self.model.stream_chat([*instructions, *messages], **search):
+        for piece in self.model.stream_chat([*instructions, *messages], **vars(replace(self.search, seed=seed))):
             typer.echo(piece, nl=False)
             pieces.append(piece)
         typer.echo()

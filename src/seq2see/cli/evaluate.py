@@ -23,6 +23,7 @@ from seq2see.cli.model_options import (
 )
 from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries, InferencePrecision
+from seq2see.config.search import Search
 from seq2see.errors import UsageError
 from seq2see.storage.bundled import LANGUAGE_MODEL, model_label
 
@@ -301,7 +302,7 @@ class _System:
             if self.cluster and self.options:
                 translations = _translate_on(self.cluster, self.options, test, beam, log)
             else:
-                translations = Translator(self.model, log, {"beam": beam}).translate(test.sources, [""] * len(test))
+                translations = Translator(self.model, log, Search(beam=beam)).translate(test.sources, [""] * len(test))
         notes += [f"{kind}: {count:,} of {len(test):,}" for kind, count in log.counts.items()]
         return translations
 
@@ -316,7 +317,7 @@ def _translate_on(
     if work is not None:  # with --against, two models share it
         work.mkdir(exist_ok=True)
         work = work / Path(options.path or "bundled").resolve().name
-    return translate_texts(test.sources, TranslateTexts(options, {"beam": beam}), cluster.workers, work, log)
+    return translate_texts(test.sources, TranslateTexts(options, Search(beam=beam)), cluster.workers, work, log)
 
 
 def _system_from_file(path: Path, test: "TestSet") -> _System:

@@ -23,6 +23,7 @@ from seq2see.cli.model_options import (
     with_languages,
 )
 from seq2see.cli.streams import check_plot
+from seq2see.config.search import Search
 from seq2see.errors import UsageError
 from seq2see.storage.bundled import model_label
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from seq2see.api import Model
-    from seq2see.decode.search import Search
     from seq2see.inspect.explain import Explanation
     from seq2see.inspect.interventions import Intervention
 
@@ -116,7 +116,6 @@ def explain(
     directory = choose_model(model, to)
     from rich.console import Console
 
-    from seq2see.decode.search import Search
     from seq2see.inspect.attention_flow import attention_names
     from seq2see.inspect.attention_tables import find_attention
     from seq2see.inspect.explain import explain
@@ -245,7 +244,7 @@ def _print_changes(before: "Explanation", after: "Explanation", heads: Sequence[
         console.print("\n[dim]The output is unchanged:[/]" if same else "\n[bold red]The output changes:[/]")
 
 
-def _print_step(e: "Explanation", step: int, search: "Search", console: "Console") -> None:
+def _print_step(e: "Explanation", step: int, search: Search, console: "Console") -> None:
     from rich.text import Text
 
     from seq2see.inspect.explain import beam_at_step, escape_control

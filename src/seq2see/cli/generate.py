@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +22,12 @@ from seq2see.cli.model_options import (
     load_model_of_shape,
     prompt_loop,
 )
+from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from seq2see.api import Model
-    from seq2see.decode.search import SearchOptions
 
 MAX_PROMPT_BYTES = 1 << 24
 
@@ -83,10 +83,9 @@ def generate(
     """
     if samples > 1 and temperature == 0:
         raise UsageError(f"--samples {samples} with --temperature 0 would all be identical: use a temperature above 0")
-    search: SearchOptions = {
-        "max_new_tokens": max_new_tokens, "samples": samples, "temperature": temperature, "top_k": top_k, "top_p": top_p,
-        "min_p": min_p,
-    }  # fmt: skip
+    search = Search(
+        max_new_tokens=max_new_tokens, samples=samples, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
+    )
     language_model = load_model_of_shape(choose_model(model, default=LANGUAGE_MODEL), "decoder", device, precision)
     generator = _Generator(language_model, tuple(filter(None, stop or ())), seed, search)
     if prompt is None and is_interactive() and not as_json:
@@ -110,7 +109,7 @@ class _Generator:
     model: "Model"
     stop: tuple[str, ...]
     seed: int | None
-    search: "SearchOptions"
+    search: Search
 
     def print(self, prompt: str) -> None:
         """Prints the prompt and its continuations, as they are generated."""
@@ -130,8 +129,8 @@ class _Generator:
     def continuations(self, prompt: str) -> Iterator[Iterable[str]]:
         """Yields the pieces of each sample: a single sample is streamed, several come when all are done."""
         seed = int.from_bytes(os.urandom(4)) if self.seed is None else self.seed
-        search: SearchOptions = {**self.search, "seed": seed}
-        if search["samples"] == 1:
+        search = vars(replace(self.search, seed=seed))
+        if self.search.samples == 1:
             yield self.model.stream(prompt, stop=self.stop, **search)
             return
         for text in self.model.generate(prompt, stop=self.stop, **search):

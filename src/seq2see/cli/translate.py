@@ -26,6 +26,7 @@ from seq2see.cli.model_options import (
 )
 from seq2see.cli.progress import progress
 from seq2see.cli.streams import TextInput, open_output, resolve_inputs
+from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import model_label
 from seq2see.tensors.files import check_output
@@ -101,6 +102,7 @@ def translate(
     if format == "text" and nbest > 1:
         raise UsageError(f"--nbest {nbest} gives several translations per sentence: add --format jsonl")
     check_engine(engine, workers)
+    search = Search(beam=max(beam, nbest), nbest=nbest)
     directory = choose_model(model, to)
     sources = resolve_inputs(inputs or [])
     if engine == "ray":
@@ -110,7 +112,7 @@ def translate(
 
         options = ModelOptions(directory, device, precision, (source_language, target_language))
         _refuse_documents(sources)
-        task = TranslateShards(options, {"beam": max(beam, nbest), "nbest": nbest}, format == "jsonl", field)
+        task = TranslateShards(options, search, format == "jsonl", field)
         run_shards(sources, out, task, workers)
         return
     refuse_overwriting(glossary, out)
@@ -120,7 +122,6 @@ def translate(
     documents = _documents(sources, format, out)
 
     from seq2see.data.formats.media import is_media
-    from seq2see.decode.search import SearchOptions
     from seq2see.translate.glossary import read_glossary
     from seq2see.translate.lines import translate_lines, translate_lines_as_json
     from seq2see.translate.translator import Translator
@@ -141,7 +142,6 @@ def translate(
         raise UsageError(f"--timestamps is for recordings, but {model_label(directory)} reads text")
     if media := next((source for source in sources if source.path and is_media(source.path)), None):
         raise UsageError(f"{media.name} is a picture or sound, but {model_label(directory)} reads text")
-    search = SearchOptions(beam=max(beam, nbest), nbest=nbest)
     translator = Translator(loaded, warnings, search, glossary=terms)
     if not (inputs or out) and is_interactive() and format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
@@ -171,7 +171,7 @@ def _transcribe(
         raise UsageError(f"--timestamps writes the subtitles of one sound, not of {len(paths)}: use --format jsonl")
     with open_output(out) as output:
         for path in paths if timestamps else ():
-            segments = transcribe_segments(model, path, beam=beam)
+            segments = transcribe_segments(model, path, Search(beam=beam))
             table = {"file": path, "segments": [asdict(segment) for segment in segments]}
             line = json.dumps(table, ensure_ascii=False) + "\n" if format == "jsonl" else format_subtitles(segments)
             output.write(line.encode())

@@ -13,6 +13,7 @@ from seq2see.data.layout import Tokens
 from seq2see.decode.batch import Batch, Job, StopCondition
 from seq2see.decode.classify import classify
 from seq2see.decode.constraints import Constraints
+from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
 from seq2see.errors import UsageError, UserError
@@ -124,7 +125,7 @@ def translate_tokens(
         )
     ]
     if constraints:
-        rows = [replace(options.row_options, constraints=each) for each in constraints]
+        rows = [RowOptions.of(options, each) for each in constraints]
         requests = [replace(request, options=rows[request.sequence_id]) for request in requests]
     return _group_samples(decode_requests(model, requests, options, special_tokens, None, token_budget), options)
 

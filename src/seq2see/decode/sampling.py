@@ -5,16 +5,14 @@ inverse transform sampling, so a sample does not depend on the rest of the batch
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from seq2see.config.search import Search
 from seq2see.decode.constraints import Constraints
 from seq2see.tensors.rng import random_uint64, to_uniform
-
-if TYPE_CHECKING:
-    from seq2see.decode.search import Search
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,17 @@ class RowOptions:
     min_p: float = 0.0
     constraints: Constraints | None = None  # for a beam
 
+    @classmethod
+    def of(cls, search: Search, constraints: Constraints | None = None) -> Self:
+        return cls(search.temperature, search.top_k, search.top_p, search.min_p, constraints)
+
 
 def draw_uniforms(seeds: list[int], steps: int) -> Tensor:
     """Returns one uniform number in [0, 1) per seed and step, [seeds, steps]."""
     return torch.stack([torch.from_numpy(to_uniform(random_uint64(steps, seed))) for seed in seeds])
 
 
-def filter_logits(logits: Tensor, options: "RowOptions | Search") -> Tensor:
+def filter_logits(logits: Tensor, options: RowOptions | Search) -> Tensor:
     """Applies temperature, top-k, top-p and min-p in this order; excluded tokens become −∞."""
     logits = logits / options.temperature
     if 0 < options.top_k < logits.shape[-1]:

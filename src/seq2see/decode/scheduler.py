@@ -22,6 +22,7 @@ from seq2see.decode.cache import CacheSize
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import check_beam, require_output
 from seq2see.decode.fair_queue import FairQueue
+from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Session, SpecialTokens, session_profile
 from seq2see.errors import UserError
@@ -212,7 +213,7 @@ class Scheduler:
         for job in jobs:
             # A captured CUDA graph treats all rows alike.
             job.key = job.batch_key(self.profile.cuda_graphs, self.model.config.vocab_size)
-            options = replace(job.search.row_options, constraints=job.constraints)
+            options = RowOptions.of(job.search, job.constraints)
             job.request = replace(job.request, options=options)
         self._arrived.extend(jobs)
         self._wake.set()

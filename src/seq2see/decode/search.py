@@ -10,20 +10,17 @@ Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N maximum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, TypedDict
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from seq2see.config.search import Search as Search
 from seq2see.decode.optimize import has_kernels
 from seq2see.decode.sampling import RowOptions, filter_logits, sample_tokens
 from seq2see.decode.timestamps import limit_timestamps
 from seq2see.errors import UsageError
 
-EarlyStopping = bool | Literal["never"]
-PenaltyForm = Literal["length", "gnmt"]
-
-MAXIMA = {"max_new_tokens": 1_000_000, "samples": 10_000}  # tensors of these sizes are allocated in advance
 MIN_SCORE = -1e9  # of a hypothesis that must not be selected; finite, so that sums stay finite
 CHUNK = 128  # of `fast_topk`
 MAX_KERNEL_BEAM = 32  # widest beam that one program of the GPU kernel handles
@@ -43,77 +40,6 @@ class Hypothesis:
     def confidence(self) -> float:
         """The mean log-probability per token."""
         return sum(self.logprobs) / len(self.logprobs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """Search options. The default is greedy decoding."""
-
-    beam: int = 1  # beam width; 1: greedy decoding or sampling
-    nbest: int = 1  # number of hypotheses returned
-    length_penalty: float = 1.0  # α: a score is the sum of log-probabilities / length^α; 1: their mean; 0: their sum
-    penalty: PenaltyForm = "length"  # divisor length^α, as in Hugging Face; gnmt: ((5 + length) / 6)^α
-    early_stopping: EarlyStopping = False  # when a beam with k finished hypotheses ends: see `BeamSearch`
-    max_new_tokens: int = 0  # 0: 1.5 times the source length plus 10, or 200 without a source
-    temperature: float = 0.0  # 0: greedy
-    top_k: int = 0  # sample among the k most likely tokens; 0: all
-    top_p: float = 1.0  # nucleus sampling: among the smallest set of tokens with this total probability
-    min_p: float = 0.0  # among tokens with at least this fraction of the highest probability
-    seed: int = 0  # of the first sequence; sequence i has seed + i
-    samples: int = 1  # sequences per prompt
-    alternatives: int = 0  # number of most likely tokens to report at each step
-    window: Literal["slide", "stop"] = "slide"  # what a language model does at the end of its context window
-
-    def __post_init__(self) -> None:
-        for name in ("beam", "nbest", "samples"):
-            self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("max_new_tokens", "top_k", "alternatives", "temperature"):
-            self._require(getattr(self, name) >= 0, name, "must not be negative")
-        for name, limit in MAXIMA.items():
-            self._require(getattr(self, name) <= limit, name, f"must be at most {limit:,}")
-        self._require(0 < self.top_p <= 1, "top_p", "must be greater than 0 and at most 1")
-        self._require(0 <= self.min_p <= 1, "min_p", "must be between 0 and 1")
-        self._require(self.nbest <= self.beam, "nbest", f"exceeds beam = {self.beam}: use a beam at least as wide")
-        sampled = self.temperature > 0
-        self._require(self.beam == 1 or not sampled, "temperature", f"requires beam = 1, not {self.beam}")
-        self._require(self.samples == 1 or sampled, "samples", "would all be identical: set a temperature above 0")
-        self._require(self.beam == 1 or not self.alternatives, "alternatives", f"requires beam = 1, not {self.beam}")
-
-    def _require(self, condition: bool, name: str, problem: str) -> None:
-        if not condition:
-            raise UsageError(f"{name} = {getattr(self, name)} {problem}")
-
-    @property
-    def row_options(self) -> RowOptions:
-        return RowOptions(self.temperature, self.top_k, self.top_p, self.min_p)
-
-    def normalize(self, score: Tensor, length: Tensor) -> Tensor:
-        """Applies the length penalty to sums of log-probabilities; the length includes `<end>`."""
-        return score / self.divisor(length)
-
-    def divisor(self, length: Tensor) -> Tensor:
-        if self.penalty == "gnmt":
-            length = (5 + length) / 6
-        return length**self.length_penalty
-
-
-class SearchOptions(TypedDict, total=False):
-    """The fields of `Search` as keyword arguments."""
-
-    beam: int
-    nbest: int
-    length_penalty: float
-    penalty: PenaltyForm
-    early_stopping: EarlyStopping
-    max_new_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    seed: int
-    samples: int
-    alternatives: int
-    window: Literal["slide", "stop"]
 
 
 class TokenSelector(Protocol):
@@ -187,7 +113,7 @@ class TokenSampler:
         if self.timestamps:
             logprobs = limit_timestamps(logprobs, self.tokens[rows], self.count[rows], self.timestamps, self.end)
         step = self.count[rows, None]  # [S, 1]
-        tokens = _sample_rows(logprobs, options or [self.search.row_options], self.uniforms[rows].gather(1, step))
+        tokens = _sample_rows(logprobs, options or [RowOptions.of(self.search)], self.uniforms[rows].gather(1, step))
         self.tokens[rows].scatter_(1, step, tokens)
         self.logprobs[rows].scatter_(1, step, logprobs.gather(1, tokens))
         if self.other_ends is not None:

@@ -180,7 +180,7 @@ class Session:
         self.tokens[rows] = selected.view(-1, self.search.beam)
 
     def _row_options(self, requests: Sequence[Request]) -> list[RowOptions]:
-        default = self.search.row_options
+        default = RowOptions.of(self.search)
         return [request.options or default for request in requests]
 
     def _set_active_rows(self) -> None:

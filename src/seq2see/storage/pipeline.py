@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config, ModelConfig
+from seq2see.config.search import Search, SearchOptions
 from seq2see.data.foreign_tokenizer import ForeignTokenizer, choose_languages
 from seq2see.data.known_words import KnownWords, unknown_words
 from seq2see.data.layout import Packed, Tokens
@@ -22,7 +23,7 @@ from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
-from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.search import Hypothesis
 from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError

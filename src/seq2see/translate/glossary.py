@@ -17,7 +17,7 @@ from seq2see.data.formats.lines import read_lines
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.constraints import Constraints, Phrase
-from seq2see.decode.search import Hypothesis, SearchOptions
+from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UserError
 from seq2see.inspect.alignment import word_attention
 from seq2see.storage.pipeline import Pipeline
@@ -48,16 +48,15 @@ class TermMatch(NamedTuple):
 
 
 def translate_with_terms(
-    model: Pipeline, sentences: Sequence[str], glossary: Mapping[str, str], search: SearchOptions
+    model: Pipeline, sentences: Sequence[str], glossary: Mapping[str, str], search: Search
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each sentence, with the translations of its terms."""
     drafts = [_Draft(sentence, find_terms(sentence, glossary), model.tokenizers[1]) for sentence in sentences]
-    found = model.hypotheses(sentences, **search)
+    found = model.hypotheses(sentences, **vars(search))
     # By the mean per token, a term could be hidden in words that nobody wrote; by the sum, it costs least where it belongs.
-    constrained = SearchOptions(
-        beam=max(search.get("beam", 1), MIN_BEAM), nbest=search.get("nbest", 1), length_penalty=0.0,
-        max_new_tokens=search.get("max_new_tokens", 0),
-    )  # fmt: skip
+    constrained = Search(
+        beam=max(search.beam, MIN_BEAM), nbest=search.nbest, length_penalty=0.0, max_new_tokens=search.max_new_tokens
+    )
     incomplete = [i for i, draft in enumerate(drafts) if draft.terms]
     while incomplete:
         for i in incomplete:
@@ -70,7 +69,7 @@ def translate_with_terms(
             (i, each) for i, weights in zip(incomplete, attention, strict=True) for each in drafts[i].place(weights)
         ]
         sources, constraints = [sentences[i] for i, _ in tried], [each for _, each in tried]
-        results = model.hypotheses(sources, constraints=constraints, **constrained)
+        results = model.hypotheses(sources, constraints=constraints, **vars(constrained))
         for i in incomplete:
             of_sentence = [result for (j, _), result in zip(tried, results, strict=True) if i == j]
             found[i] = max(of_sentence, key=lambda nbest: nbest[0].score)

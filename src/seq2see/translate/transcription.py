@@ -6,11 +6,10 @@ Each window starts where the last complete segment ended, so that no word is cut
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
 
 from seq2see.data.media.sounds import ROW_SAMPLES, ROWS_PER_SECOND, mel_window, read_samples
-from seq2see.decode.engine import translate_tokens
-from seq2see.decode.search import Search, SearchOptions
+from seq2see.decode.engine import GREEDY, translate_tokens
+from seq2see.decode.search import Search
 from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError
 from seq2see.storage.pipeline import Pipeline
@@ -25,20 +24,20 @@ class Segment:
     text: str
 
 
-def transcribe_segments(model: Pipeline, path: Path | str, **search: Unpack[SearchOptions]) -> list[Segment]:
+def transcribe_segments(model: Pipeline, path: Path | str, search: Search = GREEDY) -> list[Segment]:
     """Returns what is said in a recording, segment by segment."""
     config = model.config.model
     if config.source != "sounds" or not model.tokenizers[1].framing.timestamps:
         raise UserError("this model writes no timestamps: use a Whisper model")
     model = model.with_detected_language(path)
     target, window = model.tokenizers[1], config.window_seconds * ROWS_PER_SECOND
-    special_tokens, options = SpecialTokens.from_tokenizer(target, timestamps=True), Search(**search)
+    special_tokens = SpecialTokens.from_tokenizer(target, timestamps=True)
     samples = read_samples(Path(path))
     segments: list[Segment] = []
     position, length = 0, -(-len(samples) // ROW_SAMPLES)  # in rows of 20 ms
     while position < length:
         rows = mel_window(samples[position * ROW_SAMPLES :], config.mel_bands, config.window_seconds)
-        tokens = translate_tokens(model.network, [rows], special_tokens, options)[0][0].tokens
+        tokens = translate_tokens(model.network, [rows], special_tokens, search)[0][0].tokens
         pieces, complete = split_segments(tokens, special_tokens.timestamps, window)
         for start, end, ids in pieces:
             if text := target.decode(ids).strip():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from seq2see.decode.search import Hypothesis, SearchOptions
+from seq2see.decode.search import Hypothesis, Search
 from seq2see.inspect.alignment import word_attention
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.pipeline import Pipeline
@@ -43,7 +43,7 @@ class Translator:
 
     model: Pipeline
     warnings: WarningLog
-    search: SearchOptions = field(default_factory=SearchOptions)
+    search: Search = field(default_factory=Search)
     placeholders: re.Pattern[str] | None = None
     attention: WordAttention = word_attention
     glossary: Mapping[str, str] = field(default_factory=dict)  # terms and the translations to use for them
@@ -125,7 +125,7 @@ class Translator:
             return []
         if self.glossary:
             return translate_with_terms(self.model, sentences, self.glossary, self.search)
-        return self.model.hypotheses(sentences, **self.search)
+        return self.model.hypotheses(sentences, **vars(self.search))
 
     def _translate_protected(
         self, sentences: Sequence[str], locations: Sequence[str], pattern: re.Pattern[str]

@@ -135,6 +135,8 @@ def _open_job(out: Path, description: dict[str, Any]) -> Iterator[None]:
 
 def _describe(task: ShardTask | TranslateTexts, shard_size: int, files: list[Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"task": type(task).__name__, **asdict(task)}
+    if "search" in options:
+        options["search"] = {"beam": options["search"]["beam"], "nbest": options["search"]["nbest"]}
     path = find_model(task.model.path).resolve()
     options["model"] = {**options["model"], "path": str(path), "weights": _weights(path)}
     return json.loads(json.dumps({**options, "shard_size": shard_size, "files": files}))

@@ -20,7 +20,7 @@ from seq2see.cli.ray.shards import (
     write_part,
 )
 from seq2see.config import InferencePrecision
-from seq2see.decode.search import SearchOptions
+from seq2see.config.search import Search
 from seq2see.errors import Notice
 from seq2see.evaluate.language_model import FloatArray, WindowBatch, window_losses
 from seq2see.model.pooling import Pooling, PoolingKind
@@ -72,7 +72,7 @@ class TranslateShards:
     """Translates a shard: a line per line of text, or a field or column `translation` beside the text."""
 
     model: ModelOptions
-    search: SearchOptions
+    search: Search
     as_json: bool = False
     field: str = "text"
 
@@ -155,7 +155,7 @@ class TranslateTexts:
     """Translates a list of texts."""
 
     model: ModelOptions
-    search: SearchOptions
+    search: Search
 
     def start(self) -> Callable[[list[str]], Translated]:
         model = self.model.load()

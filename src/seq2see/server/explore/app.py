@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from seq2see import __version__
 from seq2see.config import InferencePrecision
+from seq2see.config.search import Search
 from seq2see.course.lessons import LESSONS
 from seq2see.errors import UserError
 from seq2see.server.explore import PAGE_DIRECTORY, requests, responses
@@ -30,7 +31,6 @@ from seq2see.server.explore.training import TrainingManager, TrainingOptions
 from seq2see.server.explore.workers import ApiError, Deadline, Limits, WorkerPool
 
 if TYPE_CHECKING:
-    from seq2see.decode.search import SearchOptions
     from seq2see.server.explore.handlers import Handlers
 
 log = logging.getLogger("seq2see.server.explore")
@@ -317,7 +317,7 @@ def _add_analysis_routes(app: FastAPI, respond: Respond, respond_tensor: Respond
         seed: Annotated[requests.Seed, Query()] = 0, top: Top = 8,
     ) -> Response:  # fmt: skip
         """Returns the most likely tokens of a row with the probabilities that sampling would give them."""
-        search: SearchOptions = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        search = Search(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         return await respond(lambda handlers, deadline: handlers.next_token(id, row, search, top, deadline))
 
     @app.get("/api/traces/{id}/top-tokens", response_model=responses.TopTokens, tags=["analyses"])

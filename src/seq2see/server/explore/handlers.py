@@ -12,7 +12,7 @@ from seq2see.api import Model
 from seq2see.config import InferencePrecision
 from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.search import Search, SearchOptions
+from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.inspect.alignment import LayerHead, word_alignment
 from seq2see.inspect.attention_flow import Stack as RolloutStack
@@ -95,9 +95,9 @@ class Handlers:
         name, model = self._load(body, deadline)
         self._require_text_model(name, model)
         self._require_short(model.tokenizers[0], body.text, "text")
-        search: SearchOptions = {"beam": body.beam, "nbest": body.nbest, "length_penalty": body.length_penalty}
+        search = Search(beam=body.beam, nbest=body.nbest, length_penalty=body.length_penalty)
         notes: list[str] = []
-        with self._interventions(body, model, body.text, Search(**search)):
+        with self._interventions(body, model, body.text, search):
             (found,) = Translator(model, WarningLog(notes.append), search).hypotheses([body.text], ["text"])
         text, nbest_lists, assessments = found
         sentences = [
@@ -210,10 +210,10 @@ class Handlers:
         )
 
     def next_token(
-        self, id: str, row: int, search: SearchOptions, top: int, deadline: Deadline
+        self, id: str, row: int, search: Search, top: int, deadline: Deadline
     ) -> responses.NextToken:  # fmt: skip
         with self._explanation(id, deadline) as e:
-            return responses.NextToken.model_validate(next_token(e, row, Search(**search), top))
+            return responses.NextToken.model_validate(next_token(e, row, search, top))
 
     def top_tokens(self, id: str, count: int, deadline: Deadline) -> responses.TopTokens:
         with self._explanation(id, deadline) as e:

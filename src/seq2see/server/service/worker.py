@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from seq2see.api import Model, load
+from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests
 from seq2see.decode.scheduler import DeadlineError, QueueFullError, ScheduledJob, Scheduler
-from seq2see.decode.search import Hypothesis, Search, SearchOptions
+from seq2see.decode.search import Hypothesis
 from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError, no_progress
 from seq2see.server.service.completions import Completions, ContextLengthError
@@ -155,7 +156,7 @@ class Worker:
 
     def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
         model, texts = self._batched(message, answering), message["texts"]
-        search = SearchOptions(beam=message["beam"], nbest=message["nbest"])
+        search = Search(beam=message["beam"], nbest=message["nbest"])
         translator = Translator(model, _SILENT, search, glossary=message["glossary"])
         locations = [""] * len(texts)
         if message["format"] == "html":
@@ -174,7 +175,7 @@ class Worker:
 
     def _document(self, message: Message, answering: Answering) -> Iterator[Message]:
         model = self._batched(message, answering)
-        translator = Translator(model, _SILENT, {"beam": message["beam"]}, glossary=message["glossary"])
+        translator = Translator(model, _SILENT, Search(beam=message["beam"]), glossary=message["glossary"])
         content = base64.b64decode(message["content"])
         translated = translate_content(Path(message["name"]), content, translator, False, no_progress)
         yield {"result": {"content": base64.b64encode(translated).decode(), "tokens": model.tokens}}

@@ -1,0 +1,86 @@
+"""The options of a search for the next tokens: greedy decoding, sampling or a beam. Nothing here imports torch."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from seq2see.config.toml import option
+from seq2see.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EarlyStopping = bool | Literal["never"]
+PenaltyForm = Literal["length", "gnmt"]
+WindowEnd = Literal["slide", "stop"]
+
+MAXIMA = {"max_new_tokens": 1_000_000, "samples": 10_000}  # tensors of these sizes are allocated in advance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Search options. The default is greedy decoding."""
+
+    beam: int = option(1, "Beam size.")  # 1: greedy decoding or sampling
+    nbest: int = option(1, "Number of hypotheses returned.")
+    # α: a score is the sum of log-probabilities / length^α; 1: their mean; 0: their sum
+    length_penalty: float = option(1.0, "Exponent of the length by which the sum of log-probabilities is divided.")
+    penalty: PenaltyForm = option("length", "Divisor length^α, as in Hugging Face; gnmt: ((5 + length) / 6)^α.")
+    early_stopping: EarlyStopping = option(False, "When a beam with k finished hypotheses ends.")  # see `BeamSearch`
+    max_new_tokens: int = option(
+        0, "Maximum number of new tokens."
+    )  # 0: 1.5 × source length + 10; 200 without a source
+    temperature: float = option(0.0, "Sampling temperature; 0 for greedy decoding.")
+    top_k: int = option(0, "Sample among the k most likely tokens; 0 for all.")
+    top_p: float = option(1.0, "Sample among the fewest tokens with this total probability.")
+    min_p: float = option(0.0, "Sample among tokens with at least this fraction of the highest probability.")
+    seed: int = option(0, "Seed of the first sequence; sequence i has seed + i.")
+    samples: int = option(1, "Number of continuations.")
+    alternatives: int = option(0, "Number of most likely tokens to report at each step.")
+    window: WindowEnd = option("slide", "What a language model does at the end of its context window.")
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "nbest", "samples"):
+            self._require(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("max_new_tokens", "top_k", "alternatives", "temperature"):
+            self._require(getattr(self, name) >= 0, name, "must not be negative")
+        for name, limit in MAXIMA.items():
+            self._require(getattr(self, name) <= limit, name, f"must be at most {limit:,}")
+        self._require(0 < self.top_p <= 1, "top_p", "must be greater than 0 and at most 1")
+        self._require(0 <= self.min_p <= 1, "min_p", "must be between 0 and 1")
+        self._require(self.nbest <= self.beam, "nbest", f"exceeds beam = {self.beam}: use a beam at least as wide")
+        sampled = self.temperature > 0
+        self._require(self.beam == 1 or not sampled, "temperature", f"requires beam = 1, not {self.beam}")
+        self._require(self.samples == 1 or sampled, "samples", "would all be identical: set a temperature above 0")
+        self._require(self.beam == 1 or not self.alternatives, "alternatives", f"requires beam = 1, not {self.beam}")
+
+    def _require(self, condition: bool, name: str, problem: str) -> None:
+        if not condition:
+            raise UsageError(f"{name} = {getattr(self, name)} {problem}")
+
+    def normalize(self, score: "Tensor", length: "Tensor") -> "Tensor":
+        """Applies the length penalty to sums of log-probabilities; the length includes `<end>`."""
+        return score / self.divisor(length)
+
+    def divisor(self, length: "Tensor") -> "Tensor":
+        if self.penalty == "gnmt":
+            length = (5 + length) / 6
+        return length**self.length_penalty
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of `Search` as keyword arguments of the API; everything else passes a `Search`."""
+
+    beam: int
+    nbest: int
+    length_penalty: float
+    penalty: PenaltyForm
+    early_stopping: EarlyStopping
+    max_new_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    samples: int
+    alternatives: int
+    window: WindowEnd
