@@ -165,7 +165,9 @@ def measure_fill(name: str, pairs: Pairs, folder: Path) -> list[dict[str, Any]]:
             float(side.lengths[: len(batch.indices)].mean() / side.lengths[: len(batch.indices)].max())
             for batch in batches.iterate(0) for side in (batch.source, batch.inputs) if side is not None
         ]  # fmt: skip
-        fill = float(np.mean([batches.fill_rate(epoch) for epoch in range(5)]))
+        total = sum(int(side.sum(dtype=np.int64)) for side in batches.lengths)
+        capacity = batches.shape.source + batches.shape.target  # of one batch
+        fill = float(np.mean([total / (batches.num_batches(epoch) * capacity) for epoch in range(5)]))
         rows.append({"corpus": name, "tokens": tokens, "batches": batches.num_batches(0), "fill": round(fill, 4),
                      "mean/max": round(float(np.mean(ratios)), 2)})  # fmt: skip
     return rows

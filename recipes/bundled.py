@@ -13,15 +13,15 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from calibrate import calibrate
 from demo import evaluate
+from pack import pack
 
 from seq2see.api import load
 from seq2see.config import DataConfig
 from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS, corpus_files, load_corpus, write_files
 from seq2see.storage.bundled import BUNDLED, GRAMMAR, About
-from seq2see.train.calibration import calibrate
 from seq2see.train.model_card import confidence_section
-from seq2see.train.pack import pack
 from seq2see.train.start import train
 
 MODEL = BUNDLED / GRAMMAR

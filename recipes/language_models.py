@@ -9,6 +9,7 @@ nanoGPT publishes a validation loss of 1.4697 on tinyshakespeare. `books` is the
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pack import pack
 from pairs import read_lines
 from recipe import Run, Scores, carry_out, parser
 
@@ -17,7 +18,6 @@ from seq2see.config import DataConfig
 from seq2see.data.corpus import plain_text
 from seq2see.evaluate.language_model import evaluate_language_model
 from seq2see.storage.bundled import BUNDLED, LANGUAGE_MODEL, About
-from seq2see.train.pack import pack
 
 SHAKESPEARE = ("text.tokenizer=character", "text.vocab_size=200", "train.steps=2500")
 # 9.5 million parameters, so that they fit in 10 MB at 8 bits with the tokenizer.

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pack import pack
 from pairs import Pair, hindi_parts, parallel, read_lines, read_tsv, source_key, split_by_source, variants, write_pairs
 from recipe import RESULTS, Run, carry_out, parser, translate_lines, translation_test
 
@@ -23,7 +24,6 @@ from seq2see.api import load
 from seq2see.config import DataConfig
 from seq2see.course.sample_corpus import load_corpus
 from seq2see.storage.bundled import BUNDLED, About
-from seq2see.train.pack import pack
 
 HELD_OUT = {"en-fr": 1500, "en-hi": 500}
 DISTILLED = 300_000  # sentences for the teacher to translate

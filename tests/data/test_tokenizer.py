@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see.config import TokenizerKind
-from seq2see.data.bpe_dropout import BpeDropout, MergeRules, merge, merge_reference, word_seeds
+from seq2see.data.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
 from seq2see.data.token_spans import TokenSpan, grapheme_boundaries
 from seq2see.data.tokenizer import Tokenizer, split_text
 from seq2see.errors import UserError
-from seq2see.tensors.rng import random_uint64
+from seq2see.tensors.rng import random_uint64, splitmix64
 
 ENGLISH = ["the black cat sleeps on the old chair", "my friend doesn't like cold tea", "She's read 2 books: 2026!"]
 HINDI = [
@@ -323,14 +323,33 @@ def test_vectorized_merge_equals_reference(data: st.DataObject) -> None:
     symbols = 12
     triples = st.tuples(st.integers(0, 7), st.integers(0, 7))
     pairs = data.draw(st.lists(triples, max_size=20, unique=True))
-    rules = MergeRules.from_triples([(a, b, 4 + i % (symbols - 4)) for i, (a, b) in enumerate(pairs)], symbols)
+    rules = [(a, b, 4 + i % (symbols - 4)) for i, (a, b) in enumerate(pairs)]
     words = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=9), min_size=1, max_size=6))
     flat = np.array([symbol for word in words for symbol in word], dtype=np.int32)
     owners = np.repeat(np.arange(len(words)), [len(word) for word in words])
     seeds = random_uint64(len(words), data.draw(st.integers(0, 2**64 - 1)))
     p = data.draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
-    fast, reference = merge(flat, owners, seeds, rules, p), merge_reference(flat, owners, seeds, rules, p)
-    assert [x.tolist() for x in fast] == [x.tolist() for x in reference]
+    merged, of_word = merge(flat, owners, seeds, MergeRules.from_triples(rules, symbols), p)
+    expected = [merge_word(word, int(seed), rules, p) for word, seed in zip(words, seeds, strict=True)]
+    assert merged.tolist() == [symbol for word in expected for symbol in word]
+    assert of_word.tolist() == [i for i, word in enumerate(expected) for _ in word]
+
+
+def merge_word(word: list[int], seed: int, rules: list[tuple[int, int, int]], probability: float) -> list[int]:
+    """Does the same as `merge`, for one word and one merge at a time."""
+    parts = list(enumerate(word))
+    for step in itertools.count():
+        candidates = []
+        for i, ((index, left), (_, right)) in enumerate(itertools.pairwise(parts)):
+            rank = next((rank for rank, rule in enumerate(rules) if rule[:2] == (left, right)), None)
+            random = splitmix64(np.array([seed + index + (step << 32) & 2**64 - 1], dtype=np.uint64))[0]
+            if rank is not None and random >> np.uint64(32) >= np.uint64(round(probability * 2**32)):
+                candidates.append((rank, i))
+        if not candidates:
+            return [symbol for _, symbol in parts]
+        rank, i = min(candidates)
+        parts[i : i + 2] = [(parts[i][0], rules[rank][2])]
+    raise AssertionError
 
 
 def test_merges_are_dropped_with_the_given_probability() -> None:

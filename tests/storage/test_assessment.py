@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calibrate import calibrate
 from typer.testing import CliRunner, Result
 
 from seq2see.api import load
@@ -24,7 +25,7 @@ from seq2see.storage.assessment import Assessment
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.manifest import verify_files
 from seq2see.train import start as run
-from seq2see.train.calibration import calibrate, fit_threshold
+from seq2see.train.calibration import fit_threshold
 from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog

@@ -11,6 +11,7 @@ from pathlib import Path
 import demo
 import pytest
 import torch
+from pack import MAX_LOGGED, pack
 from rich.console import Console
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
@@ -29,7 +30,6 @@ from seq2see.storage.directory import load_pipeline, snapshots
 from seq2see.storage.manifest import verify_files
 from seq2see.tensors.quantize import EIGHT_BITS, dequantize, quantize_8_bits
 from seq2see.train import start as run
-from seq2see.train.pack import MAX_LOGGED, pack
 from seq2see.train.run_log import RunLog
 from tests.corpora import SMALL_SETTINGS, write_phrases
 from tests.models import GRAMMAR_MODEL, TINY, save, tiny_model

@@ -24,6 +24,7 @@ SHAPES = {
     "translator": SMALL,
     "grouped heads": replace(SMALL, key_value_heads=2),
     "language model": replace(SMALL, shape="decoder", activation="swiglu", bias="nowhere"),
+    "gated GELU": replace(SMALL, activation="geglu"),
 }
 
 

@@ -213,11 +213,6 @@ class PairBatches(Batches):
     def num_batches(self, epoch: int) -> int:
         return self._num_batches(epoch)
 
-    def fill_rate(self, epoch: int) -> float:
-        """The fraction of positions in an epoch's static batches that hold real tokens."""
-        tokens = sum(int(side.sum(dtype=np.int64)) for side in self.lengths)
-        return tokens / (self.num_batches(epoch) * (self.shape.source + self.shape.target))
-
     def batch(self, epoch: int, number: int) -> Batch:
         plan = self._plan(epoch)
         indices = self.kept[plan[number] if number < len(plan) else np.zeros(0, dtype=np.int64)]

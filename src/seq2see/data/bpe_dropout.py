@@ -10,7 +10,6 @@ Shapes: N symbols (initially bytes) of all words concatenated, C candidate pairs
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise
 from typing import Self
 
 import numpy as np
@@ -98,30 +97,6 @@ def merge(
         for changed in (best, best[best > 0] - 1):
             _update_ranks(ranks, changed, active, owners, rules)
         step += 1
-
-
-def merge_reference(
-    symbols: Int32Array, words: Int64Array, seeds: Hashes, rules: MergeRules, probability: float
-) -> tuple[Int32Array, Int64Array]:
-    """Does the same as `merge`, one word and one merge at a time."""
-    merged: list[int] = []
-    owners: list[int] = []
-    for word, seed in enumerate(seeds):
-        parts = [(index, int(symbol)) for index, symbol in enumerate(symbols[words == word])]
-        for step in count():
-            candidates = []
-            for i, ((index, left), (_, right)) in enumerate(pairwise(parts)):
-                rank = rules.rank(np.array([left]), np.array([right]))[0]
-                random = splitmix64(np.array([int(seed) + index + (step << 32) & 2**64 - 1], dtype=np.uint64))[0]
-                if rank != _NO_RULE and random >> np.uint64(32) >= _threshold(probability):
-                    candidates.append((rank, i))
-            if not candidates:
-                break
-            rank, i = min(candidates)
-            parts[i : i + 2] = [(parts[i][0], int(rules.results[rank]))]
-        merged += [symbol for _, symbol in parts]
-        owners += [word] * len(parts)
-    return np.array(merged, dtype=np.int32), np.array(owners, dtype=np.int64)
 
 
 def _threshold(probability: float) -> np.uint64:

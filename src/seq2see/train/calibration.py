@@ -1,28 +1,19 @@
 """Calibrates the marks of an output: the known words, from the training text, and a confidence threshold.
 
 The threshold is fitted on the validation set, where each translation has a confidence and a reference: it maximises the
-number of sentences on which low confidence and a bad translation (low chrF++) agree. Training stores both; `calibrate` adds
-them to an older model directory.
+number of sentences on which low confidence and a bad translation (low chrF++) agree. Training stores both.
 """
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
 from seq2see.data.known_words import collect_words, save_words
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.evaluate.metrics import sentence_scores
-from seq2see.storage.directory import WORDS, load_pipeline
-from seq2see.storage.manifest import remove_manifest, write_manifest
+from seq2see.storage.directory import WORDS
 from seq2see.storage.pipeline import Pipeline
-from seq2see.tensors.files import atomic_write
-from seq2see.train.prepare_data import PairSplit
-from seq2see.train.validation import translate_sources
 
 BAD_CHRF = 40.0  # a translation with a lower chrF++ is bad: it has little in common with the reference
 
@@ -66,23 +57,3 @@ def store_known_words(
         return
     words = collect_words(texts, tokenizer)
     save_words(folder / WORDS, words | initial.known_words if initial and initial.known_words else words)
-
-
-def calibrate(folder: Path) -> Calibration:
-    """Adds the known words and the threshold to the directory of a translator, from the data files in its config.toml."""
-    model = load_pipeline(folder)
-    count = sum(1 for _ in training_pairs(model.config.data))
-    data = model.config.data
-    split = PairSplit(training_pairs(data), validation_pairs(data), count, media_kind(data) is not None)
-    valid = split.valid()
-    found = translate_sources(model.network, [model.encode_source(source) for source, _ in valid], model.tokenizers[1])
-    chrf = sentence_scores([model.text(best) for best in found], [[reference] for _, reference in valid])
-    calibration = fit_threshold([best.confidence for best in found], chrf)
-    scores: dict[str, Any] = {**model.scores, "confidence": asdict(calibration)}
-    remove_manifest(folder)
-    if model.config.model.source == "tokens":
-        store_known_words(folder, (source for source, _ in split.train()), model.tokenizers[0])
-    with atomic_write(folder / "scores.json") as part:
-        part.write_text(json.dumps(scores, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_manifest(folder)
-    return calibration

@@ -55,7 +55,7 @@ def training_flops(model: ModelConfig, batch: Batch) -> float:
     if model.kind != "transformer":
         return _recurrent_flops(model, batch)
     heads, groups = (n * model.actual_head_width for n in (model.heads, model.actual_key_value_heads))
-    feed_forward = model.width * model.feed_forward * (3 if model.activation == "swiglu" else 2)
+    feed_forward = model.width * model.feed_forward * (3 if model.gated else 2)
     attention = model.width * 2 * (heads + groups)  # queries and output projection; keys and values
     source, lengths = batch.inputs if model.classifier else batch.source, batch.inputs.lengths
     t, u = len(batch.targets), 0 if source is None else len(source.tokens)

@@ -35,12 +35,6 @@ def read_picture(path: Path, config: ModelConfig, max_tokens: int | None = None)
         return cut_patches(_to_pixels(picture, width, config.picture_height, config.channels), config.patch_size)
 
 
-def read_pixels(path: Path, height: int, channels: int) -> Pixels:
-    """Returns a picture at this height, [height, width, channels]; one that has it already keeps its pixel values."""
-    with _open_picture(path) as picture:
-        return _to_pixels(picture, _resized_width(path, picture, height), height, channels)
-
-
 @contextmanager
 def _open_picture(path: Path) -> Iterator["Image"]:
     """Yields an upright picture of 8 bits per channel; whatever Pillow raises in the block becomes one line."""
