@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -21,16 +20,15 @@ from seq2see.check.pairs import CheckSettings, check_pairs
 from seq2see.check.report import Finding, FindingKind, Report, summary, to_json
 from seq2see.check.scripts import SCRIPTS, count_letters
 from seq2see.cli.check import check
-from seq2see.cli.corpus_options import MultiValueCommand, repeat_flags
+from seq2see.cli.data import sample
 from seq2see.cli.data_report import escape_controls, truncate_to_width
+from seq2see.cli.options import CommandGroup, repeat_flags
 from seq2see.data.corpus import ParallelCorpus, jsonl, parallel_files, plain_text, po, tsv
 from seq2see.data.formats.lines import MAX_LINE_BYTES
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 
-app = typer.Typer()
-app.command("check", cls=MultiValueCommand)(check)
-app.command("other")(lambda: None)
+app = CommandGroup("", check, sample)
 
 ENGLISH_WORDS = "the man woman dog child house river sees likes finds small green old happy big tree in near a of"
 ENGLISH = ENGLISH_WORDS.split()

@@ -14,7 +14,9 @@ import typer
 from typer.models import OptionInfo
 
 import seq2see
-from seq2see.cli import _share_cores, app
+from seq2see.cli import _share_cores
+from seq2see.cli.options import CommandGroup
+from seq2see.config.extensions import extension_names, load_extension
 from tests.waiting import HANG, wait_until
 
 
@@ -23,16 +25,17 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def commands_of(group: typer.Typer) -> Iterator[Callable[..., object]]:
-    yield from (command.callback for command in group.registered_commands if command.callback is not None)
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None
-        yield from commands_of(inner.typer_instance)
+def functions() -> Iterator[Callable[..., object]]:
+    """Yields the functions of all commands, with one parameter for each option."""
+    for name in extension_names("commands"):
+        found = load_extension("commands", name)
+        group = found if isinstance(found, typer.Typer) else CommandGroup("", found)
+        yield from (command.callback for command in group.registered_commands if command.callback is not None)
 
 
 def test_options_are_named_alike_by_every_version_of_typer() -> None:
     """Some name an option like its metavar if that is the parameter's name in capitals: --DEVICE."""
-    commands = list(commands_of(app))
+    commands = list(functions())
     assert len(commands) > 20
     for command in commands:
         for name, hint in get_type_hints(command, include_extras=True).items():
@@ -40,6 +43,16 @@ def test_options_are_named_alike_by_every_version_of_typer() -> None:
                 if isinstance(option, OptionInfo) and option.metavar == name.upper():
                     declared = (option.default, *(option.param_decls or ()))
                     assert any(str(each).startswith("--") for each in declared), f"{command.__name__} --{name}"
+
+
+def test_a_command_imports_no_other() -> None:
+    code = (
+        "import sys; from seq2see.cli import app; import typer; command = typer.main.get_command(app); "
+        "assert command.commands['embed'].name == 'embed'; "
+        "print(*(name for name in sys.modules if name.startswith('seq2see.cli.')))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "seq2see.cli.embed" in found and "seq2see.cli.translate" not in found and "seq2see.cli.train" not in found
 
 
 def test_version_and_help() -> None:

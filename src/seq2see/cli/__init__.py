@@ -1,4 +1,4 @@
-"""The `seq2see` command: one module per subcommand.
+"""The `seq2see` command: one module per subcommand, imported when it is called or listed.
 
 Subcommands import torch and other heavy packages inside their functions, so that `--help` is fast. A `UserError` ends the
 command with its one-line message and its exit code: 1, or 2 for wrong usage. Operating system errors, such as a full disk,
@@ -10,34 +10,50 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperArgument
 
 from seq2see import __version__
-from seq2see.cli.chat import chat
-from seq2see.cli.check import check
-from seq2see.cli.corpus_options import MultiValueCommand
-from seq2see.cli.data import data_app
-from seq2see.cli.embed import embed
-from seq2see.cli.evaluate import evaluate
-from seq2see.cli.explain import explain
-from seq2see.cli.explore import explore
-from seq2see.cli.export import export
-from seq2see.cli.generate import generate
-from seq2see.cli.lesson import lesson
-from seq2see.cli.model import describe
-from seq2see.cli.runs import runs
-from seq2see.cli.serve import serve
-from seq2see.cli.train import train
-from seq2see.cli.translate import translate
-from seq2see.cli.vectors import vectors_app
+from seq2see.cli.options import CommandGroup, PlainGroup
+from seq2see.config.extensions import extension_names, has_extension, load_extension
 from seq2see.errors import Notice, UserError
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, ours and those of other packages (docs/extending.md); each is imported when it is needed."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(extension_names("commands"))
+
+    def __len__(self) -> int:
+        return len(extension_names("commands"))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            if not has_extension("commands", name):
+                raise KeyError(name)
+            found = load_extension("commands", name)
+            group = found if isinstance(found, typer.Typer) else CommandGroup("", found)
+            self._loaded[name] = typer.main.get_command(group)
+            self._loaded[name].name = name
+        return self._loaded[name]
+
+
+class _Root(PlainGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
+
 
 app = typer.Typer(
     name="seq2see",
+    cls=_Root,
     help="Train a Transformer on your own text, run it fast, and see every number it computed.",
     no_args_is_help=True,
     add_completion=False,
@@ -45,22 +61,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train", cls=MultiValueCommand)(train)
-app.command("runs")(runs)
-app.command("translate")(translate)
-app.command("generate")(generate)
-app.command("chat")(chat)
-app.command("embed")(embed)
-app.command("evaluate", cls=MultiValueCommand)(evaluate)
-app.command("explain")(explain)
-app.command("explore")(explore)
-app.command("serve")(serve)
-app.add_typer(data_app, name="data")
-data_app.command("check", cls=MultiValueCommand)(check)
-app.add_typer(vectors_app, name="vectors")
-app.command("model")(describe)
-app.command("export")(export)
-app.command("lesson")(lesson)
 
 
 def _print_version(requested: bool) -> None:
@@ -78,22 +78,14 @@ def _options(
     pass
 
 
-def _hide_types(command: Any, parent: Any = None) -> None:
-    """Hides the Python types that Typer would show in the help: `--json <bool>`, `WORD <list[str]>`."""
-    context = command.context_class(command, parent=parent, **command.context_settings)
-    for parameter in command.get_params(context):
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-        if isinstance(parameter, TyperArgument):
-            parameter.display_type_rich = lambda **_: None  # type: ignore[method-assign]
-    for subcommand in getattr(command, "commands", {}).values():
-        _hide_types(subcommand, context)
-
-
 def _print_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
     line: str | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Prints our own warnings like errors, in one line; others in Python's format."""
     ours = issubclass(category, Notice)
     text = f"seq2see: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line).rstrip()
@@ -114,11 +106,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that temporary files are removed
     _share_cores()
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None if the caller closed it)
-    command = typer.main.get_command(app)
-    _hide_types(command)
     try:
         try:
-            command()
+            typer.main.get_command(app)()
         finally:
             sys.stdout.flush()  # not at exit, where a full disk could not be reported
     except UserError as error:

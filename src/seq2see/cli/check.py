@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli import corpus_options as c
+from seq2see.cli.options import refuse_given
 from seq2see.cli.progress import progress
 from seq2see.config import Boundaries, DataConfig, ModelConfig
 from seq2see.errors import UsageError, UserError
@@ -80,9 +81,9 @@ def check(
     kind = "pictures" if pictures else "sounds" if sounds else ""
     if kind:
         applicable = {kind, f"valid_{kind}", *_MEDIA_OPTIONS}
-        c.refuse_given(context, context.params.keys() - applicable, f"does not apply to --{kind}")
+        refuse_given(context, context.params.keys() - applicable, f"does not apply to --{kind}")
     else:
-        c.refuse_given(context, ["valid_pictures", "valid_sounds"], "needs --pictures or --sounds")
+        refuse_given(context, ["valid_pictures", "valid_sounds"], "needs --pictures or --sounds")
     train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
     if text and train.given:
         raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")

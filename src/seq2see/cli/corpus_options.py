@@ -5,12 +5,10 @@
 """
 
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from seq2see.errors import UsageError
 
@@ -79,40 +77,7 @@ def pair_options(
     return PairOptions(src or (), tgt or (), pairs or (), like.columns, like.fields, like.languages, prefix)
 
 
-def refuse_given(context: typer.Context, names: Iterable[str], reason: str) -> None:
-    """Raises an error if one of these options is on the command line."""
-    names = set(names)
-    for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        if option.name in names and source is not None and source.name == "COMMANDLINE":
-            raise UsageError(f"{option.opts[0]} {reason}: leave it out")
-
-
 def refuse_overwriting(file: Path | None, out: Path | None) -> None:
     """Raises an error if an output would replace an input, also under another path."""
     if file and out and os.path.isfile(file) and out.is_file() and os.path.samefile(file, out):
         raise UsageError(f"--out {out} would overwrite {file}, which is read: choose another name")
-
-
-class MultiValueCommand(TyperCommand):
-    """A command whose list options accept several values after one flag."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        multiple = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
-        return super().parse_args(ctx, repeat_flags(args, multiple))
-
-
-def repeat_flags(arguments: Sequence[str], multiple: Iterable[str]) -> list[str]:
-    """Rewrites `--src a b` as `--src a --src b` for the options that take multiple values."""
-    multiple = set(multiple)
-    result: list[str] = []
-    option, has_value = "", False  # the current option and whether it has a value
-    for argument in arguments:
-        if argument.startswith("-") and argument != "-":
-            option, has_value = argument if argument in multiple else "", False
-        elif option:
-            if has_value:
-                result.append(option)
-            has_value = True
-        result.append(argument)
-    return result

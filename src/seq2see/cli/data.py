@@ -5,15 +5,10 @@ from typing import Annotated
 
 import typer
 
-data_app = typer.Typer(help="Write the sample corpus, or check a corpus before training.", no_args_is_help=True)
+from seq2see.cli.check import check
+from seq2see.cli.options import CommandGroup
 
 
-@data_app.callback()
-def _group() -> None:
-    """Keeps the command names: without a callback, Typer drops the name of a single command."""
-
-
-@data_app.command("sample")
 def sample(
     out: Annotated[Path, typer.Option(help="Output directory.", metavar="DIRECTORY")],
 ) -> None:
@@ -28,3 +23,6 @@ def sample(
     sets = ((name.removesuffix(".en"), content.count(b"\n")) for name, content in files.items() if name.endswith(".en"))
     counts = ", ".join(f"{name} {count:,}" for name, count in sets)
     typer.echo(f"{out}: {counts} pairs; see {out / 'README.md'}")
+
+
+data_app = CommandGroup("Write the sample corpus, or check a corpus before training.", sample, check)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seq2see.cli import corpus_options as c
+from seq2see.cli.options import CommandGroup
 from seq2see.cli.streams import check_plot
 from seq2see.config import Boundaries
 from seq2see.errors import UsageError, UserError
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from seq2see.course.vectors import WordVectors
-
-vectors_app = typer.Typer(help="Fit word vectors on text, and query them.", no_args_is_help=True)
 
 Method = Literal["word2vec", "tf-idf", "one-hot"]
 MeasureOption = Literal["dot", "cosine", "scaled", "all"]
@@ -40,7 +39,6 @@ PairFile = Annotated[
 DEFAULT = Path("vectors.safetensors")
 
 
-@vectors_app.command("fit", cls=c.MultiValueCommand)
 def fit(
     text: c.Text = None,
     method: Annotated[Method, typer.Option(help="Kind of vectors.")] = "word2vec",
@@ -119,7 +117,6 @@ def fit(
     typer.echo(f"{out}: {len(vectors):,} words, {vectors.width:,} dimensions ({vectors.method})", err=True)
 
 
-@vectors_app.command("nearest")
 def nearest(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look up.")],
     file: VectorFile = DEFAULT,
@@ -139,7 +136,6 @@ def nearest(
         typer.echo(f"{neighbor.score:7.3f}  {neighbor.word}{_frequency(vectors, neighbor.word)}")
 
 
-@vectors_app.command("similarity")
 def similarity(
     words: Annotated[
         list[str], typer.Argument(metavar="WORD", help='Words, or a document in quotes: "apple and an orange".')
@@ -178,7 +174,6 @@ def similarity(
         _print_table(titles[name], chosen, table)
 
 
-@vectors_app.command("analogy")
 def analogy(
     words: Annotated[
         list[str], typer.Argument(metavar="WORD", help="Three words A B C: king man woman means king − man + woman.")
@@ -212,7 +207,6 @@ def analogy(
     typer.echo(f"input words are excluded; otherwise their ranks would be: {ranks}")
 
 
-@vectors_app.command("direction")
 def direction(
     pairs: Annotated[
         list[str] | None,
@@ -255,7 +249,6 @@ def direction(
         typer.echo(f"{value:10.2f} {cosine:7.3f}  {word}")
 
 
-@vectors_app.command("plot")
 def plot(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD", help="Words; cat:cats draws an arrow from cat to cats.")
@@ -297,7 +290,6 @@ def plot(
     typer.echo(f"{out}", err=True)
 
 
-@vectors_app.command("convert")
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Vectors to read.")],
     target: Annotated[
@@ -372,3 +364,8 @@ def _progress_bar() -> Iterator[tuple[Callable[[int], object], Callable[[float],
             bar.update(task, description=f"reading, {characters / 1e6:,.1f} million characters")
 
         yield on_read, lambda fraction: bar.update(task, description="training", total=1.0, completed=fraction)
+
+
+vectors_app = CommandGroup(
+    "Fit word vectors on text, and query them.", fit, nearest, similarity, analogy, direction, plot, convert
+)

@@ -31,6 +31,23 @@ BUILT_IN = {
         "training": "seq2see.check.training:check_training_pairs",
         "misalignment": "seq2see.check.drift:describe_misalignment",
     },
+    "commands": {  # of the command line, in the order of its help: functions, or groups of typer
+        "train": "seq2see.cli.train:train",
+        "runs": "seq2see.cli.runs:runs",
+        "translate": "seq2see.cli.translate:translate",
+        "generate": "seq2see.cli.generate:generate",
+        "chat": "seq2see.cli.chat:chat",
+        "embed": "seq2see.cli.embed:embed",
+        "evaluate": "seq2see.cli.evaluate:evaluate",
+        "explain": "seq2see.cli.explain:explain",
+        "explore": "seq2see.cli.explore:explore",
+        "serve": "seq2see.cli.serve:serve",
+        "model": "seq2see.cli.model:describe",
+        "export": "seq2see.cli.export:export",
+        "lesson": "seq2see.cli.lesson:lesson",
+        "data": "seq2see.cli.data:data_app",
+        "vectors": "seq2see.cli.vectors:vectors_app",
+    },
     "readers": {"other libraries": "seq2see.exchange.foreign_model:READER"},  # of models of other libraries
 }
 
