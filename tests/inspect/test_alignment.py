@@ -51,11 +51,11 @@ def test_words_are_aligned_by_the_rows_that_predict_them(model: Model) -> None:
         forced[row, columns] = 1 / len(columns)
     with intervene(model.network, force_attention("decoder.1.cross", forced)):
         assert align(model, [PAIRS[1]]) == [sorted((i, j) for j, i in enumerate(intended))]
-        by_input = align_with(model, [PAIRS[1]], [LayerHead(-1)], rows="input")[0]
-        assert by_input != align(model, [PAIRS[1]])
+    with intervene(model.network, force_attention("decoder.1.cross", forced.roll(1, 0))):  # by the rows that read them
+        assert align(model, [PAIRS[1]]) != [sorted((i, j) for j, i in enumerate(intended))]
     with intervene(model.network, force_attention("decoder.0.cross", forced, where=Selection(head=1))):
-        assert align(model, [PAIRS[1]], layer=0, head=1) == [sorted((i, j) for j, i in enumerate(intended))]
-        assert align(model, [PAIRS[1]], layer=0, head=0) != align(model, [PAIRS[1]], layer=0, head=1)
+        first, second = (align(model, [PAIRS[1]], (LayerHead(0, head),)) for head in (0, 1))
+        assert second == [sorted((i, j) for j, i in enumerate(intended))] != first
 
 
 def _word_of(text: str, token: TokenSpan) -> int | None:
@@ -83,11 +83,11 @@ def test_weights_are_summed_over_source_words_and_averaged_over_target_words(mod
                 if word is not None:
                     totals[word] += float(weights[row, column]) / len(rows)
         expected.append((max(range(len(totals)), key=lambda i: totals[i]), j))
-    assert align(model, [(source, target)], layer=0) == [sorted(expected)]
+    assert align(model, [(source, target)], (LayerHead(0),)) == [sorted(expected)]
 
 
 def test_batched_alignment_equals_single(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    heads = all_layer_heads(model)
+    heads = [(head,) for head in all_layer_heads(model)]
     assert len(heads) == 2 * (1 + 2)
     single = [align_with(model, [pair], heads) for pair in PAIRS]
     for tokens in (2000, 60):
@@ -105,7 +105,7 @@ def test_layers_and_heads_out_of_range_are_rejected(model: Model) -> None:
         (0, 2, "head 2 is out of range: there are 2"),
     ):
         with pytest.raises(UserError, match=message):
-            align(model, PAIRS[:1], layer=layer, head=head)
+            align(model, PAIRS[:1], (LayerHead(layer, head),))
 
 
 links = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))

@@ -114,7 +114,7 @@ def exact_match(translations: Sequence[str], references: Sequence[Sequence[str]]
 def alignment_by_head(model: Pipeline, gold: GoldPairs) -> list[HeadScores]:
     """Scores the word alignments of each layer's cross-attention: the mean over its heads, and every head."""
     heads = all_layer_heads(model)
-    alignments = align_with(model, gold.pairs, heads, gold.split)
+    alignments = align_with(model, gold.pairs, [(head,) for head in heads], gold.split)
     return [
         HeadScores(head, alignment_scores(links, gold.golds)) for head, links in zip(heads, alignments, strict=True)
     ]

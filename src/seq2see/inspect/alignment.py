@@ -14,15 +14,18 @@ raises the error.
 Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from operator import itemgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seq2see.data.layout import Packed
-from seq2see.data.token_spans import Span, TokenSpan
+from seq2see.data.token_spans import TokenSpan
+from seq2see.data.tokenizer import Framing
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
 from seq2see.inspect.alignment_error import GoldPairs, alignment_scores
@@ -30,6 +33,7 @@ from seq2see.inspect.explain import Explanation, escape_control
 from seq2see.inspect.trace import trace
 from seq2see.storage.pipeline import Pipeline, with_article
 
+Pairs = Sequence[tuple[str, str]]
 Links = list[tuple[int, int]]  # (source word, target word), from 0
 
 BATCH_TOKENS = 2000  # per side and forward pass, padding included
@@ -57,67 +61,52 @@ class Alignment:
     links: Links
 
 
-def align(
-    model: Pipeline, pairs: Sequence[tuple[str, str]], *, layer: int = -1, head: int | None = None,
-    split: WordSplitter = wordpunct_spans,
-) -> list[Links]:  # fmt: skip
-    """Aligns each pair by the cross-attention of one layer: by one head, or by the mean over its heads."""
-    return align_with(model, pairs, [LayerHead(layer, head)], split)[0]
+def align(model: Pipeline, pairs: Pairs, heads: LayerHeads = LAST_LAYER) -> list[Links]:
+    """Aligns each pair by the cross-attention of one head, or by the mean over heads."""
+    return align_with(model, pairs, [heads])[0]
 
 
-@torch.no_grad()
 def align_with(
-    model: Pipeline, pairs: Sequence[tuple[str, str]], heads: Sequence[LayerHead | LayerHeads],
-    split: WordSplitter = wordpunct_spans, rows: Literal["input", "target"] = "target",
-) -> list[list[Links]]:  # fmt: skip
-    """Aligns pairs with each of several heads, or means over heads, in the same pass: one list per entry of `heads`.
-
-    A token is aligned by the row that predicts it (rows="target") or by the row whose input it is (rows="input").
-    """
-    means = [_resolve(one if isinstance(one, tuple) else (one,), model) for one in heads]
-    tokenized = [_TokenizedPair.from_texts(*pair, model, split) for pair in pairs]
+    model: Pipeline, pairs: Pairs, heads: Sequence[LayerHeads], split: WordSplitter = wordpunct_spans
+) -> list[list[Links]]:
+    """Aligns pairs with each of several means over heads in the same pass: one list per entry of `heads`."""
     results: list[list[Links]] = [[[] for _ in pairs] for _ in heads]
-    for batch, by_head in _attention_by_word(model, tokenized, means, rows):
-        batch_pairs = [tokenized[i] for i in batch]
-        for by_word, links in zip(by_head, results, strict=True):
-            for i, links_of_pair in zip(batch, _link(by_word, batch_pairs), strict=True):
-                links[i] = links_of_pair
+    for i, weights in _attention_by_word(model, pairs, heads, split):
+        for links, by_word in zip(results, weights, strict=True):
+            links[i] = _link(by_word)
     return results
+
+
+def word_attention(model: Pipeline, pairs: Pairs) -> list[Tensor]:
+    """Returns the attention between the words of each pair, [target words, source words]."""
+    found = dict(_attention_by_word(model, pairs, [LAST_LAYER], wordpunct_spans))
+    return [found[i][0] for i in range(len(pairs))]
 
 
 @torch.no_grad()
-def word_attention(
-    model: Pipeline, pairs: Sequence[tuple[str, str]], heads: LayerHeads = LAST_LAYER,
-    split: WordSplitter = wordpunct_spans,
-) -> list[Tensor]:  # fmt: skip
-    """Returns the attention between the words of each pair, [target words, source words]."""
-    tokenized = [_TokenizedPair.from_texts(*pair, model, split) for pair in pairs]
-    results: list[Tensor] = [torch.empty(0)] * len(pairs)
-    for batch, (by_word,) in _attention_by_word(model, tokenized, [_resolve(heads, model)]):
-        for i, weights in zip(batch, by_word, strict=True):
-            sources, targets = tokenized[i].word_counts
-            results[i] = weights[:targets, :sources]
-    return results
-
-
 def _attention_by_word(
-    model: Pipeline, tokenized: "Sequence[_TokenizedPair]", means: Sequence[LayerHeads],
-    rows: Literal["input", "target"] = "target",
-) -> Iterator[tuple[list[int], list[Tensor]]]:  # fmt: skip
-    """Yields batches of pairs, and for each mean over heads the attention between the words, [S, M, N]."""
-    names = [_weights_name(one) for mean in means for one in mean]
-    for batch in _batches(tokenized):
-        batch_pairs = [tokenized[i] for i in batch]
-        with trace(model.network, only=names) as t:
-            model.network(*_pack(batch_pairs, model))
-        sources, targets = _membership(batch_pairs, model)
-        first = len(model.tokenizers[1].framing.prompt)  # the row whose input is the first target token
-        by_head = []
-        for mean in means:
-            weights = _mean_weights([t[_weights_name(one)] for one in mean], mean)  # [S, L + 1, K]
-            by_token = weights[:, first:] if rows == "input" else weights[:, first - 1 : -1]  # [S, L, K]
-            by_head.append(targets @ by_token.float().cpu() @ sources)  # [S, M, N]
-        yield batch, by_head
+    model: Pipeline, pairs: Pairs, heads: Sequence[LayerHeads], split: WordSplitter
+) -> Iterator[tuple[int, list[Tensor]]]:
+    """Yields the index of a pair and, for each mean over heads, the attention between its words, [M, N]."""
+    means = [_resolve(mean, model) for mean in heads]
+    source, target = model.tokenizers
+    device = model.network.embedding.weight.device
+    sources = [_Side.of(text, source.token_spans(text), split) for text, _ in pairs]
+    targets = [_Side.of(text, target.token_spans(text), split) for _, text in pairs]
+    for batch in _batches([max(len(a.ids), len(b.ids)) for a, b in zip(sources, targets, strict=True)]):
+        batch_sources, batch_targets = [sources[i] for i in batch], [targets[i] for i in batch]
+        with trace(model.network, only=[_weights_name(one) for mean in means for one in mean]) as t:
+            model.network(
+                Packed.from_sequences([source.frame_source(side.ids) for side in batch_sources], device),
+                Packed.from_sequences([target.frame_prompt(side.ids) for side in batch_targets], device),
+            )
+        first = len(target.framing.prompt) - 1  # the row that predicts the first target token
+        by_mean = [
+            _by_word([t[_weights_name(one)] for one in mean], mean, first, batch_sources, batch_targets, source.framing)
+            for mean in means
+        ]
+        for n, i in enumerate(batch):
+            yield i, [by_word[n, : targets[i].word_count, : sources[i].word_count] for by_word in by_mean]
 
 
 def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSplitter = wordpunct_spans) -> Alignment:
@@ -125,14 +114,11 @@ def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSp
     if e.source_rows is not None:
         raise UserError(f"{e.model.config.model.source} have no words to align: look at the attention weights")
     heads = _resolve(heads, e.model)
-    pair = _TokenizedPair.from_spans((e.source, e.output), (e.source_spans, e.output_spans), split)
-    weights = _mean_weights([e.trace[_weights_name(one), 0][None] for one in heads], heads)
-    sources, targets = _membership([pair], e.model)
-    predicting = slice(e.prompt_length - 1, e.prompt_length - 1 + len(pair.target))
-    by_word = targets @ weights[:, predicting].float().cpu() @ sources  # [1, M, N]
-    (links,) = _link(by_word, [pair])
+    source, target = _Side.of(e.source, e.source_spans, split), _Side.of(e.output, e.output_spans, split)
+    weights, framing = [e.trace[_weights_name(one), 0][None] for one in heads], e.model.tokenizers[0].framing
+    by_word = _by_word(weights, heads, e.prompt_length - 1, [source], [target], framing)[0]
     words = [tuple(escape_control(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
-    return Alignment(words[0], words[1], by_word[0], links)
+    return Alignment(words[0], words[1], by_word, _link(by_word))
 
 
 def best_heads(model: Pipeline, gold: GoldPairs, max_heads: int = 8) -> tuple[LayerHeads, float]:
@@ -142,16 +128,14 @@ def best_heads(model: Pipeline, gold: GoldPairs, max_heads: int = 8) -> tuple[La
     than those used here.
     """
 
-    def error_rates(heads: Sequence[LayerHead | LayerHeads]) -> list[float]:
-        return [alignment_scores(links, gold.golds).aer for links in align_with(model, gold.pairs, heads, gold.split)]
+    def ranked(heads: Sequence[LayerHeads]) -> list[tuple[float, LayerHeads]]:
+        found = align_with(model, gold.pairs, heads, gold.split)
+        scored = [(alignment_scores(links, gold.golds).aer, one) for links, one in zip(found, heads, strict=True)]
+        return sorted(scored, key=itemgetter(0))
 
-    heads = [one for one in all_layer_heads(model) if one.head is not None]
-    individual = dict(zip(heads, error_rates(heads), strict=True))
-    ranked = tuple(sorted(heads, key=individual.__getitem__))
-    candidates = [ranked[:n] for n in range(1, max_heads + 1)]
-    combined = error_rates(candidates)
-    best = min(range(len(candidates)), key=combined.__getitem__)
-    return candidates[best], combined[best]
+    best = [one for _, (one,) in ranked([(one,) for one in all_layer_heads(model) if one.head is not None])]
+    rate, heads = ranked([tuple(best[:n]) for n in range(1, max_heads + 1)])[0]
+    return heads, rate
 
 
 def all_layer_heads(model: Pipeline) -> list[LayerHead]:
@@ -183,96 +167,60 @@ def _weights_name(head: LayerHead) -> str:
     return f"decoder.{head.layer}.cross.weights"
 
 
-def _mean_weights(weights: Sequence[Tensor], heads: LayerHeads) -> Tensor:
-    """Averages the selected heads, [S, rows, keys], given the weights of each one's layer, [S, H, rows, keys]."""
+class _Side(NamedTuple):
+    """The source or the target of a pair: its tokens, and the words that each of them overlaps."""
+
+    ids: list[int]
+    words: list[range]  # usually one; none for whitespace
+    word_count: int
+
+    @classmethod
+    def of(cls, text: str, tokens: Sequence[TokenSpan], split: WordSplitter) -> "_Side":
+        words = split(text)
+        starts, ends = [start for start, _ in words], [end for _, end in words]
+        overlaps = [range(bisect_right(ends, token.start), bisect_left(starts, token.end)) for token in tokens]
+        return cls([token.id for token in tokens], overlaps, len(words))
+
+
+def _by_word(
+    weights: Sequence[Tensor], heads: LayerHeads, first: int, sources: Sequence[_Side], targets: Sequence[_Side],
+    framing: Framing,
+) -> Tensor:  # fmt: skip
+    """Averages heads, given the weights of each one's layer, [S, H, rows, keys]; returns the attention by word, [S, M, N].
+
+    The columns of a source word are summed; the rows of a target word, counted from `first`, are averaged.
+    """
     selected = [w.mean(1) if one.head is None else w[:, one.head] for w, one in zip(weights, heads, strict=True)]
-    return torch.stack(selected).mean(0)
+    source_words = _membership(sources, len(framing.before), len(framing.after))  # [S, N, K]
+    source_words /= source_words.sum(1, keepdim=True).clamp_min(1)  # a token of two words is shared between them
+    target_words = _membership(targets)  # [S, M, L]
+    target_words /= target_words.sum(2, keepdim=True).clamp_min(1)
+    by_token = torch.stack(selected).mean(0)[:, first : first + target_words.shape[2]].float().cpu()  # [S, L, K]
+    return target_words @ by_token @ source_words.mT
 
 
-@dataclass(frozen=True)
-class _TokenizedPair:
-    """The tokens of a pair, and the words that each token belongs to."""
-
-    source: list[int]
-    target: list[int]
-    source_words: list[list[int]]  # per source token
-    target_words: list[list[int]]
-    word_counts: tuple[int, int]
-
-    @classmethod
-    def from_texts(cls, source: str, target: str, model: Pipeline, split: WordSplitter) -> "_TokenizedPair":
-        tokens = model.tokenizers[0].token_spans(source), model.tokenizers[1].token_spans(target)
-        return cls.from_spans((source, target), tokens, split)
-
-    @classmethod
-    def from_spans(
-        cls, texts: tuple[str, str], tokens: tuple[Sequence[TokenSpan], Sequence[TokenSpan]], split: WordSplitter
-    ) -> "_TokenizedPair":
-        words = split(texts[0]), split(texts[1])
-        source, target = ([token.id for token in side] for side in tokens)
-        source_words, target_words = (_words_of_tokens(*both) for both in zip(tokens, words, strict=True))
-        return cls(source, target, source_words, target_words, (len(words[0]), len(words[1])))
+def _membership(sides: Sequence[_Side], before: int = 0, after: int = 0) -> Tensor:
+    """Returns 1 where a token belongs to a word, [S, words, tokens]; the special tokens around them belong to none."""
+    tokens, words = max(len(side.ids) for side in sides), max(side.word_count for side in sides)
+    table = torch.zeros(len(sides), words, before + tokens + after)
+    for i, side in enumerate(sides):
+        for token, overlaps in enumerate(side.words):
+            table[i, overlaps.start : overlaps.stop, before + token] = 1
+    return table
 
 
-def _words_of_tokens(tokens: Sequence[TokenSpan], words: Sequence[Span]) -> list[list[int]]:
-    """Returns the words that each token overlaps: usually one; none for whitespace."""
-    overlaps: list[list[int]] = []
-    first = 0
-    for token in tokens:
-        while first < len(words) and words[first][1] <= token.start:
-            first += 1
-        last = first
-        while last < len(words) and words[last][0] < token.end:
-            last += 1
-        overlaps.append(list(range(first, last)))
-    return overlaps
-
-
-def _batches(pairs: Sequence[_TokenizedPair]) -> Iterator[list[int]]:
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Groups pairs of similar length, up to the token budget."""
     batch: list[int] = []
-    max_length = 0
-    for i in sorted(range(len(pairs)), key=lambda i: (len(pairs[i].target), len(pairs[i].source))):
-        length = max(len(pairs[i].target), len(pairs[i].source)) + 1
-        max_length = max(max_length, length)
-        if batch and (len(batch) + 1) * max_length > BATCH_TOKENS:
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * (lengths[i] + 1) > BATCH_TOKENS:
             yield batch
-            batch, max_length = [], length
+            batch = []
         batch.append(i)
     if batch:
         yield batch
 
 
-def _pack(pairs: Sequence[_TokenizedPair], model: Pipeline) -> tuple[Packed, Packed]:
-    source, target = model.tokenizers
-    device = model.network.embedding.weight.device
-    sources = Packed.from_sequences([source.frame_source(pair.source) for pair in pairs], device)
-    return sources, Packed.from_sequences([target.frame_prompt(pair.target) for pair in pairs], device)
-
-
-def _membership(pairs: Sequence[_TokenizedPair], model: Pipeline) -> tuple[Tensor, Tensor]:
-    """Returns matrices that sum the columns of a source word, [S, K, N], and average the rows of a target word, [S, M, L]."""
-    max_source, max_target = max(len(pair.source) for pair in pairs), max(len(pair.target) for pair in pairs)
-    source_words, target_words = (max(pair.word_counts[side] for pair in pairs) for side in (0, 1))
-    framing = model.tokenizers[0].framing
-    before = len(framing.before)
-    # Special tokens, such as <end>, belong to no word.
-    sources = torch.zeros(len(pairs), before + max_source + len(framing.after), source_words)
-    targets = torch.zeros(len(pairs), target_words, max_target)
-    for i, pair in enumerate(pairs):
-        for token, words in enumerate(pair.source_words):
-            sources[i, before + token, words] = 1 / max(len(words), 1)  # a token of two words is shared between them
-        for token, words in enumerate(pair.target_words):
-            targets[i, words, token] = 1
-    return sources, targets / targets.sum(-1, keepdim=True).clamp_min(1)
-
-
-def _link(by_word: Tensor, pairs: Sequence[_TokenizedPair]) -> Iterator[Links]:
-    """Links each target word to the source word with the largest weight."""
-    for weights, pair in zip(by_word, pairs, strict=True):
-        sources, targets = pair.word_counts
-        if not (sources and targets):
-            yield []
-            continue
-        best = weights[:targets, :sources].argmax(-1).tolist()
-        yield sorted((i, j) for j, i in enumerate(best))
+def _link(by_word: Tensor) -> Links:
+    """Links each target word to the source word with the largest weight, given [M, N]."""
+    return sorted((i, j) for j, i in enumerate(by_word.argmax(-1).tolist())) if by_word.numel() else []
