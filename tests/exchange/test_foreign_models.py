@@ -442,7 +442,7 @@ def test_marian_keeps_its_sentencepiece_models_and_vocabulary(tmp_path: Path) ->
     assert model.with_languages(target="fra").tokenizers[0].frame_source(ids) == [2, *ids, 0]
     assert model.translate("the model", max_new_tokens=6) is not None
     e = model.explain("the model", max_new_tokens=6)
-    assert "the" in [e.source[span.start : span.end].strip() for span in e.source_spans] or e.source_spans
+    assert "the" in [e.source[span.start : span.end].strip() for span in e.encoder.spans] or e.encoder.spans
 
 
 def sentencepiece_model(path: Path, **options: Any) -> Any:

@@ -114,9 +114,9 @@ def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSp
     if e.source_rows is not None:
         raise UserError(f"{e.model.config.model.source} have no words to align: look at the attention weights")
     heads = _resolve(heads, e.model)
-    source, target = _Side.of(e.source, e.source_spans, split), _Side.of(e.output, e.output_spans, split)
+    source, target = (_Side.of(side.text, side.spans, split) for side in (e.encoder, e.decoder))
     weights, framing = [e.trace[_weights_name(one), 0][None] for one in heads], e.model.tokenizers[0].framing
-    by_word = _by_word(weights, heads, e.prompt_length - 1, [source], [target], framing)[0]
+    by_word = _by_word(weights, heads, e.decoder.start - 1, [source], [target], framing)[0]
     words = [tuple(escape_control(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
     return Alignment(words[0], words[1], by_word, _link(by_word))
 

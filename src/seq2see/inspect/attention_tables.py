@@ -4,16 +4,15 @@ A token may hold part of a character. Such tokens are merged with their neighbou
 weights of merged keys are summed, the rows of merged queries averaged.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seq2see.data.token_spans import TokenSpan
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.inspect.attention_flow import attention_names, attention_weights
-from seq2see.inspect.explain import Explanation, span_label
+from seq2see.inspect.explain import Explanation, TokenSequence, span_label
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +43,15 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     if attention not in known:
         raise UsageError(f'no attention "{attention}": {did_you_mean(attention, known)}')
     stack, _, kind = attention.split(".")
-    targets, keys = _target_axis(e), _decoder_input_axis(e) if kind == "masked" else _source_axis(e)
+    targets, keys = _axis(e.decoder, first=1), _axis(e.decoder, last=1) if kind == "masked" else _axis(e.encoder)
     rows, probabilities = keys, None
     if stack == "decoder":
-        inputs = _decoder_input_axis(e)
+        inputs = _axis(e.decoder, last=1)
         label_of = {i: label for group, label in zip(inputs.groups, inputs.labels, strict=True) for i in group}
         labels = tuple(
             f"{label_of[group[0]]} → {target}" for group, target in zip(targets.groups, targets.labels, strict=True)
         )
-        rows = replace(targets, labels=labels) if kind == "masked" else targets
+        rows = targets._replace(labels=labels) if kind == "masked" else targets
         probabilities = tuple(float(e.target_logprobs[group].sum().exp()) for group in rows.groups)
     table = attention_weights(e, attention)  # [heads, queries, keys]
     table = torch.stack([table[..., group].sum(-1) for group in keys.groups], dim=-1)
@@ -66,7 +65,7 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
 
 def token_probabilities(e: Explanation) -> list[tuple[str, float]]:
     """Returns the output tokens with their probabilities."""
-    axis = _target_axis(e)
+    axis = _axis(e.decoder, first=1)
     return [
         (label, float(e.target_logprobs[group].sum().exp()))
         for label, group in zip(axis.labels, axis.groups, strict=True)
@@ -93,52 +92,25 @@ def _check_head(e: Explanation, head: int) -> int:
     return head
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(NamedTuple):
     groups: list[list[int]]  # indices of the tokens shown as one
     labels: tuple[str, ...]
 
 
-def _source_axis(e: Explanation) -> _Axis:
-    return _token_axis(e.source, e.source_spans, e.source_tokens, e.source_start)
-
-
-def _target_axis(e: Explanation) -> _Axis:
-    return _token_axis(_output_text(e), e.output_spans, e.target_tokens, e.prompt_length - 1)
-
-
-def _decoder_input_axis(e: Explanation) -> _Axis:
-    return _token_axis(_output_text(e), e.output_spans, e.decoder_input_tokens, e.prompt_length)
-
-
-def _token_axis(text: str, spans: Sequence[TokenSpan], tokens: Sequence[str], first: int) -> _Axis:
-    """Lays out all tokens of a sequence, in which `first` is the index of the first token with a span.
-
-    Special tokens before and after them stand alone. No row predicts the first token if the model has no start token.
-    """
-    spans, first = spans[max(-first, 0) : len(tokens) - first], max(first, 0)
-    axis, last = _axis(text, spans), first + len(spans)
-    groups = [[i] for i in range(first)] + [[first + i for i in group] for group in axis.groups]
-    groups += [[i] for i in range(last, len(tokens))]
-    return _Axis(groups, (*tokens[:first], *axis.labels, *tokens[last:]))
-
-
-def _output_text(e: Explanation) -> str:
-    """Returns the text that the output spans index."""
-    return e.output if e.source_tokens else e.model.tokenizers[1].decode(span.id for span in e.output_spans)
-
-
-def _axis(text: str, spans: Sequence[TokenSpan]) -> _Axis:
-    """Groups adjacent tokens that split a grapheme."""
+def _axis(tokens: TokenSequence, first: int = 0, last: int = 0) -> _Axis:
+    """Lays out a sequence without its `first` first and `last` last tokens; adjacent ones that split a grapheme are one."""
+    spans = dict(enumerate(tokens.spans, tokens.start))
+    split = {i for i, span in spans.items() if not span.whole}
     groups: list[list[int]] = []
-    for i, span in enumerate(spans):
-        if groups and not span.whole and not spans[i - 1].whole:
+    for i in range(first, len(tokens.ids) - last):
+        if groups and i in split and i - 1 in split:
             groups[-1].append(i)
         else:
             groups.append([i])
-    return _Axis(groups, tuple(_label(text, spans[group[0]], spans[group[-1]]) for group in groups))
-
-
-def _label(text: str, first: TokenSpan, last: TokenSpan) -> str:
-    """Labels a single token by itself, several by the text that they cover."""
-    return span_label(first if first is last else replace(first, text=text[first.start : last.end]))
+    joined = {
+        group[0]: span_label(replace(spans[group[0]], text=tokens.text[spans[group[0]].start : spans[group[-1]].end]))
+        for group in groups
+        if len(group) > 1
+    }
+    labels = tuple(joined.get(group[0], tokens.labels[group[0]]) for group in groups)
+    return _Axis([[i - first for i in group] for group in groups], labels)

@@ -11,10 +11,10 @@ analyses live in their own files and take an explanation.
 """
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.data.layout import Packed
+from seq2see.data.layout import Packed, Tokens
 from seq2see.data.token_spans import TokenSpan
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import generate_tokens, translate_tokens
@@ -31,13 +31,30 @@ from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import Intervention, intervene
 from seq2see.inspect.trace import Trace, trace
+from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.pipeline import Pipeline
 
-T = TypeVar("T")
-
 DEFAULT_NEW_TOKENS = 20  # of a language model, unless the search sets max_new_tokens
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """What one side of the model reads: the tokens of a text, with special tokens before and after them."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()  # of patches or frames, their numbers
+    labels: tuple[str, ...] = ()  # readable; of patches or frames, their places
+    spans: tuple[TokenSpan, ...] = ()  # the characters of each token; special tokens have none
+    start: int = 0  # the number of special tokens before the text
+
+    @classmethod
+    def of(
+        cls, tokenizer: Tokenizer, text: str, spans: Sequence[TokenSpan], before: Sequence[int], after: Sequence[int]
+    ) -> Self:
+        labels = (*token_labels(tokenizer, before), *map(span_label, spans), *token_labels(tokenizer, after))
+        return cls(text, (*before, *(span.id for span in spans), *after), labels, tuple(spans), len(before))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +67,37 @@ class Explanation:
     model: Pipeline  # the model that ran; the interventions below no longer act on it
     source: str  # the given text, or the path of a picture or sound; for a language model, the prompt
     output: str  # the translation or continuation
-    source_tokens: tuple[
-        str, ...
-    ]  # readable, ending in <end>; places in a picture or sound; empty for a language model
-    decoder_input_tokens: tuple[str, ...]  # <start> y1 … yn; for a language model, <start> prompt y1 … yn
-    target_tokens: tuple[str, ...]  # decoder_input_tokens shifted by one: y1 … yn <end>
-    source_ids: tuple[int, ...]  # of patches or frames, their numbers
-    decoder_input_ids: tuple[int, ...]
-    target_ids: tuple[int, ...]
+    encoder: TokenSequence  # empty for a language model
+    decoder: TokenSequence  # <start> y1 … yn <end>, which is read up to yn and predicted from y1 on; with the prompt
     output_start: int  # the row that predicts the first output token: 0, or the prompt length of a language model
-    source_start: int  # number of special tokens before the source, and before the text in the decoder's input
-    prompt_length: int
-    source_spans: tuple[TokenSpan, ...]  # character spans of the source tokens, without special tokens
-    output_spans: tuple[TokenSpan, ...]  # spans of the output; for a language model, of prompt and output together
     hypothesis: Hypothesis | None  # None if the target was given
     interventions: tuple[Intervention, ...]
     trace: Trace  # of one forward pass over source and output: trace["decoder.1.cross.weights", 0] …
     source_rows: NDArray[Any] | None = None  # what the encoder read of a picture or sound, [U, F]
+
+    @property
+    def source_tokens(self) -> tuple[str, ...]:
+        return self.encoder.labels
+
+    @property
+    def source_ids(self) -> tuple[int, ...]:
+        return self.encoder.ids
+
+    @property
+    def decoder_input_tokens(self) -> tuple[str, ...]:
+        return self.decoder.labels[:-1]
+
+    @property
+    def decoder_input_ids(self) -> tuple[int, ...]:
+        return self.decoder.ids[:-1]
+
+    @property
+    def target_tokens(self) -> tuple[str, ...]:
+        return self.decoder.labels[1:]
+
+    @property
+    def target_ids(self) -> tuple[int, ...]:
+        return self.decoder.ids[1:]
 
     @cached_property
     def logprobs(self) -> Tensor:
@@ -131,78 +162,86 @@ def explain(
     search: Search | None = None,
 ) -> Explanation:  # fmt: skip
     """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
-    if not model.config.model.has_decoder:
-        with intervene(model.network, *interventions):
-            return _explain_encoder(model, text, tuple(interventions))
     search = replace(search or Search(), window="stop")  # one pass cannot cover an output longer than the window
     with intervene(model.network, *interventions):
-        if model.config.model.shape == "decoder":
-            return _explain_language_model(model, text, target, tuple(interventions), search)
-        return _explain_translation(model, text, target, tuple(interventions), search)
+        model = model.with_detected_language(text)
+        source, encoder = _read_source(model, text)
+        rows = source if isinstance(source, np.ndarray) else None
+        hypothesis, decoder, output, output_start = None, TokenSequence(), "", 0
+        if model.config.model.shape == "encoder-decoder":
+            hypothesis, decoder = _translate(model, source, target, search)
+            output, output_start = decoder.text, decoder.start - 1
+        elif model.config.model.shape == "decoder":
+            hypothesis, decoder, output, output_start = _continue(model, text, target, search)
+        t = _trace(model.network, source, decoder.ids[:-1])
+    return Explanation(model, text, output, encoder, decoder, output_start, hypothesis, tuple(interventions), t, rows)
 
 
-def _explain_encoder(model: Pipeline, text: str, interventions: tuple[Intervention, ...]) -> Explanation:
-    """Traces an encoder, which has no output and so no rows."""
-    if model.config.model.source != "tokens":
+def _read_source(model: Pipeline, text: str) -> tuple[Tokens, TokenSequence]:
+    """Returns what the encoder reads, if the model has one."""
+    config, tokenizer = model.config.model, model.tokenizers[0]
+    if not config.has_encoder:
+        return (), TokenSequence()
+    if config.source != "tokens" and not config.has_decoder:
         raise UserError(
-            f"explain needs a decoder, and this model is an encoder of {model.config.model.source}: use seq2see.trace on its "
+            f"explain needs a decoder, and this model is an encoder of {config.source}: use seq2see.trace on its "
             "network, as in docs/media.md"
         )
-    tokenizer = model.tokenizers[0]
-    spans = tokenizer.token_spans(text)
-    ids, framing = tokenizer.frame_source(span.id for span in spans), tokenizer.framing
-    limit = model.config.model.max_positions
-    if len(ids) > limit:
-        raise UserError(f"{len(ids):,} tokens to explain, but the model has {limit:,} positions: shorten the text")
-    with trace(model.network) as t:
-        model.network(Packed.from_sequences([ids], model.network.embedding.weight.device))
-    labels = (
-        *token_labels(tokenizer, framing.before),
-        *map(span_label, spans),
-        *token_labels(tokenizer, framing.after),
-    )
-    return Explanation(
-        model=model, source=text, output="", source_tokens=labels, decoder_input_tokens=(), target_tokens=(),
-        source_ids=tuple(ids), decoder_input_ids=(), target_ids=(), output_start=0, source_start=len(framing.before),
-        prompt_length=0, source_spans=tuple(spans), output_spans=(), hypothesis=None, interventions=interventions, trace=t,
-    )  # fmt: skip
-
-
-def _explain_translation(
-    model: Pipeline, text: str, target: str | None, interventions: tuple[Intervention, ...], search: Search
-) -> Explanation:
-    model = model.with_detected_language(text)
-    source_tokenizer, tokenizer = model.tokenizers
     source = model.encode_source(text)
-    rows = source if isinstance(source, np.ndarray) else None
-    source_spans = source_tokenizer.token_spans(text) if rows is None else []
-    hypothesis = None
+    if isinstance(source, np.ndarray):
+        return source, TokenSequence(text, tuple(range(len(source))), place_labels(config, len(source)))
+    if not config.has_decoder and len(source) > config.max_positions:
+        limit = f"the model has {config.max_positions:,} positions"
+        raise UserError(f"{len(source):,} tokens to explain, but {limit}: shorten the text")
+    framing = tokenizer.framing
+    return source, TokenSequence.of(tokenizer, text, tokenizer.token_spans(text), framing.before, framing.after)
+
+
+def _translate(
+    model: Pipeline, source: Tokens, target: str | None, search: Search
+) -> tuple[Hypothesis | None, TokenSequence]:
+    tokenizer, hypothesis = model.tokenizers[1], None
     if target is None:
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        hypothesis = translate_tokens(model.network, [source], special_tokens, search)[0][0]
-        spans = tokenizer.token_spans_from_ids(list(hypothesis.tokens))
-        target = tokenizer.decode(hypothesis.tokens)
+        hypothesis = translate_tokens(model.network, [source], SpecialTokens.from_tokenizer(tokenizer), search)[0][0]
+        spans, target = tokenizer.token_spans_from_ids(hypothesis.tokens), tokenizer.decode(hypothesis.tokens)
     else:
         spans = tokenizer.token_spans(target)
-    prompt = tokenizer.framing.prompt
-    inputs, targets = _shift(_ids(tokenizer, prompt, (span.id for span in spans), hypothesis))
-    with trace(model.network) as t:
-        device = model.network.embedding.weight.device
-        model.network(Packed.from_sequences([source], device), Packed.from_sequences([inputs], device))
-    before = source_tokenizer.framing.before if rows is None else ()
-    decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, prompt, spans, hypothesis))
-    return Explanation(
-        model=model, source=text, output=target,
-        source_tokens=(
-            *token_labels(source_tokenizer, before), *map(span_label, source_spans),
-            *token_labels(source_tokenizer, source_tokenizer.framing.after),
-        ) if rows is None else place_labels(model.config.model, len(rows)),
-        decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
-        source_ids=tuple(source if rows is None else range(len(rows))),
-        decoder_input_ids=inputs, target_ids=targets, output_start=len(prompt) - 1,
-        source_start=len(before), prompt_length=len(prompt), source_spans=tuple(source_spans), output_spans=tuple(spans),
-        hypothesis=hypothesis, interventions=interventions, trace=t, source_rows=rows,
-    )  # fmt: skip
+    return hypothesis, TokenSequence.of(tokenizer, target, spans, tokenizer.framing.prompt, _end(tokenizer, hypothesis))
+
+
+def _continue(
+    model: Pipeline, prompt: str, target: str | None, search: Search
+) -> tuple[Hypothesis | None, TokenSequence, str, int]:
+    """Returns also the continuation, and the row that predicts its first token."""
+    tokenizer, hypothesis = model.tokenizers[1], None
+    prompt_ids = tokenizer.encode(prompt)
+    if target is None:
+        search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
+        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+        hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
+        ids, target = [*prompt_ids, *hypothesis.tokens], tokenizer.decode(hypothesis.tokens, continues=True)
+    else:
+        ids = [*prompt_ids, *tokenizer.encode(target)]
+    before = tokenizer.frame_prompt(prompt_ids)[: -len(prompt_ids) or None]
+    decoder = TokenSequence.of(
+        tokenizer, tokenizer.decode(ids), tokenizer.token_spans_from_ids(ids), before, _end(tokenizer, hypothesis)
+    )
+    rows, window = len(decoder.ids) - 1, model.config.model.max_positions
+    if rows > window:
+        raise UserError(f"{rows:,} tokens to explain, but the model's context window is {window:,}: shorten the text")
+    return hypothesis, decoder, target, max(len(before) + len(prompt_ids) - 1, 0)
+
+
+def _end(tokenizer: Tokenizer, hypothesis: Hypothesis | None) -> list[int]:
+    """Returns <end>, or nothing if the search stopped at its limit."""
+    return [tokenizer.end] if hypothesis is None or hypothesis.finished else []
+
+
+def _trace(network: Network, source: Tokens, decoder_input: Sequence[int]) -> Trace:
+    inputs = [tokens for tokens in (source, decoder_input) if len(tokens)]
+    with trace(network) as t:
+        network(*(Packed.from_sequences([tokens], network.embedding.weight.device) for tokens in inputs))
+    return t
 
 
 def place_labels(config: ModelConfig, count: int) -> tuple[str, ...]:
@@ -212,71 +251,11 @@ def place_labels(config: ModelConfig, count: int) -> tuple[str, ...]:
     return tuple(f"{i / 50:.2f} s" for i in range(count))
 
 
-def _explain_language_model(
-    model: Pipeline, prompt: str, target: str | None, interventions: tuple[Intervention, ...], search: Search
-) -> Explanation:
-    tokenizer = model.tokenizers[1]
-    prompt_ids, hypothesis = tokenizer.encode(prompt), None
-    if target is None:
-        search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
-        ids = [*prompt_ids, *hypothesis.tokens]
-        target = tokenizer.decode(hypothesis.tokens, continues=True)
-    else:
-        ids = [*prompt_ids, *tokenizer.encode(target)]
-    spans = tokenizer.token_spans_from_ids(ids)
-    first = tokenizer.frame_prompt(prompt_ids)[: -len(prompt_ids) or None]
-    inputs, targets = _shift(_ids(tokenizer, first, ids, hypothesis))
-    window = model.config.model.max_positions
-    if len(inputs) > window:
-        raise UserError(
-            f"{len(inputs):,} tokens to explain, but the model's context window is {window:,}: shorten the text"
-        )
-    with trace(model.network) as t:
-        model.network(Packed.from_sequences([inputs], model.network.embedding.weight.device))
-    decoder_input_tokens, target_tokens = _shift(_labels(tokenizer, first, spans, hypothesis))
-    return Explanation(
-        model=model, source=prompt, output=target,
-        source_tokens=(),
-        decoder_input_tokens=decoder_input_tokens, target_tokens=target_tokens,
-        source_ids=(), decoder_input_ids=inputs, target_ids=targets,
-        output_start=max(len(first) + len(prompt_ids) - 1, 0), source_start=0, prompt_length=len(first),
-        source_spans=(), output_spans=tuple(spans),
-        hypothesis=hypothesis, interventions=interventions, trace=t,
-    )  # fmt: skip
-
-
-def _ids(tokenizer: Tokenizer, prompt: Sequence[int], ids: Iterable[int], hypothesis: Hypothesis | None) -> list[int]:
-    """Returns all tokens that the decoder reads or predicts; no <end> if the search stopped at its limit."""
-    return [*prompt, *ids, *[tokenizer.end] * _has_end(hypothesis)]
-
-
-def _labels(
-    tokenizer: Tokenizer, prompt: Sequence[int], spans: Sequence[TokenSpan], hypothesis: Hypothesis | None
-) -> list[str]:
-    end = token_labels(tokenizer, [tokenizer.end] * _has_end(hypothesis))
-    return [*token_labels(tokenizer, prompt), *map(span_label, spans), *end]
-
-
-def _has_end(hypothesis: Hypothesis | None) -> bool:
-    return hypothesis is None or hypothesis.finished
-
-
-def _shift(tokens: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """Returns the decoder's inputs and what it predicts at each."""
-    return tuple(tokens[:-1]), tuple(tokens[1:])
-
-
 @torch.no_grad()
 def rerun(e: Explanation, *interventions: Intervention) -> Explanation:
     """Runs the same tokens through the model again under these interventions, without decoding."""
-    network = e.model.network
-    device = network.embedding.weight.device
-    source = e.source_ids if e.source_rows is None else e.source_rows
-    inputs = [Packed.from_sequences([ids], device) for ids in (source, e.decoder_input_ids) if len(ids)]
-    with intervene(network, *interventions), trace(network) as t:
-        network(*inputs)
+    with intervene(e.model.network, *interventions):
+        t = _trace(e.model.network, e.source_ids if e.source_rows is None else e.source_rows, e.decoder_input_ids)
     return replace(e, hypothesis=None, interventions=interventions, trace=t)
 
 
@@ -293,11 +272,10 @@ def beam_at_step(
     search = replace(search, nbest=search.beam, max_new_tokens=step, window="stop")
     tokenizer = model.tokenizers[1]
     special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-    network = model.network
-    with intervene(network, *interventions):
+    with intervene(model.network, *interventions):
         if model.config.model.shape == "decoder":
-            return generate_tokens(network, [tokenizer.encode(text)], special_tokens, search)[0]
-        return translate_tokens(network, [model.encode_source(text)], special_tokens, search)[0]
+            return generate_tokens(model.network, [tokenizer.encode(text)], special_tokens, search)[0]
+        return translate_tokens(model.network, [model.encode_source(text)], special_tokens, search)[0]
 
 
 def span_label(span: TokenSpan) -> str:

@@ -129,7 +129,8 @@ class Words:
 def input_words(e: Explanation) -> Words:
     """Groups the tokens of the input stack by the words of the text."""
     stack, is_encoder = input_stack(e), e.model.config.model.has_encoder
-    spans, offset = (e.source_spans, e.source_start) if is_encoder else (e.output_spans, e.prompt_length)
+    side = e.encoder if is_encoder else e.decoder
+    spans, offset = side.spans, side.start
     word_spans = wordpunct_spans(e.source)
     groups: dict[int | str, list[int]] = {}  # by the word, or by a special token
     for token, label in enumerate(stack.tokens):

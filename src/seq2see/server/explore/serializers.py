@@ -122,7 +122,7 @@ def _source_tokens(e: Explanation) -> list[responses.SourceToken]:
     """Returns the tokens of the source, with unknown words as they stand in the text."""
     words = {
         i: e.source[span.start : span.end]
-        for i, span in enumerate(e.source_spans, e.source_start)
+        for i, span in enumerate(e.encoder.spans, e.encoder.start)
         if span.id == e.model.tokenizers[0].unknown
     }
     rows = enumerate(zip(e.source_ids, e.source_tokens, strict=True))
@@ -136,16 +136,16 @@ def _scored_tokens(ids: Sequence[int], texts: Sequence[str], logprobs: Sequence[
 
 def _spans(e: Explanation) -> list[responses.Span]:
     """Splits the output at token boundaries that are also grapheme boundaries."""
-    text = e.output if e.source_tokens else e.model.tokenizers[1].decode([token.id for token in e.output_spans])
+    text, tokens = e.decoder.text, e.decoder.spans
     boundaries = grapheme_boundaries(text)
     start = len(text) - len(e.output)  # skips the prompt of a language model
     rows: list[int] = []
     spans = []
-    for i, token in enumerate(e.output_spans):
+    for i, token in enumerate(tokens):
         if token.end <= start:
             continue
-        rows.append(max(i + e.prompt_length - 1, 0))
-        following = e.output_spans[i + 1 : i + 2]
+        rows.append(max(i + e.decoder.start - 1, 0))
+        following = tokens[i + 1 : i + 2]
         if token.end in boundaries and all(after.start >= token.end for after in following):
             spans.append(responses.Span(text=text[start : token.end], row=rows[0]))
             start, rows = token.end, []
