@@ -16,7 +16,7 @@ from fastapi import FastAPI
 import seq2see
 from seq2see.config import ModelConfig
 from seq2see.course.lessons import GROUPS, LESSONS, context
-from seq2see.course.lessons.render import to_json
+from seq2see.course.lessons.document import to_json
 from seq2see.course.lessons.settings import BOUNDS, OPTIONAL
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from seq2see.cli.lesson import lesson, parse_arguments
 from seq2see.course.lessons import GROUPS, LESSONS, leak, learning, order, patches, recurrent, saturation
 from seq2see.course.lessons.exercises import parse_number
-from seq2see.course.lessons.render import print_lesson
+from seq2see.course.lessons.terminal import print_lesson
 from seq2see.course.lessons.toy_language import EXAMPLE, NOUNS, Sentence, generate_corpus
 from seq2see.errors import UsageError, UserError
 
@@ -107,11 +107,11 @@ def test_examples_teach_what_it_refers_to() -> None:
     assert (
         found.translations == found.references and "elle" in found.references[0] and "il" in found.references[1].split()
     )
-    follows = "more similar" in learning.describe(found).takeaway
+    follows = "more similar" in LESSONS["learning"].describe(found).takeaway
     last = found.moments[-1]
     assert follows == (last.to_food[0] > 1.5 * found.moments[0].to_food[0] and last.to_food[0] > last.to_place[0])
     untrained = replace(found, moments=(found.moments[0], replace(last, accuracy=0.4)))
-    assert "train longer" in learning.describe(untrained).takeaway
+    assert "train longer" in LESSONS["learning"].describe(untrained).takeaway
 
 
 def test_pictures_and_sounds_become_tokens_that_a_model_learns_to_describe() -> None:

@@ -22,14 +22,12 @@ from seq2see.config import ModelConfig, TextConfig
 from seq2see.course.lessons import (
     LESSONS,
     context,
-    cross,
     decoder,
     directions,
     encoder,
     heads,
     lookup,
     mask,
-    next_token,
     norms,
     positions,
     qkv,
@@ -40,19 +38,13 @@ from seq2see.course.lessons import (
     window,
     words,
 )
-from seq2see.course.lessons.models import NO_LANGUAGE_MODEL
-from seq2see.course.lessons.render import (
-    Bars,
-    HeatMap,
-    Table,
-    bar_lines,
-    format_cell,
-    print_lesson,
-    rich_table,
-    shade_lines,
-    to_json,
+from seq2see.course.lessons import (
+    next as next_token,
 )
+from seq2see.course.lessons.document import Bars, HeatMap, Table, format_cell, to_json
+from seq2see.course.lessons.models import NO_LANGUAGE_MODEL
 from seq2see.course.lessons.senses import best_threshold
+from seq2see.course.lessons.terminal import bar_lines, print_lesson, rich_table, shade_lines
 from seq2see.course.vectors import WordVectors
 from seq2see.errors import UsageError, UserError
 from tests.models import GRAMMAR_MODEL, TINY, tiny_model
@@ -97,7 +89,7 @@ def test_three_features_are_divided_by_the_root_of_three_not_of_five() -> None:
     )  # fmt: skip
     scaled = found.scaled
     assert (scaled[0][0], scaled[0][2], scaled[1][1], scaled[1][2], scaled[3][3]) == near(5.20, 3.46, 9.24, 4.62, 2.31)
-    notes = similarity.describe(similarity.compute(model=_model())).notes
+    notes = LESSONS["similarity"].describe(similarity.compute(model=_model())).notes
     assert any("√5" in note.text and "√3" in note.text for note in notes)
 
 
@@ -158,7 +150,7 @@ def test_the_words_at_one_point_share_a_label(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_constant_row_has_deviation_0() -> None:
     found = norms.compute(samples=[[2, 3, 7], [4, 4, 4]], model=_model())
-    tables = [part for part in norms.describe(found).more[0].parts if isinstance(part, Table)]
+    tables = [part for part in LESSONS["norms"].describe(found).more[0].parts if isinstance(part, Table)]
     assert "except 1 constant row, with σ 0" in tables[2].caption and "except" not in tables[1].caption
 
 
@@ -178,7 +170,7 @@ def test_a_language_model_is_not_said_to_translate_and_its_last_row_is_its_own_c
 
 def test_a_model_that_answers_nothing_is_reported_as_such() -> None:
     found = replace(window.compute(model=_model(replace(TINY, shape="decoder"))), reply="", speaker_reply=" ")
-    chat = str(window.describe(found).more[1].parts)
+    chat = str(LESSONS["window"].describe(found).more[1].parts)
     assert chat.count("(nothing: it ends at once)") == 2 and NO_LANGUAGE_MODEL not in chat
 
 
@@ -188,7 +180,7 @@ def test_rows_of_cross_attention_add_to_1_with_the_column_of_end(results: dict[s
     for each in (*found.sentences, found.french):
         for row, rest in zip(each.weights, each.end_weights, strict=True):
             assert sum(row) + rest == pytest.approx(1, abs=1e-5) and rest > -1e-5
-    text = cross.describe(found)
+    text = LESSONS["cross"].describe(found)
     tables = [part for part in (*text.picture, *text.parts) if isinstance(part, Table) and part.shaded]
     assert len(tables) == 4 and all(table.columns[-1] == "<end>" for table in tables)
     numbers = [[cell for cell in row if isinstance(cell, float)] for table in tables for row in table.rows]
@@ -203,12 +195,12 @@ def test_heads_are_compared_with_what_they_give_to_the_same_distance() -> None:
         for c in range(len(answer.candidates)):
             total = sum(weight for row in answer.candidate_weights[c] for weight in row)
             assert answer.means[c] == pytest.approx(total / count, abs=1e-6)
-    text = str(heads.describe(found))
+    text = str(LESSONS["heads"].describe(found))
     assert "at the same distance in other sentences" in text
     wrong = replace(found.answers[0], share=0.5, distance_share=0.45)
-    assert "the position may explain it" in str(heads.describe(replace(found, answers=(wrong,))).more)
+    assert "the position may explain it" in str(LESSONS["heads"].describe(replace(found, answers=(wrong,))).more)
     right = replace(found.answers[0], share=0.9, distance_share=0.2)
-    assert "not the position alone" in str(heads.describe(replace(found, answers=(right,))).more)
+    assert "not the position alone" in str(LESSONS["heads"].describe(replace(found, answers=(right,))).more)
 
 
 @bundled
@@ -216,7 +208,7 @@ def test_a_wrong_translation_is_called_so(results: dict[str, Any]) -> None:
     for answer in results["heads"].answers:
         is_right = answer.output in heads.REFERENCES[answer.sentence]
         assert (answer.reference == "") == is_right
-    text = str(heads.describe(results["heads"]).more)
+    text = str(LESSONS["heads"].describe(results["heads"]).more)
     assert ("differs from a correct translation" in text) == any(a.reference for a in results["heads"].answers)
 
 
@@ -240,7 +232,7 @@ def test_senses_are_measured_over_pairs_and_chance_is_one_half() -> None:
         assert last.order == pytest.approx(nearer, abs=0.02)
     for order, verdict in ((0.9, "tells meanings apart:"), (0.65, "only a little"), (0.5, "does not tell")):
         layers = tuple(replace(layer, order=order) for layer in found.overall)
-        assert verdict in senses.describe(replace(found, overall=layers)).takeaway
+        assert verdict in LESSONS["senses"].describe(replace(found, overall=layers)).takeaway
 
 
 def test_the_weights_of_the_two_banks_add_to_one_and_mix_the_vectors() -> None:

@@ -26,13 +26,11 @@ from seq2see.course.lessons import (
     learning,
     lookup,
     mask,
-    next_token,
     norms,
     order,
     patches,
     positions,
     qkv,
-    recurrent,
     saturation,
     scaling,
     senses,
@@ -40,6 +38,9 @@ from seq2see.course.lessons import (
     temperature,
     window,
     words,
+)
+from seq2see.course.lessons import (
+    next as next_token,
 )
 from seq2see.course.lessons.toy_language import generate_corpus
 from seq2see.course.recurrent.network import Recurrent
@@ -80,7 +81,7 @@ def relative(before: Array, after: Array) -> Array:
 
 def test_every_lesson_is_recomputed() -> None:
     names = {name.removeprefix("test_").partition("_is_")[0] for name in globals() if name.startswith("test_")}
-    assert {lesson.module or lesson.name for lesson in LESSONS.values()} <= names
+    assert {*LESSONS} <= names
 
 
 def test_words_is_recomputed() -> None:
@@ -187,7 +188,7 @@ def test_qkv_is_recomputed(model: Any) -> None:
     weights = softmax(q @ q.T / math.sqrt(2))
     assert close(found.queries, q) and close(found.steps.weights, weights) and close(found.steps.output, weights @ q)
     assert close(found.kernel, w @ w.T) and close(x @ np.array(found.kernel) @ x.T, found.steps.scores)
-    notes = " ".join(note.text for note in qkv.describe(found).notes)
+    notes = " ".join(note.text for note in LESSONS["qkv"].describe(found).notes)
     assert (
         f"adds to {0.38 + 0.4 + 0.9:.2f}" in notes
         and f"give {np.array([0.36, 0.40, 0.24]) @ q[:3, 0]:.2f} instead" in notes
@@ -224,7 +225,7 @@ def test_saturation_is_recomputed() -> None:
     found = saturation.compute(steps=10)
     for spread in found.spreads:
         assert spread.score / spread.scaled == pytest.approx(spread.head_width, rel=1e-3)
-    derivative = [exercise.answer for exercise in saturation.exercises()[:2]]
+    derivative = [exercise.answer for exercise in LESSONS["saturation"].exercises()[:2]]
     p = softmax(np.array([8.0, 0.0]))[0]
     assert close(derivative, [0.25, p * (1 - p)], 1e-9)
 
@@ -337,7 +338,7 @@ def test_decoder_is_recomputed(model: Any) -> None:
 
 
 def test_recurrent_is_recomputed() -> None:
-    assert recurrent.exercises()[0].answer == pytest.approx(0.8**30)
+    assert LESSONS["recurrent"].exercises()[0].answer == pytest.approx(0.8**30)
     torch.manual_seed(3)
     network = Recurrent(
         ModelConfig(kind="rnn", vocab_size=9, width=4, heads=1, encoder_layers=1, decoder_layers=1)
@@ -380,7 +381,7 @@ def test_learning_is_recomputed() -> None:
         "la pizza sortit du four et il fut fermé",
     )
     assert found.examples == 8 * 8 * 3 * 6 - 100 and found.moments[0].accuracy < 0.6
-    assert [exercise.answer for exercise in learning.exercises()[:2]] == pytest.approx(
+    assert [exercise.answer for exercise in LESSONS["learning"].exercises()[:2]] == pytest.approx(
         [2 * (2 - 5), 2 - 0.1 * 2 * (2 - 5)]
     )
 
@@ -394,7 +395,7 @@ def test_leak_is_recomputed() -> None:
     assert sum(choices) / longest <= found.floor <= sum(choices) / shortest
 
 
-def test_next_token_is_recomputed(model: Any) -> None:
+def test_next_is_recomputed(model: Any) -> None:
     found = next_token.compute(model=model)
     assert close([p for _, _, p in found.logits], softmax(np.array([200.0, -8, 1, 6, -9])))
     table = np.array([[8.2, -4.2, 0.2, 0.8], [7.2, 6.4, -1, 7], [-8.1, 3.8, -4, 4], [-8.7, -1.7, 1.2, 8]])

@@ -81,7 +81,7 @@ def lesson(
     with Console(stderr=True).status(f"{chosen.title}: computing …"):
         result = chosen.compute(arguments)
     if as_json:
-        from seq2see.course.lessons.render import to_json
+        from seq2see.course.lessons.document import to_json
 
         text = to_json(chosen.describe(result))
         lesson_text = {"name": name, "title": chosen.title, "question": chosen.question, **text}
@@ -173,7 +173,7 @@ def _parse_value(lesson: str, name: str, text: str, default: Any) -> Any:
 
 
 def _print(chosen: "Lesson", result: Any, console: "Console", seconds: float, full: bool) -> None:
-    from seq2see.course.lessons.render import print_lesson
+    from seq2see.course.lessons.terminal import print_lesson
 
     print_lesson(chosen, chosen.describe(result), console, full)
     names = [name for name in chosen.defaults() if name not in ("model", "seed", "steps", "vectors", "wic")]

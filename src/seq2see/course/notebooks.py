@@ -48,7 +48,7 @@ def build(group: str) -> str:
             "from rich.console import Console",
             "",
             "from seq2see.course.lessons import LESSONS",
-            "from seq2see.course.lessons.render import print_lesson",
+            "from seq2see.course.lessons.terminal import print_lesson",
             "from seq2see.course.notebooks import figure",
             "",
             "console = Console(width=100)",
@@ -96,7 +96,7 @@ def _source(lines: tuple[str, ...]) -> list[str]:
 
 def file_name(group: str) -> str:
     """Such as 3-the-block.ipynb."""
-    return f"{GROUPS.index(group) + 1}-{re.sub(r'[^a-z]+', '-', group.lower())}.ipynb"
+    return f"{list(GROUPS).index(group) + 1}-{re.sub(r'[^a-z]+', '-', group.lower())}.ipynb"
 
 
 def main(folder: Path) -> None:

@@ -5,30 +5,31 @@
 
     $ seq2see lesson context                              # the same in a terminal
 
-A lesson is a module named after its command (`next` lives in `next_token`):
+A lesson is a folder of two files. `lesson.md` is what it says: its title, its question, and Markdown with named values, which
+`template` explains. `__init__.py` is what it computes:
 
 - `compute(...)` returns the lesson's `Result`. Its defaults are the examples of five lecture notes on the Transformer.
-- `describe(result)` returns a `render.LessonText`: what to look at, a picture, a few numbers, and more that is folded away.
-- `exercises()` returns questions with computed answers.
-- `draw(result, path)` writes a figure to a file.
+- `values(result)`, if present, returns what lesson.md names besides the fields of the result and the module's constants.
+- `answers()` returns what the exercises name; they do not depend on settings.
+- `draw(result, path)`, if present, draws the figure where panels of lines, bars and heat maps do not suffice.
 
-`LESSONS` lists the lessons in the order of the course without importing them, so listing them is fast. The other modules are
-shared by several lessons: `attention`, `exercises`, `figures`, `models`, `render`, `settings`, `toy_language`, `training`.
+`LESSONS` lists the lessons in the order of the course without importing them, so listing them is fast. Computing uses `kit`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seq2see.course.lessons.template import fill_in, front_matter, read_exercises
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.storage.bundled import GRAMMAR
 
 if TYPE_CHECKING:
+    from seq2see.course.lessons.document import LessonText
     from seq2see.course.lessons.exercises import Exercise
-    from seq2see.course.lessons.render import LessonText
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,16 @@ class Lesson:
     group: str
     title: str  # what one learns
     question: str  # a sentence or two, available before anything is computed
-    training_seconds: int = 0  # approximate time it trains on one core; 0: it trains nothing
-    module: str = ""  # where it differs from the name
+    training_seconds: int  # approximate time it trains on one core; 0: it trains nothing
 
     def defaults(self) -> dict[str, Any]:
         """Returns the parameters of `compute` with their default values."""
-        return {each.name: each.default for each in signature(self._module.compute).parameters.values()}
+        return {each.name: each.default for each in signature(self.module.compute).parameters.values()}
 
     @property
     def model(self) -> str:
         """The bundled model that it inspects unless another is given."""
-        return str(getattr(self._module, "MODEL", GRAMMAR))
+        return str(getattr(self.module, "MODEL", GRAMMAR))
 
     def compute(self, arguments: Mapping[str, Any]) -> Any:
         """Computes the lesson's `Result`. Accepts a single string where a list of strings is expected."""
@@ -57,7 +57,7 @@ class Lesson:
         for name in arguments:
             if name not in known:
                 raise UsageError(f'the lesson "{self.name}" has no parameter "{name}": {did_you_mean(name, known)}')
-        return self._module.compute(
+        return self.module.compute(
             **{
                 name: (value,) if isinstance(known[name], tuple) and isinstance(value, str) else value
                 for name, value in arguments.items()
@@ -65,132 +65,54 @@ class Lesson:
         )
 
     def describe(self, result: Any) -> "LessonText":
-        text: LessonText = self._module.describe(result)
-        return text
+        """Fills in lesson.md."""
+        if hasattr(self.module, "describe"):
+            text: LessonText = self.module.describe(result)
+            return text
+        numbers = {each.name: getattr(result, each.name) for each in fields(result)}
+        return fill_in(self.name, {**self._constants(), **numbers, **self._computed("values", result)})
 
     def exercises(self) -> "tuple[Exercise, ...]":
         """Returns the exercises, with their answers computed now."""
-        exercises: tuple[Exercise, ...] = self._module.exercises()
-        return exercises
+        if hasattr(self.module, "exercises"):
+            exercises: tuple[Exercise, ...] = self.module.exercises()
+            return exercises
+        return read_exercises(self.name, {**self._constants(), **self._computed("answers")})
 
     def draw(self, result: Any, path: Path) -> None:
-        self._module.draw(result, path)
+        if hasattr(self.module, "draw"):
+            self.module.draw(result, path)
+        else:
+            from seq2see.course.lessons.figures import draw_panels
+
+            draw_panels(self.describe(result).panels, path)
 
     @property
-    def _module(self) -> Any:
-        return import_module(f"seq2see.course.lessons.{self.module or self.name}")
+    def module(self) -> Any:
+        return import_module(f"{__name__}.{self.name}")
+
+    def _constants(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self.module).items() if name.isupper()}
+
+    def _computed(self, function: str, *arguments: object) -> dict[str, object]:
+        return dict(getattr(self.module, function)(*arguments)) if hasattr(self.module, function) else {}
 
 
-WORDS, ATTENTION, BLOCK, MODEL = "Words", "Attention", "The block", "The model"
-TRAINING, LANGUAGE_MODELS, INSIDE = "Training and decoding", "Language models", "Inside"
-GROUPS = (WORDS, ATTENTION, BLOCK, MODEL, TRAINING, LANGUAGE_MODELS, INSIDE)
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Words": ("words", "similarity", "directions"),
+    "Attention": ("context", "lookup", "qkv", "scaling", "saturation", "heads"),
+    "The block": ("positions", "order", "norms", "encoder"),
+    "The model": ("mask", "cross", "decoder", "recurrent", "patches"),
+    "Training and decoding": ("learning", "leak"),
+    "Language models": ("next", "temperature", "window"),
+    "Inside": ("layers", "senses"),
+}
 
-LESSONS: dict[str, Lesson] = {
-    lesson.name: lesson
-    for lesson in (
-        Lesson(
-            "words", WORDS, "Words as vectors",
-            "A network computes with numbers. How does a word become numbers, and why is one vector per word not enough?",
-        ),
-        Lesson(
-            "similarity", WORDS, "Similarity: dot product and cosine",
-            "If words are vectors, how similar are two words?",
-        ),
-        Lesson(
-            "directions", WORDS, "Directions that carry meaning",
-            "Does the step from man to woman lead from king to queen?", training_seconds=6,
-        ),
-        Lesson(
-            "context", ATTENTION, "A word as a mixture of its neighbours",
-            "How can the vector of a word come to depend on the sentence, before anything is learned?",
-        ),
-        Lesson(
-            "lookup", ATTENTION, "Attention as a soft lookup",
-            "A dictionary finds a key or nothing. What does a lookup return that compares the query with every key?",
-        ),
-        Lesson(
-            "qkv", ATTENTION, "Queries, keys and values",
-            "How does a word ask for what it needs, answer what it is asked for, and pass on what it holds?",
-        ),
-        Lesson(
-            "scaling", ATTENTION, "Why scores are divided by √d",
-            "Dot products of long vectors are large. What does that do to the softmax, and why does √d repair it?",
-        ),
-        Lesson(
-            "saturation", ATTENTION, "Training without √d",
-            "Does it matter in practice? Two translators are trained that differ only in the division of q · k by √d.",
-            training_seconds=24,
-        ),
-        Lesson(
-            "heads", ATTENTION, "Several heads, several views",
-            "One attention gives one summary of the sentence. What do several in parallel give, and what do they cost?",
-        ),
-        Lesson(
-            "positions", BLOCK, "Positions as waves",
-            "Attention does not see the order of the words. How can a vector say where a word stands?",
-        ),
-        Lesson(
-            "order", BLOCK, "Training without positions",
-            "What does a translator lose without positions? Two are trained that differ only in them.", training_seconds=12,
-        ),
-        Lesson(
-            "norms", BLOCK, "Layer norm and batch norm",
-            "Both bring numbers to mean 0 and deviation 1. Why does the Transformer normalise each word by itself?",
-        ),
-        Lesson(
-            "encoder", BLOCK, "The encoder block",
-            "What happens to three words on their way through one block, and which steps let words influence each other?",
-        ),
-        Lesson(
-            "mask", MODEL, "The mask: no looking ahead",
-            "When a decoder is trained, the answer lies before it. How is it kept from reading ahead?",
-        ),
-        Lesson(
-            "cross", MODEL, "Cross-attention: from one sentence to another",
-            "How does a translation with other words, in another order, of another length, stay true to its source?",
-            training_seconds=2,
-        ),
-        Lesson(
-            "decoder", MODEL, "The decoder: trained at once, used step by step",
-            "Training sees all words at once, use produces one at a time. Why are the probabilities the same?",
-        ),
-        Lesson(
-            "recurrent", MODEL, "Before the Transformer: one word after another",
-            "What did the recurrent models of 2014 and 2015 do, what did they need less of, and what held them back?",
-        ),
-        Lesson(
-            "patches", MODEL, "Pictures and sound as tokens",
-            "Can the same model describe a picture or write down a melody? One is trained on both.", training_seconds=12,
-        ),
-        Lesson(
-            "learning", TRAINING, "Learning what to attend to",
-            "Nobody tells a model that “it” is the pizza. What do many examples change?", training_seconds=10,
-        ),
-        Lesson(
-            "leak", TRAINING, "Training without the mask",
-            "What does a decoder learn if it may read ahead? Two translators are trained that differ only in the mask.",
-            training_seconds=12,
-        ),
-        Lesson(
-            "next", LANGUAGE_MODELS, "From the last vector to the next word",
-            "How does a vector become a word, and why is the last vector enough?", module="next_token",
-        ),
-        Lesson(
-            "temperature", LANGUAGE_MODELS, "Softmax and temperature",
-            "How do scores become probabilities, and how daring should the choice be?",
-        ),
-        Lesson(
-            "window", LANGUAGE_MODELS, "The context window and chat",
-            "How much of the text does a model see, what happens beyond that, and what makes it answer?",
-        ),
-        Lesson(
-            "layers", INSIDE, "When does the model know?",
-            "If the model had to answer after every layer, and at every position, what would it say?",
-        ),
-        Lesson(
-            "senses", INSIDE, "One word, several meanings",
-            "A bank holds money or a river. Does the model's vector of the word tell them apart?",
-        ),
-    )
-}  # fmt: skip
+
+def _lesson(name: str, group: str) -> Lesson:
+    matter = front_matter(name)
+    return Lesson(name, group, matter["title"], matter["question"], matter.get("training_seconds", 0))
+
+
+LESSONS: dict[str, Lesson] = {name: _lesson(name, group) for group, names in GROUPS.items() for name in names}
 __all__ = ["GROUPS", "LESSONS", "Lesson"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2see.api import Model, load
-from seq2see.course.lessons.render import Table
+from seq2see.course.lessons.document import Table
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.search import Search
 from seq2see.errors import UserError

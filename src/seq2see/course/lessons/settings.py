@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from seq2see.course.lessons import Lesson
-from seq2see.course.lessons.render import to_json
+from seq2see.course.lessons.document import to_json
 from seq2see.errors import UsageError
 
 MAX_CHARACTERS = 200  # of a text

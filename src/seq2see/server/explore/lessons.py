@@ -11,7 +11,7 @@ from typing import Any
 
 from seq2see.api import Model
 from seq2see.course.lessons import LESSONS, Lesson
-from seq2see.course.lessons.render import Bars, LessonText, Part, Table, format_cell, to_json
+from seq2see.course.lessons.document import Bars, LessonText, Part, Table, format_cell, to_json
 from seq2see.course.lessons.settings import (
     BOUNDS,
     OPTIONAL,

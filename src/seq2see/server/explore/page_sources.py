@@ -7,7 +7,6 @@ and `LessonResults`, the result of each lesson by name, which the API declares a
 """
 
 import json
-from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -30,10 +29,7 @@ def schemas() -> dict[str, Any]:
 
 
 def _lesson_results() -> type[BaseModel]:
-    modules = {
-        name: import_module(f"seq2see.course.lessons.{lesson.module or name}") for name, lesson in LESSONS.items()
-    }
-    fields: dict[str, Any] = {name: (module.Result, ...) for name, module in modules.items()}
+    fields: dict[str, Any] = {name: (lesson.module.Result, ...) for name, lesson in LESSONS.items()}
     config = ConfigDict(json_schema_serialization_defaults_required=True)
     return create_model("LessonResults", __config__=config, **fields)
 

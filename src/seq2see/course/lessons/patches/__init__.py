@@ -152,7 +152,7 @@ def compute(steps: int = 250, seed: int = 1) -> Result:
 
 def cut_sentence() -> tuple[Cut, ...]:
     """Cuts the sentence into words, patches of a picture and frames of speech, and compares the tokens of each by attention."""
-    with np.load(Path(__file__).with_suffix(".npz")) as recorded:
+    with np.load(Path(__file__).with_name("patches.npz")) as recorded:
         ink, samples = recorded["picture"], torch.from_numpy(recorded["sound"]).float() / 127
     words = SENTENCE.split()
     one_hot = torch.eye(len(words))[[words.index(word) for word in words]]
@@ -274,7 +274,7 @@ def describe(result: Result) -> LessonText:
         Library(
             "patches = pixels.unfold(0, 4, 4).unfold(1, 4, 4).flatten(0, 1).flatten(1)\n"
             "network(Packed.from_sequences([codes]), Packed.from_sequences([caption]))",
-            "course/lessons/patches.py",
+            "course/lessons/patches/__init__.py",
         ),
         (
             Section(
