@@ -31,9 +31,9 @@ from seq2see.train.checkpoint import Checkpoint, CheckpointManager, load_checkpo
 from seq2see.train.run_lock import RunStatus
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
 
-# Everything random or stateful: dropout, R-Drop, BPE-dropout, moving average, checkpoint average.
+# Everything random or stateful: dropout, R-Drop, BPE-dropout, checkpoint average.
 STATEFUL = [
-    *SMALL_SETTINGS, "train.r_drop=0.5", "train.label_smoothing=0.1", "text.bpe_dropout=0.1", "train.ema_decay=0.9",
+    *SMALL_SETTINGS, "train.r_drop=0.5", "train.label_smoothing=0.1", "text.bpe_dropout=0.1",
 ]  # fmt: skip
 KILLED_RUN = [*STATEFUL, "train.steps=300", "train.checkpoint_steps=7", "train.validate_every=100"]
 GENTLE = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]

@@ -25,7 +25,6 @@ from tests.waiting import HANG
 # No dropout, because each process draws its own masks. Two processes cannot share three micro-batches evenly.
 SETTINGS = [
     *SMALL_SETTINGS, "model.dropout=0", "train.gradient_accumulation=3", "train.batch_tokens=500", "train.steps=50",
-    "train.ema_decay=0.9",
 ]  # fmt: skip
 FSDP = "train.fsdp=true"
 

@@ -339,13 +339,6 @@ def test_accumulated_micro_batches_equal_one_large_batch(trainer: Trainer) -> No
         torch.testing.assert_close(actual[name], p.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_moving_average_of_the_weights_is_saved(corpus: DataConfig, tmp_path: Path) -> None:
-    ema_settings = [*SMALL_SETTINGS, "train.steps=20", "train.ema_decay=0.9", "train.average_checkpoints=1"]
-    run.train(corpus, tmp_path / "ema", settings=ema_settings)
-    run.train(corpus, tmp_path / "plain", settings=[*SMALL_SETTINGS, "train.steps=20", "train.average_checkpoints=1"])
-    assert not tensors_equal(load_weights(tmp_path / "ema"), load_weights(tmp_path / "plain"))
-
-
 def test_sparkline_spans_all_values() -> None:
     assert sparkline([7, 5, 3, 1, 0], width=24) == "█▆▄▂▁"
     assert sparkline([*range(71)], width=8) == "▁▂▃▄▅▆▇█"

@@ -136,7 +136,7 @@ def train(
         pictures=_paths(pictures), sounds=_paths(sounds), valid_pictures=_paths(valid_pictures),
         valid_sounds=_paths(valid_sounds),
     )  # fmt: skip
-    base = Config.load(config) if config is not None else None
+    base = Config.load(config, training=True) if config is not None else None
     with _exit_on_interrupt():
         run.train(data, out, preset=preset, settings=overrides, init=init, config=base, device=device)
 

@@ -18,7 +18,6 @@ from seq2see.config.model import Source as Source
 from seq2see.config.model import TieEmbeddings as TieEmbeddings
 from seq2see.config.toml import build as build
 from seq2see.config.toml import option as option
-from seq2see.config.training import AverageSelection as AverageSelection
 from seq2see.config.training import Boundaries as Boundaries
 from seq2see.config.training import DataConfig as DataConfig
 from seq2see.config.training import Metric as Metric

@@ -1,16 +1,33 @@
-"""A config.toml: read, overridden by settings such as `model.width=256`, and written."""
+"""A config.toml: read, overridden by settings such as `model.width=256`, and written.
+
+Files of earlier versions have keys that were retired since. One with its default is accepted in silence, since every version
+without it does the same; with another value it is ignored, with a notice, by whatever uses the model, and refused by whatever
+trains it, which would go on in another way.
+"""
 
 import tomllib
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from seq2see.config.model import ModelConfig
-from seq2see.config.toml import build, option, parse_value, toml_lines
+from seq2see.config.toml import build, option, parse_value, to_toml, toml_lines
 from seq2see.config.training import DataConfig, TextConfig, TrainConfig
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import Notice, UsageError, UserError
 from seq2see.tensors.files import require_regular_file
+
+
+class Retired(NamedTuple):
+    default: Any  # what every version without the key does
+    since: str
+
+
+RETIRED = {
+    ("train", "ema_decay"): Retired(0.0, "November 2026"),
+    ("train", "average_selection"): Retired("best", "November 2026"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +50,24 @@ class Config:
             )
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str, training: bool = False) -> Self:
+        """Reads a file, in order to use its model or, with `training`, to train as it says."""
         try:
             text = require_regular_file(Path(path)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         try:
-            return cls.from_toml(text)
+            return cls.from_toml(text, training)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
 
     @classmethod
-    def from_toml(cls, text: str) -> Self:
+    def from_toml(cls, text: str, training: bool = False) -> Self:
         try:
             table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # RecursionError: thousands of nested brackets
             raise UserError(f"not valid TOML: {error}") from error
+        _drop_retired(table, training)
         return build(cls, table)
 
     def to_toml(self) -> str:
@@ -70,6 +89,19 @@ class Config:
                     raise UsageError(f'"{assignment}" sets a key of "{section}", which is not a section')
             values[last] = parse_value(text.strip())
         try:
+            _drop_retired(table, training=True)
             return build(type(self), table, base=self)
         except UserError as error:
             raise UsageError(str(error)) from error
+
+
+def _drop_retired(table: dict[str, Any], training: bool) -> None:
+    found = []
+    for (section, key), retired in RETIRED.items():
+        values = table.get(section)
+        if isinstance(values, dict) and key in values and (value := values.pop(key)) != retired.default:
+            found.append(f"{section}.{key} = {to_toml(value)} (retired in {retired.since})")
+    if found and training:
+        raise UserError(f"no longer supported: {', '.join(found)}; train without, or with the version that wrote it")
+    if found:
+        warnings.warn(f"ignored {', '.join(found)}: this version only uses the model", Notice, stacklevel=5)

@@ -10,7 +10,6 @@ TokenizerKind = Literal["bpe", "character", "word"]
 Normalization = Literal["none", "NFC"]
 Boundaries = Literal["blank-line", "file"]
 Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "constant"]
-AverageSelection = Literal["best", "last"]
 Metric = Literal["bleu", "chrf", "cer", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
 
@@ -81,11 +80,7 @@ class TrainConfig:
         0, "Maximum width in mel bands of the two bands masked in training (SpecAugment); 0: none."
     )
     mask_frames: int = option(0, "Maximum length in frames of the two masked stretches of time (SpecAugment); 0: none.")
-    ema_decay: float = option(0.0, "Decay of the exponential moving average of the weights, used for scoring; 0: none.")
-    average_checkpoints: int = option(5, "Number of checkpoints averaged at the end; 1: no averaging.")
-    average_selection: AverageSelection = option(
-        "best", "Average the best checkpoints on the validation set, or the last."
-    )
+    average_checkpoints: int = option(5, "Number of best checkpoints averaged at the end; 1: no averaging.")
     validate_every: int = option(0, "Steps between validations; 0: about one epoch.")
     validation_sentences: int = option(500, "Maximum number of sentences translated per validation; all at the end.")
     metric: Metric = option("bleu", "Validation metric that selects the best checkpoint; cer: of pictures and sounds.")
@@ -109,7 +104,7 @@ class TrainConfig:
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
         for name in ("lr", "epsilon", "checkpoint_minutes"):
             self._require(getattr(self, name) > 0, name, "must be greater than 0")
-        for name in ("beta1", "beta2", "label_smoothing", "ema_decay"):
+        for name in ("beta1", "beta2", "label_smoothing"):
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
 
     def _require(self, holds: bool, name: str, requirement: str) -> None:

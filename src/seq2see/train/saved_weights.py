@@ -16,7 +16,7 @@ def steps_with_weights(run: Path) -> list[int]:
 
 
 def load_at_step(run: Path, step: int) -> Pipeline:
-    """Loads the model as it was at one of those steps, on the CPU; if it averages its weights (EMA), with the average."""
+    """Loads the model as it was at one of those steps, on the CPU; of an earlier version, their moving average."""
     if step in snapshots(run):
         return load_pipeline(run, step=step)
     found = [file for file in CheckpointManager(run / "checkpoints").list_files("step") if file.step == step]

@@ -164,7 +164,7 @@ def _stop_message(out: Path) -> str:
 
 def _override_config(out: Path, settings: Sequence[str], display: Display) -> Config:
     """Returns the run's configuration with changed settings; refuses changes of the data, tokenizers or model."""
-    original = Config.load(out / "config.toml")
+    original = Config.load(out / "config.toml", training=True)
     config = original.override(settings)
     for section in ("data", "text", "model", "train"):
         for name, value in vars(getattr(original, section)).items():

@@ -96,7 +96,6 @@ class Trainer:
             self.graph_step = GraphStep(
                 transformer, self.optimizer, batches(0).shape, self.precision.dtype, self._graph_losses, train.max_grad_norm
             )  # fmt: skip
-        self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if train.ema_decay else {}
         self._plans: Iterator[_StepPlan] | None = None
         # Accumulated on the device since the last report: nll, targets, gradient norm.
         self._sums = torch.zeros(3, device=world.device)
@@ -121,10 +120,6 @@ class Trainer:
         state.epoch, state.batch = plan.next_position
         if self._peak_flops:
             self._flops += sum(training_flops(self.config.model, batch) for batch in plan.batches)
-        if train.ema_decay:
-            parameters = [p.detach() for p in self.model.parameters()]
-            weight = 1 - min(train.ema_decay, state.step / (state.step + 10))
-            torch._foreach_lerp_(list(self.ema.values()), parameters, weight)
 
     def _graph_step(self, plan: "_StepPlan", lr: float) -> None:
         """Makes a step by replaying CUDA graphs; if out of memory, falls back to plain steps, which can split a batch."""
@@ -300,15 +295,15 @@ class Trainer:
         return _StepPlan(local, num_targets, (epoch, end) if end < count else (epoch + 1, 0), static)
 
     def weights(self) -> dict[str, Tensor]:
-        """Returns the full weights, or their moving average if there is one; empty except in the main process."""
-        return self._gather(self.ema or dict(self.model.named_parameters()))
+        """Returns the full weights; empty except in the main process."""
+        return self._gather(dict(self.model.named_parameters()))
 
     def checkpoint_tensors(self) -> dict[str, Tensor]:
         """Returns all tensors that training changes, by name, in full; empty except in the main process."""
         tensors = {f"model.{name}": p for name, p in self.model.named_parameters()}
         for name, p in self.model.named_parameters():
             tensors |= {f"{key}.{name}": value for key, value in self.optimizer.state[p].items()}
-        return self._gather(tensors | {f"ema.{name}": value for name, value in self.ema.items()})
+        return self._gather(tensors)
 
     def _gather(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Gathers shards one tensor at a time onto the CPU: all of them might not fit on the device."""
@@ -331,8 +326,6 @@ class Trainer:
                 state[key] = torch.zeros_like(p)
                 copy_full_tensors({"": state[key]}, {"": tensors[f"{key}.{name}"]})
             self.optimizer.state[p] = state
-        ema = {name: tensors[f"ema.{name}"] for name in self.ema if f"ema.{name}" in tensors}
-        copy_full_tensors(self.ema, ema or self.ema)
         scores = [tuple(score) for score in metadata["state"]["scores"]]
         self.state = State(**{**metadata["state"], "scores": scores})
         if self.graph_step is not None:

@@ -237,12 +237,11 @@ class Runner:
             self._save_for_average(weights)
 
     def _save_for_average(self, weights: Mapping[str, Tensor]) -> None:
-        """Saves weights for the final average; keeps only the best, or the last, `average_checkpoints` of them."""
+        """Saves weights for the final average; keeps only the best `average_checkpoints` of them."""
         train, score_by_step = self.config.train, dict(self.state.scores)
 
         def rank(checkpoint: Checkpoint) -> float:
-            best_first = train.average_selection == "best"
-            return score_by_step.get(checkpoint.step, -math.inf) if best_first else checkpoint.step
+            return score_by_step.get(checkpoint.step, -math.inf)
 
         def unneeded() -> list[Checkpoint]:
             return sorted(self.checkpoints.list_files("weights"), key=rank, reverse=True)[train.average_checkpoints :]
