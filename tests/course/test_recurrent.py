@@ -373,22 +373,22 @@ def test_the_model_of_2014_reports_that_it_has_no_attention(trained: dict[str, P
 
 def test_the_server_shows_the_attention_of_2015_and_rejects_undefined_analyses(trained: dict[str, Path]) -> None:
     pytest.importorskip("pydantic")
-    from seq2see.server.explore.handlers import Handlers
+    from seq2see.server.explore.analyses import alignment, logit_lens
+    from seq2see.server.explore.api import Call, ServerState
+    from seq2see.server.explore.endpoints import create_trace, weights
+    from seq2see.server.explore.options import Limits
     from seq2see.server.explore.requests import TraceRequest
-    from seq2see.server.explore.workers import Deadline, Limits
+    from seq2see.server.http.workers import Deadline
 
-    handlers, deadline = Handlers(dict(trained), Limits()), Deadline(60)
-    trace = handlers.create_trace(TraceRequest.model_validate({"model": "rnn-2015", "text": "red tea"}), deadline)
+    call = Call(ServerState(dict(trained), Limits()), Deadline(60))
+    trace = create_trace(call, TraceRequest.model_validate({"model": "rnn-2015", "text": "red tea"}))
     assert "decoder.0.cross.weights" in {tensor.name for tensor in trace.tensors}
-    assert [(link.source, link.target) for link in handlers.alignment(trace.id, -1, None, deadline).links] == [
-        (0, 0),
-        (1, 1),
-    ]
+    assert [(link.source, link.target) for link in alignment(call, trace.id).links] == [(0, 0), (1, 1)]
     with pytest.raises(UserError, match="the logit lens is only defined for Transformers"):
-        handlers.logit_lens(trace.id, 5, deadline)
-    weights = {one.name: one for one in handlers.weights("rnn-2015", None).weights}
-    assert weights["decoder.attention.score.weight"].component == "decoder.0.cross"
-    assert [symbol.symbol for symbol in weights["decoder.cell.weight_hh"].symbols] == ["U_i", "U_f", "U_g", "U_o"]
+        logit_lens(call, trace.id)
+    named = {one.name: one for one in weights(call, "rnn-2015").weights}
+    assert named["decoder.attention.score.weight"].component == "decoder.0.cross"
+    assert [symbol.symbol for symbol in named["decoder.cell.weight_hh"].symbols] == ["U_i", "U_f", "U_g", "U_o"]
 
 
 @pytest.mark.parametrize(

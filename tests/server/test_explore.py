@@ -47,16 +47,17 @@ from seq2see.course.lessons import LESSONS
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import attention_entropy, attention_rollout, head_ablation
 from seq2see.inspect.embedding_space import EmbeddingSpace, token_paths
+from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import alternatives, logit_lens
 from seq2see.inspect.similarity import principal_axes
 from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
-from seq2see.server.explore import code_excerpts, page_sources, server, workers
+from seq2see.server.explore import code_excerpts, page_sources, server
 from seq2see.server.explore.app import create_app
-from seq2see.server.explore.handlers import Handlers
-from seq2see.server.explore.http_protocol import HeaderTimeoutProtocol
-from seq2see.server.explore.middleware import HEADERS
-from seq2see.server.explore.workers import Limits
+from seq2see.server.explore.options import Limits
+from seq2see.server.http import workers
+from seq2see.server.http.listening import HeaderTimeoutProtocol, listen
+from seq2see.server.http.security import HEADERS
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
 from seq2see.storage.directory import save_weights, snapshot_file
 from seq2see.tensors.quantize import quantize_4_bits
@@ -87,7 +88,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @contextmanager
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
     """Runs a real server on a free port and yields a client for it."""
-    listener = server.bind(0)
+    listener = listen(server.HOST, 0)
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, http=HeaderTimeoutProtocol)
     uvicorn_server = uvicorn.Server(config)
     thread = threading.Thread(target=uvicorn_server.run, args=([listener],))
@@ -479,7 +480,7 @@ def test_a_full_queue_returns_503_with_retry_after(directories: dict[str, Path])
         id = post(client, "/api/traces", text=TEXT)["id"]
         path, pool = f"/api/traces/{id}/tensors/logits", app.state.workers
         wait_until(lambda: not pool._running)  # a response is sent shortly before its worker is free
-        with app.state.handlers().traces[id].lock:  # blocks the worker, so that the next request stays in the queue
+        with app.state.api.state.traces[id].lock:  # blocks the worker, so that the next request stays in the queue
             blocked = [others.submit(client.get, path)]
             wait_until(lambda: pool._running)
             blocked.append(others.submit(client.get, path))
@@ -501,11 +502,11 @@ def test_the_least_recently_used_trace_is_evicted(directories: dict[str, Path]) 
         post(client, "/api/traces", text=TEXT)
         assert client.get(f"/api/traces/{second}").status_code == 200
         error(client.get(f"/api/traces/{third}"), 404)
-        size = app.state.handlers().traces[second].size
+        size = app.state.api.state.traces[second].size
     app = create_app(directories, Limits(max_trace_bytes=size // 2))
     with serving(app) as client:
         error(client.post("/api/traces", json={"text": TEXT}), 413)
-        assert len(app.state.handlers().traces) == 0
+        assert len(app.state.api.state.traces) == 0
 
 
 def test_slow_requests_time_out(directories: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -570,7 +571,7 @@ def test_an_internal_error_affects_no_other_request(
         raise RuntimeError("secret")
 
     path = f"/api/traces/{trace['id']}/alternatives?row=0"
-    monkeypatch.setattr(Handlers, "alternatives", broken)
+    monkeypatch.setattr(Explanation, "resolve_row", broken)
     response = client.get(path)
     error(response, 500)
     assert "secret" not in response.text
@@ -768,7 +769,7 @@ def test_under_load_no_request_is_lost_and_memory_stays_bounded(directories: dic
 
 
 def test_a_port_in_use_is_skipped_and_ctrl_c_stops_at_once() -> None:
-    with server.bind(0) as listener:
+    with listen(server.HOST, 0) as listener:
         _start_and_stop(listener.getsockname()[1])
 
 
@@ -799,7 +800,7 @@ def test_models_with_the_same_name_are_numbered(directories: dict[str, Path]) ->
 
 
 def test_the_server_listens_on_localhost_only() -> None:
-    with server.bind(0) as listener:
+    with listen(server.HOST, 0) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
         with pytest.raises(OSError, match=r"refused|unreachable"), socket.socket() as other:
             other.connect((_own_address(), listener.getsockname()[1]))
@@ -830,7 +831,7 @@ def test_a_stream_lets_the_server_run_between_items() -> None:
     """So that it notices a lost connection instead of sending everything that waits."""
 
     async def count_turns() -> list[int]:
-        turns, pool = 0, workers.WorkerPool(Limits())
+        turns, pool = 0, workers.WorkerPool(workers=1, queue_size=1, timeout=HANG)
 
         async def turn() -> None:
             nonlocal turns

@@ -16,7 +16,7 @@ import seq2see
 from seq2see.inspect.attention_flow import attention_weights
 from seq2see.inspect.explain import explain
 from seq2see.server.explore.app import create_app
-from seq2see.server.explore.training import TrainingOptions
+from seq2see.server.explore.options import TrainingOptions
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import snapshots
 from seq2see.train.run_lock import RunStatus, is_locked

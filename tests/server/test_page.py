@@ -24,7 +24,7 @@ from seq2see.inspect import attention_flow, logit_attribution
 from seq2see.inspect.explain import Explanation
 from seq2see.server.explore import PAGE_DIRECTORY
 from seq2see.server.explore.app import create_app
-from seq2see.server.explore.workers import Limits
+from seq2see.server.explore.options import Limits
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import GRAMMAR_MODEL, TINY, save, tiny_model

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, expect
 from seq2see.api import load
 from seq2see.config import ModelConfig
 from seq2see.server.explore.app import create_app
+from seq2see.server.explore.options import Limits
 from seq2see.server.explore.static_export import embedded_data, export_html
-from seq2see.server.explore.workers import Limits
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.data.test_media import PICTURES, SOUNDS, tone, write_wav
 from tests.exchange.test_whisper import write_whisper

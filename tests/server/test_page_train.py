@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 import seq2see
 from seq2see.server.explore.app import create_app
-from seq2see.server.explore.training import TrainingOptions
+from seq2see.server.explore.options import TrainingOptions
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import snapshots
 from tests.browser import NEEDS_BROWSER, checked_page

@@ -23,8 +23,7 @@ import pytest
 import seq2see
 from seq2see.api import Model
 from seq2see.errors import UserError
-from seq2see.server.explore import server as explore_server
-from seq2see.server.service import server as service_server
+from seq2see.server.http.listening import listen
 from seq2see.server.service import supervisor
 from seq2see.server.service.keys import Client, Keys, RateLimiter, new_key, read_keys
 from seq2see.server.service.server import default_workers, parse_models
@@ -507,9 +506,8 @@ def test_public_address_requires_keys() -> None:
 
 def test_answers_are_sent_without_delay() -> None:
     """asyncio sets TCP_NODELAY only on sockets whose protocol is named; without it, every answer would take 40 ms more."""
-    for listener in (service_server.bind("127.0.0.1", 0), explore_server.bind(0)):
-        with listener:
-            assert listener.proto == socket.IPPROTO_TCP
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 def test_only_listed_origins_get_cors_headers(client: httpx.Client) -> None:

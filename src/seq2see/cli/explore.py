@@ -62,8 +62,8 @@ def explore(
     if (device, precision) != ("cpu", "float32"):
         load_model(first, device, precision)  # fails now instead of at every request
 
+    from seq2see.server.explore.options import TrainingOptions
     from seq2see.server.explore.server import serve
-    from seq2see.server.explore.training import TrainingOptions
 
     def report(line: str) -> None:
         print(line, flush=True)  # a program may be waiting for the address

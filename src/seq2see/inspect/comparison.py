@@ -1,7 +1,7 @@
 """What an intervention changed: the outputs before and after, token by token, with probabilities."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
@@ -14,9 +14,11 @@ class TokenChange:
 
     before: str | None
     after: str | None
-    p_before: float | None  # of the token before, in the original model
-    p_after: float | None  # of the token after, in the modified model
-    p_same_token: float | None  # of the token before, in the modified model; None once the contexts differ
+    p_before: float | None = field(metadata={"description": "P(before) without the interventions."})
+    p_after: float | None = field(metadata={"description": "P(after) with them."})
+    p_same_token: float | None = field(
+        metadata={"description": "P(before) with them; null from the first differing token on."}
+    )
 
     @property
     def shift(self) -> float | None:

@@ -14,7 +14,7 @@ and in both cases the contributions sum exactly to the logit.
 These are direct effects: what a head does by changing the input of later layers is attributed to those layers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -50,7 +50,9 @@ class LogitAttribution:
     token: str
     against: str | None  # the token whose logit is subtracted, if any
     logit: float
-    contributions: tuple[Contribution, ...]  # in order of computation; their sum is the logit
+    contributions: tuple[Contribution, ...] = field(
+        metadata={"description": "In order of computation; they sum to the logit."}
+    )
 
 
 @torch.no_grad()

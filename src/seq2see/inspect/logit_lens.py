@@ -6,7 +6,7 @@ prediction, in the last layer's representation. Also here: the model's most like
 distribution that sampling draws from.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -81,8 +81,14 @@ def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, 
 class NextToken:
     """What sampling sees at a row."""
 
-    candidates: tuple[Alternative, ...]  # the most likely tokens, best first, and the token of the row
-    sampled: str | None  # the token that the seed selects; None in a prompt
+    candidates: tuple[Alternative, ...] = field(
+        metadata={
+            "description": "Most likely first, and the token of the row. A token that sampling excludes has a probability of 0."
+        }
+    )
+    sampled: str | None = field(
+        metadata={"description": "The token that the seed selects; null for a token of the prompt."}
+    )
 
 
 def next_token(e: Explanation, row: int, search: Search, top: int = 8) -> NextToken:

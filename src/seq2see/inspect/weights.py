@@ -5,7 +5,7 @@ output: x · W in a formula is x · rowsᵀ here.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -25,18 +25,20 @@ TABLES = {
 class Symbol:
     """The rows of a matrix that a symbol stands for."""
 
-    symbol: str  # W_Q
-    start: int
-    stop: int
+    symbol: str = field(metadata={"description": "The name used in formulas.", "examples": ["W_Q"]})
+    start: int = field(metadata={"description": "First row.", "examples": [0]})
+    stop: int = field(metadata={"description": "Row after the last.", "examples": [128]})
 
 
 @dataclass(frozen=True)
 class WeightInfo:
     """A weight, the component that uses it, and the symbols of its rows."""
 
-    name: str  # decoder.blocks.1.cross.queries.weight
-    shape: tuple[int, ...]
-    component: str  # as in the names of a trace: decoder.1.cross
+    name: str = field(metadata={"examples": ["decoder.blocks.1.cross.queries.weight"]})
+    shape: tuple[int, ...] = field(metadata={"examples": [[128, 128]]})
+    component: str = field(
+        metadata={"description": "The component it belongs to, as named in traces.", "examples": ["decoder.1.cross"]}
+    )
     symbols: tuple[Symbol, ...]
 
 

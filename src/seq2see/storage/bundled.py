@@ -8,7 +8,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from seq2see.errors import Notice, UsageError, UserError, did_you_mean
@@ -80,10 +80,12 @@ def _available() -> str:
 
 @dataclass(frozen=True)
 class About:
-    languages: tuple[str, ...]  # codes: source and target, or the language of a language model
-    limits: str  # what not to expect of the model
-    examples: tuple[str, ...]  # inputs to try; the page compares the first two
-    sources: tuple[str, ...]  # of the training data, as named in NOTICE
+    languages: tuple[str, ...] = field(
+        metadata={"description": "Source and target, or the language of a language model.", "examples": [["en", "hi"]]}
+    )
+    limits: str = field(metadata={"description": "What not to expect of the model."})
+    examples: tuple[str, ...] = field(metadata={"description": "Inputs to try; the page compares the first two."})
+    sources: tuple[str, ...] = field(metadata={"description": "Of the training data, as named in NOTICE."})
 
     @classmethod
     def load(cls, folder: Path) -> "About | None":

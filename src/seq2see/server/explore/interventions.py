@@ -1,16 +1,16 @@
-"""Converts the interventions of a request into the library's own, rejecting invalid ones before the model runs."""
+"""Turns the interventions of a request into the library's, and says which part of the request one has no place for."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from seq2see.config import ModelConfig
+from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.interventions import (
     EVERYWHERE,
     Intervention,
+    InterventionError,
     Selection,
     ablate_head,
     force_attention,
@@ -18,11 +18,10 @@ from seq2see.inspect.interventions import (
     scale,
     uniform_attention,
 )
-from seq2see.inspect.trace import matches, tap_names
 from seq2see.model.taps import HookPoint, quantity
 from seq2see.server.explore import requests
-from seq2see.server.explore.trace_store import TraceStore
-from seq2see.server.explore.workers import ApiError, suggest
+from seq2see.server.explore.stores import TraceStore
+from seq2see.server.http.errors import ApiError, suggest
 
 MAX_KEYS = 1 << 12  # size of a row of forced attention weights; more than any text has
 
@@ -38,39 +37,38 @@ def build_interventions(
 
 def _require_finite(output: Tensor, point: HookPoint) -> Tensor:
     if not bool(output.isfinite().all()):
-        raise ApiError(
-            422, f"these interventions make {point.name} NaN or infinite", "use a smaller factor", "interventions"
-        )
+        message = f"these interventions make {point.name} NaN or infinite"
+        raise ApiError(422, message, "use a smaller factor", "interventions")
     return output
 
 
 def _build(body: requests.Intervention, before: Explanation, traces: TraceStore, location: str) -> Intervention:
-    config = before.model.config.model
-    where = Selection(positions=body.positions, head=body.head)
-    if isinstance(body, requests.AblateHead):
-        _matching_taps(f"{body.attention}.heads", body.head, config, location)
-        return ablate_head(body.attention, body.head, where)
-    if isinstance(body, requests.UniformAttention):
-        _matching_taps(f"{body.attention}.weights", body.head, config, location)
-        return uniform_attention(body.attention, where)
-    if isinstance(body, requests.ForceAttention):
-        names = _matching_taps(f"{body.attention}.weights", body.head, config, location)
+    where = Selection(positions=body.positions, head=body.head, unit=getattr(body, "unit", None))
+    match body:
+        case requests.AblateHead():
+            intervention = ablate_head(body.attention, body.head, where)
+        case requests.UniformAttention():
+            intervention = uniform_attention(body.attention, where)
+        case requests.ForceAttention():
+            row = torch.zeros(MAX_KEYS)
+            row[: len(body.weights)] = torch.tensor(body.weights)
+            intervention = force_attention(body.attention, row, where)
+        case requests.Scale():
+            intervention = scale(body.name, body.factor, where)
+        case requests.Patch():
+            intervention = patch(body.name, _source_vector(body, before, traces, location), where)
+    try:
+        names = intervention.taps(before.model.config.model)
+    except InterventionError as error:
+        raise ApiError(422, str(error), location=".".join(filter(None, (location, error.selection)))) from error
+    except UserError as error:  # no tap matches
+        raise ApiError(422, str(error), "see the tensors of a trace", location) from error
+    if isinstance(body, requests.ForceAttention) and not all(name.endswith(".masked.weights") for name in names):
         keys = len(before.source_tokens)
-        if len(body.weights) > keys and not all(name.endswith(".masked.weights") for name in names):
+        if len(body.weights) > keys:
             message = f"{len(body.weights)} attention weights for {keys} keys"
             raise ApiError(422, message, f"give at most {keys} weights", f"{location}.weights")
-        row = torch.zeros(MAX_KEYS)
-        row[: len(body.weights)] = torch.tensor(body.weights)
-        return force_attention(body.attention, row, where)
-    names = _matching_taps(body.name, body.head, config, location)
-    if isinstance(body, requests.Scale):
-        for name in names:
-            size = before.trace[name, 0].shape[-1]
-            if body.unit is not None and body.unit >= size:
-                message = f'unit {body.unit} is out of range: "{name}" has {size} units'
-                raise ApiError(422, message, "units are numbered from 0", f"{location}.unit")
-        return scale(body.name, body.factor, replace(where, unit=body.unit))
-    return patch(body.name, _source_vector(body, before, traces, location), where)
+    return intervention
 
 
 def _source_vector(body: requests.Patch, before: Explanation, traces: TraceStore, location: str) -> Tensor:
@@ -94,25 +92,3 @@ def _source_vector(body: requests.Patch, before: Explanation, traces: TraceStore
         message = f"position {body.source.position} is out of range: there are {len(vectors)} tokens"
         raise ApiError(422, message, "positions are numbered from 0", f"{location}.source.position")
     return vectors[body.source.position]
-
-
-def _matching_taps(pattern: str, head: int | None, config: ModelConfig, location: str) -> list[str]:
-    """Returns the taps that match a pattern. Each must hold numbers that can be changed, and have the given head."""
-    known = tap_names(config)
-    names = [name for name in known if matches(name, (pattern,))]
-    if not names:
-        message = f'no tensor of this model matches "{pattern}"'
-        raise ApiError(422, message, suggest(pattern, known, "the tensors of a trace"), location)
-    for name in names:
-        axes = quantity(name).axes
-        if name.endswith(".tokens"):
-            raise ApiError(422, f'"{name}" holds token ids, which cannot be modified', "change the text", location)
-        if head is None:
-            continue
-        if "head" not in axes:
-            raise ApiError(422, f'"{name}" has no heads', "leave out head", f"{location}.head")
-        heads = config.actual_key_value_heads if axes[0] == "key token" else config.heads
-        if head >= heads:
-            message = f'head {head} is out of range: "{name}" has {heads} heads'
-            raise ApiError(422, message, "heads are numbered from 0", f"{location}.head")
-    return names

@@ -24,7 +24,8 @@ from seq2see.course.lessons.settings import (
 from seq2see.course.lessons.training import before_each_step
 from seq2see.errors import did_you_mean
 from seq2see.server.explore import responses
-from seq2see.server.explore.workers import ApiError, Deadline, suggest
+from seq2see.server.http.errors import ApiError, suggest
+from seq2see.server.http.workers import Deadline
 
 TRAINING_WAIT = 3.0  # seconds to wait for another training to finish
 

@@ -22,8 +22,10 @@ from seq2see.config import InferencePrecision
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.server.explore import serializers
+from seq2see.server.explore.options import unused_name
 from seq2see.server.explore.responses import ModelInfo
-from seq2see.server.explore.workers import ApiError, Deadline, suggest, unused_name
+from seq2see.server.http.errors import ApiError, suggest
+from seq2see.server.http.workers import Deadline
 from seq2see.storage.bundled import About
 from seq2see.storage.directory import load_files, snapshots
 

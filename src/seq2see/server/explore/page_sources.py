@@ -18,7 +18,7 @@ from seq2see.server.explore.responses import EmbeddedData
 
 
 def schemas() -> dict[str, Any]:
-    result: dict[str, Any] = {**create_app({}).openapi()["components"]["schemas"]}
+    result: dict[str, Any] = {**create_app({}).state.api.create().openapi()["components"]["schemas"]}
     # The prefix distinguishes the lessons' dataclasses from response models of the same name.
     for model, prefix in ((EmbeddedData, ""), (_lesson_results(), "Lesson_")):
         template = f"#/components/schemas/{prefix}{{model}}"

@@ -16,7 +16,8 @@ from seq2see.inspect.explain import Explanation, token_labels
 from seq2see.inspect.similarity import principal_axes
 from seq2see.server.explore import requests, responses
 from seq2see.server.explore.responses import Point
-from seq2see.server.explore.workers import ApiError, Deadline
+from seq2see.server.http.errors import ApiError
+from seq2see.server.http.workers import Deadline
 
 MAX_WORDS = 2000  # of the vocabulary that are shown
 MAX_FITTED = 1000  # vectors that the axes are fitted to

@@ -3,10 +3,12 @@
 With `responses`, the single source of the API's schema: the OpenAPI document and the page's TypeScript types come from here.
 """
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from seq2see.config.search import Search
 from seq2see.errors import did_you_mean
 
 MAX_CHARACTERS = 8000
@@ -143,6 +145,11 @@ class InterventionRequest(ModelRequest):
         default_factory=list, max_length=32, description="Changes inside the model, for this request only.",
         examples=[[{"type": "ablate_head", "attention": "decoder.1.cross", "head": 0}]],
     )  # fmt: skip
+
+    @property
+    def search(self) -> Search:
+        names = {each.name for each in fields(Search)}
+        return Search(**{name: value for name, value in self if name in names})
 
 
 class SamplingRequest(InterventionRequest):

@@ -3,17 +3,32 @@
 With `requests`, the single source of the API's schema: the OpenAPI document and the page's TypeScript types come from here.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from torch import Tensor
 
 from seq2see.config import Config
 from seq2see.course.lessons.settings import SettingKind
+from seq2see.inspect.comparison import TokenChange
+from seq2see.inspect.logit_attribution import LogitAttribution
+from seq2see.inspect.logit_lens import Alternative
+from seq2see.inspect.weights import WeightInfo
+from seq2see.storage.bundled import About
+
+
+def _plain(values: Any) -> Any:
+    return values.tolist() if isinstance(values, Tensor) else values
+
+
+Vector = Annotated[list[float], BeforeValidator(_plain)]
+Matrix = Annotated[list[list[float]], BeforeValidator(_plain)]
+Matrices = Annotated[list[list[list[float]]], BeforeValidator(_plain)]
 
 
 class ResponseModel(BaseModel):
-    # Many models mirror a dataclass of the library and are built with `model_validate(instance)`. A response always
-    # contains all fields, also those with a default in `Config`.
+    # `model_validate` takes a dataclass of the library with the same fields. A response always contains all fields, also those
+    # with a default in `Config`.
     model_config = ConfigDict(from_attributes=True, json_schema_serialization_defaults_required=True)
 
 
@@ -43,15 +58,6 @@ class Languages(ResponseModel):
     target: str | None = Field(description="The same for the target; null if a request must choose.")
 
 
-class About(ResponseModel):
-    languages: list[str] = Field(
-        description="Source and target, or the language of a language model.", examples=[["en", "hi"]]
-    )
-    limits: str = Field(description="What not to expect of the model.")
-    examples: list[str] = Field(description="Inputs to try.")
-    sources: list[str] = Field(description="Of the training data.")
-
-
 class ModelInfo(ResponseModel):
     name: str
     kind: Literal["translator", "language model", "encoder"]
@@ -66,19 +72,6 @@ class ModelInfo(ResponseModel):
 
 class ModelList(ResponseModel):
     models: list[ModelInfo]
-
-
-class Symbol(ResponseModel):
-    symbol: str = Field(description="The name used in formulas.", examples=["W_Q"])
-    start: int = Field(description="First row.", examples=[0])
-    stop: int = Field(description="Row after the last.", examples=[128])
-
-
-class WeightInfo(ResponseModel):
-    name: str = Field(examples=["decoder.blocks.1.cross.queries.weight"])
-    shape: list[int] = Field(examples=[[128, 128]])
-    component: str = Field(description="The component it belongs to, as named in traces.", examples=["decoder.1.cross"])
-    symbols: list[Symbol]
 
 
 class WeightList(ResponseModel):
@@ -184,16 +177,6 @@ class TensorInfo(ResponseModel):
     formula: str = Field(examples=["softmax over the keys: each row sums to 1"])
 
 
-class TokenChange(ResponseModel):
-    """A token of the output before the interventions and the aligned token after; null if there is none."""
-
-    before: str | None
-    after: str | None
-    p_before: float | None = Field(description="P(before) without the interventions.")
-    p_after: float | None = Field(description="P(after) with them.")
-    p_same_token: float | None = Field(description="P(before) with them; null from the first differing token on.")
-
-
 class Span(ResponseModel):
     """A part of the output written by one token, or by several that share a grapheme."""
 
@@ -234,7 +217,7 @@ class AlignmentLink(ResponseModel):
 class Alignment(ResponseModel):
     source_words: list[str]
     target_words: list[str]
-    weights: list[list[float]] = Field(description="[target words, source words]")
+    weights: Matrix = Field(description="[target words, source words]")
     links: list[AlignmentLink]
 
 
@@ -247,8 +230,12 @@ class TokenProbability(ResponseModel):
     probability: float
 
 
+def _token_probabilities(pairs: Any) -> list[TokenProbability]:
+    return [TokenProbability(token=token, probability=probability) for token, probability in pairs]
+
+
 class LensReading(ResponseModel):
-    top: list[TokenProbability]
+    top: Annotated[list[TokenProbability], BeforeValidator(_token_probabilities)]
     probability: float = Field(description="Probability of the token that the model chose in the end.")
     rank: int = Field(description="Its rank, from 1.")
 
@@ -256,27 +243,6 @@ class LensReading(ResponseModel):
 class LogitLens(ResponseModel):
     layers: list[str]
     readings: list[list[LensReading]] = Field(description="[layer][row]")
-
-
-class Contribution(ResponseModel):
-    component: str
-    head: int | None
-    logit: float
-
-
-class LogitAttribution(ResponseModel):
-    row: int
-    token: str
-    against: str | None
-    logit: float
-    contributions: list[Contribution] = Field(description="Sum to the logit.")
-
-
-class Alternative(ResponseModel):
-    token: str
-    id: int
-    logit: float
-    probability: float
 
 
 class TopTokens(ResponseModel):
@@ -288,13 +254,6 @@ class TopTokens(ResponseModel):
     probabilities: list[list[float]]
 
 
-class NextToken(ResponseModel):
-    candidates: list[Alternative] = Field(
-        description="Most likely first, and the token of the row. A token that sampling excludes has a probability of 0."
-    )
-    sampled: str | None = Field(description="The token that the seed selects; null for a token of the prompt.")
-
-
 class Alternatives(ResponseModel):
     row: int
     alternatives: list[Alternative] = Field(description="Most likely first.")
@@ -304,10 +263,10 @@ class ContextualEmbeddings(ResponseModel):
     word: str
     sentences: list[str] = Field(description="The sentence of each occurrence.")
     layers: list[str]
-    vectors: list[list[list[float]]] = Field(description="[layers, occurrences, width]")
-    static_embedding: list[float] = Field(description="The vector without context, [width].")
-    cosines: list[list[list[float]]] = Field(description="[layers, occurrences, occurrences]")
-    cosines_to_static: list[list[float]] = Field(description="[layers, occurrences]")
+    vectors: Matrices = Field(description="[layers, occurrences, width]")
+    static_embedding: Vector = Field(description="The vector without context, [width].")
+    cosines: Matrices = Field(description="[layers, occurrences, occurrences]")
+    cosines_to_static: Matrix = Field(description="[layers, occurrences]")
 
 
 # The space of the vectors

@@ -14,8 +14,6 @@ from seq2see.inspect.attention_flow import attention_entropy, attention_names, a
 from seq2see.inspect.comparison import compare
 from seq2see.inspect.explain import Explanation, rerun, token_labels
 from seq2see.inspect.logit_lens import most_likely_tokens
-from seq2see.inspect.weights import list_weights
-from seq2see.model.network import Network
 from seq2see.model.summary import summarize
 from seq2see.server.explore import responses
 from seq2see.storage.bundled import About
@@ -37,7 +35,7 @@ def model_info(
     return responses.ModelInfo(
         name=name, kind=KINDS[config.model.shape], parameters=summarize(config.model, name).parameters,
         tokenizer=tokenizer, languages=_languages(tokenizers), snapshots=snapshots, config=config, scores=dict(scores),
-        about=None if about is None else responses.About.model_validate(about),
+        about=about,
     )  # fmt: skip
 
 
@@ -47,10 +45,6 @@ def _languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> responses.Languages |
         return None
     source, target = chosen_languages(tokenizers)
     return responses.Languages(codes=list(first.languages.codes), source=source, target=target)
-
-
-def weight_infos(network: Network) -> list[responses.WeightInfo]:
-    return [responses.WeightInfo.model_validate(weight) for weight in list_weights(network)]
 
 
 def vocabulary(model: Pipeline) -> responses.Vocabulary:
@@ -83,8 +77,7 @@ def trace(id: str, model: str, step: int | None, e: Explanation, before: Explana
         decoder_input_tokens=_tokens(e.decoder_input_ids, e.decoder_input_tokens),
         target_tokens=_scored_tokens(e.target_ids, e.target_tokens, e.target_logprobs.tolist()),
         output_start=e.output_start, finished=None if e.hypothesis is None else e.hypothesis.finished, spans=_spans(e),
-        changes=[responses.TokenChange.model_validate(change) for change in changes],
-        teacher_forced_changes=[responses.TokenChange.model_validate(change) for change in teacher_forced],
+        changes=list(changes), teacher_forced_changes=list(teacher_forced),
         tensors=[_tensor_info(e, name) for name in e.trace.names()],
         **e.assessment.to_dict(),
     )  # fmt: skip

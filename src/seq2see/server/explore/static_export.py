@@ -18,10 +18,10 @@ from torch import Tensor
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.logit_attribution import logit_attribution
-from seq2see.inspect.weights import get_weight
+from seq2see.inspect.logit_attribution import LogitAttribution, logit_attribution
+from seq2see.inspect.weights import get_weight, list_weights
 from seq2see.server.explore import PAGE_DIRECTORY, serializers
-from seq2see.server.explore.responses import EmbeddedData, EmbeddedTensor, LogitAttribution
+from seq2see.server.explore.responses import EmbeddedData, EmbeddedTensor
 from seq2see.tensors.files import atomic_write
 
 MAX_VOCABULARY, TOP_TOKENS = 20_000, 100  # of a larger vocabulary, only the most likely tokens are included
@@ -82,7 +82,7 @@ def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> Em
             f"the trace of {tokens} tokens takes {size:,} bytes, but a page holds at most {MAX_TRACE_BYTES:,}: "
             "shorten the text, or use `seq2see explore`"
         )
-    model, weight_infos = e.model, serializers.weight_infos(e.model.network)
+    model, weight_infos = e.model, list_weights(e.model.network)
     fits = sum(4 * math.prod(weight.shape) for weight in weight_infos) <= MAX_WEIGHT_BYTES
     return EmbeddedData(
         model=serializers.model_info(name, model.config, model.tokenizers, model.scores, snapshots=[]),
@@ -113,7 +113,7 @@ def _logit_attributions(e: Explanation) -> list[LogitAttribution] | str:
     """Returns one per row, or the error message for a model whose logits are not a sum of contributions."""
     rows = range(len(e.decoder_input_tokens))
     try:
-        return [LogitAttribution.model_validate(logit_attribution(e, row)) for row in rows]
+        return [logit_attribution(e, row) for row in rows]
     except UserError as error:
         return str(error)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2see.server.explore import PAGE_DIRECTORY
-from seq2see.server.explore.middleware import CONTENT_POLICY
+from seq2see.server.http.security import CONTENT_POLICY
 
 STYLE = (
     ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}body{max-width:60rem;margin:2rem auto;padding:0 1rem}"

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,35 +6,28 @@ the server ends, however that happens: no training outlives the page that starte
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS
 from seq2see.data.corpus import holds_pairs
 from seq2see.server.explore import requests, responses
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.explore.options import TrainingOptions
+from seq2see.server.http.errors import ApiError
 from seq2see.storage.scores import load_scores
+from seq2see.train.checkpoint import CheckpointManager
 from seq2see.train.run_lock import is_locked
 from seq2see.train.run_log import RunLog, downsample, trained_so_far
+from seq2see.train.saved_weights import steps_with_weights
 
 CHECKPOINT_STEPS = 100  # between the weights that the page shows
 STOP_SECONDS = 20.0  # for the training to save when the server ends; then it is killed
 MAX_FILES = 500
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    runs: Path = Path("runs")  # where the page's trainings go
-    data: Path | None = None  # whose files can be trained on
-    follow: Path | None = None  # a run of another process, to watch
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 class TrainingProcess:
@@ -215,7 +208,7 @@ class TrainingManager:
             steps = _checkpoints(self._run)
             if not steps:
                 return
-            command = self._train("--resume", str(self._run), "--steps", str(steps[-1]))
+            command = self._train("--resume", str(self._run), "--steps", str(steps[0]))
         self._process = TrainingProcess(command, self.options.environment, self._exited)
 
     def _exited(self, process: TrainingProcess) -> None:
@@ -261,8 +254,8 @@ class TrainingManager:
             model=self._model(run) if state == "finished" else None, command=_command_line(process),
             message=process.message if process is not None else "",
             step=log.step if log else 0, seconds=log.seconds if log else 0.0,
-            progress=_progress(log), steps=_training_steps(log), validations=_validations(log),
-            steps_with_weights=_steps_with_weights(run) if log else [],
+            progress=_progress(log), steps=_training_steps(log), validations=validations(log),
+            steps_with_weights=steps_with_weights(run) if log else [],
         )  # fmt: skip
 
     def _model(self, run: Path) -> str:
@@ -298,22 +291,12 @@ def _visible_files(directory: Path) -> Iterator[Path]:
 def _is_paused(run: Path) -> bool:
     """Whether a run has been saved, and neither trains nor has finished; reads no log, which may be long."""
     steps = _checkpoints(run)
-    return bool(steps) and not is_locked(run) and steps[-1] > trained_so_far(load_scores(run))[0]
-
-
-_CHECKPOINT = re.compile(r"step-(\d{8})-[0-9a-f]{32}\.safetensors")
+    return bool(steps) and not is_locked(run) and steps[0] > trained_so_far(load_scores(run))[0]
 
 
 def _checkpoints(run: Path) -> list[int]:
-    """Lists the steps of the checkpoints, without importing torch."""
-    matches = (_CHECKPOINT.fullmatch(path.name) for path in (run / "checkpoints").glob("step-*"))
-    return sorted(int(match[1]) for match in matches if match)
-
-
-def _steps_with_weights(run: Path) -> list[int]:
-    from seq2see.train.saved_weights import steps_with_weights
-
-    return steps_with_weights(run)
+    """Lists the steps of the checkpoints, newest first."""
+    return [checkpoint.step for checkpoint in CheckpointManager(run / "checkpoints").list_files("step")]
 
 
 def _progress(log: RunLog | None) -> float:
@@ -331,7 +314,7 @@ def _training_steps(log: RunLog | None) -> list[responses.TrainingStep]:
     ]  # fmt: skip
 
 
-def _validations(log: RunLog | None) -> list[responses.ValidationPoint]:
+def validations(log: RunLog | None) -> list[responses.ValidationPoint]:
     rows = downsample(log.validations) if log else []
     return [responses.ValidationPoint(step=row["step"], loss=row["loss"], bleu=row.get("bleu")) for row in rows]
 

@@ -9,14 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from seq2see import __version__
-from seq2see.server.explore.middleware import App, Receive, Scope, SecurityMiddleware, Send
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError, add_error_handlers
+from seq2see.server.http.security import Access, App, Receive, Scope, SecurityMiddleware, Send
 from seq2see.server.service import libretranslate, openai
 from seq2see.server.service.service import Service
 
@@ -40,9 +38,12 @@ def create_app(service: Service, explore: App | None = None) -> FastAPI:
             CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"], allow_headers=["*"],
             expose_headers=["retry-after"],
         )  # fmt: skip
-    app.add_middleware(ServiceSecurity, service=service)
+    # Without keys, the checks of a local server protect it from other web pages.
+    local_only = settings.local_only and service.keys is None
+    access = Access(local_only, settings.timeout, settings.max_body_bytes, origins=settings.origins)
+    app.add_middleware(SecurityMiddleware, access=access, respond=error_response)
     app.add_middleware(AccessLog, service=service)
-    _add_error_handlers(app)
+    add_error_handlers(app, error_response, openai.validation_error)
     app.include_router(libretranslate.create_router(service))
     app.include_router(openai.create_router(service))
 
@@ -70,34 +71,6 @@ def error_response(error: ApiError, path: str) -> Response:
     """Returns an error in the form of the API that the path belongs to."""
     shape = openai.error_response if path.startswith("/v1/") else libretranslate.error_response
     return shape(error)
-
-
-def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ApiError)
-    async def api_error(request: Request, error: ApiError) -> Response:
-        return error_response(error, request.url.path)
-
-    @app.exception_handler(RequestValidationError)
-    async def validation_error(request: Request, error: RequestValidationError) -> Response:
-        return error_response(openai.validation_error(list(error.errors())), request.url.path)
-
-    @app.exception_handler(HTTPException)
-    async def http_error(request: Request, error: HTTPException) -> Response:
-        response = error_response(ApiError(error.status_code, error.detail, ""), request.url.path)
-        response.headers.update(error.headers or {})
-        return response
-
-
-class ServiceSecurity(SecurityMiddleware):
-    """Size limits and security headers. Without keys, the checks of a local server protect it from other web pages."""
-
-    def __init__(self, app: App, service: Service) -> None:
-        settings = service.settings
-        local_only = settings.local_only and service.keys is None
-        super().__init__(app, settings.max_body_bytes, settings.timeout, local_only, allowed_origins=settings.origins)
-
-    def respond(self, error: ApiError, path: str) -> Response:
-        return error_response(error, path)
 
 
 class KeyRequired:

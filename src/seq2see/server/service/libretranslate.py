@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from seq2see.errors import UserError
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError
 from seq2see.server.service.languages import Detector, language_name
 from seq2see.server.service.parameters import (
     FILE_SUFFIXES,
@@ -53,8 +53,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 def error_response(error: ApiError) -> Response:
     text = f"{error.message}: {error.hint}" if error.hint else error.message
-    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    return JSONResponse({"error": text}, error.status, headers)
+    return JSONResponse({"error": text}, error.status, error.headers)
 
 
 def create_router(service: Service) -> APIRouter:

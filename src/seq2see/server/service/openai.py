@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from seq2see.errors import did_you_mean
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError
 from seq2see.server.service.keys import Client
 from seq2see.server.service.service import Service, now, server_sent_event
 from seq2see.server.service.supervisor import Message, RequestFailedError
@@ -133,9 +133,8 @@ _CODES = {401: "invalid_api_key", 403: "invalid_api_key", 429: "rate_limit_excee
 
 
 def error_response(error: ApiError) -> Response:
-    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
     status = 401 if error.status == 403 and error.location == "api_key" else error.status  # theirs for a wrong key
-    return JSONResponse({"error": _details(error)}, status, headers)
+    return JSONResponse({"error": _details(error)}, status, error.headers)
 
 
 def _details(error: ApiError) -> Message:
@@ -148,17 +147,16 @@ def _details(error: ApiError) -> Message:
     return {"message": message, "type": kind, "param": param, "code": code}
 
 
-def validation_error(errors: list[Any]) -> OpenAIError:
-    """Returns an invalid request's error as OpenAI words it."""
-    first = errors[0]
-    name = ".".join(str(part) for part in first["loc"] if part != "body")
-    if first["type"] == "extra_forbidden":
+def validation_error(problem: dict[str, Any]) -> OpenAIError:
+    """Words the problem of an invalid request as OpenAI does."""
+    name = ".".join(str(part) for part in problem["loc"] if part != "body")
+    if problem["type"] == "extra_forbidden":
         return OpenAIError(400, f"Unknown parameter: '{name[:80]}'.", name[:80], "unknown_parameter")
-    if first["type"] == "missing":
+    if problem["type"] == "missing":
         return OpenAIError(400, f"Missing required parameter: '{name}'.", name, "missing_required_parameter")
-    if first["type"] == "json_invalid":
+    if problem["type"] == "json_invalid":
         return OpenAIError(400, "We could not parse the JSON body of your request.")
-    return OpenAIError(400, f"Invalid value for '{name[:80]}': {first['msg']}", name[:80] or None, "invalid_value")
+    return OpenAIError(400, f"Invalid value for '{name[:80]}': {problem['msg']}", name[:80] or None, "invalid_value")
 
 
 def create_router(service: Service) -> APIRouter:

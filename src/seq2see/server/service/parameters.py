@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from pydantic import BaseModel, Field
 
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError
 from seq2see.translate.formats import DOCUMENT_SUFFIXES, TEXT_SUFFIX
 
 MAX_ALTERNATIVES = 10

@@ -13,14 +13,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from seq2see.config import InferencePrecision
-from seq2see.errors import UsageError, UserError
-from seq2see.server.explore.http_protocol import HeaderTimeoutProtocol
+from seq2see.errors import UsageError
+from seq2see.server.http.listening import listen, server_config
 from seq2see.server.service.app import create_app
 from seq2see.server.service.service import Service, Settings, split_pair
 from seq2see.server.service.supervisor import Supervisor, WorkerOptions
 from seq2see.storage.bundled import GRAMMAR, bundled_model, bundled_names, find_model
 
-KEEP_ALIVE = 60  # seconds
 MAX_CONNECTIONS = 4000
 MAX_DEFAULT_WORKERS, MAX_DEFAULT_BYTES = 4, 1 << 30  # unless the caller sets the number of workers
 
@@ -63,21 +62,6 @@ def is_local(host: str) -> bool:
         return False
 
 
-def bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, proto=socket.IPPROTO_TCP)  # as in server/explore/server.py
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise UserError(
-            f"cannot listen at {host} port {port}: {error}: choose another with --host or --port"
-        ) from error
-    listener.listen(1024)
-    return listener
-
-
 def serve(
     workers: WorkerOptions, settings: Settings, host: str, port: int, explain: bool, report: Callable[[str], None]
 ) -> None:
@@ -88,7 +72,7 @@ def serve(
             '"seq2see serve --new-key NAME"'
         )
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(workers, settings, bind(host, port), host, explain, report))
+        asyncio.run(_serve(workers, settings, listen(host, port), host, explain, report))
 
 
 async def _serve(
@@ -104,11 +88,7 @@ async def _serve(
             raise UsageError(f'--model {name}=… is a translator: call it by its languages, such as "en-hi"')
     service.check_glossaries()
     app = create_app(service, _explore(workers) if explain else None)
-    config = uvicorn.Config(
-        app, log_level="warning", server_header=False, access_log=False, timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=int(settings.timeout) + 5, limit_concurrency=MAX_CONNECTIONS,
-        http=HeaderTimeoutProtocol,
-    )  # fmt: skip
+    config = server_config(app, MAX_CONNECTIONS, int(settings.timeout) + 5)
     loop, reloading = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
     def reload() -> None:

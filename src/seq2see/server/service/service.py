@@ -6,22 +6,21 @@ import logging
 import math
 import time
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from fastapi import Request
 
 from seq2see.errors import did_you_mean
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError
+from seq2see.server.http.workers import until_disconnected
 from seq2see.server.service.keys import Client, Keys, RateLimiter, read_keys
 from seq2see.server.service.metrics import Metrics
 from seq2see.server.service.supervisor import Message, Supervisor
 
 log = logging.getLogger("seq2see.server.service")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,12 @@ class Service:
 
     async def call(self, request: Request, client: Client, message: Message) -> Message:
         """Returns the result of a worker; cancels it when the client goes away."""
-        work = self.supervisor.call(self._complete(client, message))
-        result = await self._until_disconnected(request, work)
+        seconds = self.settings.timeout
+        try:
+            async with asyncio.timeout(seconds + 5):  # the worker has stopped before
+                result = await until_disconnected(request, self.supervisor.call(self._complete(client, message)))
+        except TimeoutError:
+            raise ApiError(504, f"not finished within {seconds:g} seconds", "shorten the text") from None
         self._count(request, message, result)
         return result
 
@@ -131,26 +134,6 @@ class Service:
     def _count(self, request: Request, message: Message, result: Message) -> None:
         request.state.model, request.state.tokens = message["model"], result["tokens"]
         self.metrics.count_tokens(message["model"], *result["tokens"])
-
-    async def _until_disconnected(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
-        working, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
-        try:
-            await asyncio.wait(
-                {working, disconnected}, return_when=asyncio.FIRST_COMPLETED, timeout=self.settings.timeout + 5
-            )
-            if working.done():
-                return working.result()
-            if disconnected.done():
-                raise ApiError(499, "the client disconnected", "")
-            raise ApiError(504, f"not finished within {self.settings.timeout:g} seconds", "shorten the text")
-        finally:
-            working.cancel()
-            disconnected.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def split_pair(name: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any
 
 from seq2see.errors import UserError
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError
 
 log = logging.getLogger("seq2see.server.service")
 

@@ -8,14 +8,12 @@ run no scripts but our own and may not be framed.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.responses import JSONResponse, Response
-
-from seq2see.server.explore.responses import ErrorResponse
-from seq2see.server.explore.workers import ApiError
+from seq2see.server.http.errors import ApiError, Respond
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -38,28 +36,25 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
-log = logging.getLogger("seq2see.server.explore")
+log = logging.getLogger("seq2see.server")
 
 
-def error_response(error: ApiError, path: str) -> Response:
-    body = ErrorResponse(message=error.message, location=error.location or path, hint=error.hint)
-    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    return JSONResponse(body.model_dump(), error.status, headers)
+@dataclass(frozen=True)
+class Access:
+    """Which requests a server answers."""
 
-
-UPLOAD_PATH = "/api/media"
+    local_only: bool  # those to this machine's own name and from the server's own page or `origins`
+    timeout: float  # seconds in which a body must arrive
+    max_body_bytes: int
+    max_bytes_of: Mapping[str, int] = field(default_factory=dict)  # of the bodies at other paths
+    origins: tuple[str, ...] = ()
 
 
 class SecurityMiddleware:
     """Wraps the whole application. Also turns an unexpected exception into a 500 response and a traceback in the log."""
 
-    def __init__(
-        self, app: App, max_body_bytes: int, timeout: float, local_only: bool = True, max_upload_bytes: int = 0,
-        allowed_origins: Collection[str] = (),
-    ) -> None:  # fmt: skip
-        """`max_upload_bytes`: the maximum for pictures and sounds, at UPLOAD_PATH. `allowed_origins`: besides our own."""
-        self.app, self.max_body_bytes, self.timeout, self.local_only = app, max_body_bytes, timeout, local_only
-        self.max_upload_bytes, self.allowed_origins = max_upload_bytes, allowed_origins
+    def __init__(self, app: App, access: Access, respond: Respond) -> None:
+        self.app, self.access, self.respond = app, access, respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,9 +73,9 @@ class SecurityMiddleware:
 
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            if self.local_only:
+            if self.access.local_only:
                 self._check_origin(headers, scope["path"])
-            max_bytes = self.max_upload_bytes if scope["path"] == UPLOAD_PATH else self.max_body_bytes
+            max_bytes = self.access.max_bytes_of.get(scope["path"], self.access.max_body_bytes)
             self._check_size(headers, max_bytes)
             await self.app(scope, self._limited(receive, max_bytes), send_with_headers)
         except ApiError as error:
@@ -92,15 +87,12 @@ class SecurityMiddleware:
                 internal = ApiError(500, "internal server error", "see the traceback in the server's terminal")
                 await self.respond(internal, scope["path"])(scope, receive, send_with_headers)
 
-    def respond(self, error: ApiError, path: str) -> Response:
-        return error_response(error, path)
-
     def _check_origin(self, headers: dict[str, str], path: str) -> None:
         host = headers.get("host", "")
         if _hostname(f"//{host}") not in LOCAL_HOSTS:
             raise ApiError(421, f'unknown host name "{host[:80]}"', "use 127.0.0.1 or localhost", "Host")
         origin = headers.get("origin")
-        if origin is not None and (origin in self.allowed_origins or "*" in self.allowed_origins):
+        if origin is not None and {origin, "*"} & set(self.access.origins):
             return
         foreign = origin is not None and origin.partition("://")[2] != host
         # Following a link to the page from another site is allowed.
@@ -119,7 +111,7 @@ class SecurityMiddleware:
     def _limited(self, receive: Receive, max_bytes: int) -> Receive:
         """Enforces the limits on bodies without a content length, longer than announced, or sent too slowly."""
         received, complete = 0, False
-        end = asyncio.get_running_loop().time() + self.timeout
+        end = asyncio.get_running_loop().time() + self.access.timeout
 
         async def limited() -> MutableMapping[str, Any]:
             nonlocal received, complete
@@ -128,7 +120,7 @@ class SecurityMiddleware:
                 async with asyncio.timeout_at(None if complete else end):
                     message = await receive()
             except TimeoutError:
-                text = f"the request body did not arrive within {self.timeout:g} seconds"
+                text = f"the request body did not arrive within {self.access.timeout:g} seconds"
                 raise ApiError(408, text, "send it at once", "body") from None
             complete = not message.get("more_body", False)
             received += len(message.get("body", b""))

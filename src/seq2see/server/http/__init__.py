@@ -1,0 +1,1 @@
+"""What both servers share: errors, access control and size limits, worker threads with deadlines, and listening."""
