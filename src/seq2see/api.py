@@ -15,7 +15,6 @@ from seq2see.decode.optimize import block_weights
 from seq2see.errors import Notice, UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention, ablate_head
-from seq2see.inspect.notebook import table_html
 from seq2see.model.taps import attach, attached_hooks
 from seq2see.storage.directory import load_pipeline, save_pipeline
 from seq2see.storage.pipeline import Pipeline, model_facts
@@ -94,6 +93,8 @@ class Model(Pipeline):
         return "\n".join(f"{name:<11}{value}" for name, value in self._facts().items())
 
     def _repr_html_(self) -> str:
+        from seq2see.inspect.notebook import table_html
+
         return table_html(self._facts())
 
     def _facts(self) -> dict[str, str]:

@@ -283,18 +283,21 @@ def _write_file(e: "Explanation", out: Path, name: str, head: int | None, *, all
     from seq2see.inspect.alignment import word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, attention_names, head_ablation
     from seq2see.inspect.attention_tables import attention_table, head_tables
-    from seq2see.inspect.plots import draw_alignment, draw_attention, draw_heads, draw_layers
+    from seq2see.inspect.plots import ablation_caption, draw_attention, draw_heads, draw_layers
 
     if e.source_rows is not None and name.endswith(".cross") and not (all_heads and head is None):
         from seq2see.inspect.media_view import draw_media
 
         draw_media(e, attention_table(e, name, head), out)
     elif head is not None:
-        draw_attention(attention_table(e, name, head), out, ablation=head_ablation(e, name)[head])
+        table = attention_table(e, name, head)
+        draw_attention(table, out, f"{table.title}\n{ablation_caption(head_ablation(e, name)[head])}")
     elif all_heads:
-        draw_heads(head_tables(e, name)[:-1], out, attention_entropy(e)[name], head_ablation(e, name))
+        effects = zip(attention_entropy(e)[name], head_ablation(e, name), strict=True)
+        captions = [f"entropy {entropy:.2f}\n{ablation_caption(drop)}" for entropy, drop in effects]
+        draw_heads(head_tables(e, name)[:-1], out, captions)
     elif all_layers or not e.source_tokens:
         same_kind = [other for other in attention_names(e) if other.rpartition(".")[2] == name.rpartition(".")[2]]
         draw_layers([head_tables(e, other)[:-1] for other in same_kind], out)
     else:
-        draw_alignment(word_alignment(e), out)
+        draw_attention(word_alignment(e).table, out)

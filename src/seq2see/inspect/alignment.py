@@ -29,6 +29,7 @@ from seq2see.data.tokenizer import Framing
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
 from seq2see.inspect.alignment_error import GoldPairs, alignment_scores
+from seq2see.inspect.attention_tables import AttentionTable
 from seq2see.inspect.explain import Explanation, escape_control
 from seq2see.inspect.trace import trace
 from seq2see.storage.pipeline import Pipeline, with_article
@@ -59,6 +60,10 @@ class Alignment:
     target_words: tuple[str, ...]
     weights: Tensor  # [target words, source words]; rows sum to less than 1: the rest goes to <end> and spaces
     links: Links
+
+    @property
+    def table(self) -> AttentionTable:
+        return AttentionTable("alignment", None, self.target_words, self.source_words, self.weights, links=self.links)
 
 
 def align(model: Pipeline, pairs: Pairs, heads: LayerHeads = LAST_LAYER) -> list[Links]:

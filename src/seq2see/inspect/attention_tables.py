@@ -4,6 +4,7 @@ A token may hold part of a character. Such tokens are merged with their neighbou
 weights of merged keys are summed, the rows of merged queries averaged.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,8 +25,9 @@ class AttentionTable:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     weights: Tensor
-    causal: bool  # columns after the row's own position are masked
-    probabilities: tuple[float, ...] | None  # of the token that each decoder row predicts
+    causal: bool = False  # columns after the row's own position are masked
+    probabilities: tuple[float, ...] | None = None  # of the token that each decoder row predicts
+    links: Sequence[tuple[int, int]] = ()  # cells that belong together: (column, row)
 
     @property
     def title(self) -> str:
@@ -34,7 +36,11 @@ class AttentionTable:
 
 def attention_table(e: Explanation, attention: str, head: int | None = None) -> AttentionTable:
     """Returns one head, or the mean over all. Decoder rows are labelled with the token that they predict."""
-    return head_tables(e, attention)[-1 if head is None else _check_head(e, head)]
+    tables = head_tables(e, attention)
+    heads = len(tables) - 1
+    if head is not None and not 0 <= head < heads:
+        raise UsageError(f"head {head} is out of range: there are {heads} heads, numbered from 0")
+    return tables[-1 if head is None else head]
 
 
 def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
@@ -43,33 +49,27 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     if attention not in known:
         raise UsageError(f'no attention "{attention}": {did_you_mean(attention, known)}')
     stack, _, kind = attention.split(".")
-    targets, keys = _axis(e.decoder, first=1), _axis(e.decoder, last=1) if kind == "masked" else _axis(e.encoder)
-    rows, probabilities = keys, None
-    if stack == "decoder":
-        inputs = _axis(e.decoder, last=1)
-        label_of = {i: label for group, label in zip(inputs.groups, inputs.labels, strict=True) for i in group}
-        labels = tuple(
-            f"{label_of[group[0]]} → {target}" for group, target in zip(targets.groups, targets.labels, strict=True)
-        )
-        rows = targets._replace(labels=labels) if kind == "masked" else targets
-        probabilities = tuple(float(e.target_logprobs[group].sum().exp()) for group in rows.groups)
-    table = attention_weights(e, attention)  # [heads, queries, keys]
-    table = torch.stack([table[..., group].sum(-1) for group in keys.groups], dim=-1)
-    table = torch.stack([table[:, group].mean(1) for group in rows.groups], dim=1)
-    mean = AttentionTable(
-        attention, None if len(table) > 1 else 0, rows.labels, keys.labels, table.mean(0), kind == "masked",
-        probabilities,
-    )  # fmt: skip
-    return [*(replace(mean, head=head, weights=weights) for head, weights in enumerate(table)), mean]
+    targets, inputs = _axis(e.decoder, first=1), _axis(e.decoder, last=1)
+    keys = inputs if kind == "masked" else _axis(e.encoder)
+    rows = keys if stack == "encoder" else targets
+    if kind == "masked":
+        read = {i: label for group, label in zip(inputs.groups, inputs.labels, strict=True) for i in group}
+        pairs = zip(targets.groups, targets.labels, strict=True)
+        rows = targets._replace(labels=tuple(f"{read[group[0]]} → {target}" for group, target in pairs))
+    probabilities = tuple(p for _, p in token_probabilities(e)) if stack == "decoder" else None
+    weights = attention_weights(e, attention)  # [heads, queries, keys]
+    weights = torch.stack([weights[..., group].sum(-1) for group in keys.groups], dim=-1)
+    weights = torch.stack([weights[:, group].mean(1) for group in rows.groups], dim=1)
+    head = None if len(weights) > 1 else 0
+    mean = AttentionTable(attention, head, rows.labels, keys.labels, weights.mean(0), kind == "masked", probabilities)
+    return [*(replace(mean, head=head, weights=one) for head, one in enumerate(weights)), mean]
 
 
 def token_probabilities(e: Explanation) -> list[tuple[str, float]]:
     """Returns the output tokens with their probabilities."""
     axis = _axis(e.decoder, first=1)
-    return [
-        (label, float(e.target_logprobs[group].sum().exp()))
-        for label, group in zip(axis.labels, axis.groups, strict=True)
-    ]
+    probabilities = [float(e.target_logprobs[group].sum().exp()) for group in axis.groups]
+    return list(zip(axis.labels, probabilities, strict=True))
 
 
 def find_attention(e: Explanation, kind: str, layer: int) -> str:
@@ -83,13 +83,6 @@ def find_attention(e: Explanation, kind: str, layer: int) -> str:
     if not -len(names) <= layer < len(names):
         raise UsageError(f"layer {layer} is out of range: {kind} attention has {len(names)} layers, numbered from 0")
     return names[layer]
-
-
-def _check_head(e: Explanation, head: int) -> int:
-    heads = e.model.config.model.heads
-    if not 0 <= head < heads:
-        raise UsageError(f"head {head} is out of range: there are {heads} heads, numbered from 0")
-    return head
 
 
 class _Axis(NamedTuple):

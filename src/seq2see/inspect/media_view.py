@@ -37,14 +37,6 @@ def draw_profiles(e: Explanation, table: AttentionTable, width: int) -> Table:
     return result
 
 
-def draw_media(e: Explanation, table: AttentionTable, path: Path) -> None:
-    """Plots the picture or spectrogram with the attention of each written token."""
-    if e.model.config.model.source == "pictures":
-        _draw_picture(e, table, path)
-    else:
-        _draw_spectrogram(e, table, path)
-
-
 def _profiles(e: Explanation, table: AttentionTable) -> NDArray[np.float32]:
     """Returns the weights of each written token summed over the patches of a column, or over time, [R, columns]."""
     rows = e.model.config.model.patch_rows if e.model.config.model.source == "pictures" else 1
@@ -53,8 +45,7 @@ def _profiles(e: Explanation, table: AttentionTable) -> NDArray[np.float32]:
 
 def _blocks(profile: NDArray[np.float32], width: int) -> str:
     """Draws one line of blocks; several columns that share a character show the largest."""
-    groups = np.array_split(profile, min(width, len(profile)))
-    values = np.array([group.max() for group in groups])
+    values = np.array([group.max() for group in np.array_split(profile, min(width, len(profile)))])
     return "".join(BLOCKS[round(8 * float(value))] for value in values / max(values.max(), 1e-9))
 
 
@@ -65,56 +56,47 @@ def _extent(e: Explanation) -> str:
     return f"{0.02 * count:.2f} seconds"
 
 
-def _draw_picture(e: Explanation, table: AttentionTable, path: Path) -> None:
+def draw_media(e: Explanation, table: AttentionTable, path: Path) -> None:
+    """Plots the picture or spectrogram with the attention of each written token."""
+    draw = _draw_picture if e.model.config.model.source == "pictures" else _draw_spectrogram
+    save(draw(e, table), path)
+
+
+def _draw_picture(e: Explanation, table: AttentionTable) -> Any:
     model = e.model.config.model
     assert e.source_rows is not None
     picture = join_patches(e.source_rows, model.patch_size, model.patch_rows)  # [height, width, channels]
     height, width, channels = picture.shape
-    count = len(table.rows)
-    plt = pyplot()
+    count, extent = len(table.rows), (0, width, height, 0)
     inches = min(8.0, max(2.0, width / 32))
-    figure, axes = plt.subplots(
-        count + 1, 1, figsize=(inches, (count + 1) * (inches * height / width + 0.12)), squeeze=False
-    )
-    labels = (e.output, *table.rows)
-    for i, axis in enumerate(axes[:, 0]):
-        if channels == 1:
-            axis.imshow(picture[..., 0], cmap="gray", vmin=0, vmax=255, extent=(0, width, height, 0))
-        else:
-            axis.imshow(picture, extent=(0, width, height, 0))
+    size = (inches, (count + 1) * (inches * height / width + 0.12))
+    figure, axes = pyplot().subplots(count + 1, 1, figsize=size, squeeze=False)
+    for i, (axis, label) in enumerate(zip(axes[:, 0], (e.output, *table.rows), strict=True)):
+        axis.imshow(picture[..., 0] if channels == 1 else picture, cmap="gray", vmin=0, vmax=255, extent=extent)
         if i:
-            weights = (
-                table.weights[i - 1].float().unflatten(0, (-1, model.patch_rows)).T.numpy()
-            )  # [patch rows, columns]
-            axis.imshow(weights, cmap="Reds", alpha=0.6, vmin=0, extent=(0, width, height, 0), interpolation="nearest")
-        _label(axis, labels[i], bold=i == 0)
-    save(figure, path)
+            weights = table.weights[i - 1].float().unflatten(0, (-1, model.patch_rows)).T  # [patch rows, columns]
+            axis.imshow(weights.numpy(), cmap="Reds", alpha=0.6, vmin=0, extent=extent, interpolation="nearest")
+        axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9 if i else 11)
+        axis.set(xticks=[], yticks=[])
+    return figure
 
 
-def _draw_spectrogram(e: Explanation, table: AttentionTable, path: Path) -> None:
+def _draw_spectrogram(e: Explanation, table: AttentionTable) -> Any:
     assert e.source_rows is not None
     bands = e.model.config.model.mel_bands
     frames = e.source_rows.reshape(-1, bands).T.astype(np.float32)  # [bands, T]
     seconds, count = frames.shape[1] * 0.01, len(table.rows)
-    plt = pyplot()
-    figure, (top, bottom) = plt.subplots(
+    figure, (top, bottom) = pyplot().subplots(
         2, 1, sharex=True, figsize=(min(12.0, max(4.0, 2.5 * seconds)), 1.8 + 0.28 * count),
         gridspec_kw={"height_ratios": [1.6, 0.28 * count], "hspace": 0.06},
     )  # fmt: skip
     top.imshow(frames, origin="lower", aspect="auto", cmap="magma", extent=(0, seconds, 0, bands))
     top.set_ylabel("mel band", fontsize=8)
     top.set_title(e.output, fontsize=9, loc="left")
-    bottom.imshow(
-        table.weights.float().numpy(), aspect="auto", cmap=COLORMAP, vmin=0, extent=(0, seconds, count, 0),
-        interpolation="nearest",
-    )  # fmt: skip
+    extent, weights = (0, seconds, count, 0), table.weights.float().numpy()
+    bottom.imshow(weights, aspect="auto", cmap=COLORMAP, vmin=0, extent=extent, interpolation="nearest")
     bottom.set_yticks([i + 0.5 for i in range(count)], table.rows, fontsize=8)
     bottom.set_xlabel("seconds", fontsize=8)
     for axis in (top, bottom):
         axis.tick_params(labelsize=8)
-    save(figure, path)
-
-
-def _label(axis: Any, text: str, bold: bool) -> None:
-    axis.set_ylabel(text, rotation=0, ha="right", va="center", fontsize=11 if bold else 9)
-    axis.set(xticks=[], yticks=[])
+    return figure

@@ -17,7 +17,6 @@ from seq2see.errors import UserError
 from seq2see.tensors.files import atomic_write
 
 if TYPE_CHECKING:
-    from seq2see.inspect.alignment import Alignment
     from seq2see.inspect.attention_tables import AttentionTable
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -76,89 +75,76 @@ def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
     save(figure, path)
 
 
-def draw_attention(table: "AttentionTable", path: Path, title: str = "", ablation: Tensor | None = None) -> None:
-    """Draws one attention table, queries as rows and keys as columns; `ablation` is that of its head."""
+def draw_attention(table: "AttentionTable", path: Path, caption: str = "") -> None:
+    """Draws one table, queries as rows and keys as columns, with a frame around each link."""
+    rows, columns = len(table.rows), len(table.columns)
     plt = pyplot()
-    figure, axis = plt.subplots(figsize=(CELL * 1.3 * len(table.columns), CELL * len(table.rows)))
-    _heat_map(axis, table.weights, table.causal)
+    figure, axis = plt.subplots(figsize=(CELL * 1.3 * max(columns, 1), CELL * max(rows, 1)))
+    _heat_map(axis, table)
     _label_columns(axis, table.columns)
-    axis.set_yticks(range(len(table.rows)), table.rows, fontsize=9)
-    _write_values(axis, table.weights)
-    captions = [title or table.title, *([] if ablation is None else [_ablation_caption(ablation)])]
-    axis.set_xlabel("\n".join(captions), fontsize=8, labelpad=6)
+    axis.set_yticks(range(rows), table.rows, fontsize=9)
+    axis.set_xlabel(caption, fontsize=8, labelpad=6)
+    for i, row in enumerate(table.weights.tolist()):
+        for j, value in enumerate(row):
+            if value >= MIN_LABEL:
+                colour = "white" if value > 0.55 else "black"
+                axis.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+    for i, j in table.links:
+        frame = plt.Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.6, zorder=3)
+        axis.add_patch(frame)
     save(figure, path)
 
 
-def draw_heads(tables: Sequence["AttentionTable"], path: Path, entropy: Tensor, ablation: Tensor) -> None:
-    """Draws all heads of one attention side by side, each with its entropy and its ablation."""
-    plt = pyplot()
+def draw_heads(tables: Sequence["AttentionTable"], path: Path, captions: Sequence[str]) -> None:
+    """Draws all heads of one attention side by side, each with its caption."""
     across = min(len(tables), 4)
     down = -(-len(tables) // across)
     rows, columns = len(tables[0].rows), len(tables[0].columns)
     size = (across * CELL * 0.75 * columns, down * (CELL * 0.75 * rows + 0.45))
-    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    figure, axes = pyplot().subplots(down, across, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat[len(tables) :]:
         axis.set_visible(False)
     for i, (axis, table) in enumerate(zip(axes.flat, tables, strict=False)):
-        _heat_map(axis, table.weights, table.causal)
+        _heat_map(axis, table)
         _label_columns(axis, table.columns if i < across else ())
         axis.set_yticks(range(rows), table.rows if i % across == 0 else [""] * rows, fontsize=8)
-        axis.set_xlabel(f"head {table.head}, entropy {entropy[i]:.2f}\n{_ablation_caption(ablation[i])}", fontsize=7)
+        axis.set_xlabel(f"head {table.head}, {captions[i]}", fontsize=7)
     figure.suptitle(tables[0].name, fontsize=9)
     save(figure, path)
 
 
 def draw_layers(layers: Sequence[Sequence["AttentionTable"]], path: Path) -> None:
     """Draws all heads of all layers of one kind of attention, one row per layer."""
-    plt = pyplot()
     rows, columns = len(layers[0][0].rows), len(layers[0][0].columns)
     across, down = len(layers[0]), len(layers)
     cell = 0.16
     size = (across * max(cell * columns, 0.8), down * (max(cell * rows, 0.8) + 0.2))
-    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    for layer, (panels, tables) in enumerate(zip(axes, layers, strict=True)):
-        for head, (axis, table) in enumerate(zip(panels, tables, strict=True)):
-            _heat_map(axis, table.weights, table.causal)
-            axis.set_xticks([])
-            axis.set_yticks([])
-            if layer == 0:
-                axis.set_title(f"head {table.head}" if table.head is not None else "mean", fontsize=8)
-            if head == 0:
-                axis.set_yticks(range(rows), table.rows, fontsize=6)
-                axis.set_ylabel(f"layer {layer}", fontsize=8)
-            if layer == down - 1:
-                axis.set_xticks(range(columns), table.columns, fontsize=6, rotation=90)
+    figure, axes = pyplot().subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for axis, table in zip(axes.flat, [table for tables in layers for table in tables], strict=True):
+        _heat_map(axis, table)
+        axis.set(xticks=[], yticks=[])
+    for axis, table in zip(axes[0], layers[0], strict=True):
+        axis.set_title(f"head {table.head}", fontsize=8)
+    for layer, axis in enumerate(axes[:, 0]):
+        axis.set_yticks(range(rows), layers[0][0].rows, fontsize=6)
+        axis.set_ylabel(f"layer {layer}", fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xticks(range(columns), layers[0][0].columns, fontsize=6, rotation=90)
     figure.suptitle(layers[0][0].name.replace(".0.", ".*."), fontsize=9)
     save(figure, path)
 
 
-def draw_alignment(alignment: "Alignment", path: Path) -> None:
-    """Draws the weights between source and target words, with a frame around each link."""
-    plt = pyplot()
-    rows, columns = len(alignment.target_words), len(alignment.source_words)
-    figure, axis = plt.subplots(figsize=(CELL * 1.3 * max(columns, 1), CELL * max(rows, 1)))
-    _heat_map(axis, alignment.weights, causal=False)
-    _label_columns(axis, alignment.source_words)
-    axis.set_yticks(range(rows), alignment.target_words, fontsize=9)
-    _write_values(axis, alignment.weights)
-    for i, j in alignment.links:
-        frame = plt.Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.6, zorder=3)
-        axis.add_patch(frame)
-    save(figure, path)
-
-
-def _ablation_caption(ablation: Tensor) -> str:
+def ablation_caption(drop: Tensor) -> str:
     """Formats the change in ln P of the output without a head, from `head_ablation`."""
-    return f"ablated: ln P {-float(ablation.sum()):+.2f}".replace("-", "−")
+    return f"ablated: ln P {-float(drop.sum()):+.2f}".replace("-", "−")
 
 
-def _heat_map(axis: Any, weights: Tensor, causal: bool) -> None:
-    values = weights.float().cpu().numpy()
-    if causal:
+def _heat_map(axis: Any, table: "AttentionTable") -> None:
+    values = table.weights.float().cpu().numpy()
+    if table.causal:
         import numpy as np
 
-        masked = np.triu(np.ones(values.shape, dtype=bool), 1)
-        values = np.ma.masked_array(values, masked)
+        values = np.ma.masked_array(values, np.triu(np.ones(values.shape, dtype=bool), 1))
         axis.set_facecolor(MASKED)
     axis.imshow(values, cmap=COLORMAP, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axis.set_xticks([x - 0.5 for x in range(1, values.shape[1])], minor=True)
@@ -166,22 +152,13 @@ def _heat_map(axis: Any, weights: Tensor, causal: bool) -> None:
     axis.grid(which="minor", color="white", linewidth=0.6)
     axis.tick_params(which="both", length=0)
     for spine in axis.spines.values():
-        spine.set_linewidth(0.5)
-        spine.set_color("#888888")
+        spine.set(linewidth=0.5, color="#888888")
 
 
 def _label_columns(axis: Any, columns: Sequence[str]) -> None:
     axis.xaxis.tick_top()
     axis.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor", fontsize=9)
     axis.tick_params(which="both", length=0)
-
-
-def _write_values(axis: Any, weights: Tensor) -> None:
-    for i, row in enumerate(weights.tolist()):
-        for j, value in enumerate(row):
-            if value >= MIN_LABEL:
-                colour = "white" if value > 0.55 else "black"
-                axis.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=colour)
 
 
 def draw_points(

@@ -6,7 +6,7 @@ column headings they are replaced by numbers, with a legend above.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,6 +31,7 @@ SHADES = (
     (0.25, "black on #6baed6"),
     (0.1, "black on #c6dbef"),
 )
+TRACE_HEADINGS = ("name", "shape", "mean", "std", "formula")
 MIN_SHOWN = 0.005  # smaller weights are shown as a dot
 TOP_COLUMNS = 5  # columns listed per row if the table is too wide
 
@@ -38,37 +39,36 @@ TOP_COLUMNS = 5  # columns listed per row if the table is too wide
 def summary(trace: Trace, pattern: str, title: str = "") -> Table:
     """Lists the values whose names match a pattern: shape, mean, standard deviation and formula."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading in ("name", "shape", "mean", "std", "formula"):
+    for heading in TRACE_HEADINGS:
         text = heading in ("name", "formula")
         table.add_column(heading, justify="left" if text else "right", no_wrap=heading != "formula")
     prefix = pattern[: pattern.rfind(".*") + 1]  # common to all names
-    for name in trace.names(pattern):
-        value = trace[name]
-        shape = " × ".join(f"{size:,}" for size in value.shape)
-        formula = escape(trace.quantity(name).formula)
-        table.add_row(name.removeprefix(prefix), f"[cyan]{shape}[/]", *statistics(value), f"[dim]{formula}[/]")
+    for name, shape, mean, std, formula in trace_rows(trace, pattern):
+        table.add_row(name.removeprefix(prefix), f"[cyan]{shape}[/]", mean, std, f"[dim]{escape(formula)}[/]")
     return table
 
 
-def statistics(value: Tensor) -> tuple[str, str]:
-    """Returns mean and standard deviation of the finite values (masked scores are −∞); empty for token ids."""
-    if not value.is_floating_point():
-        return "", ""
-    finite = value[torch.isfinite(value)]
-    return f"{finite.mean():.3f}", f"{finite.std(correction=0):.3f}"
+def trace_rows(trace: Trace, pattern: str = "*") -> Iterator[tuple[str, str, str, str, str]]:
+    """Yields name, shape, mean and standard deviation of the finite values (masked scores are −∞), and formula."""
+    for name in trace.names(pattern):
+        value = trace[name]
+        mean = std = ""  # of token ids
+        if value.is_floating_point():
+            finite = value[torch.isfinite(value)]
+            mean, std = f"{finite.mean():.3f}", f"{finite.std(correction=0):.3f}"
+        yield name, " × ".join(f"{size:,}" for size in value.shape), mean, std, trace.quantity(name).formula
 
 
 def draw_attention(table: "AttentionTable", width: int) -> RenderableType:
     """Draws weights in percent, darker for larger ones; queries as rows with the word at the end, keys as columns."""
-    gap = 1
     named = all(has_fixed_width(column) for column in table.columns)
-    widths = [max(3, cell_len(column) if named else 0) + gap for column in table.columns]
+    widths = [max(3, cell_len(column) if named else 0) + 1 for column in table.columns]
     label_width = max(map(_max_cells, table.rows)) + 6
     if sum(widths) + label_width > width and named:
-        named, widths = False, [3 + gap] * len(widths)
+        named, widths = False, [4] * len(widths)
     if sum(widths) + label_width > width:
         return _top_columns(table)
-    rendered = _plain_table(gap)
+    rendered = _plain_table(1)
     if table.probabilities is not None:
         rendered.add_column("P", justify="right", style="dim", no_wrap=True)
     for number, column in enumerate(table.columns):
@@ -78,7 +78,12 @@ def draw_attention(table: "AttentionTable", width: int) -> RenderableType:
         visible = i + 1 if table.causal else len(table.columns)
         cells = [_shaded(value) if j < visible else Text() for j, value in enumerate(table.weights[i].tolist())]
         rendered.add_row(*_probability(table, i), *cells, Text(word, style="bold"))
-    return rendered if named else Group(_legend(table.columns), rendered)
+    if named:
+        return rendered
+    legend = Text()
+    for number, column in enumerate(table.columns):
+        legend.append(f"{number} ", style="dim").append(f"{column}   ")
+    return Group(legend, rendered)
 
 
 def has_fixed_width(text: str) -> bool:
@@ -106,18 +111,11 @@ def _top_columns(table: "AttentionTable") -> Table:
     return rendered
 
 
-def _legend(columns: Sequence[str]) -> Text:
-    text = Text()
-    for number, column in enumerate(columns):
-        text.append(f"{number} ", style="dim").append(f"{column}   ")
-    return text
-
-
 def _probability(table: "AttentionTable", row: int) -> tuple[str, ...]:
     return () if table.probabilities is None else (f"{100 * table.probabilities[row]:.0f}",)
 
 
-def _plain_table(gap: int = 2) -> Table:
+def _plain_table(gap: int) -> Table:
     return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="not bold")
 
 
@@ -129,79 +127,74 @@ def _shade(value: float) -> str:
     return next((style for threshold, style in SHADES if value >= threshold), "not bold")
 
 
+def _list(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Lists rows under headings: numbers, and last a text; the first column may also be a text."""
+    rendered = _plain_table(2)
+    for heading in headings:
+        is_text = heading in (headings[-1], "layer", "component")
+        rendered.add_column(heading, justify="left" if is_text else "right", no_wrap=heading != headings[-1])
+    for row in rows:
+        rendered.add_row(*row)
+    return rendered
+
+
 def draw_heads(entropy: Tensor, ablation: Tensor, targets: Sequence[str], heads: slice = slice(None)) -> Table:
     """Lists heads with their entropy and their ablation: the drop in ln P of the output, and the token with the largest."""
-    rendered = _plain_table()
-    for heading in ("head", "entropy", "ln P drop if ablated", "largest at"):
-        rendered.add_column(heading, justify="left" if heading == "largest at" else "right", no_wrap=True)
-    for head, nats, drop in list(zip(range(len(ablation)), entropy.tolist(), ablation, strict=True))[heads]:
-        row = int(drop.argmax())
-        rendered.add_row(str(head), f"{nats:.2f}", f"{drop.sum():+.3f}", Text(f"{drop[row]:+.3f} {targets[row]}"))
-    return rendered
+    found = list(zip(range(len(ablation)), entropy.tolist(), ablation, strict=True))[heads]
+    largest = [(head, nats, drop, int(drop.argmax())) for head, nats, drop in found]
+    return _list(
+        ("head", "entropy", "ln P drop if ablated", "largest at"),
+        [
+            (str(head), f"{nats:.2f}", f"{drop.sum():+.3f}", Text(f"{drop[row]:+.3f} {targets[row]}"))
+            for head, nats, drop, row in largest
+        ],
+    )
 
 
 def draw_changes(changes: Sequence["TokenChange"]) -> Table:
     """Lists the tokens before and after an intervention."""
-    rendered = _plain_table()
-    for heading in ("P before", "P after", "shift"):
-        rendered.add_column(heading, justify="right", no_wrap=True)
-    rendered.add_column("")
+    rows = []
     for change in changes:
         same = change.before == change.after
         words = Text(change.before or "∅", style="bold" if same else "bold red")
         if not same:
             words.append(" → ", style="dim").append(change.after or "∅", style="bold green")
-        rendered.add_row(_percent(change.p_before), _percent(change.p_same_token), _shift(change.shift), words)
-    return rendered
+        shift = "" if change.shift is None else Text(f"{100 * change.shift:+.1f}", style=_sign_style(change.shift))
+        p_before, p_after = ("" if p is None else f"{100 * p:.1f}" for p in (change.p_before, change.p_same_token))
+        rows.append((p_before, p_after, shift, words))
+    return _list(("P before", "P after", "shift", ""), rows)
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"
-
-
-def _shift(value: float | None) -> Text:
-    if value is None:
-        return Text("")
-    return Text(f"{100 * value:+.1f}", style="red" if value < -0.05 else "green" if value > 0.05 else "dim")
+def _sign_style(shift: float) -> str:
+    return "red" if shift < -0.05 else "green" if shift > 0.05 else "dim"
 
 
 def draw_alternatives(alternatives: Sequence["Alternative"]) -> Table:
     """Lists the most likely tokens of a row."""
-    rendered = _plain_table()
-    for heading in ("P", "logit"):
-        rendered.add_column(heading, justify="right", no_wrap=True)
-    rendered.add_column("token")
-    for candidate in alternatives:
-        rendered.add_row(f"{100 * candidate.probability:.2f}", f"{candidate.logit:.2f}", Text(candidate.token))
-    return rendered
+    rows = [(f"{100 * one.probability:.2f}", f"{one.logit:.2f}", Text(one.token)) for one in alternatives]
+    return _list(("P", "logit", "token"), rows)
 
 
 def draw_logit_lens(lens: "LogitLens", row: int) -> Table:
     """Lists what each layer would predict at one row."""
-    rendered = _plain_table()
-    for heading in ("layer", "P", "rank"):
-        rendered.add_column(heading, justify="left" if heading == "layer" else "right", no_wrap=True)
-    rendered.add_column("most likely")
+    rows = []
     for layer, readings in zip(lens.layers, lens.readings, strict=True):
         reading = readings[row]
-        best = ", ".join(f"{token} {100 * p:.1f}" for token, p in reading.top)
-        rendered.add_row(layer, f"{100 * reading.probability:.2f}", f"{reading.rank:,}", Text(best))
-    return rendered
+        best = Text(", ".join(f"{token} {100 * p:.1f}" for token, p in reading.top))
+        rows.append((layer, f"{100 * reading.probability:.2f}", f"{reading.rank:,}", best))
+    return _list(("layer", "P", "rank", "most likely"), rows)
 
 
 def draw_logit_attribution(attribution: "LogitAttribution", top: int = 10) -> Table:
     """Lists the largest contributions to a logit, and the sum of the others."""
-    rendered = _plain_table()
-    for heading in ("component", "logit"):
-        rendered.add_column(heading, justify="right" if heading == "logit" else "left", no_wrap=True)
-    rendered.add_column("")
     ranked = sorted(attribution.contributions, key=lambda one: -abs(one.logit))
-    scale = 20 / max(max(abs(one.logit) for one in ranked), 1e-9)
-    rows = [(one.name, one.logit) for one in ranked[:top]]
+    scale = 20 / max(abs(ranked[0].logit), 1e-9)
+    found = [(one.name, one.logit) for one in ranked[:top]]
     if len(ranked) > top:
-        rows.append((f"{len(ranked) - top} others", sum(one.logit for one in ranked[top:])))
-    for name, logit in rows:
+        found.append((f"{len(ranked) - top} others", sum(one.logit for one in ranked[top:])))
+    rows: list[tuple[str, str, Text]] = []
+    for name, logit in found:
         bar = Text("█" * max(1, round(abs(logit) * scale)), style="blue" if logit >= 0 else "red")
-        rendered.add_row(name, f"{logit:+.2f}", bar)
-    rendered.add_row("[bold]sum[/]", f"[bold]{attribution.logit:+.2f}[/]", Text(f"logit of {attribution.token}"))
-    return rendered
+        rows.append((name, f"{logit:+.2f}", bar))
+    total = ("[bold]sum[/]", f"[bold]{attribution.logit:+.2f}[/]", Text(f"logit of {attribution.token}"))
+    return _list(("component", "logit", ""), [*rows, total])

@@ -66,6 +66,15 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
                 part.unlink(missing_ok=True)
 
 
+def write_text(path: Path | str, text: str) -> None:
+    """Writes a text file atomically; a full disk or a missing right is a UserError."""
+    try:
+        with atomic_write(path) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
 def check_new_directory(path: Path) -> None:
     """Raises a UserError unless a directory can be written there without overwriting anything."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
