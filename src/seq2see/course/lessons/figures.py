@@ -68,6 +68,7 @@ def _draw_bars(axes: "Axes", panel: Bars) -> None:
         for i, name in enumerate(names):
             heights = [dict(group).get(name, math.nan) for _, group in panel.groups]
             axes.bar([j + i * width for j in range(len(heights))], heights, width, label=name)
+        axes.set_ylim(top=1.3 * axes.get_ylim()[1])  # room for the legend
         ticks = [j + 0.4 - width / 2 for j in range(len(panel.groups))]
         axes.set_xticks(ticks, [name for name, _ in panel.groups], rotation=20, ha="right", fontsize=8)
     label_axes(axes, panel.title, "", "", legend=len(panel.groups) > 1)

@@ -162,10 +162,12 @@ def pick_columns(
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", decimals: int = 2, shaded: bool = False,
-    bold_rows: Iterable[int] = (),
+    columns: Sequence[str | Sequence[str]], rows: Iterable[Sequence[Any]], caption: str = "", decimals: int = 2,
+    shaded: bool = False, bold_rows: Iterable[int] = (),
 ) -> Table:  # fmt: skip
-    return Table(tuple(columns), tuple(map(tuple, rows)), caption, decimals, shaded, tuple(bold_rows))
+    """A table; a list among the headings stands for several."""
+    headings = [name for each in columns for name in ([each] if isinstance(each, str) else each)]
+    return Table(tuple(headings), tuple(map(tuple, rows)), caption, decimals, shaded, tuple(bold_rows))
 
 
 def matrix(

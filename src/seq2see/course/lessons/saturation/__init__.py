@@ -10,16 +10,12 @@ Shapes: S sequences, H heads, L queries and M keys in the longest.
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from seq2see.course.lessons.exercises import Exercise, choose
-from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
-from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try, format_small
+from seq2see.course.lessons import kit
 from seq2see.course.lessons.toy_language import generate_corpus
-from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train
 from seq2see.inspect.interventions import intervene, scale
 from seq2see.inspect.trace import trace
 from seq2see.model.attention import attention_mask
@@ -60,7 +56,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    curve: LossCurve
+    curve: kit.LossCurve
     probes: tuple[Probe, ...]
 
 
@@ -75,19 +71,19 @@ def compute(seed: int = 1, steps: int = 150) -> Result:
     """Measures dot products before training, then trains two translators that differ only in the division by √d."""
     corpus = generate_corpus(seed)
     train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))
-    with prepare_dataset(train_pairs, test_pairs, seed) as dataset:
+    with kit.prepare_dataset(train_pairs, test_pairs, seed) as dataset:
         spreads = tuple(_spread(dataset, head_width, seed) for head_width in HEAD_WIDTHS)
         scaled, unscaled = (_train(dataset, is_scaled, steps, seed) for is_scaled in (True, False))
     return Result(spreads, scaled, unscaled)
 
 
-def _build(dataset: Dataset, head_width: int, seed: int) -> Transformer:
+def _build(dataset: kit.Dataset, head_width: int, seed: int) -> Transformer:
     config = replace(dataset.model_config, width=WIDTH, heads=WIDTH // head_width, feed_forward=2 * WIDTH)
-    return build_model(config, seed)
+    return kit.build_model(config, seed)
 
 
 @torch.no_grad()
-def _spread(dataset: Dataset, head_width: int, seed: int) -> Spread:
+def _spread(dataset: kit.Dataset, head_width: int, seed: int) -> Spread:
     model, batch = _build(dataset, head_width, seed), dataset.test.batch(0, 0).to("cpu")
     with trace(model) as t:
         model(batch.source, batch.inputs)
@@ -103,13 +99,13 @@ def _spread(dataset: Dataset, head_width: int, seed: int) -> Spread:
     return Spread(head_width, float(products.var()), variances[0], variances[1], largest[0], largest[1])
 
 
-def _train(dataset: Dataset, is_scaled: bool, steps: int, seed: int) -> TrainingRun:
+def _train(dataset: kit.Dataset, is_scaled: bool, steps: int, seed: int) -> TrainingRun:
     model = _build(dataset, HEAD_WIDTHS[-1], seed)
     # Interventions also work in training: this one multiplies the scaled scores by √d again.
     undo_scaling = scale("*.scaled", math.sqrt(model.config.actual_head_width))
     with nullcontext() if is_scaled else intervene(model, undo_scaling):
         probes = [_probe(model, dataset, 0)]
-        curve = train(model, dataset, steps, seed, lambda step: probes.append(_probe(model, dataset, step)))
+        curve = kit.train(model, dataset, steps, seed, lambda step: probes.append(_probe(model, dataset, step)))
     return TrainingRun(curve, tuple(probes))
 
 
@@ -138,7 +134,7 @@ class _GradientRecorder:
         return value
 
 
-def _probe(model: Transformer, dataset: Dataset, step: int) -> Probe:
+def _probe(model: Transformer, dataset: kit.Dataset, step: int) -> Probe:
     batch, recorder = dataset.test.batch(0, 0).to("cpu"), _GradientRecorder()
     logits = model(batch.source, batch.inputs, taps=ActiveTaps(recorder))
     objective = cross_entropy(logits, batch.targets, smoothing=0.0).objective / batch.num_targets
@@ -159,127 +155,36 @@ def _probe(model: Transformer, dataset: Dataset, step: int) -> Probe:
     )  # fmt: skip
 
 
-def describe(result: Result) -> LessonText:
-    spreads = Table(
-        ("width d", "Var(qᵢkᵢ)", "Var(q·k)", "Var(q·k/√d)", "largest weight", "after /√d"),
-        tuple((s.head_width, s.product, s.score, s.scaled, s.largest, s.largest_scaled) for s in result.spreads),
-        "Queries and keys of untrained models with heads of several widths:",
-    )
-    probes = list(zip(result.scaled.probes, result.unscaled.probes, strict=True))
-    training = Table(
-        ("step", *(f"{column}\n{how}" for column in COLUMNS for how in ("/√d", "not"))),
-        tuple(
+def values(result: Result) -> kit.Values:
+    runs = (result.scaled, result.unscaled)
+    probes = list(zip(*(run.probes for run in runs), strict=True))
+    curves = [list(zip(run.curve.steps, run.curve.test, strict=True)) for run in runs]
+    return {
+        "loss_by_step": [
+            (f"step {one[0]}", {"divided by √d": one[1], "not divided": other[1]})
+            for i, (one, other) in enumerate(zip(*curves, strict=True))
+            if i in {0, len(curves[0]) // 3, len(curves[0]) - 1}
+        ],
+        "probe_rows": [
             (
-                pair[0].step, *(f"{p.entropy:.2f}" for p in pair), *(format_small(p.passed) for p in pair),
-                *(format_small(p.query) for p in pair),
-                *(f"{run.curve.test[i - 1]:.3f}" if i else "" for run in (result.scaled, result.unscaled)),
+                pair[0].step,
+                *(f"{p.entropy:.2f}" for p in pair),
+                *(kit.format_small(number) for number in (*(p.passed for p in pair), *(p.query for p in pair))),
+                *(f"{curve[i - 1][1]:.3f}" if i else "" for curve in curves),
             )
             for i, pair in enumerate(probes)
             if i in {0, 1, 3, len(probes) // 3, len(probes) - 1}
-        ),
-        f"Two training runs with heads of width {result.spreads[-1].head_width}, with and without the division:",
-    )  # fmt: skip
-    scaled, unscaled = probes[0]
-    last = (result.scaled.curve, result.unscaled.curve)
-    slower = last[1].test[-1] > last[0].test[-1]
-    return LessonText(
-        "the loss of both translators on sentences they have not seen, and the entropy of their attention: 1 attends evenly to "
-        "all words, 0 to a single one.",
-        (
-            Bars(
-                "Loss on test sentences",
-                tuple(
-                    (
-                        f"step {last[0].steps[i]}",
-                        (("divided by √d", last[0].test[i]), ("not divided", last[1].test[i])),
-                    )
-                    for i in sorted({0, len(last[0].steps) // 3, len(last[0].steps) - 1})
-                ),
-            ),
-        ),
-        (
-            f"Before training, entropy {scaled.entropy:.2f} with the division and {unscaled.entropy:.2f} without. After "
-            f"{last[0].steps[-1]} steps the loss is {last[0].test[-1]:.3f} and {last[1].test[-1]:.3f}.",
-        ),
-        "Without the division attention is sharp before it has learned anything: each query has settled on a word by "
-        "chance. Its softmax passes hardly any gradient, so the model "
-        + ("learns late where to attend." if slower else "should learn late where to attend; in this run it did not.")
-        + " With the division it becomes sharp too, but only once it knows what to attend to.",
-        Library(
-            "from seq2see.inspect.interventions import intervene, scale\n"
-            'intervene(model, scale("*.scaled", sqrt(d)))   # undoes the division',
-            "inspect/interventions.py",
-        ),
-        (
-            Section("The cause, before training", (spreads,)),
-            Section(
-                "The effect, step by step",
-                (
-                    training,
-                    "entropy: of the attention weights, relative to attending evenly. passed: the gradient before the softmax "
-                    "relative to that after it. query gradient: the gradient of the loss at a query. The last two are medians "
-                    "over queries.",
-                    f"Not all gradient vanishes: over all queries its norm is {unscaled.queries:.3f} at first, against "
-                    f"{scaled.queries:.3f}, since it is not divided by √d either. But a tenth of the queries receive "
-                    f"{unscaled.top_tenth:.0%} of its square ({scaled.top_tenth:.0%} with the division): those undecided "
-                    "between two words.",
-                ),
-            ),
-        ),
-        (Try("Other data and other weights: is it luck?", options="--seed 2"),),
-        (
-            Note(
-                ATTENTION,
-                "In d dimensions a dot product has variance “d · Var(X)”, and dividing by √d restores Var(X). The first table "
-                "shows it on the queries and keys of untrained models; what it does to training, the notes leave open.",
-            ),
-        ),
-    )
+        ],
+        "headings": [f"{column}\n{how}" for column in COLUMNS for how in ("/√d", "not")],
+        "curves": curves,
+        "is_slower": curves[1][-1][1] > curves[0][-1][1],
+    }
 
 
-def exercises() -> tuple[Exercise, ...]:
+def answers() -> kit.Values:
     def passed(scores: list[float]) -> float:
         """The derivative of the largest weight by its own score: p (1 − p)."""
         weights = torch.tensor(scores, dtype=torch.float64).softmax(-1)
         return float(weights[0] * (1 - weights[0]))
 
-    return (
-        Exercise(
-            "The softmax passes p · (1 − p) of a gradient back to the score of a word with weight p. How much for p = 0.5?",
-            passed([0.0, 0.0]),
-            "0.5 · 0.5: undecided attention learns fastest.",
-        ),
-        Exercise(
-            "Two scores differ by 8, so p = 0.99966. How much is passed now?",
-            passed([8.0, 0.0]),
-            f"{passed([8.0, 0.0]):.5f}: saturated attention hardly learns.",
-            tolerance=0.0005,
-        ),
-        choose(
-            "Which has the larger variance before training: q · k in a head of width 8, or of width 128?",
-            ("width 8", "width 128"),
-            lambda choice: float(choice.split()[1]),
-            "It grows with the width: d · Var(X).",
-        ),
-    )
-
-
-def draw(result: Result, path: Path | str) -> None:
-    figure, (variance, entropy, gradient, losses) = subplots(2, 2)
-    widths = [s.head_width for s in result.spreads]
-    variance.plot(widths, [s.score for s in result.spreads], "o-", color=ORANGE, label="q · k")
-    variance.plot(widths, [s.scaled for s in result.spreads], "o-", color=BLUE, label="q · k / √d")
-    variance.set_xscale("log", base=2)
-    variance.set_yscale("log", base=2)
-    label_axes(variance, "Variance of scores before training", "head width d", "variance")
-    for run, colour, name in ((result.scaled, BLUE, "divided by √d"), (result.unscaled, ORANGE, "not divided")):
-        steps = [probe.step for probe in run.probes]
-        entropy.plot(steps, [probe.entropy for probe in run.probes], color=colour, label=name)
-        gradient.plot(steps, [probe.passed for probe in run.probes], color=colour, label=name)
-        losses.plot(run.curve.steps, run.curve.test, color=colour, label=name)
-    for axes in (gradient, losses):
-        axes.set_yscale("log")
-    label_axes(entropy, "Entropy of the weights (1: uniform)", "step", "relative to uniform")
-    label_axes(gradient, "Gradient passed by the softmax (median)", "step", "norm before / norm after")
-    label_axes(losses, "Loss on test sentences", "step", "loss per token")
-    save_figure(figure, path)
+    return {"even": passed([0.0, 0.0]), "sharp": passed([8.0, 0.0])}
