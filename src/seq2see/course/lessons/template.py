@@ -51,6 +51,7 @@ MARK = "\ue000"  # around the index of one
 # Characters of values that could be read as Markdown are others, of private use, until the structure is known.
 HIDDEN = {ord(letter): 0xE001 + i for i, letter in enumerate("\n#|`[]*-")}
 SHOWN = {code: letter for letter, code in HIDDEN.items()}
+LONE_TAG = re.compile(r"^[ \t]*({%(?:(?!%}).)*%})[ \t]*\n", re.MULTILINE)  # a line that is only {% if … %} is no line
 
 
 @cache
@@ -104,15 +105,13 @@ def _source(name: str) -> tuple[str, str, str]:
 
 
 def _render(source: str, values: Mapping[str, object], parts: Parts) -> str:
-    return _environment().from_string(source).render({**values, "parts": parts})
+    return _environment().from_string(LONE_TAG.sub(r"\1", source)).render({**values, "parts": parts})
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
         undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
         finalize=_insert,
         loader=FileSystemLoader(FOLDER),
     )
@@ -150,12 +149,18 @@ def _minus(text: str) -> str:
 def pick_columns(
     environment: Environment, items: Iterable[object], names: Sequence[str | int]
 ) -> list[tuple[Any, ...]]:
-    """Picks attributes or items of each object: `runs|columns("name", "loss", "accuracy:.0%")`; a format makes a text."""
-    getters: list[tuple[Callable[[object], Any], str]] = []
-    for name in names:
-        path, _, spec = str(name).partition(":")
-        getters.append((make_attrgetter(environment, path), spec))
-    found = [tuple(format(get(item), spec) if spec else get(item) for get, spec in getters) for item in items]
+    """Picks attributes or items of each object: `runs|columns("name", "accuracy:.0%", "weights.0:vector")`.
+
+    A format or the name of a filter makes a text of the cell.
+    """
+
+    def getter(name: str) -> Callable[[object], Any]:
+        path, _, spec = name.partition(":")
+        get, show = make_attrgetter(environment, path), environment.filters.get(spec)
+        return (lambda item: show(get(item))) if show else (lambda item: format(get(item), spec)) if spec else get
+
+    getters = [getter(str(name)) for name in names]
+    found = [tuple(get(item) for get in getters) for item in items]
     if any(isinstance(cell, Undefined) for row in found for cell in row):
         raise AttributeError(f"an object lacks one of {', '.join(map(str, names))}")
     return found

@@ -7,35 +7,15 @@ separately. The same is shown by changing one vector inside the model, before ea
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.api import Model
 from seq2see.config import ModelConfig
-from seq2see.course.lessons.attention import Matrix
-from seq2see.course.lessons.exercises import Exercise, choose
-from seq2see.course.lessons.figures import heatmap, save_figure, subplots
+from seq2see.course.lessons import kit
 from seq2see.course.lessons.heads import OTHER_SENTENCES
-from seq2see.course.lessons.models import block_steps, explain_sentence, input_stack, relative_change, resolve_model
-from seq2see.course.lessons.render import (
-    ATTENTION,
-    LANGUAGE_MODELS,
-    LECTURE,
-    Bars,
-    LessonText,
-    Library,
-    Note,
-    Section,
-    Table,
-    Try,
-    ViewLink,
-    matrix_table,
-)
 from seq2see.data.layout import Packed
-from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, rerun
 from seq2see.inspect.interventions import Selection, scale
 from seq2see.inspect.trace import trace
@@ -95,9 +75,9 @@ class Result:
     sentence: str
     changed: str
     words: tuple[str, ...]
-    steps: Table
+    steps: kit.Table
     values: tuple[str, ...]  # names of the traced values below
-    change: Matrix  # [values, words]: relative change of each word's vector from the first sentence to the second
+    change: kit.Matrix  # [values, words]: relative change of each word's vector from the first sentence to the second
     changed_index: int  # the position whose vector is changed inside the model
     attention_change: tuple[float, ...]  # relative change of the output of attention, if only that vector changes
     feed_forward_change: tuple[float, ...]
@@ -109,23 +89,23 @@ class Result:
     neurons: tuple[Neuron, ...]  # empty if the feed-forward layer has no such activation
 
 
-def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: Model | None = None) -> Result:
+def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: kit.Model | None = None) -> Result:
     """Runs two sentences that differ in one word through the first block and the whole stack."""
-    model = resolve_model(model)
+    model = kit.resolve_model(model)
     if (sentence, changed) == SENTENCES:  # a model may cut one of the default words into several tokens
         tokenizer = model.tokenizers[0]
         fitting = (p for p in (SENTENCES, *OTHER_PAIRS) if len({len(tokenizer.encode(each)) for each in p}) == 1)
         sentence, changed = next(fitting, SENTENCES)
-    one, other = explain_sentence(model, sentence), explain_sentence(model, changed)
-    stack, length = input_stack(one), len(input_stack(other).tokens)
+    one, other = kit.explain_sentence(model, sentence), kit.explain_sentence(model, changed)
+    stack, length = kit.input_stack(one), len(kit.input_stack(other).tokens)
     if len(stack.tokens) != length:
-        raise UserError(
+        raise kit.UserError(
             f"{len(stack.tokens)} tokens against {length}: change a word without changing the number of tokens"
         )
     block, attention, inputs = f"{stack.name}.0", stack.attention_names[0], f"{stack.name}.input"
     attention_output, feed_forward_output = f"{attention}.projected", f"{block}.feed_forward.output"
     values = (inputs, f"{attention}.values", attention_output, feed_forward_output, f"{stack.name}.vectors")
-    change = tuple(relative_change(one.trace[name], other.trace[name]) for name in values)
+    change = tuple(kit.relative_change(one.trace[name], other.trace[name]) for name in values)
     index = max(range(length), key=lambda i: change[0][i])
     config = model.config.model
     if config.norm_first:
@@ -137,7 +117,7 @@ def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: Mo
         _feed_forward_size(name, each) for name, each in (("paper", preset("paper-base")), ("this model", config))
     )
     return Result(
-        sentence, changed, stack.tokens, block_steps(one, block), values, change, index,
+        sentence, changed, stack.tokens, kit.block_steps(one, block), values, change, index,
         _perturb(one, attention_input, attention_output, index),
         _perturb(one, feed_forward_input, feed_forward_output, index),
         sizes, config.norm_first, residual_error, notes_error, _paper_block(), _neurons(model, one, block),
@@ -147,7 +127,7 @@ def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: Mo
 def _perturb(e: Explanation, source: str, target: str, position: int) -> tuple[float, ...]:
     """Scales one vector of `source` by 1.5 and returns the relative change of each vector of `target`."""
     perturbed = rerun(e, scale(source, 1.5, Selection(positions=[position])))
-    return relative_change(e.trace[target], perturbed.trace[target])
+    return kit.relative_change(e.trace[target], perturbed.trace[target])
 
 
 def _feed_forward_size(name: str, config: ModelConfig) -> FeedForwardSize:
@@ -211,15 +191,15 @@ def _paper_block() -> PaperBlock:
     return PaperBlock(words, steps, error, parameters, cosine)
 
 
-def _neurons(model: Model, e: Explanation, block: str) -> tuple[Neuron, ...]:
+def _neurons(model: kit.Model, e: Explanation, block: str) -> tuple[Neuron, ...]:
     name = f"{block}.feed_forward.post_activation"
     if name not in e.trace.names("*"):
         return ()
-    others = [explain_sentence(model, sentence, target="") for sentence in OTHER_SENTENCES]
-    words = [word for other in others for word in input_stack(other).tokens]
+    others = [kit.explain_sentence(model, sentence, target="") for sentence in OTHER_SENTENCES]
+    words = [word for other in others for word in kit.input_stack(other).tokens]
     activations = torch.cat([other.trace[name].float().cpu() for other in others])  # [words, inner]
     found = []
-    for word, row in zip(input_stack(e).tokens, e.trace[name].float().cpu(), strict=True):
+    for word, row in zip(kit.input_stack(e).tokens, e.trace[name].float().cpu(), strict=True):
         neuron = int(row.argmax())
         order = activations[:, neuron].argsort(descending=True).tolist()
         strongest = list(dict.fromkeys(words[i] for i in order))[:4]
@@ -227,166 +207,34 @@ def _neurons(model: Model, e: Explanation, block: str) -> tuple[Neuron, ...]:
     return tuple(found)
 
 
-def describe(result: Result) -> LessonText:
-    word = result.words[result.changed_index]
-    norm = "before each sub-layer (pre-norm)" if result.norm_first else "after each residual sum (post-norm), as above"
-    paper, ratio = result.paper, result.sizes[0]
-    listening = sum(change > 1e-6 for i, change in enumerate(result.attention_change) if i != result.changed_index)
-    alone = sum(change > 1e-6 for i, change in enumerate(result.feed_forward_change) if i != result.changed_index)
-    others = len(result.words) - 1
-    return LessonText(
-        f'who changes when only the vector of "{word}" is changed. In attention the words talk to each other; in the '
-        "feed-forward layer each is alone.",
-        (
-            Bars(
-                f'Relative change of each word when only "{word}" is changed',
-                (
-                    ("attention", tuple(zip(result.words, result.attention_change, strict=True))),
-                    ("feed-forward", tuple(zip(result.words, result.feed_forward_change, strict=True))),
-                ),
-            ),
-        ),
-        (
-            f"Attention passes the change on to {listening} of {others} other words, the feed-forward layer to {alone}.",
-            Table(
-                ("", "shape", "first word", "computed as"),
-                tuple((s.symbol, s.shape, _numbers(s.first), s.formula) for s in paper.steps),
-                f'"{" ".join(paper.words)}" through one block of the paper\'s size, untrained:',
-            ),
-        ),
-        "A block is a discussion followed by individual work: attention carries information between words, the feed-forward "
-        "layer then works on each word alone, with the same weights for all. Around both, the input is added and the sum "
-        "normalised.",
-        Library(
-            "z = x + attention(x); z = norm(z)              # class Block\ny = norm(z + down(relu(up(z))))            "
-            "    # post-norm, as in the paper",
-            "model/layers.py",
-            (ViewLink("every step of this sentence", "walk", {"text": result.sentence}),),
-        ),
-        (
-            Section(
-                "Matrix by matrix",
-                (
-                    f"({len(paper.words)} × {ratio.width}) · ({ratio.width} × {ratio.inner:,}) + b₁ = "
-                    f"({len(paper.words)} × {ratio.inner:,}); ReLU; ({len(paper.words)} × {ratio.inner:,}) · "
-                    f"({ratio.inner:,} × {ratio.width}) + b₂ = ({len(paper.words)} × {ratio.width}). Recomputed with "
-                    f"these matrices, the block's output differs by at most {paper.error:.0e}.",
-                    Table(
-                        ("feed-forward", "widths", "share of the block"),
-                        tuple((s.name, f"{s.width} → {s.inner:,} → {s.width}", f"{s.share:.0%}") for s in result.sizes),
-                    ),
-                    f"Each block has its own weights: {paper.block_parameters:,} numbers in each of two blocks, and the cosine "
-                    f"of their W₁ is {paper.block_cosine:.3f}.".replace("-", "−"),
-                ),
-            ),
-            Section(
-                "One word is replaced",
-                (
-                    matrix_table(
-                        result.change,
-                        result.values,
-                        result.words,
-                        f'"{result.sentence}" → "{result.changed}": relative change of each vector',
-                        3,
-                    ),
-                    "The inputs differ in one word only; after the first attention every word that can attend to it "
-                    "has changed.",
-                ),
-            ),
-            Section(
-                "A classroom",
-                (
-                    f'Attention is the discussion: one student ("{word}") says something new, and {listening} of '
-                    f"{others} others leave with changed minds. The feed-forward layer is the assessment: the teacher "
-                    f"questions each student alone, and {alone} of the others notice. Both together make the class "
-                    "learn: what was heard is then thought over.",
-                ),
-            ),
-            _question_section(result),
-            Section(
-                "The steps in this model",
-                (f"This model normalises {norm}.", result.steps),
-            ),
-        ),
-        (Try("Change a word at the end.", {"sentence": "The boy saw the dog.", "changed": "The boy saw the cat."}),),
-        (
-            Note(
-                LECTURE,
-                'Attention is global, it "captures relationships among different positions"; the feed-forward network '
-                "is local, "
-                '"applied independently to each position". The second residual is written (X + Z) + R, then '
-                '"normalized", which '
-                "omits the first norm. The block computes norm(norm(X + Z) + R): on a small block this equals its output "
-                f"(difference at most {result.residual_error:.0e}), while the formula of the notes is off by "
-                f"{result.notes_error:.0%}.",
-            ),
-            Note(
-                ATTENTION,
-                "“How are You” as E, P, X = E + P, z, z′ = z + X, norm and 512 → 2048 → 512 is the table above. (There r₁ is "
-                "written for X in z′.)",
-            ),
-            Note(
-                LANGUAGE_MODELS,
-                "The feed-forward layer is “kinda like asking question, each vector, updating them based on answer”: "
-                "each row of W₁ is a question, its activation the answer.",
-            ),
-        ),
-    )
+def values(result: Result) -> kit.Values:
+    def others_changed(change: Sequence[float]) -> int:
+        return sum(each > 1e-6 for i, each in enumerate(change) if i != result.changed_index)
+
+    return {
+        "word": result.words[result.changed_index],
+        "others": len(result.words) - 1,
+        "listening": others_changed(result.attention_change),
+        "alone": others_changed(result.feed_forward_change),
+        "attention_bars": list(zip(result.words, result.attention_change, strict=True)),
+        "feed_forward_bars": list(zip(result.words, result.feed_forward_change, strict=True)),
+        "paper_rows": [
+            (s.symbol, s.shape, ", ".join(f"{value:.2f}" for value in s.first).replace("-", "−") + " …", s.formula)
+            for s in result.paper.steps
+        ],
+        "size_rows": [(s.name, f"{s.width} → {s.inner:,} → {s.width}", f"{s.share:.0%}") for s in result.sizes],
+        "neuron_rows": [(n.word, n.neuron, n.activation, ", ".join(n.strongest)) for n in result.neurons],
+        "value_names": [name.partition(".")[2] for name in result.values],
+    }
 
 
-def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.2f}" for value in values).replace("-", "−") + " …"
-
-
-def _question_section(result: Result) -> Section:
-    if not result.neurons:
-        return Section(
-            "Feed-forward as questions", ("This model's feed-forward layer has no single activation to show.",)
-        )
-    return Section(
-        "Feed-forward as questions",
-        (
-            Table(
-                ("word", "neuron", "answer", "the words that answer it most"),
-                tuple((n.word, n.neuron, n.activation, ", ".join(n.strongest)) for n in result.neurons),
-                "Block 0: the question (row of W₁) that each word answers most strongly",
-            ),
-            f"Each of the {result.sizes[1].inner:,} rows of W₁ asks every word the same question; the activation is the "
-            "answer, and W₂ adds something to the word for every yes. The last column shows, over a few other "
-            "sentences, which words answer that question most. Some questions are easy to name, many are not.",
-        ),
-    )
-
-
-def exercises() -> tuple[Exercise, ...]:
-    sizes = _feed_forward_size("paper", preset("paper-base"))
+def answers() -> kit.Values:
+    product = torch.empty(3, 512, device="meta") @ torch.empty(512, 2048, device="meta")
     relu = torch.tensor([-2.0, 3.0]).relu() @ torch.tensor([[1.0], [2.0]])
-    return (
-        Exercise(
-            "Three words of 512 numbers are multiplied by a 512 × 2048 matrix. How many numbers has the result?",
-            float((torch.empty(3, 512, device="meta") @ torch.empty(512, 2048, device="meta")).numel()),
-            "3 × 2048.",
-            tolerance=0.5,
-        ),
-        Exercise(
-            "x · W₁ is (−2, 3) and W₂ is the column (1, 2). What is ReLU(x · W₁) · W₂?",
-            float(relu[0]),
-            "ReLU makes (0, 3); 0 · 1 + 3 · 2.",
-        ),
-        choose(
-            "Where do most of the parameters of a block of the paper lie?",
-            ("attention", "feed-forward"),
-            lambda choice: sizes.share if choice == "feed-forward" else 1 - sizes.share,
-            f"{sizes.share:.0%} are in the feed-forward layer.",
-        ),
-    )
-
-
-def draw(result: Result, path: Path | str) -> None:
-    figure, (changed, perturbed) = subplots(2)
-    names = [name.partition(".")[2] for name in result.values]
-    heatmap(changed, result.change, names, result.words, f'Relative change in "{result.changed}"')
-    rows = (result.attention_change, result.feed_forward_change)
-    title = f'Only "{result.words[result.changed_index]}" changed'
-    heatmap(perturbed, rows, ("attention", "feed-forward"), result.words, title)
-    save_figure(figure, path)
+    share = _feed_forward_size("paper", preset("paper-base")).share
+    return {
+        "numbers": float(product.numel()),
+        "relu": float(relu[0]),
+        "share": share,
+        "most": "feed-forward" if share > 0.5 else "attention",
+    }

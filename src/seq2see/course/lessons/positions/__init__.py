@@ -160,7 +160,6 @@ def values(result: Result) -> kit.Values:
         "waves": [f"{name} {i}" for i in range(result.width // 2) for name in ("sin", "cos")],
         "formula_rows": [("0", *result.first), ("1", *result.second)],
         "count_rows": [(name, _format(a), _format(b)) for name, a, b in counts],
-        "nearest_rows": [(waves, kit.format_small(distance)) for waves, distance in result.nearest],
         "curves_shown": [row[:: max(1, len(row) // 64)] for row in result.curves],
         "curve_names": [f"pos {p}" for p in result.curve_positions],
         "sine_names": [f"i = {i}" for i in shown],
