@@ -17,7 +17,6 @@ from seq2see.cli import app
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.data.layout import Packed
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UsageError, UserError
 from seq2see.exchange import export as exporting
 from seq2see.exchange.check import Samples
@@ -27,6 +26,7 @@ from seq2see.exchange.nearest import REWRITINGS, Nearest, differences
 from seq2see.exchange.padded_model import Encoder, LanguageModel, LanguageModelStep, TranslationDecoder, TranslationStep
 from seq2see.exchange.to_huggingface import find_family
 from seq2see.model.transformer import Transformer
+from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.directory import load_pipeline
 from seq2see.train.presets import PRESETS
 from seq2see.train.start import train

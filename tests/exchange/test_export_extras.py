@@ -19,7 +19,7 @@ from seq2see.data.layout import Packed
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.exchange.export import PRECISIONS, Exported, export_model
-from seq2see.exchange.gguf import GPT2_SPLITS, SPLITS, byte_level_backend
+from seq2see.exchange.gguf_tokenizer import GPT2_SPLITS, SPLITS, byte_level_backend
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import load_pipeline
 from tests.exchange.test_export import GGUF, GPT, OURS, SOURCES, TEXTS, padded, require_close

@@ -19,7 +19,7 @@ from seq2see.data.foreign_tokenizer import ForeignTokenizer, load_tokenizer
 from seq2see.errors import Notice, UserError
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.static_export import embedded_data
-from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.storage.jinja_template import JinjaTemplate
 from tests.foreign_models import (
     CHAT,
     LINES,

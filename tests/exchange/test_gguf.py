@@ -10,7 +10,7 @@ import torch
 import seq2see
 from seq2see.data.layout import Packed
 from seq2see.errors import UserError
-from seq2see.exchange.gguf import QUANTISATIONS
+from seq2see.exchange.gguf_file import QUANTISATIONS
 from seq2see.exchange.huggingface import from_huggingface
 from tests.foreign_models import CHAT, byte_level, decoder, llama_bpe
 from tests.nasty import strings

@@ -16,7 +16,6 @@ from seq2see.data.layout import Packed
 from seq2see.data.token_spans import grapheme_boundaries
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode import optimize
-from seq2see.decode.chat import ChatTemplate
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import BlockedLinear, block_weights, optimize_for_decoding
@@ -24,6 +23,7 @@ from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import stream_text
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import ablate_head, intervene
+from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
 from seq2see.tensors.precision import bf16_supported
 from tests.decoders import (

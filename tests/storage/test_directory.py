@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from seq2see.api import Model, load
 from seq2see.config import Config, ModelConfig, TextConfig
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import Notice, UserError
 from seq2see.model.transformer import Transformer
+from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.directory import save_weights, snapshot_file
 from seq2see.storage.manifest import MANIFEST, remove_manifest, verify_files, write_manifest
 from seq2see.tensors.quantize import quantize_4_bits

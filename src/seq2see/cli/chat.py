@@ -23,7 +23,7 @@ from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.api import Model
-    from seq2see.decode.chat import Message
+    from seq2see.storage.chat import Message
 
 _HINT = "Type a message; /reset starts a new conversation, /system TEXT sets the instructions."
 
@@ -58,7 +58,7 @@ def chat(
     echo "What is a transformer?" | seq2see chat --model Qwen3-0.6B
     """
     from seq2see.data.foreign_tokenizer import ForeignTokenizer
-    from seq2see.decode.chat import ChatTemplate
+    from seq2see.storage.chat import ChatTemplate
 
     language_model = load_model_of_shape(model, "decoder", device, precision)
     foreign = isinstance(language_model.tokenizers[1], ForeignTokenizer)

@@ -152,8 +152,8 @@ def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
     """Describes another library's model: its family, its options, the memory it takes, and what is not supported."""
     from seq2see.config import ModelConfig
     from seq2see.data.foreign_tokenizer import ForeignTokenizer
-    from seq2see.decode.chat import ChatTemplate
     from seq2see.model.summary import summarize
+    from seq2see.storage.chat import ChatTemplate
 
     defaults = ModelConfig()
     options = {

@@ -48,7 +48,11 @@ BUILT_IN = {
         "data": "seq2see.cli.data:data_app",
         "vectors": "seq2see.cli.vectors:vectors_app",
     },
-    "readers": {"other libraries": "seq2see.exchange.foreign_model:READER"},  # of models of other libraries
+    "readers": {  # of models of other libraries, the most particular first
+        "CTranslate2": "seq2see.exchange.ctranslate2:READER",
+        "Hugging Face": "seq2see.exchange.huggingface:READER",
+        "GGUF": "seq2see.exchange.gguf:READER",
+    },
 }
 
 

@@ -6,8 +6,8 @@ The sizes of the model follow from the shapes of its tensors, and its special to
 
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.data.media.sounds import ROWS_PER_SECOND
 from seq2see.errors import UserError
-from seq2see.exchange.tables import ForeignTensors, Stored, TensorTable, build_config, convert, stored
-from seq2see.exchange.tokenizer_files import ModelFolder, read_backend
-from seq2see.model.network import Network
+from seq2see.exchange.families import WHISPER
+from seq2see.exchange.files import read_config, read_text
+from seq2see.exchange.tables import ForeignConfig, ForeignWeights, Keys, tensor_table
+from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers, read_backend
+from seq2see.storage.chat import ChatTemplate
+from seq2see.storage.foreign_model import ForeignModel, Reader
 from seq2see.tensors.files import require_regular_file
 
 WEIGHTS = "model.bin"
@@ -105,89 +107,79 @@ def _text(file: IO[bytes]) -> str:
     return file.read(length)[:-1].decode().replace("/", ".")
 
 
-@dataclass(frozen=True)
-class WhisperWeights:
-    """The weights of a Whisper model."""
-
-    file: CTranslate2File
-    config: ModelConfig
-
-    @classmethod
-    def open(cls, path: Path) -> "WhisperWeights":
-        file = CTranslate2File(path)
-        if file.spec != "WhisperSpec":
-            raise UserError(f"{path} holds a {file.spec}: of CTranslate2's models, only Whisper is read")
-        try:
-            return cls(file, _read_config(file))
-        except KeyError as error:
-            raise UserError(f"{path} has no tensor {error}: is the download complete?") from error
-
-    def tensors(
-        self, network: Network, dtype: torch.dtype | None, column_major: Collection[str] = (), device: str = "cpu"
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Yields the tensors of our model; a tensor of theirs that is left over is an error."""
-        tensors = ForeignTensors(self.file, "")
-        yield from convert(network, _TENSORS, tensors, dtype, column_major, device)
-        tensors.require_all_used(("encoder.position_encodings.encodings",))
+_TENSORS = tensor_table("""
+    embedding                                        decoder.embeddings|decoder.projection
+    source_reader.conv1                              encoder.conv1
+    source_reader.conv2                              encoder.conv2
+    decoder.positions.weight                         decoder.position_encodings.encodings
+    <stack>.final_norm                               <stack>.layer_norm
+    <stack>.blocks.*.attention.queries_keys_values   <stack>.layer_*.self_attention.linear_0
+    <stack>.blocks.*.attention.project               <stack>.layer_*.self_attention.linear_1
+    <stack>.blocks.*.attention_norm.norm             <stack>.layer_*.self_attention.layer_norm
+    <stack>.blocks.*.cross.queries                   <stack>.layer_*.attention.linear_0
+    <stack>.blocks.*.cross.keys_values               <stack>.layer_*.attention.linear_1
+    <stack>.blocks.*.cross.project                   <stack>.layer_*.attention.linear_2
+    <stack>.blocks.*.cross_norm.norm                 <stack>.layer_*.attention.layer_norm
+    <stack>.blocks.*.feed_forward.up                 <stack>.layer_*.ffn.linear_0
+    <stack>.blocks.*.feed_forward.down               <stack>.layer_*.ffn.linear_1
+    <stack>.blocks.*.feed_forward_norm.norm          <stack>.layer_*.ffn.layer_norm
+""")
+FAMILY = replace(WHISPER, prefix="", tensors=_TENSORS, ignored=("encoder.position_encodings.encodings",))
 
 
-def _read_config(file: CTranslate2File) -> ModelConfig:
-    """Returns the configuration that the shapes of the tensors tell."""
+def open_whisper(path: Path) -> ForeignModel:
+    """Reads everything except the weights."""
+    file = CTranslate2File(path / WEIGHTS)
+    if file.spec != "WhisperSpec":
+        raise UserError(f"{file.path} holds a {file.spec}: of CTranslate2's models, only Whisper is read")
+    try:
+        weights = ForeignWeights.open(FAMILY, ForeignConfig(_sizes(file)), file)
+    except KeyError as error:
+        raise UserError(f"{file.path} has no tensor {error}: is the download complete?") from error
+    tokenizers = load_foreign_tokenizers(_folder(path, weights.config))
+    facts = {"architecture": "WhisperSpec of CTranslate2"}
+    return ForeignModel(FAMILY.name, weights.config, weights, tokenizers, ChatTemplate(), facts)
+
+
+def _recognizes(path: Path) -> bool:
+    return (path / WEIGHTS).exists() and (path / "config.json").exists() and "model_type" not in read_config(path)
+
+
+READER = Reader(_recognizes, open_whisper)
+
+
+def _sizes(file: CTranslate2File) -> Keys:
+    """Returns what Hugging Face's config.json of the same model would say, told by the shapes of the tensors."""
     vocab_size, width = file.shape("decoder.embeddings.weight")
-    positions = file.shape("encoder.position_encodings.encodings")[0]
-    layers = {
-        f"{stack}_layers": sum(
-            re.fullmatch(rf"{stack}\.layer_\d+\.ffn\.linear_0\.weight", name) is not None for name in file
-        )
-        for stack in ("encoder", "decoder")
+    keys: Keys = {
+        "vocab_size": vocab_size,
+        "d_model": width,
+        "num_mel_bins": file.shape("encoder.conv1.weight")[1],
+        "max_target_positions": file.shape("decoder.position_encodings.encodings")[0],
+        "max_source_positions": file.shape("encoder.position_encodings.encodings")[0],
     }
-    return build_config({
-        "source": "sounds", "vocab_size": vocab_size, "width": width, "heads": int(file["encoder.num_heads"]), **layers,
-        "feed_forward": file.shape("encoder.layer_0.ffn.linear_0.weight")[0], "activation": "gelu", "norm_first": True,
-        "positions": "learned", "encoder_positions": "sinusoidal-whisper", "scale_embeddings": False, "dropout": 0.0,
-        "max_positions": file.shape("decoder.position_encodings.encodings")[0], "max_source_positions": positions,
-        "window_seconds": positions // ROWS_PER_SECOND, "mel_bands": file.shape("encoder.conv1.weight")[1],
-    })  # fmt: skip
+    for stack in ("encoder", "decoder"):
+        layers = [name for name in file if re.fullmatch(rf"{stack}\.layer_\d+\.ffn\.linear_0\.weight", name)]
+        keys[f"{stack}_layers"] = len(layers)
+        keys[f"{stack}_ffn_dim"] = file.shape(layers[0])[0] if layers else 0
+        keys[f"{stack}_attention_heads"] = int(file[f"{stack}.num_heads"])
+    return keys
 
 
-def _stack_tensors(stack: str) -> dict[str, Stored]:
-    ours, theirs = f"{stack}.blocks.*", f"{stack}.layer_*"
-    return {
-        f"{ours}.attention.queries_keys_values": stored(f"{theirs}.self_attention.linear_0"),
-        f"{ours}.attention.project": stored(f"{theirs}.self_attention.linear_1"),
-        f"{ours}.attention_norm.norm": stored(f"{theirs}.self_attention.layer_norm"),
-        f"{ours}.feed_forward.up": stored(f"{theirs}.ffn.linear_0"),
-        f"{ours}.feed_forward.down": stored(f"{theirs}.ffn.linear_1"),
-        f"{ours}.feed_forward_norm.norm": stored(f"{theirs}.ffn.layer_norm"),
-        f"{stack}.final_norm": stored(f"{stack}.layer_norm"),
-    }
-
-
-_TENSORS: TensorTable = {
-    "embedding.weight": stored("decoder.embeddings.weight|decoder.projection.weight"),
-    "source_reader.conv1": stored("encoder.conv1"),
-    "source_reader.conv2": stored("encoder.conv2"),
-    "decoder.positions.weight": stored("decoder.position_encodings.encodings"),
-    **_stack_tensors("encoder"),
-    **_stack_tensors("decoder"),
-    "decoder.blocks.*.cross.queries": stored("decoder.layer_*.attention.linear_0"),
-    "decoder.blocks.*.cross.keys_values": stored("decoder.layer_*.attention.linear_1"),
-    "decoder.blocks.*.cross.project": stored("decoder.layer_*.attention.linear_2"),
-    "decoder.blocks.*.cross_norm.norm": stored("decoder.layer_*.attention.layer_norm"),
-}
-
-
-def whisper_folder(path: Path, settings: Mapping[str, Any], config: ModelConfig) -> ModelFolder:
+def _folder(path: Path, config: ModelConfig) -> ModelFolder:
     """Returns the directory with what Hugging Face's files of the same model would say about special tokens."""
-    file = require_regular_file(path / "tokenizer.json")
-    backend = read_backend(file.read_text(encoding="utf-8"), str(file))
+    settings, file = read_config(path), path / "tokenizer.json"
+    backend = read_backend(read_text(file), str(file))
     end = backend.token_to_id("<|endoftext|>")
-    keys = {
-        "model_type": "whisper", "bos_token_id": end, "eos_token_id": end,
+    keys: Keys = {
+        "model_type": "whisper",
+        "bos_token_id": end,
+        "eos_token_id": end,
         "decoder_start_token_id": backend.token_to_id("<|startoftranscript|>"),
         "no_timestamps_token_id": backend.token_to_id("<|notimestamps|>"),
-        "suppress_tokens": settings.get("suppress_ids"), "begin_suppress_tokens": settings.get("suppress_ids_begin"),
-    }  # fmt: skip
+        "suppress_tokens": settings.get("suppress_ids"),
+        "begin_suppress_tokens": settings.get("suppress_ids_begin"),
+    }
     if config.vocab_size >= MULTILINGUAL_VOCABULARY:
         keys["lang_to_id"] = {backend.id_to_token(id): id for id in settings.get("lang_ids") or []}
         keys["task_to_id"] = {"transcribe": backend.token_to_id("<|transcribe|>")}

@@ -7,30 +7,22 @@ transformers itself is not needed. A key of the configuration that is neither us
 so is a tensor left over.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.exchange.families import FAMILIES
-from seq2see.exchange.tables import Family, ForeignConfig, ForeignTensors, convert
-from seq2see.model.network import Network
+from seq2see.exchange.files import ShardedWeights, load_json, read_config, read_json, read_text
+from seq2see.exchange.tables import ForeignConfig, ForeignWeights
+from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers
+from seq2see.model.pooling import Pooling, PoolingKind
 from seq2see.model.transformer import Transformer
-from seq2see.tensors.files import require_regular_file
-from seq2see.tensors.tensor_file import TensorFile
-
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-MAX_JSON_BYTES = 1 << 28
-_CONVERT = (
-    'python -c "from transformers import AutoModel; AutoModel.from_pretrained({0!r}).save_pretrained({0!r})" writes one'
-)
+from seq2see.storage.chat import ChatTemplate, ConversationTemplate
+from seq2see.storage.foreign_model import ForeignModel, Reader
+from seq2see.storage.jinja_template import FILE, JinjaTemplate
 
 
 def from_huggingface(source: nn.Module | Path | str) -> Transformer:
@@ -40,119 +32,84 @@ def from_huggingface(source: nn.Module | Path | str) -> Transformer:
         weights: Mapping[str, Tensor] = source.state_dict()
     else:
         config, weights = read_config(Path(source)), ShardedWeights.open(Path(source))
-    model = ForeignWeights.open(config, weights)
+    model = _open_weights(config, weights)
     network = Transformer.on_meta_device(model.config)
     return network.with_weights(dict(model.tensors(network, None))).eval()
 
 
-@dataclass(frozen=True)
-class ForeignWeights:
-    """The configuration of a model, converted, and its tensors, to be converted one at a time."""
-
-    family: Family
-    config: ModelConfig
-    weights: Mapping[str, Tensor]
-
-    @classmethod
-    def open(cls, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> "ForeignWeights":
-        family = find_family(config)
-        names = ForeignTensors(weights, family.prefix).names
-        return cls(family, family.model_config(ForeignConfig(config), names), weights)
-
-    def tensors(
-        self, network: Network, dtype: torch.dtype | None, column_major: Collection[str] = (), device: str = "cpu"
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Yields the tensors of our model; a tensor of theirs that is left over is an error."""
-        tensors = ForeignTensors(self.weights, self.family.prefix)
-        yield from convert(network, self.family.tensors(self.config), tensors, dtype, column_major, device)
-        tensors.require_all_used(self.family.ignored)
-
-
-def find_family(config: Mapping[str, Any]) -> Family:
+def _open_weights(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> ForeignWeights:
     model_type = str(config.get("model_type"))
     if model_type not in FAMILIES:
         raise UserError(f'model_type = "{model_type}" is not supported; supported: {", ".join(FAMILIES)}')
-    return FAMILIES[model_type]
+    return ForeignWeights.open(FAMILIES[model_type], ForeignConfig(config), weights)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def open_huggingface(path: Path) -> ForeignModel:
+    """Reads everything except the weights."""
+    config = read_config(path)
     try:
-        return read_json(folder / "config.json")
+        weights = _open_weights(config, ShardedWeights.open(path))
     except UserError as error:
-        raise UserError(f"{folder} is not a model directory: {error}") from error
+        raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
+    folder = ModelFolder(path, config, weights.config)
+    facts = {"architecture": ", ".join(map(str, config.get("architectures") or [])) or "not named"}
+    scaling = (config.get("rope_scaling") or config.get("rope_parameters") or {}).get("rope_type", "")
+    if scaling in ("dynamic", "longrope"):
+        facts["not supported"] = f"{scaling} rotary positions beyond {weights.config.max_positions:,} tokens"
+    return ForeignModel(
+        weights.family.name,
+        weights.config,
+        weights,
+        load_foreign_tokenizers(folder),
+        _chat_template(folder),
+        facts,
+        read_pooling(path) if weights.config.shape == "encoder" else None,
+    )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object."""
-    try:
-        if require_regular_file(path).stat().st_size > MAX_JSON_BYTES:
-            raise UserError(f"{path} is larger than {MAX_JSON_BYTES:,} bytes")
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    if not isinstance(table, dict):
-        raise UserError(f"{path} does not contain a JSON object")
-    return table
+READER = Reader(lambda path: (path / "config.json").exists(), open_huggingface)
 
 
-class ShardedWeights(Mapping[str, Tensor]):
-    """The tensors of one or several safetensors files, each read when it is needed."""
+def _chat_template(folder: ModelFolder) -> ConversationTemplate:
+    """The template has a file of its own or is an entry of tokenizer_config.json, which may name several."""
+    path, source = folder.path / FILE, folder.tokenizer_config.get("chat_template")
+    if path.exists():
+        source = read_text(path)
+    elif isinstance(source, list):
+        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        source = named.get("default") or next(iter(named.values()), "")
+    if not source or not isinstance(source, str):
+        return ChatTemplate()
+    return JinjaTemplate(source, folder.special_token("bos_token") or "", folder.special_token("eos_token") or "")
 
-    def __init__(self, files: Collection[Path]) -> None:
-        self._files: dict[str, TensorFile] = {}
-        for path in files:
-            try:
-                file = TensorFile(require_regular_file(path))
-            except (OSError, SafetensorError) as error:
-                raise UserError(f"cannot read {path}: {error}; is the download complete?") from error
-            self._files |= dict.fromkeys(file, file)
 
-    @classmethod
-    def open(cls, folder: Path) -> "ShardedWeights":
-        """Opens the files that the index names, or else the only one."""
-        if (folder / INDEX).exists():
-            return cls(_indexed_files(folder))
-        if (folder / WEIGHTS).exists():
-            return cls([folder / WEIGHTS])
-        files = sorted(folder.glob("*.safetensors"))
-        if len(files) == 1:
-            return cls(files)
-        if files:
-            raise UserError(
-                f"{folder} has {len(files)} .safetensors files, but no {INDEX} that says which belong together"
-            )
-        if any(folder.glob("*.bin")):
-            raise UserError(
-                f"{folder} has its weights in .bin files, which can run any code when they are opened, and no .safetensors "
-                f"file: {_CONVERT.format(str(folder))}"
-            )
+_POOLING: dict[str, PoolingKind] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_lasttoken": "last",
+}
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """Returns how an encoder makes one vector of a text, as the files of sentence-transformers beside it say, or None."""
+    path = folder / "modules.json"
+    modules = load_json(path) if path.exists() else []
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise UserError(f"{path} does not contain a list of modules")
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    unknown = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    if unknown:
+        raise UserError(f"{path}: the module {unknown[0]} is not supported")
+    if "Pooling" not in kinds:
+        return None
+    path = folder / Path(str(modules[kinds.index("Pooling")].get("path", "1_Pooling"))).name / "config.json"
+    harmless = ("word_embedding_dimension", "include_prompt", "embedding_dimension")
+    modes = [name for name, value in read_json(path).items() if name not in harmless and value]
+    if len(modes) != 1 or modes[0] not in _POOLING:
         raise UserError(
-            f"{folder} has no .safetensors file: save the model with save_pretrained() of a recent version of transformers"
+            f"{path}: {', '.join(modes) or 'no pooling mode'} is not supported; supported: {', '.join(_POOLING)}"
         )
-
-    def __getitem__(self, name: str) -> Tensor:
-        file = self._files[name]
-        try:
-            return file[name]
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise UserError(f"cannot read tensor {name} of {file.path}: {' '.join(str(error).split())}") from error
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
-def _indexed_files(folder: Path) -> list[Path]:
-    names = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(names, dict) or not names:
-        raise UserError(f"{folder / INDEX} has no weight_map")
-    files = sorted({str(name) for name in names.values()})
-    for name in files:
-        # A path in an index must not lead out of the directory.
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise UserError(f'{folder / INDEX} names "{name[:80]}", which is not a .safetensors file in this directory')
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name} is missing: {INDEX} names it; is the download complete?")
-    return [folder / name for name in files]
+    length = folder / "sentence_bert_config.json"
+    limit = read_json(length).get("max_seq_length") if length.exists() else None
+    return Pooling(_POOLING[modes[0]], "Normalize" in kinds, limit if isinstance(limit, int) and limit > 0 else 0)

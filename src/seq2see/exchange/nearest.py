@@ -19,11 +19,7 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.model.registry import model_class
 
-RoundTrip = Callable[[ModelConfig], ModelConfig]  # writes a configuration in another format, and reads it back
 _TRAINING = ("dropout", "attention_dropout", "activation_dropout")  # the same model, whatever they are
-
-
-_NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -84,22 +80,20 @@ class Nearest:
 
 
 def find_nearest(
-    config: ModelConfig,
-    families: Mapping[str, RoundTrip],
-    format: str,
-    preferred: str = "",
-    titles: Mapping[str, str] = _NONE,
+    config: ModelConfig, format: str, titles: Mapping[str, str], hold: Callable[[str, ModelConfig], ModelConfig]
 ) -> Nearest:
-    """Returns the first family that can hold the model, with as few rewritings as possible; the preferred one comes first."""
+    """Returns the first family that can hold the model, with as few rewritings as possible.
+
+    `titles` are the families by name; `hold` writes a configuration in a family's format and reads it back.
+    """
     if config.kind != "transformer":
         raise UserError(f'{format} has no class for model.kind = "{config.kind}": only Transformers can be exported')
-    names = sorted(families, key=lambda name: name != preferred)
     nearest: tuple[str, dict[str, tuple[Any, Any]]] | None = None
     for rewritings in _combinations(config):
         rewritten = replace(config, **{key: value for r in rewritings for key, value in r.options(config).items()})
-        for name in names:
+        for name in titles:
             try:
-                held = families[name](rewritten)
+                held = hold(name, rewritten)
             except UserError:
                 continue
             different = differences(rewritten, held)
@@ -111,7 +105,7 @@ def find_nearest(
     name, different = nearest
     needs = ", ".join(f"model.{o} = {_toml(theirs)} (not {_toml(ours)})" for o, (ours, theirs) in different.items())
     settings = " ".join(f"--set model.{option}={_plain(theirs)}" for option, (_, theirs) in different.items())
-    family = f"has no class with this model's options: the nearest, {titles.get(name, name)}," * (name != format)
+    family = f"has no class with this model's options: the nearest, {titles[name]}," * (name != format)
     raise UserError(f"{format} {family or 'cannot hold this model: it'} needs {needs}; train a model with {settings}")
 
 

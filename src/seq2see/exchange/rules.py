@@ -8,11 +8,14 @@ from collections.abc import Collection
 
 from seq2see.config import Bias, ModelConfig, TieEmbeddings
 from seq2see.errors import UserError
-from seq2see.exchange.tables import ACTIVATIONS, ForeignConfig, Keys, Options, Rule
+from seq2see.exchange.tables import ForeignConfig, Keys, Options, Rule
 
 _BIASES: dict[tuple[bool, bool], Bias] = {
-    (True, True): "everywhere", (True, False): "attention", (False, True): "feed-forward", (False, False): "nowhere",
-}  # fmt: skip
+    (True, True): "everywhere",
+    (True, False): "attention",
+    (False, True): "feed-forward",
+    (False, False): "nowhere",
+}
 
 
 def tied(default: bool) -> Rule:
@@ -20,13 +23,6 @@ def tied(default: bool) -> Rule:
         return {"tie_embeddings": "all" if config.get("tie_word_embeddings", default) else "none"}
 
     return Rule(read, lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"})
-
-
-def activation(key: str, default: str) -> Rule:
-    def write(config: ModelConfig) -> Keys:
-        return {key: next((name for name, ours in ACTIVATIONS.items() if ours == config.activation), default)}
-
-    return Rule(lambda config, names: {"activation": config.activation(key, default)}, write)
 
 
 def _read_biases(config: ForeignConfig, names: Collection[str]) -> Options:
@@ -63,9 +59,11 @@ def _write_later_window(config: ModelConfig) -> Keys:
     window = config.attention_window
     later = next((layer for layer in range(config.decoder_layers) if config.is_local(layer)), config.decoder_layers)
     return {
-        "use_sliding_window": window > 0, "sliding_window": window or None, "max_window_layers": later,
+        "use_sliding_window": window > 0,
+        "sliding_window": window or None,
+        "max_window_layers": later,
         "layer_types": _layer_types(config),
-    }  # fmt: skip
+    }
 
 
 WINDOW_OF_LATER_LAYERS = Rule(_read_later_window, _write_later_window)  # Qwen: from max_window_layers on, if enabled
@@ -121,15 +119,12 @@ def _write_gemma(config: ModelConfig) -> Keys:
     return {
         "hidden_activation": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": round(scalar) if abs(scalar - round(scalar)) < 1e-6 else scalar,
-        "attn_logit_softcapping": config.attention_cap or None, "final_logit_softcapping": config.logit_cap or None,
-    }  # fmt: skip
+        "attn_logit_softcapping": config.attention_cap or None,
+        "final_logit_softcapping": config.logit_cap or None,
+    }
 
 
 GEMMA_ATTENTION = Rule(_read_gemma, _write_gemma)
-HEAD_WIDTH = Rule(
-    lambda config, names: {"head_width": config.get("head_dim", 0)},
-    lambda config: {"head_dim": config.actual_head_width},
-)
 
 
 def _read_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
@@ -141,9 +136,11 @@ def _read_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
 
 def _write_sizes(config: ModelConfig) -> Keys:
     return {
-        "encoder_attention_heads": config.heads, "decoder_attention_heads": config.heads,
-        "encoder_ffn_dim": config.feed_forward, "decoder_ffn_dim": config.feed_forward,
-    }  # fmt: skip
+        "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.heads,
+        "encoder_ffn_dim": config.feed_forward,
+        "decoder_ffn_dim": config.feed_forward,
+    }
 
 
 ENCODER_DECODER_SIZES = Rule(_read_sizes, _write_sizes)
@@ -165,20 +162,12 @@ def _write_vocabularies(config: ModelConfig) -> Keys:
     return {
         "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
         "tie_word_embeddings": config.tie_embeddings != "none",
-        "vocab_size": config.source_vocab_size or config.vocab_size, "decoder_vocab_size": config.vocab_size,
-    }  # fmt: skip
+        "vocab_size": config.source_vocab_size or config.vocab_size,
+        "decoder_vocab_size": config.vocab_size,
+    }
 
 
 MARIAN_VOCABULARIES = Rule(_read_vocabularies, _write_vocabularies)
-
-
-def _read_tied_translator(config: ForeignConfig, names: Collection[str]) -> Options:
-    config.require("tie_word_embeddings", True)
-    return {"tie_embeddings": "all"}
-
-
-# BART's source and target embeddings are always one; the output projection may be separate.
-TIED_ENCODER_DECODER = Rule(_read_tied_translator, lambda config: {"tie_word_embeddings": True})
 
 
 def _read_whisper_window(config: ForeignConfig, names: Collection[str]) -> Options:
@@ -212,9 +201,11 @@ def encoder_heads(masked: str, pooler: str = "") -> Rule:
         has_head = any(name.startswith(masked) for name in names)
         tied = config.get("tie_word_embeddings", True)
         return {
-            "masked_head": has_head, "output_bias": has_head, "pooler": bool(pooler) and f"{pooler}.weight" in names,
+            "masked_head": has_head,
+            "output_bias": has_head,
+            "pooler": bool(pooler) and f"{pooler}.weight" in names,
             "tie_embeddings": "all" if tied or not has_head else "none",
-        }  # fmt: skip
+        }
 
     return Rule(read, lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"})
 
@@ -227,7 +218,6 @@ SEGMENTS = Rule(
 
 
 def _read_roberta(config: ForeignConfig, names: Collection[str]) -> Options:
-    config.require("pad_token_id", 1)
     if any(name.startswith("lm_head") for name in names):
         config.require("hidden_act", "gelu")  # of the head, whatever the layers use
     return {"max_positions": config["max_position_embeddings"] - 2}
@@ -235,14 +225,6 @@ def _read_roberta(config: ForeignConfig, names: Collection[str]) -> Options:
 
 # Positions are counted from the padding token's id + 1.
 ROBERTA_OPTIONS = Rule(_read_roberta, lambda config: {"max_position_embeddings": config.max_positions + 2})
-
-
-def _read_m2m(config: ForeignConfig, names: Collection[str]) -> Options:
-    config.require("pad_token_id", 1)
-    return {}
-
-
-M2M_POSITIONS = Rule(_read_m2m, lambda config: {})
 
 
 def _read_t5(config: ForeignConfig, names: Collection[str]) -> Options:
@@ -260,9 +242,11 @@ def _read_t5(config: ForeignConfig, names: Collection[str]) -> Options:
 
 def _write_t5(config: ModelConfig) -> Keys:
     return {
-        "num_decoder_layers": config.decoder_layers, "tie_word_embeddings": config.tie_embeddings == "all",
-        "feed_forward_proj": "gated-gelu" if config.gated else "relu", "scale_decoder_outputs": config.logit_scale != 1,
-    }  # fmt: skip
+        "num_decoder_layers": config.decoder_layers,
+        "tie_word_embeddings": config.tie_embeddings == "all",
+        "feed_forward_proj": "gated-gelu" if config.gated else "relu",
+        "scale_decoder_outputs": config.logit_scale != 1,
+    }
 
 
 T5_OPTIONS = Rule(_read_t5, _write_t5)

@@ -36,7 +36,7 @@ def write_ctranslate2(pipeline: Pipeline, folder: Path, precision: str) -> list[
         raise UserError(
             f"{FORMAT} is for translators and language models, and this is an encoder: export it to huggingface"
         )
-    find_nearest(config, {FORMAT: _held}, FORMAT)
+    find_nearest(config, FORMAT, {FORMAT: FORMAT}, lambda name, config: _held(config))
     try:
         from ctranslate2 import specs
     except ImportError:

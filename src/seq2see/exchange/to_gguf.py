@@ -8,7 +8,7 @@ uses that one.
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,14 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import ChatTemplate
 from seq2see.errors import UserError
 from seq2see.exchange.check import Check, Samples, compare, count_equal
-from seq2see.exchange.gguf import (
-    GPT2_SPLITS,
-    SIZES,
-    SPLITS,
-    TOKENIZER_JSON,
-    byte_level_backend,
-    model_config,
-    tensor_table,
-)
-from seq2see.exchange.nearest import RoundTrip, find_nearest
+from seq2see.exchange.gguf import ARCHITECTURES, ROPE_FREQS
+from seq2see.exchange.gguf_tokenizer import GPT2_SPLITS, SPLITS, TOKENIZER_JSON, byte_level_backend
+from seq2see.exchange.nearest import find_nearest
 from seq2see.exchange.sentencepiece import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
-from seq2see.exchange.tables import Keys, split_stored
-from seq2see.exchange.tokenizer_writer import jinja, tokenizer_backend
-from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.exchange.tokenizer_writer import tokenizer_backend
+from seq2see.storage.jinja_template import jinja_source
 from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "GGUF"
@@ -43,7 +34,6 @@ FILE = "model.gguf"
 WRITTEN = ("llama", "gpt2", "qwen2", "qwen3")  # whose every option is in the file, not in llama.cpp's code
 KINDS = {"float32": "F32", "float16": "F16", "bf16": "BF16", "int8": "Q8_0"}
 BYTE = 6  # the type of the token of a single byte
-ROPE = "rope_freqs.weight"
 GELU_TOLERANCE = 1e-2  # llama.cpp takes GELU from a table of half-precision numbers
 DIFFICULT_TEXTS = (
     "It's the 1st of 12345 – isn't it?  We'll see…\n\nIt cost $1,234.56 (2023).", "don't\tDO that, I'd say: we've, they're",
@@ -58,27 +48,27 @@ def write_gguf(pipeline: Pipeline, folder: Path, precision: str) -> list[str]:
         raise UserError(
             f"llama.cpp runs language models, and this model is an {config.shape}: export it to huggingface"
         )
-    families: dict[str, RoundTrip] = {name: _round_trip(name) for name in WRITTEN}
-    found = find_nearest(config, families, FORMAT)
+    titles = {name: name for name in WRITTEN}
+    found = find_nearest(config, FORMAT, titles, lambda name, config: ARCHITECTURES[name].held(config, {}))
+    family = ARCHITECTURES[found.name]
     try:
         import gguf
     except ImportError:
         raise UserError('writing GGUF files needs the package "gguf": pip install "seq2see[gguf]"') from None
     writer = gguf.GGUFWriter(folder / FILE, found.name)
-    for key, value in _metadata(found.config, found.name).items():
-        _add(writer, f"{found.name}.{key}", value)
+    keys = family.foreign_config(found.config)
+    keys.pop(ROPE_FREQS, None)
+    for key, value in keys.items():
+        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        add(f"{found.name}.{key}", value)
     split = _write_tokenizer(writer, tokenizer, found.config)
-    chat = pipeline.chat_template
-    if isinstance(chat, JinjaTemplate):
-        writer.add_chat_template(chat.source)
-    elif isinstance(chat, ChatTemplate) and chat != ChatTemplate():
-        writer.add_chat_template(jinja(chat, tokenizer))
-    table = tensor_table(found.config, found.name)
-    for name, tensor in split_stored(found.config, table, found.weights(pipeline.network.state_dict())):
+    if chat := jinja_source(pipeline.chat_template, tokenizer):
+        writer.add_chat_template(chat)
+    for name, tensor in family.foreign_tensors(found.config, found.weights(pipeline.network.state_dict())):
         kind = gguf.GGMLQuantizationType[_kind(name, tensor, KINDS[precision], gguf)]
         writer.add_tensor(name, gguf.quants.quantize(tensor.float().numpy(), kind), raw_dtype=kind)
     if found.config.rotary_factors:
-        writer.add_tensor(ROPE, np.array(found.config.rotary_factors, dtype=np.float32))
+        writer.add_tensor(ROPE_FREQS, np.array(found.config.rotary_factors, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -92,56 +82,6 @@ def _kind(name: str, tensor: Tensor, wanted: str, gguf: Any) -> str:
         return "F32"
     block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[wanted]]
     return wanted if tensor.shape[1] % block == 0 else "F16"
-
-
-def _metadata(config: ModelConfig, architecture: str) -> Keys:
-    """Returns the keys that `model_config` of our reader turns into this configuration."""
-    keys: Keys = {key: getattr(config, option) for key, option in SIZES.items()}
-    if architecture == "gpt2":
-        return {**keys, "attention.layer_norm_epsilon": config.norm_epsilon}
-    width = config.actual_head_width
-    return {
-        **keys, "attention.layer_norm_rms_epsilon": config.norm_epsilon, "rope.freq_base": config.rotary_base,
-        "attention.head_count_kv": config.actual_key_value_heads, "attention.key_length": width,
-        "attention.value_length": width, "rope.dimension_count": width,
-    }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Unwritten:
-    """What our reader needs to know of a file to tell its configuration."""
-
-    path: Path
-    fields: Mapping[str, Any]
-    tensors: Mapping[str, tuple[int, ...]]
-    factors: tuple[float, ...]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.tensors[name]
-
-    def rows(self, name: str, start: int, stop: int) -> Tensor:
-        return torch.tensor(self.factors)
-
-
-def _round_trip(architecture: str) -> RoundTrip:
-    def convert(config: ModelConfig) -> ModelConfig:
-        fields = {f"{architecture}.{key}": value for key, value in _metadata(config, architecture).items()}
-        shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (config.vocab_size, config.width)}
-        if config.tie_embeddings == "none":
-            shapes["output.weight"] = shapes["token_embd.weight"]
-        factors = config.rotary_factors if architecture == "llama" else ()  # llama.cpp reads them there only
-        if factors:
-            shapes[ROPE] = (len(factors),)
-        return model_config(_Unwritten(Path(FILE), fields, shapes, factors), architecture)
-
-    return convert
-
-
-def _add(writer: Any, key: str, value: Any) -> None:
-    if isinstance(value, float):
-        writer.add_float32(key, value)
-    else:
-        writer.add_uint32(key, value)
 
 
 # The tokenizer

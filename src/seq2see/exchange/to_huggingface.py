@@ -15,12 +15,11 @@ from seq2see.data.tokenizer import Framing
 from seq2see.errors import UserError
 from seq2see.exchange.check import BEAM, Check, Samples, compare, count_equal, quiet
 from seq2see.exchange.families import FAMILIES
-from seq2see.exchange.huggingface import WEIGHTS, read_config
-from seq2see.exchange.nearest import Nearest, RoundTrip, find_nearest
-from seq2see.exchange.tables import Family, ForeignConfig, Keys, find_stored
+from seq2see.exchange.files import WEIGHTS, read_config
+from seq2see.exchange.nearest import Nearest, find_nearest
+from seq2see.exchange.tables import Keys
 from seq2see.exchange.tokenizer_files import TARGET
 from seq2see.exchange.tokenizer_writer import FILES, copy_tokenizers, write_tokenizers
-from seq2see.model.registry import model_class
 from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "Hugging Face"
@@ -78,31 +77,12 @@ def _joint_weights(weights: Mapping[str, Tensor], config: ModelConfig) -> dict[s
 
 def find_family(config: ModelConfig, keys: Keys, preferred: str = "") -> Nearest:
     """Returns the family of transformers that can hold a model; a model that none can hold is refused."""
-    families: dict[str, RoundTrip] = {}
-    for name, family in FAMILIES.items():
-        if name == preferred or family not in [FAMILIES[other] for other in families]:  # some names share a family
-            families[name] = _round_trip(family, keys)
-    return find_nearest(config, families, FORMAT, preferred, {name: family.name for name, family in FAMILIES.items()})
-
-
-def _round_trip(family: Family, keys: Keys) -> RoundTrip:
-    def convert(config: ModelConfig) -> ModelConfig:
-        theirs = ForeignConfig({**family.foreign_config(config), **keys})
-        return family.model_config(theirs, _tensor_names(family, config))
-
-    return convert
-
-
-def _tensor_names(family: Family, config: ModelConfig) -> list[str]:
-    """Returns their names of the tensors of one layer: enough to tell which heads a model has."""
-    small = replace(config, encoder_layers=1, decoder_layers=1, local_layers=(), max_positions=2)
-    table, names = family.tensors(config), []
-    for ours in model_class(small).weight_names(small):
-        try:
-            names.append(find_stored(table, ours).names[0].split("|")[0])
-        except KeyError:  # the family has no such tensor, which the configuration will tell
-            continue
-    return names
+    names = sorted(FAMILIES, key=lambda name: name != preferred)
+    titles: dict[str, str] = {}
+    for name in names:  # some names share a family
+        if FAMILIES[name].name not in titles.values():
+            titles[name] = FAMILIES[name].name
+    return find_nearest(config, FORMAT, titles, lambda name, config: FAMILIES[name].held(config, keys))
 
 
 def special_token_keys(framing: Framing, config: ModelConfig) -> Keys:

@@ -30,7 +30,7 @@ from seq2see.data.foreign_tokenizer import (
 )
 from seq2see.data.tokenizer import Framing, Tokenizer
 from seq2see.errors import Notice, UserError
-from seq2see.exchange.huggingface import read_json
+from seq2see.exchange.files import read_json
 from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
 from seq2see.tensors.files import require_regular_file
 

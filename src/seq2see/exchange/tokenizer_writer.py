@@ -16,10 +16,10 @@ from tokenizers import decoders, processors
 from seq2see.config import ModelConfig
 from seq2see.data.foreign_tokenizer import ForeignTokenizer
 from seq2see.data.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Framing, Tokenizer
-from seq2see.decode.chat import ChatTemplate, ConversationTemplate
 from seq2see.exchange.tokenizer_files import TARGET, WORD_PREFIX, template
-from seq2see.storage.chat_template import FILE as CHAT_TEMPLATE
-from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.storage.chat import ConversationTemplate
+from seq2see.storage.jinja_template import FILE as CHAT_TEMPLATE
+from seq2see.storage.jinja_template import jinja_source
 
 # The files of a published tokenizer, and of what sentence-transformers puts around an encoder.
 FILES = (
@@ -48,10 +48,8 @@ def write_tokenizers(
     if source is not target:
         (folder / TARGET).mkdir()
         _write(folder / TARGET, target, config)
-    if isinstance(chat, JinjaTemplate):
-        (folder / CHAT_TEMPLATE).write_text(chat.source, encoding="utf-8")
-    elif isinstance(chat, ChatTemplate) and chat != ChatTemplate():
-        (folder / CHAT_TEMPLATE).write_text(jinja(chat, target), encoding="utf-8")
+    if chat_source := jinja_source(chat, target):
+        (folder / CHAT_TEMPLATE).write_text(chat_source, encoding="utf-8")
 
 
 def _write(folder: Path, tokenizer: Tokenizer, config: ModelConfig, offset: int = 0) -> None:
@@ -158,22 +156,3 @@ def _renumbered(table: dict[str, Any], tokenizer: ForeignTokenizer) -> dict[str,
         if model["type"] != "BPE":
             model["vocab"][id] = (token["content"], 0.0)
     return {**table, "added_tokens": sorted(added, key=lambda token: int(token["id"]))}
-
-
-def jinja(chat: ChatTemplate, tokenizer: Tokenizer) -> str:
-    """Returns our chat template as a Jinja template."""
-    start = "".join(tokenizer.token_text(id) for id in tokenizer.framing.prompt)
-    parts = [_quote(start)]
-    roles = {"system": chat.system, "user": chat.user, "assistant": chat.model}
-    parts.append("{% for message in messages %}")
-    for i, (role, format) in enumerate(roles.items()):
-        before, _, after = format.partition("{text}")
-        parts.append(f"{{% {'el' * (i > 0)}if message['role'] == '{role}' %}}")
-        parts.append(f"{_quote(before)}{{{{ message['content'] }}}}{_quote(after)}")
-    parts.append("{% endif %}{% endfor %}{% if add_generation_prompt %}")
-    parts.append(_quote(chat.model.partition("{text}")[0].rstrip(" ")) + "{% endif %}")
-    return "".join(parts)
-
-
-def _quote(text: str) -> str:
-    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if text else ""

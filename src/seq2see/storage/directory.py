@@ -23,15 +23,14 @@ from seq2see.config import Config, InferencePrecision, TextConfig
 from seq2see.data.foreign_tokenizer import load_tokenizer
 from seq2see.data.known_words import KnownWords, load_words, save_words
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import ChatTemplate, ConversationTemplate
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import column_major_weights, optimize_for_decoding
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.storage.bundled import find_model
-from seq2see.storage.chat_template import SAVED as JINJA_TEMPLATE
-from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.storage.chat import FILE as CHAT_TEMPLATE
+from seq2see.storage.chat import ChatTemplate, ConversationTemplate, load_chat_template
 from seq2see.storage.foreign_model import ForeignModel, find_reader
 from seq2see.storage.manifest import check_files, write_manifest
 from seq2see.storage.pipeline import Pipeline
@@ -102,9 +101,8 @@ def load_files(folder: Path) -> ModelFiles:
     check_files(folder, ["config.toml", "tokenizer.json", "source.json", WORDS])
     config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
     _check_vocabularies(folder, config, tokenizers)
-    jinja = folder / JINJA_TEMPLATE
-    chat_template = JinjaTemplate.load(jinja) if jinja.is_file() else ChatTemplate.load(folder / "chat.toml")
-    return ModelFiles(config, tokenizers, load_scores(folder), chat_template, load_words(folder / WORDS))
+    words = load_words(folder / WORDS)
+    return ModelFiles(config, tokenizers, load_scores(folder), load_chat_template(folder), words)
 
 
 def _foreign_files(model: ForeignModel) -> ModelFiles:
@@ -240,7 +238,7 @@ def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
         with atomic_write(temporary / "scores.json") as part:
             part.write_text(json.dumps(dict(pipeline.scores), indent=1, ensure_ascii=False), encoding="utf-8")
         if pipeline.chat_template != ChatTemplate():
-            pipeline.chat_template.save(temporary / "chat.toml")
+            pipeline.chat_template.save(temporary / CHAT_TEMPLATE)
         if pipeline.known_words is not None:
             save_words(temporary / WORDS, pipeline.known_words)
         write_manifest(temporary)

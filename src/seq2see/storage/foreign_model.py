@@ -14,10 +14,9 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.config.extensions import extension_names, load_extension
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import ChatTemplate
 from seq2see.model.network import Network
 from seq2see.model.pooling import Pooling
-from seq2see.storage.chat_template import JinjaTemplate
+from seq2see.storage.chat import ConversationTemplate
 
 OUR_CONFIG = "config.toml"
 
@@ -39,7 +38,7 @@ class ForeignModel:
     config: ModelConfig
     weights: Weights
     tokenizers: tuple[Tokenizer, Tokenizer]
-    chat_template: ChatTemplate | JinjaTemplate
+    chat_template: ConversationTemplate
     facts: Mapping[str, str] = field(default_factory=dict)  # to be shown
     pooling: Pooling | None = None  # of an encoder
 
@@ -56,5 +55,5 @@ def find_reader(path: Path) -> Reader | None:
     """Returns the reader of a file or directory of another library's; None for a model directory of ours."""
     if (path / OUR_CONFIG).exists():
         return None
-    readers: list[Reader] = [load_extension("readers", name) for name in extension_names("readers")]
+    readers: Iterator[Reader] = (load_extension("readers", name) for name in extension_names("readers"))
     return next((reader for reader in readers if reader.recognizes(path)), None)

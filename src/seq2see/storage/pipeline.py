@@ -20,7 +20,6 @@ from seq2see.data.known_words import KnownWords, unknown_words
 from seq2see.data.layout import Packed, Tokens
 from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis
@@ -31,6 +30,7 @@ from seq2see.model.network import Network
 from seq2see.model.pooling import Pooling
 from seq2see.model.summary import summarize
 from seq2see.storage.assessment import Assessment
+from seq2see.storage.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.storage.scores import score_number, score_texts
 
 EMBED_TEXTS = 32  # encoded together

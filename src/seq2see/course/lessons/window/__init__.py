@@ -27,9 +27,9 @@ from seq2see.course.lessons.render import (
     Try,
 )
 from seq2see.data.layout import Layout, Packed
-from seq2see.decode.chat import ROLES
 from seq2see.errors import UserError, did_you_mean
 from seq2see.model.attention import attention_mask
+from seq2see.storage.chat import ROLES
 
 TEXT = (
     "The old man lived alone in a small house by the sea. Every morning he took his boat and went out to fish. One day the old "
@@ -126,7 +126,7 @@ def describe(result: Result) -> LessonText:
         Library(
             'model.generate(text, window="slide")            # or "stop"\n'
             'model.chat([("system", "You\'re an apple."), ("user", "Give me a banana")])',
-            "decode/chat.py",
+            "storage/chat.py",
         ),
         (_context_section(result), _chat_section(result)),
         (

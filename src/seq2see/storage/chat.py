@@ -1,4 +1,7 @@
-"""Chat templates: how a conversation becomes the prompt of a language model."""
+"""Chat templates: how a conversation becomes the prompt of a language model.
+
+Ours has a format for each role; those of other libraries' models are programs (`jinja_template.py`).
+"""
 
 import json
 import re
@@ -14,6 +17,7 @@ from seq2see.tensors.files import atomic_write
 
 Message = tuple[str, str]  # role and content
 ROLES = ("system", "user", "model")
+FILE, JINJA_FILE = "chat.toml", "chat_template.json"  # in a model directory
 
 
 class ConversationTemplate(Protocol):
@@ -108,3 +112,12 @@ class ChatTemplate:
                 else:
                     parts[-1] = str(parts[-1]) + piece
         return [token for part in parts for token in ([part] if isinstance(part, int) else tokenizer.encode(part))]
+
+
+def load_chat_template(folder: Path) -> ConversationTemplate:
+    """Loads the template of a model directory, or returns the default one."""
+    if not (folder / JINJA_FILE).is_file():
+        return ChatTemplate.load(folder / FILE)
+    from seq2see.storage.jinja_template import JinjaTemplate  # jinja2 takes time to import
+
+    return JinjaTemplate.load(folder / JINJA_FILE)

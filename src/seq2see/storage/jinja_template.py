@@ -20,12 +20,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.chat import Message
 from seq2see.errors import UserError
+from seq2see.storage.chat import JINJA_FILE, ChatTemplate, ConversationTemplate, Message
 
 MAX_SECONDS = 2.0
 MAX_SIZE = 1_000_000  # of a string or list that a template builds by multiplication, and of the rendered text
-FILE, SAVED = "chat_template.jinja", "chat_template.json"  # theirs, and ours with the special tokens
+FILE = "chat_template.jinja"  # theirs; ours, with the special tokens, is JINJA_FILE
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"})
 _FILTERS = frozenset(
     {"center", "format", "batch", "slice", "wordwrap", "urlize", "xmlattr", "pprint", "random", "indent"}
@@ -74,7 +74,7 @@ class JinjaTemplate:
 
     def save(self, path: Path) -> None:
         table = {"source": self.source, "bos_token": self.bos_token, "eos_token": self.eos_token}
-        path.with_name(SAVED).write_text(json.dumps(table, ensure_ascii=False, indent=1), encoding="utf-8")
+        path.with_name(JINJA_FILE).write_text(json.dumps(table, ensure_ascii=False, indent=1), encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "JinjaTemplate":
@@ -93,12 +93,10 @@ class JinjaTemplate:
         roles = {"model": "assistant"}
         listed = [{"role": roles.get(role, role), "content": text} for role, text in messages]
         template = self._template
-        fields: dict[str, Any] = {
-            "messages": listed, "add_generation_prompt": True, "bos_token": self.bos_token, "eos_token": self.eos_token,
-            "tools": None, "documents": None,
-        }  # fmt: skip
+        tokens = {"bos_token": self.bos_token, "eos_token": self.eos_token}
+        fields: dict[str, Any] = {"messages": listed, "add_generation_prompt": True, "tools": None, "documents": None}
         try:
-            text = _with_deadline(lambda: template.render(fields))
+            text = _with_deadline(lambda: template.render(fields | tokens))
         except (TemplateError, _Stopped) as error:
             raise UserError(f"the chat template cannot format this conversation: {error}") from error
         except Exception as error:  # whatever foreign code does
@@ -120,8 +118,13 @@ class JinjaTemplate:
             raise UserError(f"the chat template is not valid: {' '.join(str(error).split())[:200]}") from error
 
 
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
-             sort_keys: bool = False) -> str:  # fmt: skip
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -145,12 +148,24 @@ def _with_deadline(render: Callable[[], str]) -> str:
         sys.settrace(previous)
 
 
-def find_template(tokenizer_config: dict[str, Any], files: dict[str, str]) -> str:
-    """Returns the template of a model: its own file, or an entry of tokenizer_config.json, which may name several."""
-    if FILE in files:
-        return files[FILE]
-    value = tokenizer_config.get("chat_template")
-    if isinstance(value, list):
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-        value = named.get("default") or next(iter(named.values()), "")
-    return value if isinstance(value, str) else ""
+def jinja_source(chat: ConversationTemplate, tokenizer: Tokenizer) -> str:
+    """Returns a chat template as Jinja; an empty string for our default, which no model was trained on."""
+    if isinstance(chat, JinjaTemplate):
+        return chat.source
+    if not isinstance(chat, ChatTemplate) or chat == ChatTemplate():
+        return ""
+    start = "".join(tokenizer.token_text(id) for id in tokenizer.framing.prompt)
+    parts = [_quote(start)]
+    roles = {"system": chat.system, "user": chat.user, "assistant": chat.model}
+    parts.append("{% for message in messages %}")
+    for i, (role, format) in enumerate(roles.items()):
+        before, _, after = format.partition("{text}")
+        parts.append(f"{{% {'el' * (i > 0)}if message['role'] == '{role}' %}}")
+        parts.append(f"{_quote(before)}{{{{ message['content'] }}}}{_quote(after)}")
+    parts.append("{% endif %}{% endfor %}{% if add_generation_prompt %}")
+    parts.append(_quote(chat.model.partition("{text}")[0].rstrip(" ")) + "{% endif %}")
+    return "".join(parts)
+
+
+def _quote(text: str) -> str:
+    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if text else ""
