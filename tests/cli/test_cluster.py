@@ -136,11 +136,10 @@ def test_all_workers_fit_onto_the_machines(nodes: list[int], workers: int, share
     assert share_per_worker(nodes, workers) == share
 
 
-def test_engine_options_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # not installed
     for arguments, message in [
         (["translate", "--engine", "ray", "a.txt"], 'needs Ray: pip install "seq2see[ray]"'),
         (["embed", "--model", "m", "--workers", "2", "a.txt"], "--workers is for --engine ray"),
-        (["evaluate", "--work", str(tmp_path), "--ref", "a.txt"], "--work is for --engine ray"),
     ]:
         assert message in str(CliRunner().invoke(app, arguments).exception)

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from seq2see.errors import no_progress
 from seq2see.translate.warning_log import WarningLog
 from tests.foreign_models import encoder, word_piece
 from tests.foreign_models import save as save_foreign
-from tests.models import GRAMMAR_MODEL, TINY, save, tiny_model
+from tests.models import GRAMMAR_MODEL
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 TEXTS = ["I like tea.", "Two cows are in the village.", "", "How are you? The girl reads a book."] * 10
@@ -116,28 +116,17 @@ def test_vectors_equal_those_of_one_process(tmp_path: Path) -> None:
         assert columns["vector"][i] == pytest.approx(vector.tolist(), abs=1e-5)
 
 
-def test_scores_equal_those_of_one_process(tmp_path: Path) -> None:
+def test_a_test_set_is_translated_on_ray_and_then_evaluated(tmp_path: Path) -> None:
     sources = [text for text in TEXTS if text]
     (tmp_path / "t.en").write_text("".join(f"{text}\n" for text in sources))
     (tmp_path / "t.hi").write_text("".join(f"{text} और\n" for text in load(GRAMMAR_MODEL).translate(sources)))
-    arguments = ("evaluate", "--model", GRAMMAR_MODEL, "--src", tmp_path / "t.en", "--ref", tmp_path / "t.hi", "--json")
-    local = CliRunner().invoke(app, list(map(str, arguments)))
-    assert json.loads(run(*arguments, "--work", tmp_path / "work")) == json.loads(local.stdout)
-    (part,) = (tmp_path / "work").glob("*/parts/000000.json")
-    translations, counts = json.loads(part.read_text())
-    part.write_text(json.dumps([["हाँ"] * len(translations), counts]))  # a repeated command takes what is there
-    assert json.loads(run(*arguments, "--work", tmp_path / "work"))["exact_match"] == 0
-
-
-def test_perplexity_equals_that_of_one_process(tmp_path: Path) -> None:
-    config = replace(TINY, shape="decoder", max_positions=8)
-    model = save(tiny_model(["the cat and a dog"], config), tmp_path / "model")
-    (tmp_path / "held-out.txt").write_text("the cat and a dog\n" * 30)
-    arguments = ("evaluate", "--model", model, "--text", tmp_path / "held-out.txt", "--json")
-    local = json.loads(CliRunner().invoke(app, list(map(str, arguments))).stdout)
-    found = json.loads(run(*arguments))
-    assert found["tokens"] == local["tokens"]
-    assert found["loss"] == pytest.approx(local["loss"], rel=1e-6)
+    run("translate", "--model", GRAMMAR_MODEL, tmp_path / "t.en", "--out", tmp_path / "out")
+    test = ["--src", str(tmp_path / "t.en"), "--ref", str(tmp_path / "t.hi"), "--json"]
+    found = [
+        json.loads(CliRunner().invoke(app, ["evaluate", *system, *test]).stdout)["scores"]
+        for system in (["--model", str(GRAMMAR_MODEL)], ["--hyp", str(tmp_path / "out" / "t.en")])
+    ]
+    assert found[0] == found[1]
 
 
 def test_problem_of_a_worker_is_one_line(tmp_path: Path) -> None:

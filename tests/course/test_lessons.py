@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from seq2see.cli.lesson import lesson, parse_arguments
+from seq2see.cli.options import CommandGroup
 from seq2see.course.lessons import GROUPS, LESSONS, leak, learning, order, patches, recurrent, saturation
 from seq2see.course.lessons.exercises import parse_number
 from seq2see.course.lessons.terminal import print_lesson
@@ -273,6 +274,4 @@ def test_a_setting_of_wrong_shape_is_one_line(name: str) -> None:
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer()
-    app.command()(lesson)
-    return app
+    return CommandGroup("", lesson)

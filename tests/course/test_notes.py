@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 
 from seq2see.api import Model
 from seq2see.cli.lesson import lesson
+from seq2see.cli.options import CommandGroup
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.course.lessons import (
     LESSONS,
@@ -586,8 +586,7 @@ def test_custom_tables_and_their_errors() -> None:
 
 
 def test_the_command_accepts_settings_and_prints_json() -> None:
-    app = typer.Typer()
-    app.command()(lesson)
+    app = CommandGroup("", lesson)
     result = CliRunner().invoke(app, ["lookup", "--set", "query=Smith", "--set", "temperatures=[1]", "--json"])
     found = json.loads(result.output)
     assert found["name"] == "lookup" and found["result"]["exact"] == 200 and found["result"]["temperatures"] == [1]

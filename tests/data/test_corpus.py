@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seq2see.data.corpus import PairOptions, ParallelCorpus, jsonl, open_pairs, parallel_files, plain_text, po, tmx, tsv
+from seq2see.config import DataConfig
+from seq2see.data.corpus import ParallelCorpus, jsonl, open_pairs, parallel_files, plain_text, po, tmx, tsv
 from seq2see.data.formats.lines import MAX_LINE_BYTES, read_lines
 from seq2see.errors import UserError
 
@@ -132,7 +133,7 @@ def test_one_directory_may_contain_both_languages(tmp_path: Path) -> None:
     for shard in ("a", "b"):
         for language in ("en", "hi"):
             write(tmp_path / f"{shard}.{language}", f"{shard}-{language}\n")
-    pairs = open_pairs(PairOptions(pairs=[tmp_path], languages="hi,en"))
+    pairs = open_pairs(DataConfig(pairs=(str(tmp_path),), languages="hi,en"))
     assert list(pairs) == [("a-hi", "a-en"), ("b-hi", "b-en")]
 
 
@@ -165,7 +166,7 @@ def test_any_cells_round_trip_through_tsv(tmp_path: Path, rows: list[tuple[str, 
 def test_columns_may_be_named_in_the_header(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv.xz", lzma.compress("\ufeffid\ten\thi\n1\tOne\tएक\n".encode()))
     assert list(tsv([file], "en", "hi")) == [("One", "एक")]
-    assert list(open_pairs(PairOptions(pairs=[file], columns="hi,en"))) == [("एक", "One")]
+    assert list(open_pairs(DataConfig(pairs=(str(file),), columns="hi,en"))) == [("एक", "One")]
     assert 'no column "enn" in its first line: did you mean "en"?' in error_message(
         lambda: list(tsv([file], "enn", "hi"))
     )
@@ -421,15 +422,17 @@ def test_suffixes_choose_the_reader(tmp_path: Path) -> None:
     }
     for name, content in files.items():
         write(tmp_path / "in" / name, content)
-    options = PairOptions(pairs=[tmp_path / "in"], languages="en,hi")
+    options = DataConfig(pairs=(str(tmp_path / "in"),), languages="en,hi")
     assert list(open_pairs(options)) == [("One", "एक")] * 4
-    assert "--valid-src FILE and --valid-tgt FILE" in error_message(lambda: open_pairs(PairOptions(prefix="valid-")))
+    assert "--valid-src FILE and --valid-tgt FILE" in error_message(lambda: open_pairs(DataConfig(), "valid_"))
     assert "missing --languages: name the source and the target" in error_message(
-        lambda: open_pairs(PairOptions(pairs=[tmp_path / "in" / "c.tmx"]))
+        lambda: open_pairs(DataConfig(pairs=(str(tmp_path / "in" / "c.tmx"),)))
     )
     write(tmp_path / "x.csv", "a,b")
-    assert 'unsupported format ".csv"' in error_message(lambda: open_pairs(PairOptions(pairs=[tmp_path / "x.csv"])))
-    assert "not both" in error_message(lambda: open_pairs(PairOptions(src=[tmp_path], pairs=[tmp_path])))
+    assert 'unsupported format ".csv"' in error_message(
+        lambda: open_pairs(DataConfig(pairs=(str(tmp_path / "x.csv"),)))
+    )
+    assert "not both" in error_message(lambda: open_pairs(DataConfig(src=(str(tmp_path),), pairs=(str(tmp_path),))))
 
 
 @pytest.mark.parametrize("kind", ["parallel files", "tsv", "jsonl", "tmx", "po"])

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import (
-    Device,
-    Precision,
-    SamplingSeed,
-    Temperature,
-    TopP,
-    is_interactive,
-    load_model_of_shape,
-    prompt_loop,
-)
+from seq2see.cli.model_options import Compute, SamplingSeed, is_interactive, prompt_loop
+from seq2see.cli.options import Options
 from seq2see.config.search import Search
 from seq2see.errors import UserError
 
@@ -25,6 +17,11 @@ if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.storage.chat import Message
 
+SAMPLED = Search(max_new_tokens=500, temperature=0.7, top_p=0.95)
+OPTIONS = Options(
+    "max_new_tokens", "temperature", "top_p",
+    max_new_tokens={"help": "Maximum number of tokens of an answer.", "min": 1},
+)  # fmt: skip
 _HINT = "Type a message; /reset starts a new conversation, /system TEXT sets the instructions."
 
 
@@ -38,12 +35,10 @@ def chat(
         ),
     ],
     system: Annotated[str, typer.Option(help="Instructions to the model.", metavar="TEXT")] = "",
-    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens of an answer.", min=1)] = 500,
-    temperature: Temperature = 0.7,
-    top_p: TopP = 0.95,
+    search: Annotated[Search, OPTIONS] = SAMPLED,
     seed: SamplingSeed = None,
-    precision: Precision = "float32",
-    device: Device = "",
+    *,
+    compute: Compute,
 ) -> None:
     """Chat with a language model, with the template that it was trained with; the conversation is its history.
 
@@ -60,13 +55,12 @@ def chat(
     from seq2see.data.foreign_tokenizer import ForeignTokenizer
     from seq2see.storage.chat import ChatTemplate
 
-    language_model = load_model_of_shape(model, "decoder", device, precision)
+    language_model = compute.load_of_shape(model, "decoder")
     foreign = isinstance(language_model.tokenizers[1], ForeignTokenizer)
     if foreign and isinstance(language_model.chat_template, ChatTemplate):
         raise UserError(
             f'{model} has no chat template, so it was not trained for conversations: use "seq2see generate"'
         )
-    search = Search(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p)
     conversation = _Conversation(language_model, search, seed, system)
     if is_interactive():
         prompt_loop("> ", conversation.respond, _HINT)

@@ -1,17 +1,16 @@
 """`seq2see data check`: checks data before training and prints a table, or JSON for programs."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli import corpus_options as c
 from seq2see.cli.options import refuse_given
 from seq2see.cli.progress import progress
-from seq2see.config import Boundaries, DataConfig, ModelConfig
+from seq2see.config import DataConfig, ModelConfig, option
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import bundled_model, bundled_names
 
@@ -19,37 +18,27 @@ if TYPE_CHECKING:
     from seq2see.check.fix import CleanedCopy
     from seq2see.check.pairs import CheckSettings
     from seq2see.check.report import Report
-    from seq2see.data.corpus import PairOptions, TextCorpus
     from seq2see.data.tokenizer import Tokenizer
 
 
 _MEDIA_OPTIONS = {"columns", "fields", "examples", "as_json"}  # besides those that name the files
+_TEST = {"metavar": "FILE...", "panel": "Validation and test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedData(DataConfig):
+    """The files of a training, and those of a test."""
+
+    test_src: tuple[str, ...] = option((), "Test sentences.", **_TEST)
+    test_tgt: tuple[str, ...] = option((), "Their translations.", **_TEST)
+    test_pairs: tuple[str, ...] = option((), "Test pairs, instead of --test-src and --test-tgt.", **_TEST)
+    test_text: tuple[str, ...] = option((), "Test text.", **_TEST)
 
 
 def check(
     context: typer.Context,
-    src: c.Src = None,
-    tgt: c.Tgt = None,
-    pairs: c.PairFiles = None,
-    columns: c.Columns = None,
-    fields: c.Fields = None,
-    languages: c.Languages = None,
-    text: c.Text = None,
-    boundaries: Annotated[
-        Boundaries, typer.Option(help="What separates documents in plain text.", rich_help_panel="Text")
-    ] = "blank-line",
-    pictures: c.Pictures = None,
-    sounds: c.Sounds = None,
-    valid_pictures: c.ValidPictures = None,
-    valid_sounds: c.ValidSounds = None,
-    valid_src: c.ValidSrc = None,
-    valid_tgt: c.ValidTgt = None,
-    valid_pairs: c.ValidPairs = None,
-    valid_text: c.ValidText = None,
-    test_src: c.TestSrc = None,
-    test_tgt: c.TestTgt = None,
-    test_pairs: c.TestPairs = None,
-    test_text: c.TestText = None,
+    *,
+    data: CheckedData,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -63,7 +52,7 @@ def check(
     fix: Annotated[
         Path | None, typer.Option(help="Write a cleaned copy to this directory.", metavar="DIRECTORY")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the report as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check data before training: find broken, misaligned, duplicate, untranslated or leaked data.
 
@@ -76,36 +65,12 @@ def check(
     The exit code is 1 if training is impossible and no cleaned copy was written, and 0 otherwise.
     """
     from seq2see.check.pairs import CheckSettings
-    from seq2see.data.corpus import PairOptions, plain_text
 
-    kind = "pictures" if pictures else "sounds" if sounds else ""
-    if kind:
-        applicable = {kind, f"valid_{kind}", *_MEDIA_OPTIONS}
-        refuse_given(context, context.params.keys() - applicable, f"does not apply to --{kind}")
-    else:
-        refuse_given(context, ["valid_pictures", "valid_sounds"], "needs --pictures or --sounds")
-    train = c.pair_options(src, tgt, pairs, PairOptions(columns=columns, fields=fields, languages=languages))
-    if text and train.given:
-        raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")
-    if not (text or train.given or kind):
-        raise UsageError(
-            "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE, --pictures LIST or --sounds LIST"
-        )
+    _refuse_other_kinds(context, data)
     with progress() as start_progress:
         settings = CheckSettings(max_length, examples, _load_tokenizer(tokenizer), start_progress)
-        if kind:
-            data = DataConfig(
-                pictures=_names(pictures), sounds=_names(sounds), valid_pictures=_names(valid_pictures),
-                valid_sounds=_names(valid_sounds), columns=columns or "", fields=fields or "",
-            )  # fmt: skip
-            outcome = _check_media(data, settings)
-        elif text:
-            held_out = [plain_text(files, boundaries) if files else None for files in (valid_text, test_text)]
-            outcome = _check_text(plain_text(text, boundaries), held_out, settings, fix)
-        else:
-            valid = c.pair_options(valid_src, valid_tgt, valid_pairs, train, "valid-")
-            test = c.pair_options(test_src, test_tgt, test_pairs, train, "test-")
-            outcome = _check_pairs(train, [valid, test], settings, fix)
+        check_data = _check_media if data.pictures or data.sounds else _check_text if data.text else _check_pairs
+        outcome = check_data(data, settings, fix)
     _print(outcome, as_json)
     if outcome.error is not None:
         raise outcome.error
@@ -122,19 +87,36 @@ class _Outcome:
     error: UserError | None = None
 
 
-def _check_pairs(
-    train: "PairOptions", held_out: Sequence["PairOptions"], settings: "CheckSettings", fix: Path | None
-) -> _Outcome:
+def _refuse_other_kinds(context: typer.Context, data: CheckedData) -> None:
+    """Raises an error if there are no data, or options that do not apply to their kind."""
+    from seq2see.data.corpus import has_pairs
+
+    kind = "pictures" if data.pictures else "sounds" if data.sounds else ""
+    if kind:
+        applicable = {kind, f"valid_{kind}", *_MEDIA_OPTIONS}
+        refuse_given(context, context.params.keys() - applicable, f"does not apply to --{kind}")
+    else:
+        refuse_given(context, ["valid_pictures", "valid_sounds"], "needs --pictures or --sounds")
+    if data.text and has_pairs(data):
+        raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")
+    if not (data.text or has_pairs(data) or kind):
+        raise UsageError(
+            "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE, --pictures LIST or --sounds LIST"
+        )
+
+
+def _check_pairs(data: CheckedData, settings: "CheckSettings", fix: Path | None) -> _Outcome:
     from seq2see.check.fix import write_clean_pairs
     from seq2see.check.pairs import check_pairs
-    from seq2see.data.corpus import open_pairs
+    from seq2see.data.corpus import has_pairs, open_pairs
 
-    pairs = open_pairs(train)
-    checked = check_pairs(pairs, settings, *(open_pairs(other) if other.given else None for other in held_out))
+    pairs = open_pairs(data)
+    held_out = (open_pairs(data, name) if has_pairs(data, name) else None for name in ("valid_", "test_"))
+    checked = check_pairs(pairs, settings, *held_out)
     return _write_copy(checked.report, lambda out: write_clean_pairs(pairs, checked, out, settings.progress), fix)
 
 
-def _check_media(data: DataConfig, settings: "CheckSettings") -> _Outcome:
+def _check_media(data: CheckedData, settings: "CheckSettings", fix: Path | None) -> _Outcome:
     """Decodes every file as a preset does, and names it: other settings make fewer or more tokens of a file."""
     from seq2see.check.media_files import check_media
     from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
@@ -146,16 +128,16 @@ def _check_media(data: DataConfig, settings: "CheckSettings") -> _Outcome:
     return _Outcome(check_media(pairs, MediaReader(preset(name)), settings, valid, f"the preset {name}"))
 
 
-def _names(files: c.Files) -> tuple[str, ...]:
-    return tuple(str(file) for file in files or ())
-
-
-def _check_text(
-    text: "TextCorpus", held_out: Sequence["TextCorpus | None"], settings: "CheckSettings", fix: Path | None
-) -> _Outcome:
+def _check_text(data: CheckedData, settings: "CheckSettings", fix: Path | None) -> _Outcome:
     from seq2see.check.documents import check_documents
     from seq2see.check.fix import write_clean_text
+    from seq2see.data.corpus import plain_text
 
+    text, *held_out = (
+        plain_text(map(Path, files), data.boundaries) if files else None
+        for files in (data.text, data.valid_text, data.test_text)
+    )
+    assert text is not None
     checked = check_documents(text, settings, *held_out)
     return _write_copy(checked.report, lambda out: write_clean_text(text, checked, out, settings.progress), fix)
 

@@ -1,18 +1,21 @@
 """`seq2see embed`: vectors of whole texts by an encoder."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.engine_options import Engine, Field, Workers, check_engine, run_shards
-from seq2see.cli.model_options import Device, Precision, load_model_of_shape
-from seq2see.cli.streams import open_output, resolve_inputs
+from seq2see.cli.model_options import Compute
+from seq2see.cli.ray.options import RayOptions
+from seq2see.cli.streams import TextInput, open_output, printed_warnings, resolve_inputs
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from seq2see.translate.warning_log import WarningLog
 
 PoolingName = Literal["mean", "first", "last", "max", "pooler"]
 
@@ -42,11 +45,9 @@ def embed(
             "--normalize/--no-normalize", help="Scale vectors to length 1; by default as the model's files say."
         ),
     ] = None,
-    precision: Precision = "float32",
-    device: Device = "",
-    engine: Engine = "local",
-    workers: Workers = 0,
-    field: Field = "text",
+    *,
+    compute: Compute,
+    ray: RayOptions,
 ) -> None:
     """Turn every line of text into a vector with an encoder.
 
@@ -58,41 +59,35 @@ def embed(
 
     seq2see embed --engine ray --model all-MiniLM-L6-v2 shards/*.jsonl --out vectors/
     """
-    if similarity is not None and (inputs or out or engine == "ray"):
+    if similarity is not None and (inputs or out or ray.engine == "ray"):
         raise UsageError("--similarity compares two texts: leave out the input, --out and --engine")
-    check_engine(engine, workers)
+    on_cluster = ray.on_cluster
     sources = [] if similarity is not None else resolve_inputs(inputs or [])
-    if engine == "ray":
+    if on_cluster:
         from seq2see.cli.ray.tasks import EmbedShards, ModelOptions
 
-        task = EmbedShards(ModelOptions(model, device, precision), pooling, normalize, field)
-        run_shards(sources, out, task, workers)
+        options = ModelOptions(model, compute.device, compute.precision)
+        ray.run(sources, out, EmbedShards(options, pooling, normalize, ray.field))
         return
-    encoder = load_model_of_shape(model, "encoder", device, precision)
-    reads_text = encoder.config.model.source == "tokens"
-
+    encoder = compute.load_of_shape(model, "encoder")
     from seq2see.model.pooling import Pooling
 
     chosen = (encoder.pooling or Pooling()).with_options(pooling, normalize)
     if similarity is not None:
         first, second = encoder.embed(list(similarity), chosen)
-        cosine = float(first @ second / (first.norm() * second.norm()))
-        typer.echo(f"{cosine:.4f}")
+        typer.echo(f"{float(first @ second / (first.norm() * second.norm())):.4f}")
         return
-
-    from seq2see.translate.lines import read_chunks
-    from seq2see.translate.warning_log import WarningLog
-
-    warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
-    texts = [] if reads_text else list(inputs or [])
-    for source in sources if reads_text else ():
-        with source.open() as stream:
-            for lines in read_chunks(stream, source.name, warnings):
-                texts += [line.text for line in lines]
+    reads_text = encoder.config.model.source == "tokens"
+    warnings = printed_warnings()
+    texts = _lines(sources, warnings) if reads_text else list(inputs or [])
     vectors = encoder.embed(texts, chosen)
     with open_output(out) as output:
         output.write(_npy(vectors) if out is not None and out.suffix == ".npy" else _json_lines(texts, vectors))
     warnings.summarize()
+
+
+def _lines(sources: Sequence[TextInput], warnings: "WarningLog") -> list[str]:
+    return [line.text for source in sources for lines in source.read(warnings) for line in lines]
 
 
 def _npy(vectors: "Tensor") -> bytes:

@@ -5,24 +5,15 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seq2see.cli.corpus_options import refuse_overwriting
-from seq2see.cli.model_options import (
-    Device,
-    ModelPath,
-    Precision,
-    SourceLanguage,
-    TargetLanguage,
-    To,
-    choose_model,
-    load_model,
-    with_languages,
-)
-from seq2see.cli.streams import check_plot
+from seq2see.cli.model_options import Compute, Languages, ModelChoice
+from seq2see.cli.options import Options
+from seq2see.cli.streams import check_plot, refuse_overwriting
 from seq2see.config.search import Search
 from seq2see.errors import UsageError
 from seq2see.storage.bundled import model_label
@@ -38,61 +29,85 @@ if TYPE_CHECKING:
 Kind = Literal["cross", "masked", "self"]
 PAGES = (".html", ".htm")
 _ANALYSIS, _DECODING = "Analysis", "Decoding"
+SEARCHED = Options(
+    "beam",
+    "max_new_tokens",
+    panel=_DECODING,
+    max_new_tokens={"help": "Maximum number of new tokens; 0: 1.5 × source length + 10, or 20 without a source."},
+)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is analysed of the output: one attention, and one of its heads and of its tokens."""
+
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            help="Kind of attention; by default cross, or masked for a language model.", rich_help_panel=_ANALYSIS
+        ),
+    ] = None
+    layer: Annotated[
+        int | None, typer.Option(help="Layer, from 0; by default the last.", rich_help_panel=_ANALYSIS)
+    ] = None
+    head: Annotated[
+        int | None, typer.Option(help="Head, from 0; by default the mean over heads.", rich_help_panel=_ANALYSIS)
+    ] = None
+    step: Annotated[
+        int | None,
+        typer.Option(
+            help="Also analyse this output token, from 1: alternatives, logit lens and logit attribution.",
+            rich_help_panel=_ANALYSIS,
+        ),
+    ] = None
+    ablate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Ablate a head, for example decoder.1.cross:5, and compare; can be repeated.",
+            metavar="ATTENTION:HEAD",
+            rich_help_panel=_ANALYSIS,
+        ),
+    ] = None
+
+    def attention(self, e: "Explanation") -> str:
+        """Returns the name of the attention; empty for a recurrent model without any, if none was asked for."""
+        from seq2see.inspect.attention_flow import attention_names
+        from seq2see.inspect.attention_tables import find_attention
+
+        if not (attention_names(e) or self.kind or self.layer is not None or self.head is not None):
+            return ""
+        defaults = {"encoder-decoder": "cross", "decoder": "masked", "encoder": "self"}
+        kind = self.kind or defaults[e.model.config.model.shape]
+        return find_attention(e, kind, -1 if self.layer is None else self.layer)
 
 
 def explain(
     text: Annotated[
-        str, typer.Argument(
+        str,
+        typer.Argument(
             metavar="TEXT|FILE", help="Sentence to translate, prompt to continue, or file of a picture or sound."
-        )
+        ),
     ],
-    model: ModelPath = None,
-    to: To = None,
-    kind: Annotated[
-        Kind | None, typer.Option(
-            help="Kind of attention; by default cross, or masked for a language model.", rich_help_panel=_ANALYSIS
-        )
-    ] = None,
-    layer: Annotated[
-        int | None, typer.Option(help="Layer, from 0; by default the last.", rich_help_panel=_ANALYSIS)
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(help="Head, from 0; by default the mean over heads.", rich_help_panel=_ANALYSIS)
-    ] = None,
-    step: Annotated[
-        int | None, typer.Option(
-            help="Also analyse this output token, from 1: alternatives, logit lens and logit attribution.",
-            rich_help_panel=_ANALYSIS,
-        )
-    ] = None,
-    ablate: Annotated[
-        list[str] | None, typer.Option(
-            help="Ablate a head, for example decoder.1.cross:5, and compare; can be repeated.",
-            metavar="ATTENTION:HEAD", rich_help_panel=_ANALYSIS,
-        )
-    ] = None,
+    *,
+    chosen: ModelChoice,
+    analysis: Analysis,
     target: Annotated[
-        str | None, typer.Option(
-            help="Explain this output instead of the model's own.", metavar="TEXT", rich_help_panel=_DECODING
-        )
+        str | None,
+        typer.Option(help="Explain this output instead of the model's own.", metavar="TEXT", rich_help_panel=_DECODING),
     ] = None,
-    beam: Annotated[int, typer.Option(help="Beam size.", min=1, rich_help_panel=_DECODING)] = 1,
-    max_new_tokens: Annotated[
-        int, typer.Option(help="Maximum number of new tokens; 0: 1.5 × source length + 10, or 20 without a source.", min=0,
-                          rich_help_panel=_DECODING)
-    ] = 0,
-    source_language: SourceLanguage = None,
-    target_language: TargetLanguage = None,
-    precision: Precision = "float32",
-    device: Device = "",
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print all results as JSON.")] = False,
+    search: Annotated[Search, SEARCHED],
+    languages: Languages,
+    compute: Compute,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
     out: Annotated[
-        Path | None, typer.Option(
+        Path | None,
+        typer.Option(
             help="Write a file; the suffix sets the format: .html (interactive page), .png, .svg or .pdf (plot, "
-            "needs seq2see\\[plot]), .json, .safetensors (trace).", metavar="FILE",
-        )
+            "needs seq2see\\[plot]), .json, .safetensors (trace).",
+            metavar="FILE",
+        ),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Explain a model's output: attention, probabilities, word alignment and the effect of each head.
 
     Plots show the word alignment; with --head that head, with --layer all heads of that layer, with --kind alone all layers.
@@ -113,47 +128,36 @@ def explain(
     """
     check_plot(out, *PAGES, ".json", ".safetensors")
     refuse_overwriting(Path(text), out)
-    directory = choose_model(model, to)
-    from rich.console import Console
-
-    from seq2see.inspect.attention_flow import attention_names
-    from seq2see.inspect.attention_tables import find_attention
+    path = chosen.path()
     from seq2see.inspect.explain import explain
 
-    loaded = with_languages(load_model(directory, device, precision), source_language, target_language)
-    _check_source(text, loaded, directory)
-    search = Search(beam=beam, max_new_tokens=max_new_tokens)
-    original = explain(loaded, text, target=target, search=search)
-    name = ""
-    if attention_names(original) or kind or layer is not None or head is not None:
-        shapes = {"encoder-decoder": "cross", "decoder": "masked", "encoder": "self"}
-        default = shapes[loaded.config.model.shape]
-        name = find_attention(original, kind or default, -1 if layer is None else layer)
-    interventions = [_parse_ablation(head_name, loaded) for head_name in ablate or ()]
-    e = original
-    if interventions:
-        e = explain(loaded, text, target=target, interventions=interventions, search=search)
+    model = languages.choose(compute.load(path))
+    _check_source(text, model, path)
+    original = e = explain(model, text, target=target, search=search)
+    name = analysis.attention(original)
+    if analysis.ablate:
+        interventions = [_parse_ablation(head, model) for head in analysis.ablate]
+        e = explain(model, text, target=target, interventions=interventions, search=search)
     if note := e.assessment.note:
         typer.echo(f"seq2see: {note}", err=True)
     if as_json:
         typer.echo(json.dumps(e.to_dict(), ensure_ascii=False, allow_nan=False))
     else:
-        console = Console(highlight=False)
-        if interventions:
-            _print_changes(original, e, ablate or (), console)
-        _print_attention(e, name, head, console)
-        if step is not None:
-            _print_step(e, step, search, console)
-    if out is not None and out.suffix.lower() in PAGES:
-        from seq2see.server.explore.static_export import export_html
-
-        has_beam = beam > 1 and loaded.config.model.shape == "encoder-decoder" and target is None and not interventions
-        hypotheses = loaded.hypotheses([text], beam=beam, nbest=beam)[0] if has_beam else []
-        export_html(e, out, directory.resolve().name, hypotheses)
-    elif out is not None:
-        _write_file(e, out, name, head, all_heads=layer is not None, all_layers=kind is not None)
+        _print(original, e, name, analysis, search)
     if out is not None:
+        _write_file(e, out, name, analysis, path, search)
         typer.echo(f"wrote {out}", err=True)
+
+
+def _print(original: "Explanation", e: "Explanation", name: str, analysis: Analysis, search: Search) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if e is not original:
+        _print_changes(original, e, analysis.ablate or (), console)
+    _print_attention(e, name, analysis.head, console)
+    if analysis.step is not None:
+        _print_step(e, analysis.step, search, console)
 
 
 def _check_source(text: str, model: "Model", directory: Path) -> None:
@@ -270,22 +274,33 @@ def _print_step(e: "Explanation", step: int, search: Search, console: "Console")
             console.print(line.append(" <end>" if hypothesis.finished else " …", style="dim"))
 
 
-def _write_file(e: "Explanation", out: Path, name: str, head: int | None, *, all_heads: bool, all_layers: bool) -> None:
+def _write_file(e: "Explanation", out: Path, name: str, analysis: Analysis, model: Path, search: Search) -> None:
     suffix = out.suffix.lower()
-    if suffix == ".json":
+    if suffix in PAGES:
+        from seq2see.server.explore.static_export import export_html
+
+        shape, is_own = e.model.config.model.shape, e.hypothesis is not None and not e.interventions
+        has_beam = search.beam > 1 and shape == "encoder-decoder" and is_own
+        hypotheses = e.model.hypotheses([e.source], beam=search.beam, nbest=search.beam)[0] if has_beam else []
+        export_html(e, out, model.resolve().name, hypotheses)
+    elif suffix == ".json":
         from seq2see.inspect.export import write_json
 
         write_json(e, out)
-        return
-    if suffix == ".safetensors":
+    elif suffix == ".safetensors":
         e.trace.save(out)
-        return
+    else:
+        _draw(e, out, name, analysis)
+
+
+def _draw(e: "Explanation", out: Path, name: str, analysis: Analysis) -> None:
     from seq2see.inspect.alignment import word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, attention_names, head_ablation
     from seq2see.inspect.attention_tables import attention_table, head_tables
     from seq2see.inspect.plots import ablation_caption, draw_attention, draw_heads, draw_layers
 
-    if e.source_rows is not None and name.endswith(".cross") and not (all_heads and head is None):
+    head, all_heads = analysis.head, analysis.head is None and analysis.layer is not None
+    if e.source_rows is not None and name.endswith(".cross") and not all_heads:
         from seq2see.inspect.media_view import draw_media
 
         draw_media(e, attention_table(e, name, head), out)
@@ -296,7 +311,7 @@ def _write_file(e: "Explanation", out: Path, name: str, head: int | None, *, all
         effects = zip(attention_entropy(e)[name], head_ablation(e, name), strict=True)
         captions = [f"entropy {entropy:.2f}\n{ablation_caption(drop)}" for entropy, drop in effects]
         draw_heads(head_tables(e, name)[:-1], out, captions)
-    elif all_layers or not e.source_tokens:
+    elif analysis.kind is not None or not e.source_tokens:
         same_kind = [other for other in attention_names(e) if other.rpartition(".")[2] == name.rpartition(".")[2]]
         draw_layers([head_tables(e, other)[:-1] for other in same_kind], out)
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.model_options import InspectionDevice, Precision, choose_model, load_model
+from seq2see.cli.model_options import ON_CPU, InspectionCompute, ModelChoice
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.storage.bundled import bundled_model, bundled_names
@@ -39,8 +39,7 @@ def explore(
     runs_dir: Annotated[
         Path, typer.Option(metavar="DIRECTORY", help="Where the page's own trainings are written.")
     ] = Path("runs"),
-    precision: Precision = "float32",
-    device: InspectionDevice = "cpu",
+    compute: InspectionCompute = ON_CPU,
 ) -> None:
     """Explore models in the browser: every number of a translation, and the effect of interventions.
 
@@ -55,12 +54,12 @@ def explore(
     for directory in (follow, data_dir):
         if directory is not None and not directory.is_dir():
             raise UserError(f"{directory} is not a directory")
-    first = choose_model(model[0] if model else None, to)
+    first = ModelChoice(model[0] if model else None, to).path()
     for given in model or ():
         _refuse_media_encoder(given)
     directories = model or list(dict.fromkeys([first, *map(bundled_model, bundled_names())]))
-    if (device, precision) != ("cpu", "float32"):
-        load_model(first, device, precision)  # fails now instead of at every request
+    if compute != ON_CPU:
+        compute.load(first)  # fails now instead of at every request
 
     from seq2see.server.explore.options import TrainingOptions
     from seq2see.server.explore.server import serve
@@ -70,7 +69,7 @@ def explore(
 
     open_browser = not no_open and sys.stdout.isatty()
     training = TrainingOptions(runs_dir, data_dir, follow)
-    serve(directories, port, open_browser, report, device, precision, training)
+    serve(directories, port, open_browser, report, compute.device, compute.precision, training)
     os._exit(0)  # skips torch's slow teardown
 
 

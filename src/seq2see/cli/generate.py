@@ -10,26 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.model_options import (
-    SAMPLING,
-    Device,
-    Precision,
-    SamplingSeed,
-    Temperature,
-    TopP,
-    choose_model,
-    is_interactive,
-    load_model_of_shape,
-    prompt_loop,
-)
+from seq2see.cli.model_options import Compute, ModelChoice, SamplingSeed, is_interactive, prompt_loop
+from seq2see.cli.options import Options
 from seq2see.config.search import Search
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UserError
 from seq2see.storage.bundled import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from seq2see.api import Model
 
 MAX_PROMPT_BYTES = 1 << 24
+SAMPLED = Search(max_new_tokens=200, temperature=0.8)
+OPTIONS = Options("max_new_tokens", "samples", "temperature", "top_k", "top_p", "min_p", max_new_tokens={"min": 1})
 
 
 def generate(
@@ -45,29 +37,14 @@ def generate(
         str | None,
         typer.Option(help="Text to continue; by default standard input, or interactive in a terminal.", metavar="TEXT"),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.", min=1)] = 200,
-    samples: Annotated[int, typer.Option(help="Number of continuations.", min=1)] = 1,
+    search: Annotated[Search, OPTIONS] = SAMPLED,
     stop: Annotated[
         list[str] | None, typer.Option(help="Stop before this text; can be repeated.", metavar="TEXT")
     ] = None,
-    temperature: Temperature = 0.8,
-    top_k: Annotated[
-        int, typer.Option(help="Sample among the k most likely tokens; 0 for all.", min=0, rich_help_panel=SAMPLING)
-    ] = 0,
-    top_p: TopP = 1.0,
-    min_p: Annotated[
-        float,
-        typer.Option(
-            help="Sample among tokens with at least this fraction of the highest probability.",
-            min=0,
-            max=1,
-            rich_help_panel=SAMPLING,
-        ),
-    ] = 0.0,
     seed: SamplingSeed = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and the samples as JSON.")] = False,
-    precision: Precision = "float32",
-    device: Device = "",
+    *,
+    compute: Compute,
 ) -> None:
     """Generate text with a language model, printed as it is generated.
 
@@ -81,12 +58,7 @@ def generate(
 
     seq2see generate --model runs/book          # interactive
     """
-    if samples > 1 and temperature == 0:
-        raise UsageError(f"--samples {samples} with --temperature 0 would all be identical: use a temperature above 0")
-    search = Search(
-        max_new_tokens=max_new_tokens, samples=samples, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
-    )
-    language_model = load_model_of_shape(choose_model(model, default=LANGUAGE_MODEL), "decoder", device, precision)
+    language_model = compute.load_of_shape(ModelChoice(model).path(LANGUAGE_MODEL), "decoder")
     generator = _Generator(language_model, tuple(filter(None, stop or ())), seed, search)
     if prompt is None and is_interactive() and not as_json:
         prompt_loop("> ", generator.print, "Type a prompt to see how the model continues it; see --help for options.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.cli.model_options import InspectionDevice, Precision, choose_model
+from seq2see.cli.model_options import ON_CPU, InspectionCompute, ModelChoice
 from seq2see.cli.streams import check_plot
 from seq2see.errors import UsageError, did_you_mean
 
@@ -30,8 +30,7 @@ def lesson(
             metavar="DIRECTORY",
         ),
     ] = None,
-    precision: Precision = "float32",
-    device: InspectionDevice = "cpu",
+    compute: InspectionCompute = ON_CPU,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -71,12 +70,10 @@ def lesson(
     arguments = parse_arguments(chosen, model, seed, settings or [])
     if data is not None:
         arguments |= _data_argument(chosen, data)
-    if model is not None or (device, precision) != ("cpu", "float32"):
+    if model is not None or compute != ON_CPU:
         if "model" not in chosen.defaults():
             raise UsageError(f'the lesson "{chosen.name}" uses no model: omit --device and --precision')
-        from seq2see.api import load
-
-        arguments["model"] = load(choose_model(model, default=chosen.model), device, precision=precision)
+        arguments["model"] = compute.load(ModelChoice(model).path(chosen.model))
     start = time.perf_counter()
     with Console(stderr=True).status(f"{chosen.title}: computing …"):
         result = chosen.compute(arguments)

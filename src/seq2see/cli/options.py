@@ -53,7 +53,7 @@ def _expand(parameter: Parameter) -> Iterator[Parameter]:
         parameter = parameter.replace(annotation=Annotated[list[Path] | None, options], default=None)
     elif isinstance(options, OptionInfo) and options.metavar == parameter.name.upper() and options.default is ...:
         # Some versions of typer would call the option like its metavar: --DEVICE.
-        parameter = parameter.replace(annotation=Annotated[kind, _changed(options, default=_flag(parameter.name))])
+        parameter = parameter.replace(annotation=Annotated[kind, _changed(options, default=flag(parameter.name))])
     yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
 
 
@@ -104,7 +104,7 @@ def _changed(info: OptionInfo, **changes: Any) -> OptionInfo:
     return info
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 

@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.model_options import InspectionDevice, Precision
+from seq2see.cli.model_options import ON_CPU, Compute
+from seq2see.cli.options import Options
+from seq2see.config.search import Search
 from seq2see.errors import UserError
+
+BEAM = Search(beam=4)
 
 
 def serve(
@@ -35,9 +39,8 @@ def serve(
             min=1, max=64, show_default=False,
         ),
     ] = None,
-    device: InspectionDevice = "cpu",
-    precision: Precision = "float32",
-    beam: Annotated[int, typer.Option(help="Beam size of translations.", min=1, max=16)] = 4,
+    compute: Annotated[Compute, Options("device", "precision", device={"help": "cpu, cuda or mps."})] = ON_CPU,
+    search: Annotated[Search, Options("beam", beam={"help": "Beam size of translations.", "max": 16})] = BEAM,
     max_characters: Annotated[int, typer.Option(help="Characters in a request.", min=1)] = 10_000,
     max_requests: Annotated[int, typer.Option(help="Requests that run or wait; more are answered 503.", min=1)] = 1000,
     timeout: Annotated[float, typer.Option(help="Seconds for a request.", min=1)] = 60.0,
@@ -71,9 +74,11 @@ def serve(
     from seq2see.server.service.server import is_local
 
     settings = Settings(
-        key_file=key_file, local_only=is_local(host), beam=beam, max_characters=max_characters,
+        key_file=key_file, local_only=is_local(host), beam=search.beam, max_characters=max_characters,
         max_requests=max_requests, timeout=timeout, origins=tuple(cors or ()), access_log=access_log,
     )  # fmt: skip
     models = parse_models(model or [])
-    options = WorkerOptions(models, device, precision, workers or default_workers(models, device))
+    options = WorkerOptions(
+        models, compute.device, compute.precision, workers or default_workers(models, compute.device)
+    )
     run(options, settings, host, port, explain, lambda line: print(line, flush=True))

@@ -1,6 +1,5 @@
 """Input and output of commands: arguments, files and pipes."""
 
-import io
 import os
 import re
 import stat
@@ -12,11 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from seq2see.errors import UserError
+import typer
+
+from seq2see.errors import UsageError, UserError
 from seq2see.tensors.files import atomic_write, check_output
 
 if TYPE_CHECKING:
-    from seq2see.translate.lines import Stream
+    from seq2see.translate.lines import Line, Stream
+    from seq2see.translate.warning_log import WarningLog
 
 PLOTS = (".png", ".svg", ".pdf")
 _PATH_PATTERN = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
@@ -45,20 +47,21 @@ class TextInput:
             return status.st_size if self.text is None and stat.S_ISREG(status.st_mode) else None
         return None
 
-    @contextmanager
-    def open(self) -> Iterator["Stream"]:
-        """Opens the input as bytes, decompressed."""
+    def read(self, warnings: "WarningLog") -> "Iterator[list[Line]]":
+        """Yields the lines in chunks, as they become available."""
         from seq2see.data.formats.lines import open_bytes
+        from seq2see.translate.lines import Line, read_chunks
 
         if self.text is not None:
-            yield io.BytesIO(self.text.encode(errors="surrogateescape") + b"\n")
+            lines = self.text.split("\n")
+            yield [Line(line, "\n", f"{self.name}, line {i:,}", len(line) + 1) for i, line in enumerate(lines, 1)]
         elif self.path:
-            with open_bytes(self.path) if self.path.is_file() else self.path.open("rb") as stream:
-                yield cast("Stream", stream)
+            with open_bytes(self.path) if self.path.is_file() else self.path.open("rb") as file:
+                yield from read_chunks(cast("Stream", file), self.name, warnings)
         elif sys.stdin is None:
             raise UserError("standard input is closed: give a file")
         else:
-            yield cast("Stream", sys.stdin.buffer)
+            yield from read_chunks(cast("Stream", sys.stdin.buffer), self.name, warnings)
 
 
 def resolve_inputs(arguments: Sequence[str]) -> list[TextInput]:
@@ -69,11 +72,29 @@ def resolve_inputs(arguments: Sequence[str]) -> list[TextInput]:
     if missing and all(map(_PATH_PATTERN.fullmatch, missing)):
         raise UserError(f'{missing[0]}: no such file; if it is text, use: echo "{missing[0]}" | seq2see translate')
     if missing:
-        return [TextInput(text=" ".join(missing))]
+        return [TextInput(text=valid_unicode(" ".join(missing)))]
     for name in arguments:
         if os.path.isdir(name):
             raise UserError(f"{name} is a directory, not a file: give the files in it")
     return [TextInput(None if name == "-" else Path(name)) for name in arguments or ["-"]]
+
+
+def valid_unicode(text: str) -> str:
+    """Replaces the bytes of an argument or a line of a terminal that are not UTF-8."""
+    return text.encode(errors="surrogateescape").decode(errors="replace") if not text.isascii() else text
+
+
+def printed_warnings() -> "WarningLog":
+    """Returns a log that prints its warnings like errors."""
+    from seq2see.translate.warning_log import WarningLog
+
+    return WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
+
+
+def refuse_overwriting(file: Path | None, out: Path | None) -> None:
+    """Raises an error if an output would replace an input, also under another path."""
+    if file and out and os.path.isfile(file) and out.is_file() and os.path.samefile(file, out):
+        raise UsageError(f"--out {out} would overwrite {file}, which is read: choose another name")
 
 
 def check_plot(out: Path | None, *other_suffixes: str) -> None:

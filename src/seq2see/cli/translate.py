@@ -3,29 +3,17 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seq2see.cli.corpus_options import refuse_overwriting
-from seq2see.cli.engine_options import Engine, Field, Workers, check_engine, run_shards
-from seq2see.cli.model_options import (
-    Device,
-    ModelPath,
-    Precision,
-    SourceLanguage,
-    TargetLanguage,
-    To,
-    choose_model,
-    is_interactive,
-    load_model_of_shape,
-    prompt_loop,
-    with_languages,
-)
+from seq2see.cli.model_options import Compute, Languages, ModelChoice, is_interactive, prompt_loop
+from seq2see.cli.options import Options
 from seq2see.cli.progress import progress
-from seq2see.cli.streams import TextInput, open_output, resolve_inputs
+from seq2see.cli.ray.options import RayOptions
+from seq2see.cli.streams import TextInput, open_output, printed_warnings, refuse_overwriting, resolve_inputs
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import model_label
@@ -34,7 +22,6 @@ from seq2see.tensors.files import check_output
 if TYPE_CHECKING:
     from seq2see.api import Model
     from seq2see.errors import ProgressFactory
-    from seq2see.translate.lines import TranslateChunk
     from seq2see.translate.translator import Translator
 
 Format = Literal["text", "jsonl"]
@@ -42,38 +29,57 @@ IN_PLACE = (".po", ".pot")  # files that keep the source text, and so can be the
 FILES_AT_ONCE = 64  # pictures or sounds in memory
 
 
+@dataclass(frozen=True)
+class Output:
+    """What is written, where, and how the translations are chosen."""
+
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Output file; for several documents, a directory.", metavar="FILE")
+    ] = None
+    search: Annotated[Search, Options("beam")] = Search()
+    nbest: Annotated[int, typer.Option(help="Number of translations per sentence, with --format jsonl.", min=1)] = 1
+    format: Annotated[
+        Format, typer.Option(help="One line of text per line, or one JSON object with scores and word alignments.")
+    ] = "text"
+    glossary: Annotated[
+        Path | None,
+        typer.Option(help="Translations to use: a term, a tab and its translation per line.", metavar="FILE"),
+    ] = None
+    retranslate: Annotated[bool, typer.Option("--all", help="Also replace existing translations in a .po file.")] = (
+        False
+    )
+    languages: Languages = field(default_factory=Languages)
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Write subtitles (.srt): what a recording says, and when.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.format == "text" and self.nbest > 1:
+            raise UsageError(f"--nbest {self.nbest} gives several translations per sentence: add --format jsonl")
+
+    @property
+    def nbest_search(self) -> Search:
+        return replace(self.search, beam=max(self.search.beam, self.nbest), nbest=self.nbest)
+
+    def check(self, sources: Sequence[TextInput]) -> None:
+        """Raises a UsageError if an input would be overwritten."""
+        refuse_overwriting(self.glossary, self.out)
+        for source in sources:
+            if source.path and source.path.suffix.lower() not in IN_PLACE:
+                out = self.out / source.path.name if self.out and self.out.is_dir() else self.out
+                refuse_overwriting(source.path, out)
+
+
 def translate(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT|FILE", help="Text or files, also pictures or sounds; by default standard input."),
     ] = None,
-    model: ModelPath = None,
-    to: To = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Output file; for several documents, a directory.", metavar="FILE")
-    ] = None,
-    beam: Annotated[int, typer.Option(help="Beam size.", min=1)] = 1,
-    nbest: Annotated[int, typer.Option(help="Number of translations per sentence, with --format jsonl.", min=1)] = 1,
-    format: Annotated[
-        Format, typer.Option(help="One line of text per line, or one JSON object with scores and word alignments.")
-    ] = "text",
-    glossary: Annotated[
-        Path | None,
-        typer.Option(help="Translations to use: a term, a tab and its translation per line.", metavar="FILE"),
-    ] = None,
-    retranslate: Annotated[
-        bool, typer.Option("--all", help="Also replace existing translations in a .po file.")
-    ] = False,
-    source_language: SourceLanguage = None,
-    target_language: TargetLanguage = None,
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps", metavar="", help="Write subtitles (.srt): what a recording says, and when.")
-    ] = False,
-    precision: Precision = "float32",
-    device: Device = "",
-    engine: Engine = "local",
-    workers: Workers = 0,
-    field: Field = "text",
+    *,
+    chosen: ModelChoice,
+    output: Output,
+    compute: Compute,
+    ray: RayOptions,
 ) -> None:
     """Translate text line by line, or documents (.po .srt .vtt .md .html) with their formatting; read pictures or sounds.
 
@@ -99,110 +105,99 @@ def translate(
 
     seq2see translate --engine ray --model runs/en-hi shards/*.parquet --field en --out translated/
     """
-    if format == "text" and nbest > 1:
-        raise UsageError(f"--nbest {nbest} gives several translations per sentence: add --format jsonl")
-    check_engine(engine, workers)
-    search = Search(beam=max(beam, nbest), nbest=nbest)
-    directory = choose_model(model, to)
-    sources = resolve_inputs(inputs or [])
-    if engine == "ray":
-        if glossary is not None:
-            raise UsageError("--glossary is for --engine local: leave one of them out")
-        from seq2see.cli.ray.tasks import ModelOptions, TranslateShards
-
-        options = ModelOptions(directory, device, precision, (source_language, target_language))
-        _refuse_documents(sources)
-        task = TranslateShards(options, search, format == "jsonl", field)
-        run_shards(sources, out, task, workers)
+    on_cluster, path, sources = ray.on_cluster, chosen.path(), resolve_inputs(inputs or [])
+    if on_cluster:
+        _translate_on_ray(sources, path, output, compute, ray)
         return
-    refuse_overwriting(glossary, out)
-    for source in sources:
-        if source.path and source.path.suffix.lower() not in IN_PLACE:
-            refuse_overwriting(source.path, out / source.path.name if out and out.is_dir() else out)
-    documents = _documents(sources, format, out)
-
-    from seq2see.data.formats.media import is_media
+    output.check(sources)
+    documents = _documents(sources, output)
     from seq2see.translate.glossary import read_glossary
-    from seq2see.translate.lines import translate_lines, translate_lines_as_json
     from seq2see.translate.translator import Translator
-    from seq2see.translate.warning_log import WarningLog
 
-    terms = read_glossary(glossary) if glossary else {}
-    warnings = WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
-    loaded = load_model_of_shape(directory, "encoder-decoder", device, precision)
-    loaded = with_languages(loaded, source_language, target_language)
-    if loaded.config.model.source != "tokens":
-        if nbest > 1:
-            raise UsageError(f"--nbest {nbest} is for text: a picture or sound gets one output")
-        if glossary is not None:
-            raise UsageError(f"--glossary is for text, but {model_label(directory)} reads {loaded.config.model.source}")
-        _transcribe(sources, loaded, out, format, beam, timestamps)
+    terms = read_glossary(output.glossary) if output.glossary else {}
+    model = output.languages.choose(compute.load_of_shape(path, "encoder-decoder"))
+    if model.config.model.source != "tokens":
+        _transcribe(sources, model, model_label(path), output)
         return
-    if timestamps:
-        raise UsageError(f"--timestamps is for recordings, but {model_label(directory)} reads text")
-    if media := next((source for source in sources if source.path and is_media(source.path)), None):
-        raise UsageError(f"{media.name} is a picture or sound, but {model_label(directory)} reads text")
-    translator = Translator(loaded, warnings, search, glossary=terms)
-    if not (inputs or out) and is_interactive() and format == "text":
+    _refuse_media(sources, output, model_label(path))
+    translator = Translator(model, printed_warnings(), output.nbest_search, glossary=terms)
+    if not (inputs or output.out) and is_interactive() and output.format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
         return
     # Lines that appear in the terminal show the progress themselves.
-    with progress(sources[0].size is not None and (out is not None or not sys.stdout.isatty())) as bars:
+    with progress(sources[0].size is not None and (output.out is not None or not sys.stdout.isatty())) as bars:
         if documents:
-            _translate_documents(documents, out, translator, retranslate, bars)
+            _translate_documents(documents, output, translator, bars)
         else:
-            translate_chunk = translate_lines_as_json if format == "jsonl" else translate_lines
-            _translate_lines(sources, out, translate_chunk, translator, bars)
-    warnings.summarize()
+            _translate_lines(sources, output, translator, bars)
+    translator.warnings.summarize()
 
 
-def _transcribe(
-    sources: Sequence[TextInput], model: "Model", out: Path | None, format: Format, beam: int, timestamps: bool
-) -> None:
-    """Writes the text of each picture or sound on a line of its own, or of one sound as subtitles."""
-    from seq2see.translate.transcription import format_subtitles, transcribe_segments
-    from seq2see.translate.translator import one_line
-
-    kind = model.config.model.source
-    if not all(source.path for source in sources):
-        raise UsageError(f"this model reads {kind}: give the files, as in seq2see translate --model DIRECTORY FILE")
-    paths = [str(source.path) for source in sources]
-    if timestamps and format == "text" and len(paths) > 1:
-        raise UsageError(f"--timestamps writes the subtitles of one sound, not of {len(paths)}: use --format jsonl")
-    with open_output(out) as output:
-        for path in paths if timestamps else ():
-            segments = transcribe_segments(model, path, Search(beam=beam))
-            table = {"file": path, "segments": [asdict(segment) for segment in segments]}
-            line = json.dumps(table, ensure_ascii=False) + "\n" if format == "jsonl" else format_subtitles(segments)
-            output.write(line.encode())
-            output.flush()
-        for start in range(0, 0 if timestamps else len(paths), FILES_AT_ONCE):
-            part = paths[start : start + FILES_AT_ONCE]
-            for path, text in zip(part, model.transcribe(part, beam=beam), strict=True):
-                line = (
-                    json.dumps({"file": path, "text": text}, ensure_ascii=False)
-                    if format == "jsonl"
-                    else one_line(text)
-                )
-                output.write(f"{line}\n".encode())
-            output.flush()
-
-
-def _refuse_documents(sources: Sequence[TextInput]) -> None:
+def _translate_on_ray(sources: list[TextInput], path: Path, output: Output, compute: Compute, ray: RayOptions) -> None:
+    from seq2see.cli.ray.tasks import ModelOptions, TranslateShards
     from seq2see.data.formats.media import is_media
     from seq2see.translate.formats import is_document
 
+    if output.glossary is not None:
+        raise UsageError("--glossary is for --engine local: leave one of them out")
     for source in sources:
         if source.path and (is_document(source.path) or is_media(source.path)):
             raise UsageError(
                 f"{source.path} is not plain text, and --engine ray takes no other files: leave out --engine"
             )
+    languages = (output.languages.source_language, output.languages.target_language)
+    options = ModelOptions(path, compute.device, compute.precision, languages)
+    ray.run(sources, output.out, TranslateShards(options, output.nbest_search, output.format == "jsonl", ray.field))
 
 
-def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -> list[Path]:
+def _refuse_media(sources: Sequence[TextInput], output: Output, label: str) -> None:
+    """Raises a UsageError if a model of text would get recordings or pictures."""
+    from seq2see.data.formats.media import is_media
+
+    if output.timestamps:
+        raise UsageError(f"--timestamps is for recordings, but {label} reads text")
+    if media := next((source for source in sources if source.path and is_media(source.path)), None):
+        raise UsageError(f"{media.name} is a picture or sound, but {label} reads text")
+
+
+def _transcribe(sources: Sequence[TextInput], model: "Model", label: str, output: Output) -> None:
+    """Writes the text of each picture or sound on a line of its own, or of one sound as subtitles."""
+    from seq2see.translate.transcription import format_subtitles, transcribe_segments
+    from seq2see.translate.translator import one_line
+
+    kind, as_json, search = model.config.model.source, output.format == "jsonl", output.nbest_search
+    if output.nbest > 1:
+        raise UsageError(f"--nbest {output.nbest} is for text: a picture or sound gets one output")
+    if output.glossary is not None:
+        raise UsageError(f"--glossary is for text, but {label} reads {kind}")
+    if not all(source.path for source in sources):
+        raise UsageError(f"this model reads {kind}: give the files, as in seq2see translate --model DIRECTORY FILE")
+    paths = [str(source.path) for source in sources]
+    if output.timestamps and not as_json and len(paths) > 1:
+        raise UsageError(f"--timestamps writes the subtitles of one sound, not of {len(paths)}: use --format jsonl")
+    with open_output(output.out) as stream:
+        for path in paths if output.timestamps else ():
+            segments = transcribe_segments(model, path, search)
+            table = {"file": path, "segments": [asdict(segment) for segment in segments]}
+            stream.write((_json_line(table) if as_json else format_subtitles(segments)).encode())
+            stream.flush()
+        for start in range(0, 0 if output.timestamps else len(paths), FILES_AT_ONCE):
+            part = paths[start : start + FILES_AT_ONCE]
+            for path, text in zip(part, model.transcribe(part, **vars(search)), strict=True):
+                line = _json_line({"file": path, "text": text}) if as_json else f"{one_line(text)}\n"
+                stream.write(line.encode())
+            stream.flush()
+
+
+def _json_line(table: dict[str, Any]) -> str:
+    return json.dumps(table, ensure_ascii=False) + "\n"
+
+
+def _documents(sources: Sequence[TextInput], output: Output) -> list[Path]:
     """Returns the documents among the inputs, or none if they are lines; checks that the output can hold them."""
     from seq2see.translate.formats import is_document
 
+    out = output.out
     files = [source.path for source in sources if source.path]
     documents = [file for file in files if is_document(file)]
     if not documents:
@@ -211,7 +206,7 @@ def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -
         if out is not None:
             check_output(out)
         return []
-    if format == "jsonl":
+    if output.format == "jsonl":
         raise UsageError(f"{documents[0]} is a document, which --format jsonl does not support: leave out --format")
     if len(documents) < len(sources):
         other = next(source.name for source in sources if source.path not in documents)
@@ -228,35 +223,33 @@ def _documents(sources: Sequence[TextInput], format: Format, out: Path | None) -
 
 
 def _print_translation(text: str, translator: "Translator") -> None:
-    from seq2see.translate.warning_log import WarningLog
-
-    warnings = WarningLog(translator.warnings.emit)  # a new one, which shows the first warnings of each input
+    warnings = printed_warnings()  # a new log, which shows the first warnings of each input
     typer.echo(replace(translator, warnings=warnings).translate([text], ["input"])[0])
 
 
 def _translate_lines(
-    sources: Sequence[TextInput], out: Path | None, translate_chunk: "TranslateChunk", translator: "Translator",
-    bars: "ProgressFactory",
-) -> None:  # fmt: skip
-    from seq2see.translate.lines import read_chunks, with_final_newline
+    sources: Sequence[TextInput], output: Output, translator: "Translator", bars: "ProgressFactory"
+) -> None:
+    from seq2see.translate.lines import translate_lines, translate_lines_as_json, with_final_newline
 
-    with open_output(out) as output:
+    convert = translate_lines_as_json if output.format == "jsonl" else translate_lines
+    with open_output(output.out) as stream:
         for source in sources:
             advance = bars(Path(source.name).name, source.size)
-            with source.open() as stream:
-                chunks = read_chunks(stream, source.name, translator.warnings)
-                for lines in with_final_newline(chunks) if len(sources) > 1 else chunks:
-                    output.write(translate_chunk(lines, translator).encode())
-                    output.flush()
-                    advance(sum(line.size for line in lines))
+            chunks = source.read(translator.warnings)
+            for lines in with_final_newline(chunks) if len(sources) > 1 else chunks:
+                stream.write(convert(lines, translator).encode())
+                stream.flush()
+                advance(sum(line.size for line in lines))
 
 
 def _translate_documents(
-    files: Sequence[Path], out: Path | None, translator: "Translator", retranslate: bool, bars: "ProgressFactory"
+    files: Sequence[Path], output: Output, translator: "Translator", bars: "ProgressFactory"
 ) -> None:
     from seq2see.translate.documents import translate_document
 
     for file in files:
-        content = translate_document(file, translator, retranslate, bars)
-        with open_output(out / file.name if out is not None and out.is_dir() else out) as output:
-            output.write(content)
+        content = translate_document(file, translator, output.retranslate, bars)
+        out = output.out
+        with open_output(out / file.name if out is not None and out.is_dir() else out) as stream:
+            stream.write(content)

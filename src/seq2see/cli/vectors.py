@@ -4,15 +4,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seq2see.cli import corpus_options as c
-from seq2see.cli.options import CommandGroup
+from seq2see.cli.options import CommandGroup, Options
 from seq2see.cli.streams import check_plot
-from seq2see.config import Boundaries
+from seq2see.config import DataConfig
 from seq2see.errors import UsageError, UserError
 from seq2see.tensors.files import check_output
 
@@ -30,7 +30,7 @@ VectorFile = Annotated[
         "--vectors", "-v", metavar="FILE", help="Vectors: .safetensors, or word2vec's text format as .txt or .vec."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Count = Annotated[int, typer.Option("--count", "-n", help="Number of words to show.", min=1)]
 PairFile = Annotated[
     Path | None,
@@ -39,35 +39,38 @@ PairFile = Annotated[
 DEFAULT = Path("vectors.safetensors")
 
 
+@dataclass(frozen=True)
+class Word2VecOptions:
+    objective: Annotated[
+        Literal["skip-gram", "cbow"],
+        typer.Option(help="Predict a word from each context word, or (cbow) from their mean.", rich_help_panel=_PANEL),
+    ] = "skip-gram"
+    width: Annotated[int, typer.Option(help="Dimension of the vectors.", min=1, rich_help_panel=_PANEL)] = 100
+    window: Annotated[int, typer.Option(help="Maximum distance of context words.", min=1, rich_help_panel=_PANEL)] = 5
+    negatives: Annotated[int, typer.Option(help="Negative samples per pair.", min=1, rich_help_panel=_PANEL)] = 5
+    epochs: Annotated[int, typer.Option(help="Passes over the text.", min=1, rich_help_panel=_PANEL)] = 5
+    sample: Annotated[
+        float,
+        typer.Option(help="Subsample words above this relative frequency; 0: none.", min=0, rich_help_panel=_PANEL),
+    ] = 1e-3
+    lr: Annotated[float, typer.Option(help="Initial learning rate, which decays linearly.", rich_help_panel=_PANEL)] = (
+        0.025
+    )
+    seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=_PANEL)] = 1
+
+
 def fit(
-    text: c.Text = None,
+    *,
+    data: Annotated[DataConfig, Options("text", "boundaries", boundaries={"help": "Where a document ends."})],
     method: Annotated[Method, typer.Option(help="Kind of vectors.")] = "word2vec",
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Output file; .txt or .vec for word2vec's text format.")
     ] = DEFAULT,
-    boundaries: Annotated[
-        Boundaries, typer.Option(help="Where a document ends.", rich_help_panel="Text")
-    ] = "blank-line",
     min_count: Annotated[
         int | None, typer.Option(help="Drop rarer words; by default below 5 for word2vec, 1 for the others.", min=1)
     ] = None,
-    keep_case: Annotated[bool, typer.Option("--keep-case", metavar="", help="Distinguish Apple from apple.")] = False,
-    objective: Annotated[
-        Literal["skip-gram", "cbow"],
-        typer.Option(help="Predict a word from each context word, or (cbow) from their mean.", rich_help_panel=_PANEL),
-    ] = "skip-gram",
-    width: Annotated[int, typer.Option(help="Dimension of the vectors.", min=1, rich_help_panel=_PANEL)] = 100,
-    window: Annotated[int, typer.Option(help="Maximum distance of context words.", min=1, rich_help_panel=_PANEL)] = 5,
-    negatives: Annotated[int, typer.Option(help="Negative samples per pair.", min=1, rich_help_panel=_PANEL)] = 5,
-    epochs: Annotated[int, typer.Option(help="Passes over the text.", min=1, rich_help_panel=_PANEL)] = 5,
-    sample: Annotated[
-        float,
-        typer.Option(help="Subsample words above this relative frequency; 0: none.", min=0, rich_help_panel=_PANEL),
-    ] = 1e-3,
-    lr: Annotated[
-        float, typer.Option(help="Initial learning rate, which decays linearly.", rich_help_panel=_PANEL)
-    ] = 0.025,
-    seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=_PANEL)] = 1,
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="Distinguish Apple from apple.")] = False,
+    word2vec: Word2VecOptions,
     device: Annotated[
         str,
         typer.Option(
@@ -88,7 +91,7 @@ def fit(
 
     seq2see vectors fit --text book.txt --method tf-idf --out book-tf-idf
     """
-    if not text:
+    if not data.text:
         raise UsageError("missing --text FILE")
     from seq2see.course.vectors import Word2VecConfig, fit_one_hot, fit_tf_idf, fit_word2vec
     from seq2see.course.vectors.files import SUFFIXES
@@ -98,12 +101,10 @@ def fit(
     out = out if out.suffix in SUFFIXES else out.with_name(out.name + ".safetensors")
     check_output(out)
     device = resolve_device(device)
-    documents = plain_text(text, boundaries)
+    documents = plain_text(map(Path, data.text), data.boundaries)
     with _progress_bar() as (read_progress, progress):
         if method == "word2vec":
-            config = Word2VecConfig(
-                objective, width, window, negatives, epochs, min_count or 5, sample, lr, seed, not keep_case
-            )
+            config = Word2VecConfig(**vars(word2vec), min_count=min_count or 5, lowercase=not keep_case)
             vectors = fit_word2vec(documents, config, device, read_progress, progress)
         else:
             fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf

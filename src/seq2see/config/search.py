@@ -13,6 +13,8 @@ EarlyStopping = bool | Literal["never"]
 PenaltyForm = Literal["length", "gnmt"]
 WindowEnd = Literal["slide", "stop"]
 
+_SAMPLING = {"panel": "Sampling"}  # in the help of the command line
+_SHARE = {"min": 0, "max": 1, **_SAMPLING}
 MAXIMA = {"max_new_tokens": 1_000_000, "samples": 10_000}  # tensors of these sizes are allocated in advance
 
 
@@ -20,22 +22,21 @@ MAXIMA = {"max_new_tokens": 1_000_000, "samples": 10_000}  # tensors of these si
 class Search:
     """Search options. The default is greedy decoding."""
 
-    beam: int = option(1, "Beam size.")  # 1: greedy decoding or sampling
-    nbest: int = option(1, "Number of hypotheses returned.")
+    beam: int = option(1, "Beam size.", min=1)  # 1: greedy decoding or sampling
+    nbest: int = option(1, "Number of hypotheses returned.", min=1)
     # α: a score is the sum of log-probabilities / length^α; 1: their mean; 0: their sum
     length_penalty: float = option(1.0, "Exponent of the length by which the sum of log-probabilities is divided.")
     penalty: PenaltyForm = option("length", "Divisor length^α, as in Hugging Face; gnmt: ((5 + length) / 6)^α.")
     early_stopping: EarlyStopping = option(False, "When a beam with k finished hypotheses ends.")  # see `BeamSearch`
-    max_new_tokens: int = option(
-        0, "Maximum number of new tokens."
-    )  # 0: 1.5 × source length + 10; 200 without a source
-    temperature: float = option(0.0, "Sampling temperature; 0 for greedy decoding.")
-    top_k: int = option(0, "Sample among the k most likely tokens; 0 for all.")
-    top_p: float = option(1.0, "Sample among the fewest tokens with this total probability.")
-    min_p: float = option(0.0, "Sample among tokens with at least this fraction of the highest probability.")
+    # 0: 1.5 times the source length plus 10, or 200 without a source
+    max_new_tokens: int = option(0, "Maximum number of new tokens.", min=0)
+    temperature: float = option(0.0, "Sampling temperature; 0 for greedy decoding.", min=0, **_SAMPLING)
+    top_k: int = option(0, "Sample among the k most likely tokens; 0 for all.", min=0, **_SAMPLING)
+    top_p: float = option(1.0, "Sample among the fewest tokens with this total probability.", **_SHARE)
+    min_p: float = option(0.0, "Sample among tokens with at least this fraction of the highest probability.", **_SHARE)
     seed: int = option(0, "Seed of the first sequence; sequence i has seed + i.")
-    samples: int = option(1, "Number of continuations.")
-    alternatives: int = option(0, "Number of most likely tokens to report at each step.")
+    samples: int = option(1, "Number of continuations.", min=1)
+    alternatives: int = option(0, "Number of most likely tokens to report at each step.", min=0)
     window: WindowEnd = option("slide", "What a language model does at the end of its context window.")
 
     def __post_init__(self) -> None:

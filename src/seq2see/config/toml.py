@@ -13,9 +13,9 @@ from seq2see.errors import UserError, did_you_mean
 T = TypeVar("T")
 
 
-def option(default: T, help: str) -> T:
-    """A dataclass field with a default and a help text."""
-    return field(default=default, metadata={"help": help})
+def option(default: T, help: str, **shown: Any) -> T:
+    """A dataclass field with a default, a help text, and what else the command line shows: limits, metavar, panel."""
+    return field(default=default, metadata={"help": help, **shown})
 
 
 def build(

@@ -14,28 +14,43 @@ Metric = Literal["bleu", "chrf", "cer", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
 
 
+_FILES = {"metavar": "FILE...", "panel": "Text"}
+_LISTS = {"metavar": "LIST...", "panel": "Pictures and sounds"}
+_HELD_OUT = {"metavar": "FILE...", "panel": "Validation and test"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Input files. Paths are stored as given."""
 
-    src: tuple[str, ...] = option((), "Source sentences, one per line.")
-    tgt: tuple[str, ...] = option((), "Target sentences, one per line.")
-    pairs: tuple[str, ...] = option((), "Sentence pairs instead of src and tgt: .tsv, .jsonl, .tmx or .po files.")
-    columns: str = option("", "Columns of a TSV file: numbers from 1, or names from its header.")
-    fields: str = option("", "Fields of JSON lines.")
-    languages: str = option("", "Languages of a TMX file, or file extensions in a directory.")
-    pictures: tuple[str, ...] = option(
-        (), "Lists (.tsv, .jsonl) of pictures and their texts, or directories with text files beside the pictures."
+    src: tuple[str, ...] = option((), "Source sentences, one per line; or a directory of such files.", **_FILES)
+    tgt: tuple[str, ...] = option(
+        (), "Their translations, line by line; or a directory whose files are matched by name.", **_FILES
     )
-    sounds: tuple[str, ...] = option((), "As pictures, for sounds.")
-    text: tuple[str, ...] = option((), "Plain text for a language model.")
-    boundaries: Boundaries = option("blank-line", "What separates documents in plain text.")
-    valid_src: tuple[str, ...] = option((), "Validation source sentences; by default, held out of the training set.")
-    valid_tgt: tuple[str, ...] = option((), "Validation target sentences.")
-    valid_pairs: tuple[str, ...] = option((), "Validation sentence pairs instead of valid_src and valid_tgt.")
-    valid_pictures: tuple[str, ...] = option((), "Validation pictures.")
-    valid_sounds: tuple[str, ...] = option((), "Validation sounds.")
-    valid_text: tuple[str, ...] = option((), "Validation text.")
+    pairs: tuple[str, ...] = option(
+        (), "Instead of --src and --tgt: .tsv, .jsonl, .tmx or .po, or a directory.", **_FILES
+    )
+    columns: str = option(
+        "", "Columns of a TSV file: numbers, or names from its first line.", metavar="1,2", panel="Text"
+    )
+    fields: str = option("", "Fields of JSON lines; nested: translation.en.", metavar="en,hi", panel="Text")
+    languages: str = option(
+        "", "Languages of a TMX file, or file suffixes in a directory.", metavar="en,hi", panel="Text"
+    )
+    pictures: tuple[str, ...] = option(
+        (), "Pictures with their texts: a .tsv (path, tab, text) or .jsonl, or a directory with .txt files.", **_LISTS
+    )
+    sounds: tuple[str, ...] = option((), "Sounds with their texts, likewise.", **_LISTS)
+    text: tuple[str, ...] = option(
+        (), "Plain text, or a directory of .txt files. All files may be compressed (.gz, .xz).", **_FILES
+    )
+    boundaries: Boundaries = option("blank-line", "What separates documents in plain text.", panel="Text")
+    valid_src: tuple[str, ...] = option((), "Validation sentences.", **_HELD_OUT)
+    valid_tgt: tuple[str, ...] = option((), "Their translations.", **_HELD_OUT)
+    valid_pairs: tuple[str, ...] = option((), "Validation pairs, instead of --valid-src and --valid-tgt.", **_HELD_OUT)
+    valid_pictures: tuple[str, ...] = option((), "Validation pictures.", **_LISTS)
+    valid_sounds: tuple[str, ...] = option((), "Validation sounds.", **_LISTS)
+    valid_text: tuple[str, ...] = option((), "Validation text.", **_HELD_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -189,33 +189,22 @@ def plain_text(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> 
     return TextCorpus(tuple(files), boundaries)
 
 
-@dataclass(frozen=True)
-class PairOptions:
-    """The command-line options for sentence pairs: `--src` and `--tgt`, or `--pairs` with its reading options."""
-
-    src: Sequence[Path] = ()
-    tgt: Sequence[Path] = ()
-    pairs: Sequence[Path] = ()
-    columns: str | None = None
-    fields: str | None = None
-    languages: str | None = None
-    prefix: str = ""  # "valid-" for --valid-src and so on
-
-    @property
-    def given(self) -> bool:
-        return bool(self.src or self.tgt or self.pairs)
+def has_pairs(data: DataConfig, prefix: str = "") -> bool:
+    """Whether the data have sentence pairs, of training or, with a prefix such as `valid_`, of another set."""
+    return any(getattr(data, prefix + name) for name in ("src", "tgt", "pairs"))
 
 
-def open_pairs(options: PairOptions) -> ParallelCorpus:
-    """Opens the pairs that the options name; the suffix of each file decides how it is read."""
-    prefix = options.prefix
-    if options.pairs and (options.src or options.tgt):
-        raise UserError(f"use either --{prefix}pairs, or --{prefix}src and --{prefix}tgt, not both")
-    if options.pairs:
-        return ParallelCorpus(tuple(reader for path in options.pairs for reader in _open_path(path, options)))
-    if not (options.src and options.tgt):
-        raise UserError(f"missing text: use --{prefix}src FILE and --{prefix}tgt FILE, or --{prefix}pairs FILE")
-    return parallel_files(options.src, options.tgt)
+def open_pairs(data: DataConfig, prefix: str = "") -> ParallelCorpus:
+    """Opens the sentence pairs of one set of the data; the suffix of each file decides how it is read."""
+    src, tgt, pairs = ([Path(path) for path in getattr(data, prefix + name)] for name in ("src", "tgt", "pairs"))
+    option = f"--{prefix.replace('_', '-')}"
+    if pairs and (src or tgt):
+        raise UserError(f"use either {option}pairs, or {option}src and {option}tgt, not both")
+    if pairs:
+        return ParallelCorpus(tuple(reader for path in pairs for reader in _open_path(path, data, option)))
+    if not (src and tgt):
+        raise UserError(f"missing text: use {option}src FILE and {option}tgt FILE, or {option}pairs FILE")
+    return parallel_files(src, tgt)
 
 
 def holds_pairs(file: Path) -> bool:
@@ -223,34 +212,34 @@ def holds_pairs(file: Path) -> bool:
     return strip_compression_suffix(file).lower().endswith((".tsv", ".tab", ".jsonl", ".ndjson", ".tmx", ".po"))
 
 
-def _open_path(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
+def _open_path(path: Path, data: DataConfig, option: str) -> tuple[PairReader, ...]:
     if path.is_dir():
-        return _open_directory(path, options)
+        return _open_directory(path, data, option)
     match Path(strip_compression_suffix(path)).suffix.lower():
         case ".tsv" | ".tab":
-            return tsv([path], *_parse_columns(options.columns or "1,2")).readers
+            return tsv([path], *_parse_columns(data.columns or "1,2")).readers
         case ".jsonl" | ".ndjson":
-            return jsonl([path], *_split_option(options.fields or options.languages, "--fields", "en,hi")).readers
+            return jsonl([path], *_split_option(data.fields or data.languages, "--fields", "en,hi")).readers
         case ".tmx":
-            return tmx([path], *_split_option(options.languages, "--languages", "en,hi")).readers
+            return tmx([path], *_split_option(data.languages, "--languages", "en,hi")).readers
         case ".po":
             return po([path]).readers
         case suffix:
             raise UserError(
-                f'{path}: unsupported format "{suffix}"; --{options.prefix}pairs reads .tsv, .jsonl, .tmx and .po, plain or '
-                f"compressed (.gz, .xz); for two plain files use --{options.prefix}src and --{options.prefix}tgt"
+                f'{path}: unsupported format "{suffix}"; {option}pairs reads .tsv, .jsonl, .tmx and .po, plain or '
+                f"compressed (.gz, .xz); for two plain files use {option}src and {option}tgt"
             )
 
 
-def _open_directory(path: Path, options: PairOptions) -> tuple[PairReader, ...]:
+def _open_directory(path: Path, data: DataConfig, option: str) -> tuple[PairReader, ...]:
     """Opens a directory of files that --pairs reads, or of plain files with the two --languages as suffixes."""
-    if options.languages:
-        source, target = _split_option(options.languages, "--languages", "en,hi")
+    if data.languages:
+        source, target = _split_option(data.languages, "--languages", "en,hi")
         sides = [{key[0]: file for key, file in _shards(path) if key[1] == f".{side}"} for side in (source, target)]
         if sides[0] and sides[1]:
             return tuple(ParallelFilesReader(*shard) for shard in _match_by_name(sides[0], sides[1], path, path))
     files = _list_files(path, holds_pairs, "files that --pairs reads")
-    return tuple(reader for file in files for reader in _open_path(file, options))
+    return tuple(reader for file in files for reader in _open_path(file, data, option))
 
 
 def _parse_columns(text: str) -> tuple[int | str, int | str]:
@@ -259,9 +248,9 @@ def _parse_columns(text: str) -> tuple[int | str, int | str]:
     return source, target
 
 
-def _split_option(text: str | None, option: str, example: str) -> tuple[str, str]:
+def _split_option(text: str, option: str, example: str) -> tuple[str, str]:
     """Splits the value of an option into the names of source and target."""
-    names = [name.strip() for name in (text or "").split(",")]
+    names = [name.strip() for name in text.split(",")]
     if len(names) != 2 or not all(names):
         problem = f"{option} {text} must name" if text else f"missing {option}: name"
         raise UserError(f"{problem} the source and the target, as in {option} {example}")
@@ -304,7 +293,7 @@ def _match_by_name(
     return [(left[name], right[name]) for name in sorted(left)]
 
 
-def format_paths(files: Sequence[Path]) -> str:
+def format_paths(files: Sequence[Path | str]) -> str:
     """Formats a list of files for a message: `a.en, b.en and 4 more`."""
     shown = ", ".join(str(file) for file in files[:2])
     return f"{shown} and {len(files) - 2} more" if len(files) > 2 else shown
@@ -341,21 +330,14 @@ def is_translation(data: DataConfig) -> bool:
 def training_pairs(data: DataConfig) -> ParallelCorpus:
     if kind := media_kind(data):
         return _open_media(data, kind, "")
-    return open_pairs(_pair_options(data, ""))
+    return open_pairs(data)
 
 
 def validation_pairs(data: DataConfig) -> ParallelCorpus | None:
     if kind := media_kind(data):
         return _open_media(data, kind, "valid_") if getattr(data, f"valid_{kind}") else None
-    options = _pair_options(data, "valid_")
-    return open_pairs(options) if options.given else None
+    return open_pairs(data, "valid_") if has_pairs(data, "valid_") else None
 
 
 def _open_media(data: DataConfig, kind: MediaKind, prefix: str) -> ParallelCorpus:
     return open_media([Path(path) for path in getattr(data, prefix + kind)], kind, data.columns, data.fields)
-
-
-def _pair_options(data: DataConfig, prefix: str) -> PairOptions:
-    src, tgt, pairs = ([Path(path) for path in getattr(data, prefix + name)] for name in ("src", "tgt", "pairs"))
-    reading = data.columns or None, data.fields or None, data.languages or None
-    return PairOptions(src, tgt, pairs, *reading, prefix=prefix.replace("_", "-"))

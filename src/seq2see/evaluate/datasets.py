@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seq2see.config import DataConfig
 from seq2see.config.extensions import load_extension
-from seq2see.data.corpus import PairOptions, format_paths, open_media, open_pairs
+from seq2see.data.corpus import format_paths, training_pairs
 from seq2see.data.formats.lines import read_lines
-from seq2see.data.formats.media import MediaKind
 from seq2see.data.formats.tabular import parse_json, strip_compression_suffix
 from seq2see.errors import UserError
 
@@ -29,20 +29,13 @@ def read_text_lines(path: Path) -> list[str]:
     return [line or "" for line in read_lines(path)]
 
 
-def read_pairs(options: PairOptions) -> TestSet:
-    pairs = list(open_pairs(options))
-    name = format_paths(options.pairs)
+def read_pairs(data: DataConfig) -> TestSet:
+    """Reads sentence pairs, or lists of pictures or sounds with their texts, whose sources are the paths of the files."""
+    pairs = list(training_pairs(data))
+    name = format_paths(data.pairs or data.pictures or data.sounds)
     references = tuple((target,) for _, target in pairs)
     _require_text(name, references)
     return TestSet(name, tuple(source for source, _ in pairs), references)
-
-
-def read_media(paths: Sequence[Path], kind: MediaKind, columns: str, fields: str) -> TestSet:
-    """Reads a list of pictures or sounds with their texts; the sources are the paths of the files."""
-    pairs = list(open_media(paths, kind, columns, fields))
-    references = tuple((target,) for _, target in pairs)
-    _require_text(format_paths(paths), references)
-    return TestSet(format_paths(paths), tuple(source for source, _ in pairs), references)
 
 
 def read_test_set(source: Path | None, references: Sequence[Path]) -> TestSet:

@@ -9,9 +9,8 @@ Shapes: T tokens in a batch of windows.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -79,24 +78,8 @@ class _Losses:
     counts: IntArray  # [window] number of losses in that sum
 
 
-@dataclass(frozen=True)
-class WindowBatch:
-    """Windows that go through the model together."""
-
-    inputs: list[list[int]]
-    targets: IntArray  # of all windows, concatenated
-
-
-MapBatches = Callable[[Iterable[WindowBatch]], Iterable[tuple[int, FloatArray]]]  # (index, losses), in any order
-
-
-def evaluate_language_model(
-    model: Pipeline, documents: TextCorpus, stride: int = 0, map_batches: MapBatches | None = None
-) -> LanguageModelEvaluation:
-    """Evaluates the model on the whole text. Windows advance by `stride` tokens; 0 means half a window.
-
-    `map_batches` applies `window_losses` somewhere else, such as on a cluster.
-    """
+def evaluate_language_model(model: Pipeline, documents: TextCorpus, stride: int = 0) -> LanguageModelEvaluation:
+    """Evaluates the model on the whole text. Windows advance by `stride` tokens; 0 means half a window."""
     config, tokenizer = model.config, model.tokenizers[1]
     if config.model.shape != "decoder":
         raise UserError(f"this model is an {config.model.shape}; only a decoder-only model is a language model")
@@ -109,8 +92,7 @@ def evaluate_language_model(
     inputs[text.starts] = tokenizer.start
     bounds = [*text.starts.tolist(), len(text.targets)] if config.text.documents else [0, len(text.targets)]
     max_tokens = max(window, MAX_LOGITS // config.model.vocab_size)
-    batches = list(_batches(bounds, window, stride, max_tokens))
-    result = _losses(batches, inputs, text.targets, window, map_batches or partial(_map_locally, model.network))
+    result = _losses(model.network, _batches(bounds, window, stride, max_tokens), inputs, text.targets)
     loss = float(result.losses.mean())
     bits = float(result.losses.sum()) / math.log(2)
     return LanguageModelEvaluation(
@@ -152,21 +134,17 @@ def _tokenize(documents: TextCorpus, tokenizer: Tokenizer) -> _TokenizedText:
     )
 
 
-def _losses(
-    batches: Sequence[Sequence[Window]], inputs: IntArray, targets: IntArray, window: int, map_batches: MapBatches
-) -> _Losses:
+@torch.no_grad()
+def _losses(network: Network, batches: Iterable[Sequence[Window]], inputs: IntArray, targets: IntArray) -> _Losses:
+    window, device = network.config.max_positions, network.embedding.weight.device
     losses, contexts = np.zeros(len(targets)), np.zeros(len(targets), dtype=np.int64)
     totals, counts = np.zeros(window), np.zeros(window, dtype=np.int64)
-    work = (
-        WindowBatch(
-            [inputs[begin:end].tolist() for begin, end, _ in batch],
-            np.concatenate([targets[begin:end] for begin, end, _ in batch]),
-        )
-        for batch in batches
-    )
-    for index, token_losses in map_batches(work):
+    for batch in batches:
+        packed = Packed.from_sequences([inputs[begin:end].tolist() for begin, end, _ in batch], device)
+        labels = torch.from_numpy(np.concatenate([targets[begin:end] for begin, end, _ in batch])).to(device)
+        token_losses = _token_losses(network, packed, labels).double().cpu().numpy()
         offset = 0
-        for begin, end, first in batches[index]:
+        for begin, end, first in batch:
             size = end - begin
             in_window = token_losses[offset : offset + size]
             losses[first:end] = in_window[first - begin :]
@@ -175,18 +153,6 @@ def _losses(
             counts[:size] += 1
             offset += size
     return _Losses(losses, contexts, totals, counts)
-
-
-def _map_locally(network: Network, batches: Iterable[WindowBatch]) -> Iterator[tuple[int, FloatArray]]:
-    return ((index, window_losses(network, batch)) for index, batch in enumerate(batches))
-
-
-@torch.no_grad()
-def window_losses(network: Network, batch: WindowBatch) -> FloatArray:
-    """Returns −ln p of every token of the windows."""
-    device = network.embedding.weight.device
-    labels = torch.from_numpy(batch.targets).to(device)
-    return _token_losses(network, Packed.from_sequences(batch.inputs, device), labels).double().cpu().numpy()
 
 
 def _token_losses(network: Network, packed: Packed, labels: Tensor) -> Tensor:

@@ -4,10 +4,8 @@ The output directory has a file for each input, with a line or row for each of i
 the parts of unfinished files are in `parts/`. Repeating the command of a job that was stopped does what is left.
 """
 
-import hashlib
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,7 +14,7 @@ from typing import Any
 
 from seq2see.cli.ray.ray_map import ray_map
 from seq2see.cli.ray.shards import PARQUET, SHARD_BYTES, Shard, is_json_lines, join_parts, plan_shards
-from seq2see.cli.ray.tasks import EmbedShards, Translated, TranslateShards, TranslateTexts
+from seq2see.cli.ray.tasks import EmbedShards, TranslateShards
 from seq2see.data.formats.tabular import strip_compression_suffix
 from seq2see.errors import UserError
 from seq2see.storage.bundled import find_model
@@ -24,7 +22,6 @@ from seq2see.tensors.files import atomic_write, check_new_directory, file_lock
 from seq2see.translate.warning_log import WarningLog
 
 JOB, PARTS = "job.json", "parts"
-TEXTS = 500  # of a list, translated together
 
 ShardTask = TranslateShards | EmbedShards
 
@@ -57,38 +54,6 @@ def run_job(
             if not missing[target]:
                 _join(shards[target], target)
         shutil.rmtree(out / PARTS, ignore_errors=True)
-
-
-def translate_texts(
-    texts: Sequence[str], task: TranslateTexts, workers: int, out: Path | None, warnings: WarningLog
-) -> list[str]:
-    """Translates texts; with `out`, keeps what is done in this directory, and does not repeat what is there."""
-    lists = [list(texts[i : i + TEXTS]) for i in range(0, len(texts), TEXTS)]
-    if out is None:
-        done = dict(ray_map(task, lists, workers))
-    else:
-        with _open_job(out, _describe(task, TEXTS, [_hash(texts)])):
-            done = dict(_map_resumed(lists, task, workers, out / PARTS))
-    for _, counts in done.values():
-        warnings.counts.update(counts)
-    return [text for i in range(len(lists)) for text in done[i][0]]
-
-
-def _map_resumed(
-    lists: Sequence[list[str]], task: TranslateTexts, workers: int, folder: Path
-) -> Iterator[tuple[int, Translated]]:
-    """Yields what earlier calls have put into the folder, then the rest, which is put there as it is done."""
-    folder.mkdir(exist_ok=True)
-    parts = [folder / f"{i:06}.json" for i in range(len(lists))]
-    for i, part in enumerate(parts):
-        if part.exists():
-            translations, counts = json.loads(part.read_text(encoding="utf-8"))
-            yield i, (translations, Counter(counts))
-    waiting = [i for i, part in enumerate(parts) if not part.exists()]
-    for i, translated in ray_map(task, [lists[i] for i in waiting], workers) if waiting else ():
-        with atomic_write(parts[waiting[i]]) as temporary:
-            temporary.write_text(json.dumps(translated, ensure_ascii=False), encoding="utf-8")
-        yield waiting[i], translated
 
 
 def _targets(files: Sequence[Path], out: Path, task: ShardTask) -> dict[Path, Path]:
@@ -133,7 +98,7 @@ def _open_job(out: Path, description: dict[str, Any]) -> Iterator[None]:
         raise UserError(f"another process works on {out}: wait for it, or choose another output directory") from None
 
 
-def _describe(task: ShardTask | TranslateTexts, shard_size: int, files: list[Any]) -> dict[str, Any]:
+def _describe(task: ShardTask, shard_size: int, files: list[Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"task": type(task).__name__, **asdict(task)}
     if "search" in options:
         options["search"] = {"beam": options["search"]["beam"], "nbest": options["search"]["nbest"]}
@@ -145,10 +110,6 @@ def _describe(task: ShardTask | TranslateTexts, shard_size: int, files: list[Any
 def _describe_file(file: Path) -> list[Any]:
     status = file.stat()
     return [str(file.resolve()), status.st_size, status.st_mtime_ns]
-
-
-def _hash(texts: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()
 
 
 def _weights(path: Path) -> list[Any]:

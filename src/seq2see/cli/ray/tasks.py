@@ -1,4 +1,4 @@
-"""What the workers do: translate or embed the shards of files, translate lists of texts, compute the losses of windows."""
+"""What the workers do: translate or embed the shards of files."""
 
 import json
 from collections import Counter
@@ -22,13 +22,10 @@ from seq2see.cli.ray.shards import (
 from seq2see.config import InferencePrecision
 from seq2see.config.search import Search
 from seq2see.errors import Notice
-from seq2see.evaluate.language_model import FloatArray, WindowBatch, window_losses
 from seq2see.model.pooling import Pooling, PoolingKind
 from seq2see.translate.lines import Line, translate_lines, translate_lines_as_json
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import MAX_SHOWN, WarningLog
-
-Translated = tuple[list[str], Counter[str]]  # translations, and how many warnings of each kind
 
 
 @dataclass(frozen=True)
@@ -148,32 +145,3 @@ def _vector_lines(lines: Sequence[Line], vectors: Sequence[list[float]]) -> str:
     return "".join(
         json.dumps({"text": line.text, "vector": vector}, ensure_ascii=False) + "\n" for line, vector in rows
     )
-
-
-@dataclass(frozen=True)
-class TranslateTexts:
-    """Translates a list of texts."""
-
-    model: ModelOptions
-    search: Search
-
-    def start(self) -> Callable[[list[str]], Translated]:
-        model = self.model.load()
-        model.require("encoder-decoder", "translates")
-
-        def run(texts: list[str]) -> Translated:
-            log = RecordedWarnings()
-            return Translator(model, log, self.search).translate(texts, [""] * len(texts)), log.counts
-
-        return run
-
-
-@dataclass(frozen=True)
-class WindowLosses:
-    """Computes the losses of windows of text."""
-
-    model: ModelOptions
-
-    def start(self) -> Callable[[WindowBatch], FloatArray]:
-        network = self.model.load().network
-        return lambda batch: window_losses(network, batch)
