@@ -26,7 +26,7 @@ from seq2see.data.batches import PairBatches
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TrainingData, prepare_translation, with_vocab_sizes
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 
 SENTENCES = 64  # per Marian batch
 SETTINGS = [

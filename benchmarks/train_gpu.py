@@ -28,14 +28,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import Config
-from seq2see.data.batches import Batches, PairBatches, TextBatches
+from seq2see.data.batches import Batch, Batches, PairBatches, TextBatches
 from seq2see.data.layout import Layout
 from seq2see.data.store import TokenizedSide, TokenStore
 from seq2see.model.attention import attend, attention_reference
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
 from seq2see.train.presets import preset_config
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 
 DEVICE = "cuda"
 SPECIAL = SimpleNamespace(start=1, pad=0)
@@ -69,10 +69,19 @@ def side(lengths: np.ndarray, vocab_size: int) -> TokenizedSide:
 def seq2see_step(config: Config, batches: Batches) -> Step:
     model = Transformer(config.model).to(DEVICE)
     trainer = Trainer(config, model, lambda epoch: batches, World(torch.device(DEVICE)))
+    build, targets = batches.batch, {}
+
+    def count_targets(epoch: int, number: int) -> Batch:
+        batch = build(epoch, number)
+        targets[epoch, number] = batch.num_targets
+        return batch
+
+    batches.batch = count_targets  # type: ignore[method-assign]
 
     def step() -> int:
+        position = trainer.state.epoch, trainer.state.batch
         trainer.step()
-        return trainer.num_targets
+        return targets.pop(position)
 
     return step
 

@@ -24,7 +24,7 @@ from seq2see.server.explore.app import create_app
 from seq2see.server.explore.lessons import exercise_responses, text_response
 from seq2see.server.explore.responses import Table as TableResponse
 from seq2see.storage.bundled import GRAMMAR
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.models import GRAMMAR_MODEL, save, tiny_model
 from tests.server.test_explore import LANGUAGE_MODEL, TEXTS, error, post, serving

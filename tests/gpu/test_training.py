@@ -19,7 +19,7 @@ from seq2see.model.attention import attend, attention_reference
 from seq2see.model.transformer import Transformer
 from seq2see.train.loss import Losses, cross_entropy, output_loss
 from seq2see.train.parallel import World
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,

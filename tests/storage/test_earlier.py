@@ -104,7 +104,7 @@ def test_a_moving_average_in_a_checkpoint_is_what_is_shown_of_it(run: Path) -> N
     tensors, metadata = load_checkpoint(newest)
     averages = {name.replace("model.", "ema."): tensor + 1 for name, tensor in tensors.items() if "model." in name}
     newest.path.unlink()
-    manager.save("step", FIRST_STEPS, tensors | averages, metadata, lambda: ())
+    manager.save("step", FIRST_STEPS, tensors | averages, metadata)
     manager.wait()
     shown = load_at_step(run, FIRST_STEPS).network.embedding.weight
     assert shown.equal(tensors["model.embedding.weight"] + 1)

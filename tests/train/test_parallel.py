@@ -16,8 +16,8 @@ from torch import Size
 
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
+from seq2see.train import run as training_run
 from seq2see.train import start as run
-from seq2see.train import trainer as runner
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS
 from tests.waiting import HANG
@@ -31,15 +31,15 @@ FSDP = "train.fsdp=true"
 # The command line with changes: it reports every step; the second process fails; writing checkpoints is slow.
 EVERY_STEP = """
 from seq2see.cli import main
-from seq2see.train import trainer
-trainer.REPORT_EVERY = 1
+from seq2see.train import run
+run.REPORT_EVERY = 1
 main()
 """
 ONE_FAILS = """
 import os
 from seq2see.cli import main
 from seq2see.errors import UserError
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 original = Trainer.step
 def step(self):
     if self.state.step == 3 and self.world.rank == 1:
@@ -66,7 +66,7 @@ def single(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A run with one process."""
     out = tmp_path_factory.mktemp("single") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "REPORT_EVERY", 1)
+        patch.setattr(training_run, "REPORT_EVERY", 1)
         run.train(corpus, out, settings=SETTINGS)
     return out
 
@@ -146,7 +146,7 @@ def test_two_nodes_of_two_processes_match_one(
     settings = [*SETTINGS, "train.gradient_accumulation=4", "train.steps=10"]
     (tmp_path / "config.toml").write_text(Config(data=corpus).override(settings).to_toml())
     (tmp_path / "program.py").write_text(EVERY_STEP)
-    monkeypatch.setattr(runner, "REPORT_EVERY", 1)
+    monkeypatch.setattr(training_run, "REPORT_EVERY", 1)
     run.train(corpus, tmp_path / "one", settings=settings)
     rendezvous = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test"]
     arguments = ("--config", tmp_path / "config.toml", "--out", tmp_path / "four")

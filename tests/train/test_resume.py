@@ -22,12 +22,12 @@ from seq2see.config import Config, DataConfig
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.train import start as run
-from seq2see.train import validation
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from seq2see.train.run_lock import LOCK
 from seq2see.train.run_log import RunLog
-from seq2see.train.step import Trainer
 from seq2see.train.stop_signals import SIGNALS, StopSignals
+from seq2see.train.trainer import Trainer
+from seq2see.train.validation import Validator
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
 from tests.kill_study import KILLED_RUN, STATEFUL, ForkServer, checkpoints, is_same_run, newest, rows, study
 from tests.models import GRAMMAR_MODEL
@@ -260,17 +260,17 @@ def test_run_stopped_by_a_signal_resumes_to_the_same_result(
 def test_run_stopped_while_it_validates_or_finishes_resumes_to_the_same_result(
     corpus: DataConfig, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = validation.validate
+    original = Validator.score
     calls: list[int] = []
 
-    def validate(*arguments: Any) -> Any:
+    def score(*arguments: Any) -> Any:
         calls.append(len(calls))
         # The first validation, the last one (once it was made again), and the final scores of the average.
         if len(calls) in (1, 4, 6):
             os.kill(os.getpid(), signal.SIGTERM)
         return original(*arguments)
 
-    monkeypatch.setattr("seq2see.train.trainer.validate", validate)
+    monkeypatch.setattr(Validator, "score", score)
     out = tmp_path / "run"
     with pytest.raises(UserError, match=f"stopped at step 20; to continue: seq2see train --resume {out}"):
         run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])

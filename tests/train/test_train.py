@@ -11,7 +11,6 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,18 +20,18 @@ from typer.testing import CliRunner
 from seq2see.api import load
 from seq2see.cli import app
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
-from seq2see.data.batches import IGNORE_INDEX
+from seq2see.data.batches import IGNORE_INDEX, Batch, TensorBatch
 from seq2see.errors import Notice, UsageError, UserError
 from seq2see.storage.manifest import verify_files
 from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager
-from seq2see.train.loss import cross_entropy, symmetric_kl
+from seq2see.train.loss import Losses, cross_entropy, symmetric_kl
 from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TextSplit, open_documents
 from seq2see.train.run_lock import RunStatus
 from seq2see.train.run_log import RunLog, sparkline
 from seq2see.train.schedule import learning_rate
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
 from tests.waiting import HANG
 
@@ -265,7 +264,9 @@ def trainer(corpus: DataConfig, tmp_path: Path) -> Trainer:
     from seq2see.model.transformer import Transformer
     from seq2see.train.prepare_data import prepare_translation, with_vocab_sizes
 
-    config = Config(data=corpus).override([*SMALL_SETTINGS, "model.dropout=0", "train.steps=1000"])
+    config = Config(data=corpus).override(
+        [*SMALL_SETTINGS, "model.dropout=0", "train.steps=1000", "train.max_grad_norm=0"]
+    )
     data = prepare_translation(config, tmp_path / "tokens", None, 400, static=False)
     config = with_vocab_sizes(config, data.tokenizers)
     torch.manual_seed(0)
@@ -275,56 +276,63 @@ def trainer(corpus: DataConfig, tmp_path: Path) -> Trainer:
 def test_nan_loss_skips_the_step_and_stops_the_run_after_five(trainer: Trainer) -> None:
     trainer.step()
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    original = trainer._compute_losses
+    original = trainer.plain_step.loss
 
-    def nan_losses(batch: Any) -> Any:
-        losses = original(batch)
+    def nan_losses(module: nn.Module, batch: TensorBatch) -> Losses:
+        losses = original(module, batch)
         return losses._replace(objective=losses.objective * math.nan)
 
-    trainer._compute_losses = nan_losses  # type: ignore[method-assign]
+    trainer.plain_step.loss = nan_losses  # type: ignore[assignment]
     for _ in range(3):
         trainer.step()
     assert all(torch.equal(before[name], p) for name, p in trainer.model.named_parameters())
-    trainer._compute_losses = original  # type: ignore[method-assign]
+    trainer.plain_step.loss = original
     trainer.step()
     assert not all(torch.equal(before[name], p) for name, p in trainer.model.named_parameters())
     trainer.report()
     assert trainer.state.skipped_steps == 3
-    trainer._compute_losses = nan_losses  # type: ignore[method-assign]
+    trainer.plain_step.loss = nan_losses  # type: ignore[assignment]
     for _ in range(5):
         trainer.step()
     with pytest.raises(UserError, match="NaN in 5 consecutive steps, up to step 10: try a lower learning rate"):
         trainer.report()
 
 
-def gradients(trainer: Trainer, batches: list[Any]) -> dict[str, Tensor]:
-    trainer.optimizer.zero_grad()
-    trainer._backward(batches, torch.tensor(float(sum(batch.num_targets for batch in batches))))
-    return {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None}
+def gradients(trainer: Trainer, batches: list[Batch]) -> dict[str, Tensor]:
+    """Returns the gradients of a step over these micro-batches, without an update."""
+    found: dict[str, Tensor] = {}
+
+    def record() -> None:
+        found.update({name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.plain_step.optimizer, "step", record)
+        trainer.plain_step.run_in_memory(batches, seed=0, lr=0.0)
+    return found
 
 
 def test_batch_that_does_not_fit_is_split_without_changing_gradients(trainer: Trainer) -> None:
     batch = trainer.batches(0).batch(0, 0)
     expected = gradients(trainer, [batch])
-    original, sizes = trainer._compute_losses, []
+    original, sizes = trainer.plain_step.loss, []
 
-    def limited_memory(batch: Any) -> Any:
+    def limited_memory(module: nn.Module, batch: TensorBatch) -> Losses:
         sizes.append(len(batch.targets))
         if len(batch.targets) > 100:
             raise torch.OutOfMemoryError("simulated")
-        return original(batch)
+        return original(module, batch)
 
-    trainer._compute_losses = limited_memory  # type: ignore[method-assign]
+    trainer.plain_step.loss = limited_memory  # type: ignore[assignment]
     actual = gradients(trainer, [batch])
     assert max(sizes) > 200 and sizes[-1] <= 100
     assert actual.keys() == expected.keys()
     for name, value in actual.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
 
-    def no_memory(batch: Any) -> Any:
+    def no_memory(module: nn.Module, batch: TensorBatch) -> Losses:
         raise torch.OutOfMemoryError("simulated")
 
-    trainer._compute_losses = no_memory  # type: ignore[method-assign]
+    trainer.plain_step.loss = no_memory  # type: ignore[assignment]
     with pytest.raises(UserError, match=r"does not fit in memory: reduce it with --set train\.batch_tokens"):
         trainer.step()
 
@@ -332,8 +340,8 @@ def test_batch_that_does_not_fit_is_split_without_changing_gradients(trainer: Tr
 def test_accumulated_micro_batches_equal_one_large_batch(trainer: Trainer) -> None:
     first, second = (trainer.batches(0).batch(0, n) for n in (0, 1))
     actual = gradients(trainer, [first, second])
-    trainer.optimizer.zero_grad()
-    total = torch.stack([trainer._compute_losses(b.to("cpu")).objective for b in (first, second)]).sum()
+    losses = [trainer.plain_step.loss(trainer.model, batch.to("cpu")) for batch in (first, second)]
+    total = torch.stack([one.objective for one in losses]).sum()
     (total / (first.num_targets + second.num_targets)).backward()
     for name, p in trainer.model.named_parameters():
         torch.testing.assert_close(actual[name], p.grad, rtol=1e-4, atol=1e-6)

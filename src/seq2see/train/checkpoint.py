@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,25 +51,30 @@ class CheckpointManager:
 
     def save(
         self, kind: str, step: int, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any],
-        unneeded: Callable[[], Iterable[Checkpoint]],
+        count: int = MAX_CHECKPOINTS, rank: Callable[[int], float] = float,
     ) -> None:  # fmt: skip
-        """Copies the tensors now, and in the background writes them, then deletes the checkpoints that are no longer needed.
+        """Copies the tensors now, and writes them in the background.
 
-        Raises the error of an earlier write, if any.
+        Then deletes all but the `count` checkpoints of this kind whose steps rank highest: by default, the newest. Raises
+        the error of an earlier write, if any.
         """
         self.wait(_MAX_PENDING - 1)
         copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-        self._pending.append(self._writer.submit(self._write, kind, step, copies, dict(metadata), unneeded))
+
+        def write_and_delete() -> None:
+            self._write(kind, step, copies, metadata)
+            kept_first = sorted(self.list_files(kind), key=lambda checkpoint: rank(checkpoint.step), reverse=True)
+            for old in kept_first[count:]:
+                old.path.unlink(missing_ok=True)
+
+        self._pending.append(self._writer.submit(write_and_delete))
 
     def wait(self, pending: int = 0) -> None:
         """Waits until everything is on disk, or all but so many checkpoints."""
         while len(self._pending) > pending:
             self._pending.popleft().result()
 
-    def _write(
-        self, kind: str, step: int, tensors: dict[str, Tensor], metadata: dict[str, Any],
-        unneeded: Callable[[], Iterable[Checkpoint]],
-    ) -> None:  # fmt: skip
+    def _write(self, kind: str, step: int, tensors: dict[str, Tensor], metadata: Mapping[str, Any]) -> None:
         content = save(tensors, metadata={"seq2see": json.dumps(metadata)})
         path = self.folder / f"{kind}-{step:08d}-{_digest(content)}.safetensors"
         try:
@@ -81,8 +86,6 @@ class CheckpointManager:
                 f"cannot write a checkpoint to {self.folder}: {error.strerror}; the last good one is intact: "
                 f"free some space, then run: seq2see train --resume {self.folder.parent}"
             ) from error
-        for old in unneeded():
-            old.path.unlink(missing_ok=True)
 
     def list_files(self, kind: str) -> list[Checkpoint]:
         """Lists checkpoints by file name, newest first, without reading them."""

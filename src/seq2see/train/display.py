@@ -20,7 +20,7 @@ from rich.table import Table
 from seq2see.errors import UserError
 from seq2see.tensors.files import atomic_write
 from seq2see.train.run_log import LOG, parse_log
-from seq2see.train.step import StepReport
+from seq2see.train.trainer import StepReport
 from seq2see.train.validation import Scores
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from seq2see.config import Config, ModelConfig
-from seq2see.data.batches import Batch
-from seq2see.data.layout import Layout, Packed
+from seq2see.data.batches import Batch, Sequences
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
-from seq2see.tensors.precision import compute_precision
 from seq2see.train.loss import cross_entropy
+from seq2see.train.parallel import World
+from seq2see.train.step import TrainStep
 
 # Dense bf16 FLOP/s from NVIDIA's data sheets. The first name contained in the device name is used.
 PEAK_FLOPS = {
@@ -120,51 +120,33 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
     model = _with_max_vocabulary(config)
     typical = CLASS_LENGTH if model.classifier else TYPICAL_SENTENCE
     length = model.max_positions if model.shape == "decoder" else typical
-    sequences = torch.randint(model.vocab_size, (max(1, MEASURED_TOKENS // length), length)).tolist()
-    text = Packed.from_sequences(sequences).to(device)
-    inputs, targets = _example(model, text)
-    network = model_class(model)(model).to(device).train()
-    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
-    precision = compute_precision(config.train.precision, config.model.width, device)
+    batch = _example(model, max(1, MEASURED_TOKENS // length), length)
+    step = TrainStep(model_class(model)(model).to(device), config.train, World(device))
 
-    def step() -> float:
+    def seconds() -> float:
         start = time.perf_counter()
-        with precision.autocast():
-            losses = cross_entropy(network(*inputs), targets, smoothing=0.1)
-        (losses.objective / len(text.tokens)).backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        float(losses.nll)  # waits for the device
+        float(step.run([batch], seed=0, lr=0.0).nll)  # waits for the device
         return time.perf_counter() - start
 
-    step()  # allocates memory
-    times = [step()]
+    seconds()  # allocates memory
+    times = [seconds()]
     while len(times) < 3 or (sum(times) < MEASURED_SECONDS and len(times) < 20):
-        times.append(step())
-    return median(times) / len(text.tokens) * (2 if config.train.r_drop else 1)
+        times.append(seconds())
+    return median(times) / (len(batch.inputs.lengths) * length)
 
 
-def _example(model: ModelConfig, text: Packed) -> tuple[tuple[Packed, ...], Tensor]:
-    """Returns the inputs and the targets of a batch with this text."""
+def _example(model: ModelConfig, count: int, length: int) -> Batch:
+    """Returns a batch of random texts; the sources are as long, or pictures and sounds of typical length."""
+    lengths = np.full(count, length)
+    ids = np.random.default_rng(0).integers(model.vocab_size, size=count * length)
+    text = Sequences(ids, lengths, length)
     if model.shape == "decoder":
-        return (text,), text.tokens
-    source = _source(model, text)
-    return ((source,), text.tokens[: len(text.layout)]) if model.classifier else ((source, text), text.tokens)
-
-
-def _source(model: ModelConfig, text: Packed) -> Packed:
-    """Returns a source of typical length for this target: the text itself, or rows of a picture or sound."""
-    if model.source == "tokens":
-        return text
-    lengths = (
-        text.layout.lengths.cpu()
-        if text.tokens.device.type != "meta"
-        else torch.full((len(text.layout),), len(text.tokens) // len(text.layout))
-    )
-    layout = Layout.from_lengths((lengths * ROWS_PER_TOKEN).clamp(max=model.actual_max_source_positions))
-    rows = torch.zeros(len(layout.positions), model.row_size)
-    return Packed(rows, layout).to(text.tokens.device)
+        return Batch(None, text, ids, lengths)
+    source = text
+    if model.source != "tokens":
+        rows = min(length * ROWS_PER_TOKEN, model.actual_max_source_positions)
+        source = Sequences(np.zeros((count * rows, model.row_size), np.float32), np.full(count, rows), rows)
+    return Batch(None, source, ids[:count], lengths) if model.classifier else Batch(source, text, ids, lengths)
 
 
 def _bytes_per_token(model: Network) -> float:
@@ -181,11 +163,10 @@ def _bytes_per_token(model: Network) -> float:
         return tensor
 
     sequences, length = 8, CLASS_LENGTH if model.config.classifier else min(32, model.config.max_positions)
-    text = Packed.from_sequences([[0] * length] * sequences).to(model.embedding.weight.device)
-    inputs, targets = _example(model.config, text)
+    batch = _example(model.config, sequences, length).to(model.embedding.weight.device)
     with saved_tensors_hooks(save, lambda tensor: tensor):
-        logits = model(*inputs)
-        cross_entropy(logits, targets, smoothing=0.1)
+        logits = model(*batch.model_inputs)
+        cross_entropy(logits, batch.targets, smoothing=0.1)
     temporary = 2 * logits.numel() * 4  # gradient of the logits and their probabilities
     return (sum(saved[address].nbytes() for address in saved.keys() - weights) + temporary) / (sequences * length)
 

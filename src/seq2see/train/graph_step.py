@@ -4,14 +4,12 @@ Launched kernel by kernel from Python, a step of a small model keeps the GPU wai
 forward, backward and update are captured once and replayed with one call each; a step's inputs are copied into static
 buffers first, and its random numbers follow from the generator's seed, which is set before each replay. Matrices are
 bf16 copies of the float32 weights that the optimizer updates: they are refreshed once per step instead of being cast in
-every pass. The plain version is `Trainer._try_backward` and `_update`.
+every pass. The plain version is `TrainStep.run`.
 """
 
-import os
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,35 +17,24 @@ from torch import Tensor
 
 from seq2see.data.batches import Batch, Shape, TensorBatch
 from seq2see.data.layout import Layout, Packed
-from seq2see.model.layers import Block
-from seq2see.model.transformer import Transformer
-from seq2see.train.loss import Losses
-
-# The compiler reads this when it is first imported, as creating an optimizer does. Unlike its default in the system's
-# temporary directory, the user's cache persists between reboots.
-USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(USER_CACHE / "seq2see" / "compiled"))
+from seq2see.train.step import StepResult, TrainStep, compile_blocks
 
 
 class GraphStep:
     """A captured training step: float32 master weights, a bf16 network, and one CUDA graph per batch shape."""
 
-    def __init__(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, shape: Shape, dtype: torch.dtype,
-        compute_losses: Callable[[Transformer, TensorBatch], Losses], max_grad_norm: float,
-    ) -> None:  # fmt: skip
-        self.shape, self.optimizer, self.max_grad_norm = shape, optimizer, max_grad_norm
-        self.device = model.embedding.weight.device
-        self.master_weights: list[Tensor] = list(model.parameters())
+    def __init__(self, plain: TrainStep, shape: Shape) -> None:
+        self.shape, self.optimizer, self.max_grad_norm = shape, plain.optimizer, plain.max_grad_norm
+        self.device, self.loss = plain.world.device, plain.loss
+        self.master_weights: list[Tensor] = list(plain.model.parameters())
         self.gradients = [torch.zeros_like(p) for p in self.master_weights]
         for p, gradient in zip(self.master_weights, self.gradients, strict=True):
             p.grad = gradient
-        self.network = deepcopy(model).to(dtype).train()
+        self.network = deepcopy(plain.model).to(plain.precision.dtype).train()
         self.weights: list[Tensor] = list(self.network.parameters())
         compile_blocks(self.network)
-        self.compute_losses = compute_losses
         self.inputs = torch.zeros(sum(self._sizes()), dtype=torch.int32, device=self.device)
-        self.total = torch.ones((), device=self.device)
+        self.targets = torch.ones((), device=self.device)
         self.nll, self.grad_norm, self.is_nan = (torch.zeros((), device=self.device) for _ in range(3))
         self.stream = torch.cuda.Stream()
         self.pool = torch.cuda.graph_pool_handle()
@@ -58,12 +45,12 @@ class GraphStep:
         """Copies the float32 master weights into the network; needed after the master weights were changed elsewhere."""
         torch._foreach_copy_(self.weights, [p.detach() for p in self.master_weights])
 
-    def run(self, batches: Sequence["StaticBatch"], total: float, lr: float, seed: int) -> None:
-        """Makes one step; `nll`, `grad_norm` and `is_nan` then hold its results."""
+    def run(self, batches: Sequence["StaticBatch"], seed: int, lr: float) -> StepResult:
+        """Makes one step; the next one overwrites the result."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             torch.manual_seed(seed)
-            self.total.fill_(total)
+            self.targets.fill_(sum(batch.num_targets for batch in batches))
             self.nll.zero_()
             for group in self.optimizer.param_groups:
                 group["lr"].fill_(lr)
@@ -73,6 +60,7 @@ class GraphStep:
                 self._launch(key, partial(self._micro_batch, batch.max_lengths, accumulate=i > 0))
             self._launch("update", self._update)
         torch.cuda.current_stream().wait_stream(self.stream)
+        return StepResult(self.nll, self.targets, self.grad_norm, self.is_nan)
 
     def _launch(self, key: Hashable, function: Callable[[], None]) -> None:
         """Runs a function eagerly the first time, which compiles it; captures it the second time; then replays the graph."""
@@ -90,8 +78,8 @@ class GraphStep:
         graph.replay()
 
     def _micro_batch(self, max_lengths: tuple[int, int], accumulate: bool) -> None:
-        losses = self.compute_losses(self.network, self._unpack(max_lengths))
-        (losses.objective / self.total).backward()
+        losses = self.loss.with_output(self.network, self._unpack(max_lengths))
+        (losses.objective / self.targets).backward()
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.weights]
         if accumulate:
             float32 = [torch.empty_like(gradient) for gradient in self.gradients]
@@ -137,14 +125,8 @@ class StaticBatch:
 
     def __init__(self, batch: Batch) -> None:
         sides = [batch.inputs] if batch.source is None else [batch.source, batch.inputs]
+        self.num_targets = batch.num_targets
         self.max_lengths = (sides[0].batch_max_length, sides[-1].batch_max_length)
         source = [] if batch.source is None else [batch.source.tokens, batch.source.lengths]
         values = np.concatenate([*source, batch.inputs.tokens, batch.targets, batch.inputs.lengths]).astype(np.int32)
         self.values = torch.from_numpy(values).pin_memory()
-
-
-def compile_blocks(network: Transformer) -> None:
-    """Compiles the blocks one by one: those of the same shape share their code, so each shape is compiled once."""
-    for module in network.modules():
-        if isinstance(module, Block):
-            module.compile(dynamic=False, fullgraph=True)

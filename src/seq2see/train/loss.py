@@ -6,10 +6,11 @@ Shapes: T target tokens in the batch, V tokens in the vocabulary.
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.data.batches import IGNORE_INDEX
+from seq2see.config import TrainConfig
+from seq2see.data.batches import IGNORE_INDEX, TensorBatch
 from seq2see.model.network import Network
 
 TILE = 64  # columns
@@ -20,6 +21,36 @@ class Losses(NamedTuple):
 
     objective: Tensor  # what is minimised: smoothed, with R-Drop's divergence
     nll: Tensor  # −ln p(target), for reporting
+
+
+class TrainingLoss:
+    """The loss of a batch: cross-entropy or, with R-Drop, that of two passes with different dropout and their divergence."""
+
+    def __init__(self, train: TrainConfig, compiled: bool = False) -> None:
+        self.smoothing, self.r_drop = train.label_smoothing, train.r_drop
+        self._cross_entropy, self._symmetric_kl, self._output_loss = cross_entropy, symmetric_kl, output_loss
+        if compiled:
+            self._cross_entropy = torch.compile(cross_entropy, dynamic=False)
+            self._symmetric_kl = torch.compile(symmetric_kl, dynamic=False)
+            self._output_loss = torch.compile(output_loss, dynamic=False)
+
+    def __call__(self, module: nn.Module, batch: TensorBatch) -> Losses:
+        logits = module(*batch.model_inputs)
+        first = self._cross_entropy(logits, batch.targets, self.smoothing)
+        if not self.r_drop:
+            return first
+        second_logits = module(*batch.model_inputs)
+        second = self._cross_entropy(second_logits, batch.targets, self.smoothing)
+        divergence = self._symmetric_kl(logits, second_logits, batch.targets)
+        objective = (first.objective + second.objective) / 2 + self.r_drop * divergence / 2
+        return Losses(objective, (first.nll + second.nll) / 2)
+
+    def with_output(self, network: Network, batch: TensorBatch) -> Losses:
+        """Returns the same with the output projection inside the compiled loss, which pads the vocabulary."""
+        if self.r_drop:
+            return self(network, batch)
+        vectors = network.vectors(batch.source or batch.inputs, batch.inputs if batch.source else None)
+        return self._output_loss(network, vectors, batch.targets, self.smoothing)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, vocab_size: int = 0) -> Losses:

@@ -1,14 +1,50 @@
-"""The model card: a summary of the model, its data, training and scores, written to README.md in its directory."""
+"""What is written about a trained model: scores.json, and the model card, README.md in its directory."""
 
 import hashlib
+import platform
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from seq2see.config import Config
+from seq2see.evaluate.metrics import sentence_scores
 from seq2see.storage.pipeline import with_article
+from seq2see.train.calibration import fit_threshold
 from seq2see.train.prepare_data import TrainingData
 from seq2see.train.run_log import LOG, parse_log
+from seq2see.train.trainer import Trainer
 from seq2see.train.validation import Scores
+
+
+def training_summary(trainer: Trainer, weights: str, scores: Scores, data: TrainingData) -> dict[str, Any]:
+    """Returns the content of scores.json; `weights` names those that were scored."""
+    state, on_gpu = trainer.state, trainer.world.device.type == "cuda"
+    validation: dict[str, Any] = {"loss": round(scores.loss, 5)}
+    if scores.bleu is not None and scores.chrf is not None:
+        validation |= {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
+        validation |= {"sentences": scores.sentences, "signatures": list(scores.signatures)}
+    if scores.recognition is not None:
+        validation |= {name: round(value, 5) for name, value in asdict(scores.recognition).items()}
+    summary: dict[str, Any] = {"weights": weights, "validation": validation}
+    if scores.confidences:
+        chrf = sentence_scores(scores.translations, [[reference] for _, reference in data.valid_pairs])
+        summary["confidence"] = asdict(fit_threshold(scores.confidences, chrf))
+    summary["training"] = {
+        "steps": state.step,
+        "epochs": round(trainer.epochs, 2),
+        "target_tokens": state.target_tokens,
+        "seconds": round(state.seconds, 1),
+        "skipped_steps": state.skipped_steps,
+        "processes": trainer.world.size,
+        "device": torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "precision": str(trainer.precision.dtype).removeprefix("torch."),
+    }
+    return summary
 
 
 def model_card(config: Config, folder: Path, summary: dict[str, Any], data: TrainingData, scores: Scores) -> str:

@@ -30,11 +30,11 @@ from seq2see.train.estimates import min_micro_batches
 from seq2see.train.parallel import World, init_distributed
 from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
 from seq2see.train.presets import preset_config, preset_for_media, preset_for_size
+from seq2see.train.run import Run, RunContext
 from seq2see.train.run_lock import LOCK, is_locked, lock_run
-from seq2see.train.step import Trainer
 from seq2see.train.stop_signals import StopSignals
 from seq2see.train.time_budget import fit_to_length, setting_keys, shorter_preset, time_limit
-from seq2see.train.trainer import RunContext, Runner
+from seq2see.train.trainer import Trainer
 
 CHARACTERS_PER_TOKEN = 4  # a rough mean
 
@@ -302,11 +302,10 @@ def _run(config: Config, context: RunContext, resumed: bool) -> None:
     if initial is not None:
         model.load_state_dict(initial.network.state_dict())
     with closing(data):
-        trainer = Trainer(config, model, data.batches, world)
-        runner = Runner(config, context, data, trainer)
+        run = Run(config, context, data, Trainer(config, model, data.batches, world))
         if resumed:
-            runner.restore()
-        runner.run()
+            run.restore()
+        run.train()
 
 
 def _check_data(config: Config, display: Display, quiet: bool) -> int:

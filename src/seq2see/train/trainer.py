@@ -1,337 +1,243 @@
-"""Runs one training: steps, reports, validations, checkpoints and snapshots until a limit is reached; then averages the
-weights, scores them, and writes the model with its model card.
-"""
+"""The trainer: makes one step after the other, measures them, and saves and restores the state of the training."""
 
-import json
 import math
-import platform
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from seq2see.config import Config
+from seq2see.data.batches import Batch, Batches
 from seq2see.errors import UserError
-from seq2see.evaluate.metrics import sentence_scores
 from seq2see.model.network import Network
-from seq2see.model.registry import model_class
-from seq2see.storage.directory import save_config, save_weights, snapshot_file
-from seq2see.storage.manifest import write_manifest
-from seq2see.tensors.files import atomic_write
-from seq2see.train.calibration import fit_threshold
-from seq2see.train.checkpoint import MAX_CHECKPOINTS, Checkpoint, CheckpointManager, LoadedCheckpoint, load_checkpoint
-from seq2see.train.display import Display
-from seq2see.train.model_card import model_card
-from seq2see.train.parallel import World
-from seq2see.train.prepare_data import TrainingData
-from seq2see.train.run_lock import RunLock
-from seq2see.train.step import State, Trainer
-from seq2see.train.stop_signals import StopSignals
-from seq2see.train.validation import Scores, shortcoming, validate
+from seq2see.train.estimates import peak_flops, training_flops
+from seq2see.train.graph_step import GraphStep, StaticBatch
+from seq2see.train.parallel import World, copy_full_tensors, full_tensor
+from seq2see.train.schedule import learning_rate
+from seq2see.train.step import StepResult, TrainStep, derive_seed
 
-REPORT_EVERY = 20  # steps between reports, which synchronise with the device
-MAX_VALIDATIONS = 16  # by default; more would take a noticeable share of a short run on a fast GPU
+MAX_NAN_STEPS = 5  # consecutive steps with a NaN loss before the run stops
+
+
+@dataclass
+class State:
+    """The progress of a run. `batch` is the next micro-batch of the epoch."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    target_tokens: int = 0  # without padding
+    seconds: float = 0.0
+    skipped_steps: int = 0  # steps with a NaN or infinite gradient
+    scores: list[tuple[int, float]] = field(default_factory=list)  # (step, score) per validation; higher is better
+
+    @property
+    def best_score(self) -> float:
+        return max((score for _, score in self.scores), default=-math.inf)
 
 
 @dataclass(frozen=True)
-class RunContext:
-    """The resources that a process holds for the whole run."""
+class StepReport:
+    """Training metrics since the previous report."""
 
-    out: Path
-    world: World
-    display: Display
-    lock: RunLock
-    signals: StopSignals
+    step: int
+    epoch: float
+    loss: float  # −ln p per target token
+    lr: float
+    grad_norm: float  # before clipping
+    tokens_per_second: float
+    mfu: float | None  # model FLOPs utilization: share of the device's peak, if that is known
+    progress: float  # fraction of the training that is done
 
 
-class Runner:
-    """Runs one training and writes its files."""
+@dataclass(frozen=True)
+class StepPlan:
+    """The micro-batches of one step, in this process."""
 
-    def __init__(self, config: Config, context: RunContext, data: TrainingData, trainer: Trainer) -> None:
-        self.config, self.data, self.trainer = config, data, trainer
-        self.out, self.world, self.display = context.out, context.world, context.display
-        self.lock, self.signals = context.lock, context.signals
-        self.checkpoints = CheckpointManager(self.out / "checkpoints")
-        self.start_time = time.perf_counter()
-        self.last_saved = time.perf_counter()
-        self._scoring_network: Network | None = None
+    batches: list[Batch]
+    static_batches: list[StaticBatch]  # the same for a `GraphStep`
+    next_position: tuple[int, int]  # epoch and first micro-batch of the next step
+    batches_in_epoch: int
+
+
+class Trainer:
+    """Trains a model on the micro-batches that `batches` returns for each epoch."""
+
+    def __init__(self, config: Config, model: Network, batches: Callable[[int], Batches], world: World) -> None:
+        self.config, self.model, self.batches, self.world = config, model, batches, world
+        self.state = State()
+        self.plain_step = TrainStep(model, config.train, world)
+        self.precision = self.plain_step.precision
+        self.graph_step = GraphStep(self.plain_step, batches(0).shape) if self.plain_step.capturable else None
+        self._plans = self._prefetch_plans()
+        self._batches_in_epoch = 1  # of the epoch of the last step
+        # Accumulated on the device since the last report: nll, targets, gradient norm.
+        self._sums = torch.zeros(3, device=world.device)
+        self._pending = torch.zeros(2, device=world.device)  # targets and skipped steps not yet added to the state
+        self._consecutive_nan = torch.zeros((), device=world.device)
+        self._peak_flops = peak_flops(world.device, self.precision.dtype)
+        self._flops = 0.0  # of this process since the last report
+        self._start_time = time.perf_counter()
+        self._last_report = (0, self._start_time)  # step and time
+
+    def step(self) -> None:
+        """Makes the next step."""
+        plan, state, train = next(self._plans), self.state, self.config.train
+        state.step += 1
+        seed = derive_seed(train.seed, state.step, self.world.rank)
+        lr = learning_rate(train, self.config.model.width, state.step, self.progress)
+        self._record(self._run(plan, seed, lr))
+        if self._peak_flops:
+            self._flops += sum(training_flops(self.config.model, batch) for batch in plan.batches)
+        (state.epoch, state.batch), self._batches_in_epoch = plan.next_position, plan.batches_in_epoch
+        state.seconds = time.perf_counter() - self._start_time
+        if train.minutes:  # clocks differ, but all processes must stop at the same step
+            (state.seconds,) = self.world.all_reduce_max(state.seconds)
+
+    def _run(self, plan: StepPlan, seed: int, lr: float) -> StepResult:
+        """Replays CUDA graphs, if it can; out of memory, continues with plain steps, which can split a batch."""
+        if self.graph_step is not None:
+            try:
+                return self.graph_step.run(plan.static_batches, seed, lr)
+            except torch.OutOfMemoryError:
+                self.graph_step = None
+            # After the handler, whose traceback refers to the graphs and their memory.
+            self.plain_step.optimizer.zero_grad()
+            self.plain_step.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            torch.cuda.empty_cache()
+        return self.plain_step.run_in_memory(plan.batches, seed, lr)
+
+    def _prefetch_plans(self) -> Iterator[StepPlan]:
+        """Yields the batches of each step; a thread builds the next step's while the device works."""
+        with ThreadPoolExecutor(1) as pool:
+            pending = pool.submit(self._plan_step, self.state.epoch, self.state.batch)
+            while True:
+                plan = pending.result()
+                pending = pool.submit(self._plan_step, *plan.next_position)
+                yield plan
+
+    def _plan_step(self, epoch: int, first: int) -> StepPlan:
+        """Builds this process's share of the micro-batches first, first + 1, … of a step."""
+        batches, world = self.batches(epoch), self.world
+        count = batches.num_batches(epoch)
+        end = min(first + self.config.train.gradient_accumulation, count)
+        # FSDP exchanges shards in every pass, so all processes make the same number of passes: one without a batch gets
+        # the empty batch that follows the last of the epoch.
+        numbers = [number + world.rank for number in range(first, end, world.size)]
+        local = [batches.batch(epoch, number if number < end else count) for number in numbers]
+        static = [] if self.graph_step is None else [StaticBatch(batch) for batch in local]
+        return StepPlan(local, static, (epoch, end) if end < count else (epoch + 1, 0), count)
 
     @property
-    def state(self) -> State:
-        return self.trainer.state
+    def epochs(self) -> float:
+        """Passes over the corpus so far."""
+        return self.state.epoch + self.state.batch / self._batches_in_epoch
 
-    def restore(self) -> None:
-        """Loads the latest checkpoint, if there is one."""
-        loaded = self._load_checkpoint()
-        if loaded is None:
-            self.display.message("no checkpoint found: starting from the beginning")
-            self.lock.update(0, 0.0)
-            return
-        self.trainer.restore(loaded.tensors, loaded.metadata)
-        self.lock.update(self.state.step, self.state.seconds)
-        threads = loaded.metadata["threads"]
-        if threads != torch.get_num_threads():
-            self.display.message(
-                f"the number of threads changed from {threads} to {torch.get_num_threads()}: results may differ in the "
-                "last digits"
-            )
-        self.display.message(f"resumed at step {self.state.step:,}")
-
-    def _load_checkpoint(self) -> LoadedCheckpoint | None:
-        """Loads the same checkpoint in all processes; the main process chooses it."""
-        loaded = self._load_latest() if self.world.is_main else None
-        file = self.world.broadcast(lambda: loaded.file if loaded else None)
-        if file is None or self.world.is_main:
-            return loaded
-        return LoadedCheckpoint(file, *load_checkpoint(file))
-
-    def _load_latest(self) -> LoadedCheckpoint | None:
-        """Loads the newest valid checkpoint, and removes later files, log entries and incomplete files."""
-        loaded, unusable = self.checkpoints.load_latest(self._belongs_to_run)
-        for checkpoint in unusable:
-            self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged or from another run[/]")
-        step = loaded.file.step if loaded else 0
-        scores = loaded.metadata["state"]["scores"] if loaded else []
-        self.checkpoints.discard(unusable, after=step)
-        self.display.truncate_log(step, validated={validated for validated, _ in scores})
-        for part in self.out.rglob(".*.part"):
-            part.unlink(missing_ok=True)
-        return loaded
-
-    def _belongs_to_run(self, loaded: LoadedCheckpoint) -> bool:
-        """Whether a checkpoint has this run's shapes and tokenizers."""
-        own_tokenizers = loaded.metadata.get("tokenizers") == self._tokenizer_fingerprints()
-        return own_tokenizers and self.trainer.is_compatible(loaded.tensors)
-
-    def _tokenizer_fingerprints(self) -> list[str]:
-        return [tokenizer.fingerprint for tokenizer in self.data.tokenizers]
-
-    def run(self) -> None:
-        """Trains until a limit is reached, then writes the model."""
-        if self.config.train.tensorboard:
-            self.display.open_tensorboard(self.state.step)
-        validate_every = self.config.train.validate_every or self._default_validation_interval()
-        self.start_time = time.perf_counter() - self.state.seconds
-        with self.signals.deferred():
-            save = stop = False
-            while True:
-                if self._validation_is_due(validate_every):
-                    stop = self._validate()
-                elif save or stop:
-                    self._save()
-                if stop:
-                    self.checkpoints.wait()
-                    self.world.barrier()  # torchrun terminates the others as soon as one exits
-                    raise KeyboardInterrupt
-                if self._is_done():
-                    break
-                save, stop = self._step()
-            self.checkpoints.wait()
-        with self.signals.immediate():
-            self._finish()
-
-    def _step(self) -> tuple[bool, bool]:
-        """Makes one step; returns whether to save, and whether a signal asked to stop."""
-        self.trainer.step()
-        state = self.state
-        state.seconds, save, stop = self.world.all_reduce_max(
-            time.perf_counter() - self.start_time, self._checkpoint_is_due(), self.signals.received
-        )
-        if self.config.train.snapshots and state.step & (state.step - 1) == 0:
-            self._snapshot()
-        if state.step % REPORT_EVERY == 0 or state.step == 1:
-            self.display.step(self.trainer.report(), state.seconds)
-        self.display.progress(state.step, self.trainer.progress, state.seconds)
-        self.lock.update(state.step, state.seconds)
-        return bool(save), bool(stop)
-
-    def _validation_is_due(self, validate_every: int) -> bool:
-        """Depends on the state alone: a run that was stopped before a validation makes it when resumed."""
-        state = self.state
-        validated = bool(state.scores) and state.scores[-1][0] == state.step
-        return state.step > 0 and not validated and (state.step % validate_every == 0 or self.trainer.progress >= 1)
-
-    def _default_validation_interval(self) -> int:
-        """About one epoch, in steps, and at most MAX_VALIDATIONS times in a run of known length."""
-        train = self.config.train
-        batches = self.data.batches(self.state.epoch).num_batches(self.state.epoch)
-        epoch = min(max(math.ceil(batches / train.gradient_accumulation), 100), 2000)
-        return max(epoch, math.ceil(train.steps / MAX_VALIDATIONS))
-
-    def _is_done(self) -> bool:
+    @property
+    def progress(self) -> float:
+        """Fraction of the training that is done, by the limit that will be reached first."""
         train, state = self.config.train, self.state
-        out_of_patience = False
-        if train.patience and state.scores:
-            best = max(range(len(state.scores)), key=lambda i: state.scores[i][1])
-            out_of_patience = len(state.scores) - 1 - best >= train.patience
-        return out_of_patience or self.trainer.progress >= 1
+        limits = ((state.step, train.steps), (self.epochs, train.epochs), (state.seconds / 60, train.minutes))
+        return max((done / limit for done, limit in limits if limit), default=0.0)
 
-    def _checkpoint_is_due(self) -> bool:
-        train = self.config.train
-        if train.checkpoint_steps:
-            return bool(self.state.step % train.checkpoint_steps == 0)
-        return time.perf_counter() - self.last_saved > train.checkpoint_minutes * 60
+    def _record(self, result: StepResult) -> None:
+        self._consecutive_nan = (self._consecutive_nan + result.is_nan) * result.is_nan
+        self._sums += torch.stack([result.nll.nan_to_num(), result.targets, result.grad_norm])
+        self._pending += torch.stack([result.targets, result.is_nan])
 
-    def _save(self) -> None:
-        self.last_saved = time.perf_counter()
-        tensors = self.trainer.checkpoint_tensors()
-        if self.world.is_main:
-            metadata = self.trainer.metadata() | {"tokenizers": self._tokenizer_fingerprints()}
-            self.checkpoints.save(
-                "step",
-                self.state.step,
-                tensors,
-                metadata,
-                lambda: self.checkpoints.list_files("step")[MAX_CHECKPOINTS:],
+    def _count_pending(self) -> None:
+        tokens, skipped = self._pending.tolist()
+        self.state.target_tokens += int(tokens)
+        self.state.skipped_steps += int(skipped)
+        self._pending.zero_()
+
+    def report(self) -> StepReport:
+        """Returns the metrics since the last report. Synchronises with the device, so it is not called at every step."""
+        self._count_pending()
+        nll, targets, grad_norm = self._sums.tolist()
+        self._sums.zero_()
+        state, train, consecutive = self.state, self.config.train, int(self._consecutive_nan)
+        if consecutive >= MAX_NAN_STEPS:
+            raise UserError(
+                f"the loss was NaN in {consecutive} consecutive steps, up to step {state.step:,}: try a lower learning "
+                f"rate (train.lr = {train.lr}), a longer warm-up (train.warmup_steps = {train.warmup_steps}) or "
+                "train.precision=float32"
             )
-
-    def _snapshot(self) -> None:
-        tensors = self.trainer.weights()
-        if self.world.is_main:
-            file = snapshot_file(self.out, self.state.step)
-            file.parent.mkdir(exist_ok=True)
-            save_weights(file, tensors, torch.bfloat16)
-
-    def _score(self, weights: Mapping[str, Tensor], max_sentences: int) -> Scores:
-        data, precision = self.data, self.trainer.precision
-        if self._scoring_network is None:
-            copies = {name: weight.detach().to(self.world.device, copy=True) for name, weight in weights.items()}
-            network = model_class(self.config.model).from_weights(self.config.model, copies)
-            # On a GPU float32 would gain nothing: its products would be cast to bf16 anyway.
-            self._scoring_network = (
-                network.to(precision.dtype) if self.world.device.type == "cuda" else network
-            ).eval()
-        else:
-            # The same network every time, so that decoding can reuse its CUDA graphs.
-            self._scoring_network.load_state_dict(dict(weights))
-        return validate(
-            self._scoring_network, data.valid_batches, data.valid_pairs, data.valid_sources, data.tokenizers[1], precision,
-            max_sentences,
-        )  # fmt: skip
-
-    def _validate(self) -> bool:
-        """Scores the weights and saves a checkpoint. A signal interrupts the scoring; returns whether one was received."""
-        weights = self.trainer.weights()
-        if self.world.is_main:
-            scores = None
-            with suppress(KeyboardInterrupt), self.signals.immediate():
-                scores = self._score(weights, self.config.train.validation_sentences)
-            if scores is not None:
-                self._record(scores, weights)
-        self.state.scores = self.world.broadcast(lambda: self.state.scores)
-        self._save()
-        return bool(self.world.all_reduce_max(self.signals.received)[0])
-
-    def _record(self, scores: Scores, weights: Mapping[str, Tensor]) -> None:
-        state, train = self.state, self.config.train
-        value = scores.value(train.metric)
-        best = value > state.best_score
-        state.scores.append((state.step, value))
-        self.display.validation(state.step, scores, best, self.data.valid_pairs)
-        if train.average_checkpoints > 1 or best:
-            self._save_for_average(weights)
-
-    def _save_for_average(self, weights: Mapping[str, Tensor]) -> None:
-        """Saves weights for the final average; keeps only the best `average_checkpoints` of them."""
-        train, score_by_step = self.config.train, dict(self.state.scores)
-
-        def rank(checkpoint: Checkpoint) -> float:
-            return score_by_step.get(checkpoint.step, -math.inf)
-
-        def unneeded() -> list[Checkpoint]:
-            return sorted(self.checkpoints.list_files("weights"), key=rank, reverse=True)[train.average_checkpoints :]
-
-        self.checkpoints.save("weights", self.state.step, weights, {}, unneeded)
-
-    def _finish(self) -> None:
-        """Averages the saved weights and writes the average or the best, whichever scores higher on the validation set."""
-        last = self.trainer.weights()
-        if not self.world.is_main:
-            self.world.barrier()
-            return
-        score_by_step = dict(self.state.scores)
-        saved = self._load_saved_weights() or {self.state.step: last}
-        best = max(saved, key=lambda step: score_by_step.get(step, -math.inf))
-        candidates = {f"step {best:,}": saved[best]}
-        if len(saved) > 1:
-            name = f"the average of {len(saved)} checkpoints, steps {min(saved):,} to {max(saved):,}"
-            candidates[name] = {key: _mean([w[key] for w in saved.values()]) for key in next(iter(saved.values()))}
-        all_sentences = max(len(self.data.valid_pairs), 1)
-        scores_by_name = {name: self._score(weights, all_sentences) for name, weights in candidates.items()}
-        chosen = max(scores_by_name, key=lambda name: scores_by_name[name].value(self.config.train.metric))
-        scores = scores_by_name[chosen]
-        save_weights(self.out / "model.safetensors", candidates[chosen])
-        summary = self._summary(chosen, scores)
-        with atomic_write(self.out / "scores.json") as part:
-            part.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
-        with atomic_write(self.out / "README.md") as part:
-            part.write_text(model_card(self.config, self.out, summary, self.data, scores), encoding="utf-8")
-        self._record_length()
-        write_manifest(self.out)
-        self.display.message(self._conclusion(chosen, scores))
-        self.world.barrier()
-
-    def _record_length(self) -> None:
-        """If the clock ended the run, writes the steps that it made to config.toml, so that --config repeats it."""
-        train, step = self.config.train, self.state.step
-        if train.minutes and self.state.seconds >= train.minutes * 60:
-            save_config(self.out, replace(self.config, train=replace(train, steps=step, epochs=0.0, minutes=0.0)))
-
-    def _conclusion(self, chosen: str, scores: Scores) -> str:
-        metrics = f"validation loss {scores.loss:.3f}  {scores}".rstrip().replace("  ", ", ")
-        problem = shortcoming(scores, self.data.valid_pairs, self.data.valid_batches)
-        if not problem:
-            return f"[bold]{self.out}[/] is ready (weights: {chosen}); {metrics}"
-        minutes = max(5, math.ceil(self.state.seconds / 60 * 5))
-        return (
-            f"[bold]{self.out}[/] is [yellow]not usable yet[/] (weights: {chosen}); {metrics}: {problem}. Train longer: "
-            f"seq2see train --resume {self.out} --minutes {minutes}; or on more data than {self.data.train_count:,} "
-            f"{'pairs' if self.data.valid_pairs else 'documents'}"
+        last_step, last_time = self._last_report
+        self._last_report = state.step, time.perf_counter()
+        steps, seconds = max(state.step - last_step, 1), self._last_report[1] - last_time
+        flops, self._flops = self._flops * (2 if train.r_drop else 1), 0.0
+        return StepReport(
+            step=state.step,
+            epoch=self.epochs,
+            loss=nll / max(targets, 1),
+            lr=float(self.plain_step.optimizer.param_groups[0]["lr"]),
+            grad_norm=grad_norm / steps,
+            tokens_per_second=targets / seconds,
+            mfu=flops / seconds / self._peak_flops if self._peak_flops else None,
+            progress=self.progress,
         )
 
-    def _load_saved_weights(self) -> dict[int, dict[str, Tensor]]:
-        """Loads the weights to average, by step; skips damaged files."""
-        saved = {}
-        for checkpoint in self.checkpoints.list_files("weights"):
-            try:
-                saved[checkpoint.step] = load_checkpoint(checkpoint)[0]
-            except UserError:
-                self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged[/]")
-        return saved
+    def weights(self) -> dict[str, Tensor]:
+        """Returns the full weights; empty except in the main process."""
+        return self._gather(dict(self.model.named_parameters()))
 
-    def _summary(self, chosen: str, scores: Scores) -> dict[str, Any]:
-        """Returns the content of scores.json."""
-        state = self.state
-        device = (
-            torch.cuda.get_device_name()
-            if self.world.device.type == "cuda"
-            else platform.processor() or platform.machine()
-        )
-        summary: dict[str, Any] = {"weights": chosen, "validation": {"loss": round(scores.loss, 5)}}
-        if scores.bleu is not None:
-            summary["validation"] |= {
-                "bleu": round(scores.bleu, 2), "chrf": round(scores.chrf or 0, 2), "sentences": scores.sentences,
-                "signatures": list(scores.signatures),
-            }  # fmt: skip
-        if scores.recognition is not None:
-            summary["validation"] |= {name: round(value, 5) for name, value in asdict(scores.recognition).items()}
-        if scores.confidences:
-            chrf = sentence_scores(scores.translations, [[reference] for _, reference in self.data.valid_pairs])
-            summary["confidence"] = asdict(fit_threshold(scores.confidences, chrf))
-        summary["training"] = {
-            "steps": state.step, "epochs": round(self.trainer.epochs, 2), "target_tokens": state.target_tokens,
-            "seconds": round(state.seconds, 1), "skipped_steps": state.skipped_steps, "processes": self.world.size,
-            "device": device, "threads": torch.get_num_threads(), "torch": torch.__version__,
-            "parameters": sum(p.numel() for p in self.trainer.model.parameters()),
-            "precision": str(self.trainer.precision.dtype).removeprefix("torch."),
+    def checkpoint_tensors(self) -> dict[str, Tensor]:
+        """Returns all tensors that training changes, by name, in full; empty except in the main process."""
+        tensors = {f"model.{name}": p for name, p in self.model.named_parameters()}
+        for name, p in self.model.named_parameters():
+            tensors |= {f"{key}.{name}": value for key, value in self.plain_step.optimizer.state[p].items()}
+        return self._gather(tensors)
+
+    def _gather(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gathers shards one tensor at a time onto the CPU: all of them might not fit on the device."""
+        gathered = {}
+        for name, tensor in named.items():
+            full = full_tensor(tensor.detach())
+            if self.world.is_main:
+                gathered[name] = full.cpu() if self.config.train.fsdp else full
+        return gathered
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint that is not tensors, as JSON values."""
+        self._count_pending()
+        step, last_time = self._last_report
+        unreported = {"step": step, "seconds": time.perf_counter() - last_time, "sums": self._sums.tolist()}
+        return {
+            "state": asdict(self.state), "batches_in_epoch": self._batches_in_epoch,
+            "since_last_report": unreported, "threads": torch.get_num_threads(),
         }  # fmt: skip
-        return summary
 
+    def is_compatible(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether checkpoint tensors have this model's names and shapes."""
+        prefix = "model."
+        shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(prefix)}
+        return shapes == {prefix + name: p.shape for name, p in self.model.named_parameters()}
 
-def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.double() for tensor in tensors]).mean(0).to(tensors[0].dtype)
+    def restore(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+        """Continues from `checkpoint_tensors` and `metadata` of an earlier run."""
+        parameters = dict(self.model.named_parameters())
+        copy_full_tensors(parameters, {name: tensors[f"model.{name}"] for name in parameters})
+        for name, p in parameters.items():
+            if f"exp_avg.{name}" not in tensors:
+                continue
+            moments = {"step": tensors[f"step.{name}"].to(self.world.device)}
+            for key in ("exp_avg", "exp_avg_sq"):
+                moments[key] = torch.zeros_like(p)
+                copy_full_tensors({"": moments[key]}, {"": tensors[f"{key}.{name}"]})
+            self.plain_step.optimizer.state[p] = moments
+        if self.graph_step is not None:
+            self.graph_step.refresh()
+        scores = [tuple(score) for score in metadata["state"]["scores"]]
+        self.state = state = State(**{**metadata["state"], "scores": scores})
+        # Changed settings may change the number of batches per epoch: continue at about the same place.
+        self._batches_in_epoch = self.batches(state.epoch).num_batches(state.epoch)
+        state.batch = state.batch * self._batches_in_epoch // metadata["batches_in_epoch"]
+        unreported, now = metadata["since_last_report"], time.perf_counter()
+        self._sums.copy_(torch.tensor(unreported["sums"]))
+        self._start_time = now - state.seconds
+        self._last_report = (unreported["step"], now - unreported["seconds"])

@@ -1,6 +1,6 @@
 """Scores on the validation set: the loss and, for translation models, BLEU and chrF of decoded translations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -8,10 +8,11 @@ from functools import lru_cache
 import numpy as np
 import torch
 from sacrebleu.metrics.base import Metric
+from torch import Tensor
 
+from seq2see.config import ModelConfig
 from seq2see.data.batches import IGNORE_INDEX, Batches
 from seq2see.data.layout import Tokens
-from seq2see.data.store import TokenizedSide
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
@@ -19,8 +20,10 @@ from seq2see.decode.session import SpecialTokens
 from seq2see.evaluate.metrics import bleu_and_chrf, score
 from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
 from seq2see.model.network import Network
+from seq2see.model.registry import model_class
 from seq2see.tensors.precision import ComputePrecision
 from seq2see.train.loss import cross_entropy
+from seq2see.train.prepare_data import TrainingData
 
 
 @dataclass(frozen=True)
@@ -96,28 +99,41 @@ def validation_loss(model: Network, batches: Batches, precision: ComputePrecisio
     return float(total) / max(count, 1)
 
 
-def validate(
-    model: Network, batches: Batches, pairs: Sequence[tuple[str, str]], sources: TokenizedSide | None,
-    tokenizer: Tokenizer, precision: ComputePrecision, max_sentences: int,
-) -> Scores:  # fmt: skip
-    """Computes the loss on the whole set, and translation scores on its first `max_sentences` pairs.
+class Validator:
+    """Scores weights on the validation set."""
 
-    `sources` holds the tokens of the pairs' sources, and `tokenizer` is the target's.
-    """
-    model.eval()
-    loss = validation_loss(model, batches, precision)
-    selected = pairs[:max_sentences]
-    if not selected or sources is None:
-        return Scores(loss)
-    # A network in the right precision needs no autocast, and without it decoding can replay CUDA graphs.
-    cast = model.embedding.weight.dtype != precision.dtype
-    with precision.autocast() if cast else nullcontext():
-        found = translate_sources(model, [sources[i] for i in range(len(selected))], tokenizer)
-    texts = [tokenizer.decode(best.tokens) for best in found]
-    references = [reference for _, reference in selected]
-    scores = score_translations(texts, [[reference] for reference in references], loss)
-    recognition = None if model.config.source == "tokens" else recognition_scores(texts, references)
-    return replace(scores, confidences=tuple(best.confidence for best in found), recognition=recognition)
+    def __init__(self, model: ModelConfig, data: TrainingData, precision: ComputePrecision) -> None:
+        self.model, self.data, self.precision = model, data, precision
+        self._network: Network | None = None  # the same every time, so that decoding can reuse its CUDA graphs
+
+    def _load(self, weights: Mapping[str, Tensor]) -> Network:
+        if self._network is not None:
+            self._network.load_state_dict(dict(weights))
+            return self._network
+        copies = {name: weight.detach().to(self.precision.device, copy=True) for name, weight in weights.items()}
+        self._network = model_class(self.model).from_weights(self.model, copies).eval()
+        if (
+            self.precision.device.type == "cuda"
+        ):  # float32 would gain nothing: its products would be cast to bf16 anyway
+            self._network.to(self.precision.dtype)
+        return self._network
+
+    def score(self, weights: Mapping[str, Tensor], max_sentences: int | None = None) -> Scores:
+        """Computes the loss on the whole set, and translation scores on its first `max_sentences` pairs."""
+        network, data = self._load(weights), self.data
+        loss = validation_loss(network, data.valid_batches, self.precision)
+        pairs = data.valid_pairs[:max_sentences]
+        if not pairs or data.valid_sources is None:
+            return Scores(loss)
+        # A network in the right precision needs no autocast, and without it decoding can replay CUDA graphs.
+        cast = network.embedding.weight.dtype != self.precision.dtype
+        with self.precision.autocast() if cast else nullcontext():
+            found = translate_sources(network, [data.valid_sources[i] for i in range(len(pairs))], data.tokenizers[1])
+        texts = [data.tokenizers[1].decode(best.tokens) for best in found]
+        references = [reference for _, reference in pairs]
+        scores = score_translations(texts, [[reference] for reference in references], loss)
+        recognition = None if self.model.source == "tokens" else recognition_scores(texts, references)
+        return replace(scores, confidences=tuple(best.confidence for best in found), recognition=recognition)
 
 
 def translate_sources(model: Network, sources: Sequence[Tokens], tokenizer: Tokenizer) -> list[Hypothesis]:

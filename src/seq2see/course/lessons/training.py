@@ -17,7 +17,7 @@ from seq2see.decode.engine import translate_tokens
 from seq2see.decode.session import SpecialTokens
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
-from seq2see.train.step import Trainer
+from seq2see.train.trainer import Trainer
 from seq2see.train.validation import validation_loss
 
 CPU = torch.device("cpu")  # the models are too small for a GPU to help

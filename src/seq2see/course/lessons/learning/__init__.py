@@ -166,7 +166,7 @@ def describe(result: Result) -> LessonText:
             )
         ),
         Library(
-            "loss = -logprobs[targets].mean()\nloss.backward(); optimizer.step()              # Trainer.step",
+            "loss = -logprobs[targets].mean()\nloss.backward(); optimizer.step()              # TrainStep.run",
             "train/step.py",
         ),
         (
