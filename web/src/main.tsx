@@ -1,14 +1,14 @@
 // The app shell: navigation between the views, the choice of model, the theme and the help dialog.
 import "./style.css";
 import "./media/media.css";
-import { render, type ComponentChildren, type ComponentType } from "preact";
+import { type ComponentChildren, type ComponentType, render } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
-import { source, type ModelInfo } from "./api";
+import { type ModelInfo, source } from "./api";
 import { HelpDialog } from "./help-dialog";
 import { toggleTheme, usePalette } from "./hooks";
+import { parseInterventions } from "./interventions";
 import { useShortcuts, VIEW_SHORTCUTS } from "./keyboard";
 import { Map, Opening } from "./map/map";
-import { parseInterventions } from "./interventions";
 import { mediaName } from "./media/media";
 import { ModelSelect, SessionProvider, useSession } from "./session";
 import { Tour, TourLink } from "./tour";
@@ -67,7 +67,12 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
         </a>
         {nav}
         <div class="header-tools">
-          <button class="icon-button" aria-label={palette.dark ? "light theme" : "dark theme"} title="toggle theme (t)" onClick={toggleTheme}>
+          <button
+            class="icon-button"
+            aria-label={palette.dark ? "light theme" : "dark theme"}
+            title="toggle theme (t)"
+            onClick={toggleTheme}
+          >
             <Icon name={palette.dark ? "sun" : "moon"} />
           </button>
           <button class="icon-button" aria-label="help" title="help (?)" onClick={onHelp}>
@@ -75,7 +80,9 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
           </button>
         </div>
       </header>
-      <main id="main" tabIndex={-1}>{children}</main>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
     </>
   );
 }
@@ -133,7 +140,15 @@ function Page({ onHelp }: { onHelp: () => void }) {
       {key === "intervene" ? null : <PendingInterventions />}
       {ofTrace ? (
         <div class={`stack ${key}-view`}>
-          {key === "map" ? <Opening tour={<TourLink views={VIEW_KEYS} class="primary-button">Take the tour</TourLink>} /> : null}
+          {key === "map" ? (
+            <Opening
+              tour={
+                <TourLink views={VIEW_KEYS} class="primary-button">
+                  Take the tour
+                </TourLink>
+              }
+            />
+          ) : null}
           <SentenceBar />
           {error ? <ErrorMessage error={error} /> : null}
           {trace ? <Component key={key} /> : error ? null : <NoTrace />}
@@ -162,7 +177,8 @@ function PendingInterventions() {
   if (!count) return null;
   return (
     <p class="note small">
-      {count === 1 ? "One intervention is" : `${count} interventions are`} set; this view shows the model without {count === 1 ? "it" : "them"}.{" "}
+      {count === 1 ? "One intervention is" : `${count} interventions are`} set; this view shows the model without{" "}
+      {count === 1 ? "it" : "them"}.{" "}
       <a class="chip" href={hrefFor({ view: "intervene" })}>
         show
       </a>{" "}
