@@ -46,7 +46,10 @@ export function embeddedSource(embedded: EmbeddedData): Source {
   const read = (stored: EmbeddedTensor | undefined, name: string, index: string): Tensor => {
     if (!stored) throw new ApiError(`${name} is not in this file`, HINT);
     let data = decoded.get(stored.data_index);
-    if (!data) decoded.set(stored.data_index, (data = decodeFloats(embedded.data[stored.data_index], stored.dtype)));
+    if (!data) {
+      data = decodeFloats(embedded.data[stored.data_index], stored.dtype);
+      decoded.set(stored.data_index, data);
+    }
     return slice(new Tensor(stored.shape, data), index);
   };
   const needsModel = async (): Promise<never> => {

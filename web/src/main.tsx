@@ -8,7 +8,7 @@ import { HelpDialog } from "./help-dialog";
 import { toggleTheme, usePalette } from "./hooks";
 import { parseInterventions } from "./interventions";
 import { useShortcuts, VIEW_SHORTCUTS } from "./keyboard";
-import { Map, Opening } from "./map/map";
+import { ModelMap, Opening } from "./map/map";
 import { mediaName } from "./media/media";
 import { ModelSelect, SessionProvider, useSession } from "./session";
 import { Tour, TourLink } from "./tour";
@@ -37,7 +37,7 @@ interface View {
 
 /** In the order of the navigation bar, what a newcomer needs first; the key is the path in the URL. */
 const VIEWS: readonly View[] = [
-  { key: "map", name: "Map", group: "start", Component: Map, ofTrace: true },
+  { key: "map", name: "Map", group: "start", Component: ModelMap, ofTrace: true },
   { key: "learn", name: "Learn", group: "start", Component: Learn, needsModel: true },
   { key: "translate", name: "Translate", group: "look", Component: Translate },
   { key: "walk", name: "Walk", group: "look", Component: Walk, ofTrace: true },
@@ -54,11 +54,16 @@ const viewName = ({ key, name }: View, { kind }: ModelInfo): string => (key === 
 const LINKED = VIEWS.filter(({ needsModel }) => source.live || !needsModel);
 const VIEW_KEYS = LINKED.map(({ key }) => key);
 
+function skipToContent(event: Event): void {
+  event.preventDefault();
+  document.getElementById("main")!.focus();
+}
+
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {
   const palette = usePalette();
   return (
     <>
-      <a class="skip-link" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")!.focus())}>
+      <a class="skip-link" href="#main" onClick={skipToContent}>
         skip to the content
       </a>
       <header class="header-bar">

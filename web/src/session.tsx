@@ -147,8 +147,10 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
     const timer = setTimeout(async () => {
       try {
         let output = "";
-        for await (const chunk of source.stream(options, abort.signal))
-          if (!abort.signal.aborted) setStreamedText((output += chunk));
+        for await (const chunk of source.stream(options, abort.signal)) {
+          output += chunk;
+          if (!abort.signal.aborted) setStreamedText(output);
+        }
       } catch {
         // the pending trace request reports the error if it fails too
       }

@@ -3,7 +3,7 @@
 import "./map.css";
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type ModelConfig, type ModelInfo, type Trace } from "../api";
+import type { ModelConfig, ModelInfo, Trace } from "../api";
 import {
   attentionGrid,
   attentions,
@@ -29,7 +29,7 @@ import { type Box, boxesOf, drawFigure, type Frame, isCompact, type OpenLayers, 
 
 const SPEEDS = [1, 2, 4, 8, 16]; // boxes per second
 
-export function Map() {
+export function ModelMap() {
   const { model } = useSession();
   const trace = useTrace();
   const { row } = useUrlState();

@@ -351,7 +351,10 @@ function layoutTokens(
   const centers = widths.map((all) => {
     const spacing = Math.max(gap, Math.min(74, (Math.min(total, Math.max(width, 1)) - sum(all)) / Math.max(1, all.length)));
     let x = Math.max(0, (total - sum(all) - spacing * all.length) / 2);
-    return all.map((each) => (x += each + spacing) - (each + spacing) / 2);
+    return all.map((each) => {
+      x += each + spacing;
+      return x - (each + spacing) / 2;
+    });
   });
   return { width: total, centers };
 }

@@ -64,7 +64,7 @@ function findModel(models: readonly ModelInfo[], key: string): { model: ModelInf
   const at = key.lastIndexOf("@");
   const model = models.find(({ name }) => name === key.slice(0, at));
   const step = Number(key.slice(at + 1));
-  return model && model.snapshots.includes(step) ? { model, step } : null;
+  return model?.snapshots.includes(step) ? { model, step } : null;
 }
 
 export function Compare() {

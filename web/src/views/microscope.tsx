@@ -174,7 +174,11 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
         <div class="controls">
           <button
             class="chip"
-            onClick={() => (shown === null || shown >= count ? (setShown(0), setPlaying(true)) : setPlaying(!playing))}
+            onClick={() => {
+              const atEnd = shown === null || shown >= count;
+              if (atEnd) setShown(0);
+              setPlaying(atEnd || !playing);
+            }}
           >
             {playing ? "pause" : "play row"}
           </button>

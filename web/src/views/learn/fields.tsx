@@ -233,7 +233,10 @@ export function MatrixField({
       {...{ label, rows, columns }}
       newRow={() => rows[rows.length - 1]}
       onRows={(change) => onChange(change(rows))}
-      onChange={(i, row) => onChange((next = replaceAt(next, i, row)))}
+      onChange={(i, row) => {
+        next = replaceAt(next, i, row);
+        onChange(next);
+      }}
     />
   );
 }

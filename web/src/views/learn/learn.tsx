@@ -254,10 +254,10 @@ function Settings({ lesson, values, invalidSetting, error, onChange }: SettingsP
   useEffect(() => {
     if (invalidSetting) setOpen(true);
   }, [invalidSetting]);
-  const valueOf = (name: string): Value =>
+  const settingValue = (name: string): Value =>
     values[name] ?? defaultValue(lesson.settings.find((setting) => setting.name === name)!);
   const columnNames = (name: string): string[] | undefined => {
-    if (lesson.name === "context" && name === "table") return (valueOf("names") as string[]).map(String);
+    if (lesson.name === "context" && name === "table") return (settingValue("names") as string[]).map(String);
     return lesson.name === "context" && name === "bank"
       ? ["finance", "water", "verb"]
       : lesson.name === "lookup"
@@ -282,7 +282,7 @@ function Settings({ lesson, values, invalidSetting, error, onChange }: SettingsP
       </summary>
       {lesson.settings.map((setting) => {
         const [name, title] = [setting.name, settingLabel(lesson.name, setting.name)];
-        const value = valueOf(name);
+        const value = settingValue(name);
         return (
           <div class="setting" role="group" aria-label={title} key={name} data-setting={name}>
             <div class="setting-head">

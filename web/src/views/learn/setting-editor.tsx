@@ -77,7 +77,10 @@ export function SettingEditor({ setting, label, value, columns, onChange }: Sett
     case "table": {
       const isTable = setting.kind === "table";
       let next: List = list;
-      const set = (i: number, entry: List): void => onChange((next = replaceAt(next, i, entry)));
+      const set = (i: number, entry: List): void => {
+        next = replaceAt(next, i, entry);
+        onChange(next);
+      };
       const rows = list.map(([, numbers]) => (isTable ? (numbers as List) : [numbers]));
       const table = (
         <NumberTable

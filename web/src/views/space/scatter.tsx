@@ -99,7 +99,10 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     };
     const labels = named.map(({ mark, at }) => {
       const lines = linesOf(mark);
-      const widths = lines.map(({ text, font }) => ((ctx.font = font), ctx.measureText(text).width));
+      const widths = lines.map(({ text, font }) => {
+        ctx.font = font;
+        return ctx.measureText(text).width;
+      });
       return {
         x: at.x,
         y: at.y,

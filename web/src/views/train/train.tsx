@@ -88,7 +88,11 @@ function TrainView() {
       ) : (
         <StartForm
           training={training}
-          execute={async (path, body) => (await execute(path, body)) && (setAnother(false), true)}
+          execute={async (path, body) => {
+            const started = await execute(path, body);
+            if (started) setAnother(false);
+            return started;
+          }}
         />
       )}
     </div>
