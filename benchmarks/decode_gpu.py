@@ -21,8 +21,8 @@ import transformers
 
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.search import Search
-from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer

@@ -32,8 +32,8 @@ from seq2see.data.tokenizer import Framing
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import block_weights, optimize_for_decoding
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.search import Search
-from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.exchange.to_ctranslate2 import write_ctranslate2
 from seq2see.exchange.to_onnx import Runner, write_onnx

@@ -31,7 +31,7 @@ from seq2see.config import Config
 from seq2see.data.batches import Batch, Batches, PairBatches, TextBatches
 from seq2see.data.layout import Layout
 from seq2see.data.store import TokenizedSide, TokenStore
-from seq2see.model.attention import attend, attention_reference
+from seq2see.model.attention import PackedKeys, attend, attention_reference
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
 from seq2see.train.presets import preset_config
@@ -214,7 +214,7 @@ def attention_by_length() -> list[dict[str, float]]:
                 continue
 
             def run(attention: Callable[..., Tensor] = attention) -> None:
-                torch.autograd.grad(attention(q, k, v, layout, layout, True), (q, k, v), gradient)  # noqa: B023
+                torch.autograd.grad(attention(q, layout, PackedKeys(k, v, layout, True)), (q, k, v), gradient)  # noqa: B023
 
             run()
             torch.cuda.synchronize()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from seq2see.config import ModelConfig
-from seq2see.decode.session import SpecialTokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.model.transformer import Transformer
 
 START, END = 1, 2

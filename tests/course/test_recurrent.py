@@ -18,8 +18,9 @@ from seq2see.data.layout import Layout, Packed
 from seq2see.decode import engine, session
 from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.int8 import quantize_int8
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.search import Search
-from seq2see.decode.session import DeviceProfile, Request, SpecialTokens
+from seq2see.decode.session import DeviceProfile
 from seq2see.errors import UserError
 from seq2see.inspect.alignment import align
 from seq2see.inspect.attention_flow import attention_rollout, head_ablation

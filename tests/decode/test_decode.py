@@ -15,9 +15,10 @@ from seq2see.data.layout import Packed
 from seq2see.decode import engine, session
 from seq2see.decode.cache import COMPACT_STEPS, CacheSize
 from seq2see.decode.engine import decode_requests, generate_tokens, translate_tokens
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.sampling import filter_logits
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
-from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Request, Session, SpecialTokens
+from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Session
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.interventions import (
@@ -128,15 +129,15 @@ def test_cache_is_compacted_although_sentences_keep_joining() -> None:
     """Otherwise every step would attend to the slots of sentences that left long ago."""
     m, beam, life = exact_model(), 4, 10
     size = CacheSize(rows=2, max_new_tokens=500, max_positions=500, source_slots=4)
-    running = Session(m, Search(beam=beam), SPECIAL_TOKENS, size, CPU_PROFILE)
+    running: Session[Request] = Session(m, Search(beam=beam), SPECIAL_TOKENS, size, CPU_PROFILE)
     windows = []
     with torch.inference_mode():
         for _ in range(40):
             running.add([Request(0, [5, 6, END], [START], 500)])
             for _ in range(life // 2):
                 running.step()
-                windows.append(running.cache.window)
-            if len(running.requests) == 2:
+                windows.append(running.cache.visible_slots)
+            if len(running.rows) == 2:
                 running.remove([0])
     assert max(windows) <= 1 + (life + COMPACT_STEPS + 1) * beam
 
@@ -255,7 +256,7 @@ def next_token_logits(**logprobs: float) -> Tensor:
 
 
 def test_beam_continues_while_it_may_beat_its_worst_finished_hypothesis() -> None:
-    beam = BeamSearch(Search(beam=2, nbest=2, length_penalty=0.0), 1, 6, END, torch.tensor([], dtype=torch.int64))
+    beam = BeamSearch(Search(beam=2, nbest=2, length_penalty=0.0), 1, 6, SpecialTokens(START, END), torch.device("cpu"))
     beam.reset(slice(0, 1), torch.tensor([6]), None)
     for step in (
         [next_token_logits(a=-0.6, end=-1.0, b=-3.0)],  # finished: −1

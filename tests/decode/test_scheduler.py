@@ -4,18 +4,17 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from weakref import WeakSet
 
 import pytest
 import torch
 
 from seq2see.decode import scheduler as scheduling
-from seq2see.decode.batch import Batch, StopCondition
 from seq2see.decode.constraints import Constraints, progress_of
 from seq2see.decode.engine import build_requests, decode_requests
 from seq2see.decode.fair_queue import FairQueue
-from seq2see.decode.scheduler import LONG, MAX_BATCHES, BatchKey, DeadlineError, QueueFullError, ScheduledJob, Scheduler
+from seq2see.decode.request import Request
+from seq2see.decode.scheduler import LONG, MAX_BATCHES, BatchKey, DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import DeviceProfile, Session
 from seq2see.errors import UserError
@@ -34,24 +33,25 @@ SEARCHES = [
 ]
 
 
-def jobs_for(model: Network, sequences: Sequence[Sequence[int]], searches: Sequence[Search]) -> list[ScheduledJob]:
+def jobs_for(model: Network, sequences: Sequence[Sequence[int]], searches: Sequence[Search]) -> list[Job]:
     jobs = []
     for i, sequence in enumerate(sequences):
         search = searches[i % len(searches)]
         source, prompt = ([], [START, *sequence[:-1]]) if model.encoder is None else (sequence, [START])
         (request,) = build_requests(model, i, source, prompt, search)
-        jobs.append(
-            ScheduledJob(request, search=search, special_tokens=SPECIAL_TOKENS, flow=(f"client {i % 3}", str(i)))
-        )
+        job = Job.of(request, search, SPECIAL_TOKENS)
+        job.flow = (f"client {i % 3}", str(i))
+        jobs.append(job)
     return jobs
 
 
-def decode_alone(model: Network, job: ScheduledJob, should_stop: StopCondition | None = None) -> list[Hypothesis]:
-    return decode_requests(model, [replace(job.request, options=None)], job.search, SPECIAL_TOKENS, should_stop)[0]
+def decode_alone(model: Network, job: Job) -> list[Hypothesis]:
+    request = Request(job.sequence_id, job.source, job.prompt, job.max_new_tokens, job.seed)
+    return decode_requests(model, [request], job.search, SPECIAL_TOKENS)[0]
 
 
 def require_as_alone(
-    model: Network, jobs: Sequence[ScheduledJob], found: Sequence[Sequence[Hypothesis]], tolerance: float | None = None
+    model: Network, jobs: Sequence[Job], found: Sequence[Sequence[Hypothesis]], tolerance: float | None = None
 ) -> None:
     """Fails unless each job has the hypotheses that decoding it alone gives."""
     for job, hypotheses in zip(jobs, found, strict=True):
@@ -157,13 +157,13 @@ def test_jobs_share_a_batch_whatever_number_of_alternatives_they_ask_for() -> No
 
 
 def test_idle_batches_leave_no_cache_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions: WeakSet[Session] = WeakSet()
+    sessions: WeakSet[Session[Job]] = WeakSet()
     opened = Scheduler._open
 
-    def open_batch(scheduler: Scheduler, key: BatchKey) -> Batch[ScheduledJob]:
-        batch = opened(scheduler, key)
-        sessions.add(batch.session)
-        return batch
+    def open_batch(scheduler: Scheduler, key: BatchKey) -> Session[Job]:
+        session = opened(scheduler, key)
+        sessions.add(session)
+        return session
 
     monkeypatch.setattr(Scheduler, "_open", open_batch)
     model = exact_model()
@@ -243,7 +243,7 @@ def test_failure_of_a_step_fails_its_jobs_and_no_later_ones(monkeypatch: pytest.
 
 def test_queue_is_fair_between_clients_and_between_their_requests() -> None:
     model = exact_model()
-    queue: FairQueue[ScheduledJob] = FairQueue()
+    queue: FairQueue[Job] = FairQueue()
     flows = [("a", "document")] * 4 + [("a", "short")] + [("b", "one")] * 2 + [("c", "blocked")]
     for job, flow in zip(jobs_for(model, random_sentences(len(flows)), [Search()]), flows, strict=True):
         job.flow = flow

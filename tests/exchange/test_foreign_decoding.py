@@ -10,8 +10,8 @@ import torch
 from seq2see.data.layout import Packed
 from seq2see.decode import session
 from seq2see.decode.engine import decode_requests, translate_tokens
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.search import Search
-from seq2see.decode.session import Request, SpecialTokens
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.interventions import intervene, scale, uniform_attention
 from seq2see.inspect.trace import trace

@@ -21,8 +21,8 @@ from seq2see.data.foreign_tokenizer import chosen_languages
 from seq2see.data.layout import Packed
 from seq2see.data.media.reader import MediaReader
 from seq2see.decode.engine import translate_tokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Search
-from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.trace import trace

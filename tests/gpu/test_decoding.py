@@ -11,11 +11,11 @@ from seq2see.config import ModelConfig, Shape
 from seq2see.data.layout import Layout, Packed
 from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.search import BeamSearch, Search
-from seq2see.decode.session import Request, SpecialTokens
 from seq2see.inspect.interventions import ablate_head, intervene
 from seq2see.inspect.trace import trace
-from seq2see.model.attention import attend, attention_reference
+from seq2see.model.attention import PackedKeys, attend, attention_reference
 from seq2see.model.transformer import Transformer
 from tests import decoders
 from tests.decode.test_scheduler import SEARCHES, jobs_for, require_as_alone, scheduler_of
@@ -43,8 +43,8 @@ def test_attend_equals_reference(dtype: torch.dtype, tolerance: float, heads: tu
 
         fast = [x.clone().requires_grad_() for x in inputs]
         exact = [x.double().requires_grad_() for x in inputs]
-        found = attend(fast[0], fast[1], fast[2], queries, keys, causal)
-        expected = attention_reference(exact[0], exact[1], exact[2], queries, keys, causal)
+        found = attend(fast[0], queries, PackedKeys(fast[1], fast[2], keys, causal))
+        expected = attention_reference(exact[0], queries, PackedKeys(exact[1], exact[2], keys, causal))
         (found * gradient).sum().backward()
         (expected * gradient).sum().backward()
         for a, b in zip([found, *(x.grad for x in fast)], [expected, *(x.grad for x in exact)], strict=True):
@@ -191,16 +191,17 @@ MODERN: dict[str, Any] = {"norm_first": True, "activation": "gelu-tanh", "positi
 def test_fused_blocks_decode_like_the_cpu(
     shape: Shape, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seq2see.decode.kernels.fused_modules import FusedBlock
+    from seq2see.decode.kernels import fused_modules
+    from seq2see.decode.kernels.attention import linear
 
-    calls, project_in = 0, FusedBlock._project_in
+    calls = 0
 
-    def counted(self: FusedBlock, *arguments: Any) -> Any:
+    def counted(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
-        return project_in(self, *arguments)
+        return linear(*arguments, **options)
 
-    monkeypatch.setattr(FusedBlock, "_project_in", counted)
+    monkeypatch.setattr(fused_modules, "linear", counted)
     config = ModelConfig(
         shape=shape, vocab_size=300, width=96, heads=6, encoder_layers=2, decoder_layers=2, feed_forward=160,
         dropout=0.0, max_positions=96, output_bias=True, **options,
@@ -263,8 +264,9 @@ def test_beam_kernels_equal_the_cpu(vocab_size: int, beam: int, options: dict[st
     random = torch.Generator().manual_seed(0)
     rows, size, max_length, end = slice(1, 6), 5, 20, 2
     limits = torch.tensor([3, max_length, max_length, 1, max_length])
+    search = Search(beam=beam, nbest=beam, **options)
     on_cpu, on_gpu = (
-        BeamSearch(Search(beam=beam, nbest=beam, **options), 7, max_length, end, torch.tensor([0, 1, 5], device=device))
+        BeamSearch(search, 7, max_length, SpecialTokens(1, end, banned=(0, 1, 5)), torch.device(device))
         for device in ("cpu", "cuda")
     )
     assert on_cpu.step_kernel is None and on_gpu.step_kernel is not None
@@ -295,7 +297,7 @@ def test_beam_kernels_equal_the_cpu(vocab_size: int, beam: int, options: dict[st
 @pytest.mark.parametrize("invalid", [torch.nan, -torch.inf])
 def test_beam_search_survives_invalid_logits(invalid: float) -> None:
     k, vocab_size, rows = 4, 300, slice(0, 3)
-    beam = BeamSearch(Search(beam=k, nbest=k), 3, 6, 0, torch.tensor([5], device="cuda"))
+    beam = BeamSearch(Search(beam=k, nbest=k), 3, 6, SpecialTokens(1, 0, banned=(5,)), torch.device("cuda"))
     beam.reset(rows, torch.tensor([6, 6, 6], device="cuda"), None)
     for step in range(6):
         logits = torch.randn(3 * (k if step else 1), vocab_size, device="cuda")

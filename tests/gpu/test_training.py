@@ -15,7 +15,7 @@ from seq2see.config import Config, ModelConfig, TrainConfig
 from seq2see.data.batches import Batches, PairBatches, TextBatches
 from seq2see.data.layout import Layout
 from seq2see.data.store import TokenizedSide, TokenStore
-from seq2see.model.attention import attend, attention_reference
+from seq2see.model.attention import PackedKeys, attend, attention_reference
 from seq2see.model.transformer import Transformer
 from seq2see.train.loss import Losses, cross_entropy, output_loss
 from seq2see.train.parallel import World
@@ -86,8 +86,8 @@ def test_packed_attention_equals_reference(
     gradient = torch.randn(sum(lengths), heads, width, generator=random).cuda()
     fast = [x.clone().requires_grad_() for x in inputs]
     exact = [x.double().requires_grad_() for x in inputs]
-    found = attend(fast[0], fast[1], fast[2], queries, keys, causal)
-    expected = attention_reference(exact[0], exact[1], exact[2], queries, keys, causal)
+    found = attend(fast[0], queries, PackedKeys(fast[1], fast[2], keys, causal))
+    expected = attention_reference(exact[0], queries, PackedKeys(exact[1], exact[2], keys, causal))
     (found * gradient).sum().backward()
     (expected * gradient).sum().backward()
     for a, b in zip([found, *(x.grad for x in fast)], [expected, *(x.grad for x in exact)], strict=True):
@@ -102,7 +102,7 @@ def test_dropout_of_weights_is_the_same_in_both_passes(longest: int) -> None:
     torch.manual_seed(0)
     q, k, v, gradient = (torch.randn(sum(lengths), 4, 32, device="cuda").bfloat16() for _ in range(4))
     v.requires_grad_()
-    first, second = (attend(q, k, v, layout, layout, False, 0.2) for _ in range(2))
+    first, second = (attend(q, layout, PackedKeys(k, v, layout), dropout=0.2) for _ in range(2))
     assert not torch.equal(first, second)
     (dv,) = torch.autograd.grad(first, v, gradient)
     # The output is linear in the values, so this holds only if both passes drop the same weights.

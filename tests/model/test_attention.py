@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seq2see.data.layout import Layout, Packed
-from seq2see.model.attention import attend, attention_by_columns, attention_mask, attention_reference
+from seq2see.model.attention import PackedKeys, attend, attention_by_columns, attention_mask, attention_reference
 
 Attend = Callable[..., Tensor]
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
@@ -29,7 +29,7 @@ def output_and_gradients(
     """Returns the output and the gradients of all three inputs."""
     for x in qkv:
         x.grad = None
-    output = attention(*qkv, queries, keys, causal)
+    output = attention(qkv[0], queries, PackedKeys(qkv[1], qkv[2], keys, causal))
     upstream = torch.arange(output.numel(), dtype=output.dtype).view_as(output).cos()
     (output * upstream).sum().backward()
     return [output.detach(), *(x.grad.clone() for x in qkv if x.grad is not None)]
@@ -70,18 +70,18 @@ def test_attention_matches_the_formula() -> None:
             keys = range(i + 1) if causal else range(4)
             e = [math.exp(float(q[i, 0] @ k[j, 0]) / math.sqrt(3)) for j in keys]
             expected = sum((w / sum(e)) * v[j, 0] for w, j in zip(e, keys, strict=True))
-            torch.testing.assert_close(attention_reference(q, k, v, layout, layout, causal)[i, 0], expected)
+            torch.testing.assert_close(attention_reference(q, layout, PackedKeys(k, v, layout, causal))[i, 0], expected)
 
 
 def test_a_query_in_the_middle_of_a_cache_attends_to_all_keys_up_to_itself() -> None:
     """SDPA's is_causal flag would let it attend to the first key only."""
     keys = Layout.from_lengths([5])
     q, k, v = (x.detach() for x in random_qkv(0, keys, keys, (2, 2)))
-    expected = attend(q, k, v, keys, keys, causal=True)[3:]
+    expected = attend(q, keys, PackedKeys(k, v, keys, causal=True))[3:]
     last = Layout.from_lengths([2])
     queries = Layout(last.starts, last.positions + 3, last.padded_index, last.mask, last.max_length)
     for attention in (attend, attention_reference, attention_by_columns):
-        got = attention(q[3:], k, v, queries, keys, causal=True)
+        got = attention(q[3:], queries, PackedKeys(k, v, keys, causal=True))
         torch.testing.assert_close(got, expected)
 
 
@@ -98,7 +98,7 @@ def test_cross_attention_has_the_length_of_the_target(source: list[int], target:
     count = min(len(source), len(target))
     queries, keys = Layout.from_lengths(target[:count]), Layout.from_lengths(source[:count])
     q, k, v = random_qkv(0, queries, keys, (2, 2))
-    assert attend(q, k, v, queries, keys).shape == (sum(target[:count]), 2, 8)
+    assert attend(q, queries, PackedKeys(k, v, keys)).shape == (sum(target[:count]), 2, 8)
 
 
 def test_dropout_preserves_the_mean_of_the_weights() -> None:
@@ -106,7 +106,7 @@ def test_dropout_preserves_the_mean_of_the_weights() -> None:
     q, k, v = (x.detach().float() for x in random_qkv(0, layout, layout, (2, 2)))
     for attention in (attend, attention_reference):
         torch.manual_seed(0)
-        dropped = attention(q, k, torch.ones_like(v), layout, layout, False, 0.5)
+        dropped = attention(q, layout, PackedKeys(k, torch.ones_like(v), layout), dropout=0.5)
         assert dropped.std() > 0.05  # without dropout every output is exactly 1
         assert abs(float(dropped.mean()) - 1) < 0.01
 
@@ -114,8 +114,8 @@ def test_dropout_preserves_the_mean_of_the_weights() -> None:
 def test_bfloat16_is_close_to_float32() -> None:
     layout = Layout.from_lengths([7, 30, 12])
     q, k, v = (x.detach().float() for x in random_qkv(0, layout, layout, (4, 2), width=32))
-    exact = attention_reference(q, k, v, layout, layout, True)
-    half = attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), layout, layout, True)
+    exact = attention_reference(q, layout, PackedKeys(k, v, layout, True))
+    half = attend(q.bfloat16(), layout, PackedKeys(k.bfloat16(), v.bfloat16(), layout, True))
     assert float((half.float() - exact).abs().max()) < 0.03
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
-from seq2see.model.layers import Block
+from seq2see.model.layers import NO_STORES, Block, Memory, Pass
 from seq2see.model.positions import rotary_cos_sin, rotary_frequencies, rotate, sinusoids
 from seq2see.model.taps import NO_TAPS
 from seq2see.model.transformer import Transformer
@@ -76,7 +76,7 @@ def test_an_encoder_block_equals_torchs_encoder_layer(norm_first: bool, activati
 
     layout = Layout.from_lengths([3, 5, 1])
     x = torch.randn(9, 16, dtype=torch.float64, requires_grad=True)
-    got = ours(x, layout, None, None, None, NO_TAPS)
+    got = ours(x, Pass(layout))
     expected = layout.unpad(theirs(layout.pad(x), src_key_padding_mask=~layout.mask))
     assert_same_outputs_and_gradients(got, expected, x, ours, theirs)
 
@@ -99,7 +99,7 @@ def test_a_decoder_block_equals_torchs_decoder_layer(norm_first: bool) -> None:
     layout, memory_layout = Layout.from_lengths([3, 5, 1]), Layout.from_lengths([4, 2, 6])
     x = torch.randn(9, 16, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(12, 16, dtype=torch.float64)
-    got = ours(x, layout, memory, memory_layout, None, NO_TAPS)
+    got = ours(x, Pass(layout, Memory(memory, memory_layout)))
     mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
     padded = theirs(layout.pad(x), memory_layout.pad(memory), mask, memory_key_padding_mask=~memory_layout.mask)
     assert_same_outputs_and_gradients(got, layout.unpad(padded), x, ours, theirs)
@@ -165,11 +165,11 @@ def test_word_order_matters_only_through_positions(tokens: list[int], data: st.D
 
 def test_attention_mixes_tokens_and_feed_forward_does_not() -> None:
     block = Block(TINY, causal=False, cross=False).double().eval()
-    layout = Layout.from_lengths([5])
+    p = Pass(Layout.from_lengths([5]))
     x = torch.randn(5, 16, dtype=torch.float64)
     other = x.clone()
     other[2] += 1
-    mixed = block.attention(x, layout, None, NO_TAPS) != block.attention(other, layout, None, NO_TAPS)
+    mixed = block.attention(x, p, NO_TAPS, NO_STORES[0]) != block.attention(other, p, NO_TAPS, NO_STORES[0])
     assert mixed.any(-1).all()
     changed = block.feed_forward(x, NO_TAPS) != block.feed_forward(other, NO_TAPS)
     assert changed.any(-1).tolist() == [False, False, True, False, False]

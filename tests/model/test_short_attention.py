@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seq2see.data.layout import Layout
-from seq2see.model.attention import attention_reference
+from seq2see.model.attention import PackedKeys, attention_reference
 
 pytest.importorskip("triton")
 kernels = pytest.importorskip("seq2see.model.short_attention")
@@ -47,7 +47,7 @@ def test_kernel_equals_reference(
     gradients = kernels.backward(gradient, q, k, v, *arguments)
 
     exact = [x.double().requires_grad_() for x in (q, k, v)]
-    expected = attention_reference(exact[0], exact[1], exact[2], *layouts, causal)
+    expected = attention_reference(exact[0], layouts[0], PackedKeys(exact[1], exact[2], layouts[1], causal))
     (expected * gradient).sum().backward()
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
     for found, x in zip(gradients, exact, strict=True):

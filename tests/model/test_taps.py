@@ -362,7 +362,7 @@ class WithoutTaps(ast.NodeTransformer):
         called = node.func
         if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute):  # taps.at(prefix)(name, value)
             called = called.func.value
-        if isinstance(called, ast.Name) and called.id == "taps" and len(node.args) == 2 and not node.keywords:
+        if isinstance(called, ast.Name) and called.id.endswith("taps") and len(node.args) == 2 and not node.keywords:
             return node.args[1]
         return node
 

@@ -19,7 +19,7 @@ from seq2see.decode import optimize
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import BlockedLinear, block_weights, optimize_for_decoding
-from seq2see.decode.session import SpecialTokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.decode.streaming import stream_text
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import ablate_head, intervene

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from seq2see.data.layout import Packed, Tokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UsageError
 from seq2see.model.network import Network
 

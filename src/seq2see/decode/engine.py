@@ -5,17 +5,16 @@ the last row takes its place, and new sequences join at the end, so the batch st
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 
 from seq2see.data.layout import Tokens
-from seq2see.decode.batch import Batch, Job, StopCondition
 from seq2see.decode.classify import classify
 from seq2see.decode.constraints import Constraints
+from seq2see.decode.request import Request, SpecialTokens, StopCondition
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Request, SpecialTokens, device_profile, open_session
+from seq2see.decode.session import Session, device_profile, open_session
 from seq2see.errors import UsageError, UserError
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps
@@ -29,40 +28,37 @@ GREEDY = Search()
 
 @torch.inference_mode()
 def decode_requests(
-    model: Network, requests: Sequence[Request], options: Search, special_tokens: SpecialTokens,
-    should_stop: StopCondition | None = None, token_budget: int = 0,
-) -> list[list[Hypothesis]]:  # fmt: skip
+    model: Network, requests: Sequence[Request], options: Search, special_tokens: SpecialTokens, token_budget: int = 0
+) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each request, best first."""
     check_beam(model, options.beam)
-    results: list[list[Hypothesis]] = [[] for _ in requests]
+    results: dict[Request, list[Hypothesis]] = {}
     profile = device_profile(model.embedding.weight.device)
-    order = sorted(range(len(requests)), key=lambda i: -requests[i].total_tokens)
-    while order:
-        max_tokens = requests[order[0]].total_tokens
+    waiting = sorted(requests, key=lambda request: -request.total_tokens)
+    while waiting:
+        max_tokens = waiting[0].total_tokens
         # Requests less than half as long go into a later batch, which then has more rows.
-        similar = [i for i in order if requests[i].total_tokens * 2 > max_tokens]
-        order = order[len(similar) :]
+        similar = [request for request in waiting if request.total_tokens * 2 > max_tokens]
+        waiting = waiting[len(similar) :]
         max_rows = max(1, profile.max_hypotheses // options.beam)
         budget_rows = (token_budget or profile.token_budget) // (max_tokens * options.beam)
         rows = max(1, min(budget_rows, max_rows, len(similar)))
-        jobs = {Job(requests[i], should_stop): i for i in similar}
-        with open_session(model, [requests[i] for i in similar], options, special_tokens, rows) as session:
-            for job, hypotheses in _run(Batch(session, rows), list(jobs)):
-                results[jobs[job]] = hypotheses
-    return results
+        with open_session(model, similar, options, special_tokens, rows) as session:
+            results.update(_run(session, similar))
+    return [results[request] for request in requests]
 
 
-def _run(batch: Batch[Job], waiting: Sequence[Job]) -> Iterator[tuple[Job, list[Hypothesis]]]:
-    """Yields each waiting job with its hypotheses as it finishes."""
-    while waiting or batch.jobs:
-        if waiting and batch.should_fill:
-            joining, waiting = waiting[: batch.free], waiting[batch.free :]
-            batch.add(joining)
+def _run(session: Session[Request], waiting: Sequence[Request]) -> Iterator[tuple[Request, list[Hypothesis]]]:
+    """Yields each waiting request with its hypotheses as it finishes."""
+    while waiting or session.rows:
+        if waiting and session.should_fill:
+            joining, waiting = waiting[: session.free], waiting[session.free :]
+            session.add(joining)
         else:
-            batch.run()
-        for job, hypotheses in batch.take_finished():
-            require_output(job.request, hypotheses)
-            yield job, hypotheses
+            session.run()
+        for request, hypotheses in session.take_finished():
+            require_output(request, hypotheses)
+            yield request, hypotheses
 
 
 def check_beam(model: Network, beam: int) -> None:
@@ -126,8 +122,9 @@ def translate_tokens(
     ]
     if constraints:
         rows = [RowOptions.of(options, each) for each in constraints]
-        requests = [replace(request, options=rows[request.sequence_id]) for request in requests]
-    return _group_samples(decode_requests(model, requests, options, special_tokens, None, token_budget), options)
+        for request in requests:
+            request.options = rows[request.sequence_id]
+    return _group_samples(decode_requests(model, requests, options, special_tokens, token_budget), options)
 
 
 def generate_tokens(
@@ -140,7 +137,9 @@ def generate_tokens(
         for i, prompt in enumerate(prompts)
         for request in build_requests(model, i, (), special_tokens.prompt_with(prompt), options)
     ]
-    return _group_samples(decode_requests(model, requests, options, special_tokens, should_stop, token_budget), options)
+    for request in requests:
+        request.should_stop = should_stop
+    return _group_samples(decode_requests(model, requests, options, special_tokens, token_budget), options)
 
 
 def _group_samples(results: list[list[Hypothesis]], options: Search) -> list[list[Hypothesis]]:

@@ -14,17 +14,18 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 
-from seq2see.decode.batch import Batch, Job
 from seq2see.decode.cache import CacheSize
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import check_beam, require_output
 from seq2see.decode.fair_queue import FairQueue
+from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Session, SpecialTokens, session_profile
+from seq2see.decode.session import Session, session_profile
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 
@@ -48,12 +49,12 @@ class DeadlineError(UserError):
     """The time of a job is over."""
 
 
-@dataclass(eq=False)
-class ScheduledJob(Job):
-    """A job of the scheduler. Cancelling its future removes it from the batch before the next step."""
+@dataclass(eq=False, kw_only=True)
+class Job(Request):
+    """A request with a search of its own. Cancelling its future removes it from the batch before the next step."""
 
-    search: Search = field(default_factory=Search)
-    special_tokens: SpecialTokens = field(kw_only=True)
+    search: Search
+    special_tokens: SpecialTokens
     constraints: Constraints | None = None  # of the output; beam > 1 only
     flow: tuple[str, str] = ("", "")  # client and request, between which the queue is fair
     deadline: float = float("inf")  # by time.monotonic()
@@ -64,10 +65,14 @@ class ScheduledJob(Job):
     waited: int = 0  # steps for which there was a row, but others were awaited
     blocked_at: float = 0.0  # when there was no room for a batch of its kind; 0: never
 
+    @classmethod
+    def of(cls, request: Request, search: Search, special_tokens: SpecialTokens) -> Self:
+        return cls(**vars(request), search=search, special_tokens=special_tokens)
+
     def batch_key(self, by_row_options: bool, vocab_size: int) -> "BatchKey":
         """Returns what the jobs of a batch have in common."""
-        search, request = self.search, self.request
-        positions = max(len(request.source), len(request.prompt) + request.max_new_tokens, SHORTEST)
+        search = self.search
+        positions = max(len(self.source), len(self.prompt) + self.max_new_tokens, SHORTEST)
         # Limits and seeds belong to rows; of the hypotheses and alternatives that a batch keeps, each job takes its n best.
         alternatives = min(max(search.alternatives, MIN_ALTERNATIVES), vocab_size) if search.alternatives else 0
         shared = replace(search, seed=0, max_new_tokens=0, samples=1, nbest=search.beam, alternatives=alternatives)
@@ -93,7 +98,7 @@ class BatchKey:
 class Claim:
     """A job that was blocked for too long, and the batch that makes room for it."""
 
-    job: ScheduledJob
+    job: Job
     closing: BatchKey  # admits no more jobs
 
 
@@ -104,22 +109,22 @@ class BatchPool:
     one stops admitting jobs, ends, and makes room.
     """
 
-    def __init__(self, open_batch: Callable[[BatchKey], Batch[ScheduledJob]]) -> None:
+    def __init__(self, open_batch: Callable[[BatchKey], Session[Job]]) -> None:
         self._open_batch = open_batch
-        self._batches: OrderedDict[BatchKey, Batch[ScheduledJob]] = OrderedDict()  # least recently used first
+        self._batches: OrderedDict[BatchKey, Session[Job]] = OrderedDict()  # least recently used first
         self._claims: dict[bool, Claim] = {}  # by whether the job is long
 
-    def __getitem__(self, key: BatchKey) -> Batch[ScheduledJob]:
+    def __getitem__(self, key: BatchKey) -> Session[Job]:
         return self._batches[key]
 
     @property
     def running(self) -> int:
-        return sum(len(batch.jobs) for batch in list(self._batches.values()))
+        return sum(len(batch.rows) for batch in list(self._batches.values()))
 
-    def busy(self) -> list[tuple[BatchKey, Batch[ScheduledJob]]]:
-        return [(key, batch) for key, batch in self._batches.items() if batch.jobs]
+    def busy(self) -> list[tuple[BatchKey, Session[Job]]]:
+        return [(key, batch) for key, batch in self._batches.items() if batch.rows]
 
-    def find(self, job: ScheduledJob, joining: Container[BatchKey], now: float) -> Batch[ScheduledJob] | None:
+    def find(self, job: Job, joining: Container[BatchKey], now: float) -> Session[Job] | None:
         """Returns the batch of a job's kind, opened if there is room; not in place of one that jobs are about to join."""
         key = job.key
         assert key is not None
@@ -133,7 +138,7 @@ class BatchPool:
         self._batches.move_to_end(key)
         return self._batches[key]
 
-    def _make_room(self, job: ScheduledJob, key: BatchKey, joining: Container[BatchKey], now: float) -> bool:
+    def _make_room(self, job: Job, key: BatchKey, joining: Container[BatchKey], now: float) -> bool:
         claim = self._claims.get(key.is_long)
         if claim is not None and claim.job.key == key:
             if not self._has_room(key, joining):
@@ -146,7 +151,7 @@ class BatchPool:
             if claim is None and now - job.blocked_at > MAX_BLOCKED_SECONDS:
                 # The one with the shortest jobs, and then with the fewest, ends soonest.
                 rivals = self._rivals(key)
-                closing = min(rivals, key=lambda other: (other.positions, len(self._batches[other].jobs)))
+                closing = min(rivals, key=lambda other: (other.positions, len(self._batches[other].rows)))
                 self._claims[key.is_long] = Claim(job, closing)
             return False
         if self._rivals(key):
@@ -157,7 +162,7 @@ class BatchPool:
         return not self._rivals(key) or bool(self._idle(key, joining))
 
     def _idle(self, key: BatchKey, joining: Container[BatchKey]) -> list[BatchKey]:
-        return [other for other in self._rivals(key) if not self._batches[other].jobs and other not in joining]
+        return [other for other in self._rivals(key) if not self._batches[other].rows and other not in joining]
 
     def _rivals(self, key: BatchKey) -> list[BatchKey]:
         """Returns the batches of which one must make room for a batch of this kind; none if there is room."""
@@ -167,12 +172,12 @@ class BatchPool:
                 return long
         return list(self._batches) if len(self._batches) >= MAX_BATCHES else []
 
-    def close(self, key: BatchKey) -> list[ScheduledJob]:
+    def close(self, key: BatchKey) -> list[Job]:
         """Drops a batch with its cache; returns the jobs that were in it."""
-        return self._batches.pop(key).jobs
+        return [row.request for row in self._batches.pop(key).rows]
 
     def close_idle(self) -> None:
-        for key in [key for key, batch in self._batches.items() if not batch.jobs]:
+        for key in [key for key, batch in self._batches.items() if not batch.rows]:
             self.close(key)
 
 
@@ -183,8 +188,8 @@ class Scheduler:
         self.model, self.max_waiting = model, max_waiting
         self.profile = session_profile(model)
         self.token_budget = token_budget or self.profile.token_budget
-        self._arrived: deque[ScheduledJob] = deque()  # not yet in the queue, which belongs to the thread
-        self._queue: FairQueue[ScheduledJob] = FairQueue()
+        self._arrived: deque[Job] = deque()  # not yet in the queue, which belongs to the thread
+        self._queue: FairQueue[Job] = FairQueue()
         self._batches = BatchPool(self._open)
         self._wake = threading.Event()
         self._stopped, self._next_check = False, 0.0
@@ -200,7 +205,7 @@ class Scheduler:
     def running(self) -> int:
         return self._batches.running
 
-    def submit(self, jobs: Sequence[ScheduledJob]) -> None:
+    def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs; their futures get the hypotheses, best first. Jobs with equal inputs should follow each other."""
         for job in jobs:
             check_beam(self.model, job.search.beam)
@@ -213,8 +218,7 @@ class Scheduler:
         for job in jobs:
             # A captured CUDA graph treats all rows alike.
             job.key = job.batch_key(self.profile.cuda_graphs, self.model.config.vocab_size)
-            options = RowOptions.of(job.search, job.constraints)
-            job.request = replace(job.request, options=options)
+            job.options = RowOptions.of(job.search, job.constraints)
         self._arrived.extend(jobs)
         self._wake.set()
 
@@ -245,10 +249,10 @@ class Scheduler:
         self._admit(now)
         for key, batch in self._batches.busy():
             try:
-                batch.remove([row for row, job in enumerate(batch.jobs) if _is_over(job, now)])
-                if batch.jobs:
+                batch.remove([i for i, row in enumerate(batch.rows) if _is_over(row.request, now)])
+                if batch.rows:
                     self.steps += 1
-                    self.row_steps += len(batch.jobs)
+                    self.row_steps += len(batch.rows)
                     batch.run()
                     self._deliver(batch)
             except Exception as error:  # fails the jobs of this batch only
@@ -258,10 +262,10 @@ class Scheduler:
 
     def _admit(self, now: float) -> None:
         """Lets waiting jobs join the batches, several at a time."""
-        joining: dict[BatchKey, list[ScheduledJob]] = {}
+        joining: dict[BatchKey, list[Job]] = {}
         tokens = 0
 
-        def accepts(job: ScheduledJob) -> bool:
+        def accepts(job: Job) -> bool:
             assert job.key is not None
             batch, others = self._batches.find(job, joining, now), joining.get(job.key, [])
             if batch is None or batch.free == len(others) or tokens >= PREFILL_TOKENS:
@@ -272,33 +276,34 @@ class Scheduler:
         for job in self._queue.take(accepts):
             assert job.key is not None
             joining.setdefault(job.key, []).append(job)
-            tokens += len(job.request.source) + len(job.request.prompt)
+            tokens += len(job.source) + len(job.prompt)
         for key, jobs in joining.items():
             try:
                 self._batches[key].add(jobs)
                 self._deliver(self._batches[key])
             except Exception as error:
                 self._drop(key, error)
+                for job in jobs:  # they may not have joined
+                    _fail(job, error)
 
-    def _open(self, key: BatchKey) -> Batch[ScheduledJob]:
+    def _open(self, key: BatchKey) -> Session[Job]:
         beam, positions = key.search.beam, key.positions
         rows = max(1, min(self.profile.max_hypotheses, self.token_budget // positions) // beam)
         has_source = self.model.encoder is not None
         limit = positions if has_source else min(positions, self.model.config.max_positions)
         size = CacheSize(rows, positions, limit, positions if has_source else 0)
         profile = replace(self.profile, cuda_graphs=self.profile.cuda_graphs and not key.constrained)
-        session = Session(self.model, key.search, key.special_tokens, size, profile)
-        return Batch(session, rows)
+        return Session(self.model, key.search, key.special_tokens, size, profile)
 
-    def _deliver(self, batch: Batch[ScheduledJob]) -> None:
-        streaming = [row for row, job in enumerate(batch.jobs) if job.on_tokens is not None]
+    def _deliver(self, batch: Session[Job]) -> None:
+        streaming = [i for i, row in enumerate(batch.rows) if row.request.on_tokens is not None]
         if streaming:
-            index = torch.tensor(streaming, device=batch.session.tokens.device)
-            for row, (output, *_) in zip(streaming, batch.session.selector.hypotheses(index), strict=True):
-                _stream(batch.jobs[row], _with_alternatives(output, batch.jobs[row].search.alternatives))
+            for i, (output, *_) in zip(streaming, batch.outputs(streaming), strict=True):
+                job = batch.rows[i].request
+                _stream(job, _with_alternatives(output, job.search.alternatives))
         for job, hypotheses in batch.take_finished():
             try:
-                require_output(job.request, hypotheses)
+                require_output(job, hypotheses)
             except UserError as error:
                 _fail(job, error)
                 continue
@@ -318,13 +323,13 @@ def _with_alternatives(hypothesis: Hypothesis, count: int) -> Hypothesis:
     return replace(hypothesis, alternatives=tuple(step[:count] for step in hypothesis.alternatives))
 
 
-def _stream(job: ScheduledJob, output: Hypothesis) -> None:
+def _stream(job: Job, output: Hypothesis) -> None:
     if len(output.tokens) > job.streamed and job.on_tokens is not None:
         job.streamed = len(output.tokens)
         job.on_tokens(output)
 
 
-def _is_over(job: ScheduledJob, now: float) -> bool:
+def _is_over(job: Job, now: float) -> bool:
     """Whether a job was cancelled or is late; a late one fails."""
     if now > job.deadline:
         _fail(job, DeadlineError("not finished in time: shorten the text, or use a narrower beam"))
@@ -337,6 +342,6 @@ def trim_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _fail(job: ScheduledJob, error: Exception) -> None:
+def _fail(job: Job, error: Exception) -> None:
     with suppress(InvalidStateError):
         job.future.set_exception(error)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seq2see.config.search import Search as Search
 from seq2see.decode.optimize import has_kernels
+from seq2see.decode.request import SpecialTokens
 from seq2see.decode.sampling import RowOptions, filter_logits, sample_tokens
 from seq2see.decode.timestamps import limit_timestamps
 from seq2see.errors import UsageError
@@ -55,8 +56,8 @@ class TokenSelector(Protocol):
         of each row, if not the search's.
         """
 
-    def move_rows(self, origins: Tensor, rows: Tensor) -> None:
-        """Copies sequences from some rows to others."""
+    def tables(self) -> Sequence[Tensor]:
+        """Returns all that is kept on the device, one row per sequence."""
 
     def generated(self, row: int) -> list[int]:
         """Returns the tokens generated so far by a row's best running hypothesis."""
@@ -69,11 +70,14 @@ class TokenSampler:
     """One sequence per row: the most likely token at each step, or a sampled one."""
 
     def __init__(
-        self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor,
-        other_ends: Tensor | None = None, forced: int = 0, timestamps: int = 0,
-    ) -> None:  # fmt: skip
-        self.search, self.end, self.banned, self.other_ends, self.forced = search, end, banned, other_ends, forced
-        self.timestamps = timestamps
+        self, search: Search, rows: int, max_new_tokens: int, special_tokens: SpecialTokens, device: torch.device
+    ) -> None:
+        self.search, self.end, self.forced = search, special_tokens.end, special_tokens.forced
+        self.timestamps = special_tokens.timestamps
+        self.banned, self.other_ends = (
+            _ids(special, device) for special in (special_tokens.banned, special_tokens.other_ends)
+        )
+        banned = self.banned
         size = max_new_tokens + 1  # a finished row keeps writing into the last column until the host removes it
         self.tokens = banned.new_zeros(rows, size)
         self.logprobs = torch.zeros(rows, size, device=banned.device)
@@ -84,12 +88,18 @@ class TokenSampler:
         self.alternatives = banned.new_zeros(rows, size, search.alternatives)
         self.alternative_logprobs = torch.zeros(rows, size, search.alternatives, device=banned.device)
         self.greedy_kernel = None
-        if has_kernels(banned) and not sampled and not search.alternatives and other_ends is None and not timestamps:
+        if (
+            has_kernels(banned)
+            and not sampled
+            and not search.alternatives
+            and not special_tokens.other_ends
+            and not self.timestamps
+        ):
             from seq2see.decode.kernels.select import greedy_step
 
             self.greedy_kernel = greedy_step
 
-    def _tables(self) -> tuple[Tensor, ...]:
+    def tables(self) -> tuple[Tensor, ...]:
         return (
             self.tokens, self.logprobs, self.count, self.limit, self.done, self.uniforms, self.alternatives,
             self.alternative_logprobs,
@@ -116,7 +126,7 @@ class TokenSampler:
         tokens = _sample_rows(logprobs, options or [RowOptions.of(self.search)], self.uniforms[rows].gather(1, step))
         self.tokens[rows].scatter_(1, step, tokens)
         self.logprobs[rows].scatter_(1, step, logprobs.gather(1, tokens))
-        if self.other_ends is not None:
+        if len(self.other_ends):
             tokens = _unify_ends(tokens, self.other_ends, self.end)
             self.tokens[rows].scatter_(1, step, tokens)
         if self.search.alternatives:
@@ -128,10 +138,6 @@ class TokenSampler:
         count += ~done
         done |= (tokens[:, 0] == self.end) | (count >= self.limit[rows])
         return tokens[:, 0], None
-
-    def move_rows(self, origins: Tensor, rows: Tensor) -> None:
-        for table in self._tables():
-            table[rows] = table[origins]
 
     def generated(self, row: int) -> list[int]:
         return self.tokens[row, : int(self.count[row])].tolist()
@@ -168,14 +174,15 @@ class BeamSearch:
     """
 
     def __init__(
-        self, search: Search, rows: int, max_new_tokens: int, end: int, banned: Tensor,
-        other_ends: Tensor | None = None, forced: int = 0, timestamps: int = 0,
-    ) -> None:  # fmt: skip
-        if timestamps:
+        self, search: Search, rows: int, max_new_tokens: int, special_tokens: SpecialTokens, device: torch.device
+    ) -> None:
+        if special_tokens.timestamps:
             raise UsageError(f"timestamps need a beam of 1, not {search.beam}")
-        k, device = search.beam, banned.device
-        self.search, self.k, self.end, self.banned, self.other_ends = search, k, end, banned, other_ends
-        self.forced = forced  # tokens before the first generated one that count for the length penalty
+        self.search, self.k, self.end, self.forced = search, search.beam, special_tokens.end, special_tokens.forced
+        self.banned, self.other_ends = (
+            _ids(special, device) for special in (special_tokens.banned, special_tokens.other_ends)
+        )
+        k, banned = self.k, self.banned
         size = max_new_tokens + 1  # as in TokenSampler
         self.tokens, self.done_tokens = (banned.new_zeros(rows, k, size) for _ in range(2))
         self.logprobs, self.done_logprobs = (torch.zeros(rows, k, size, device=device) for _ in range(2))
@@ -184,16 +191,16 @@ class BeamSearch:
         self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.step_kernel: Callable[..., tuple[Tensor, Tensor]] | None = None
-        if has_kernels(banned) and k <= MAX_KERNEL_BEAM and other_ends is None:
+        if has_kernels(banned) and k <= MAX_KERNEL_BEAM and not special_tokens.other_ends:
             from seq2see.decode.kernels.select import beam_step
 
-            divisors = search.divisor(torch.arange(size + 1.0, device=device) + forced)  # of each length
+            divisors = search.divisor(torch.arange(size + 1.0, device=device) + self.forced)  # of each length
             self.step_kernel = partial(
-                beam_step, divisors=divisors, end=end, stop_early=search.early_stopping is True,
+                beam_step, divisors=divisors, end=self.end, stop_early=search.early_stopping is True,
                 score_at_limit=self._score_at_limit,
             )  # fmt: skip
 
-    def _tables(self) -> tuple[Tensor, ...]:
+    def tables(self) -> tuple[Tensor, ...]:
         return (
             self.tokens, self.done_tokens, self.logprobs, self.done_logprobs, self.scores, self.done_scores,
             self.done_count, self.count, self.limit, self.done,
@@ -206,7 +213,7 @@ class BeamSearch:
     def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
         constrained = any(each.constraints for each in options)
         if self.step_kernel is not None and not constrained:
-            return self.step_kernel(logits, self.banned, [table[rows] for table in self._tables()])
+            return self.step_kernel(logits, self.banned, [table[rows] for table in self.tables()])
         k, size = self.k, rows.stop - rows.start
         beams = len(logits) // size  # hypotheses with logits: 1 at the first step, then k
         all_logprobs = logits.log_softmax(-1, torch.float32)
@@ -218,7 +225,7 @@ class BeamSearch:
         total, index = total.topk(2 * k)  # [S, 2k]
         parents = index // (2 * k)
         tokens, logprobs = tokens.view(size, -1).gather(1, index), logprobs.gather(1, index)
-        if self.other_ends is not None:
+        if len(self.other_ends):
             tokens = _unify_ends(tokens, self.other_ends, self.end)
         if constrained:
             self._constrain(all_logprobs.view(size, beams, -1), options, rows, (total, tokens, logprobs, parents))
@@ -261,7 +268,7 @@ class BeamSearch:
             )
             for table, new in zip(candidates, (values, tokens, all_logprobs[i][parents, tokens], parents), strict=True):
                 table[i] = new
-            if self.other_ends is not None:
+            if len(self.other_ends):
                 candidates[1][i] = _unify_ends(tokens, self.other_ends, self.end)
 
     @property
@@ -305,10 +312,6 @@ class BeamSearch:
         """Whether the best running hypothesis is judged by the score it would have at the length limit."""
         return self.search.early_stopping == "never" and self.search.length_penalty > 0
 
-    def move_rows(self, origins: Tensor, rows: Tensor) -> None:
-        for table in self._tables():
-            table[rows] = table[origins]
-
     def generated(self, row: int) -> list[int]:
         return self.tokens[row, 0, : int(self.count[row])].tolist()
 
@@ -323,6 +326,10 @@ class BeamSearch:
             ]
             for row in zip(*(table[rows, best].tolist() for table in tables), strict=True)
         ]
+
+
+def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(tokens, dtype=torch.int64, device=device)
 
 
 def _sample_rows(logprobs: Tensor, options: Sequence[RowOptions], uniforms: Tensor) -> Tensor:

@@ -1,26 +1,28 @@
-"""A decoding session: one batch that sentences join and leave, and the decoding step.
+"""A decoding session: a batch that requests join and leave, and the decoding step.
 
-A prompt passes through the model as a whole and fills its row of the cache (prefill); from then on every step feeds one
-token per hypothesis. `DeviceProfile` says how steps run on a device: on a CPU shapes are exact; on CUDA they are rounded up
-to a few sizes, and the step of each shape is captured as a CUDA graph.
+A prompt passes through the model as a whole and fills its row of the cache; from then on every step feeds one token per
+hypothesis. Finished requests leave, the last rows take their places, and new ones join at the end. `DeviceProfile` says how
+steps run on a device: on a CPU shapes are exact; on CUDA they are rounded up to a few sizes, and the step of each shape is
+captured as a CUDA graph. The engine for a list of requests and the scheduler of a server both decode through here.
 """
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Generic
 from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
 
 from seq2see.config.extensions import load_extension
-from seq2see.data.layout import Packed, Tokens
-from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, pack, single_token_layout
+from seq2see.data.layout import Layout, Packed, Tokens
+from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, next_token_layout
+from seq2see.decode.request import R, Request, Row, SpecialTokens, StopCondition
 from seq2see.decode.sampling import RowOptions, draw_uniforms
-from seq2see.decode.search import BeamSearch, Search, TokenSampler, TokenSelector
+from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, TokenSelector
+from seq2see.model.layers import Memory
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS
 
@@ -59,44 +61,6 @@ def session_profile(model: Network) -> DeviceProfile:
     return replace(profile, cuda_graphs=captured)
 
 
-@dataclass(frozen=True)
-class Request:
-    sequence_id: int
-    source: Tokens  # empty for a language model
-    prompt: Sequence[int]  # <start> and the prefix of the output
-    max_new_tokens: int
-    seed: int = 0
-    options: RowOptions | None = None  # None: the session's search
-
-    @property
-    def total_tokens(self) -> int:
-        return len(self.source) + len(self.prompt) + self.max_new_tokens
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """The special tokens that a search needs to know."""
-
-    start: int
-    end: int
-    banned: tuple[int, ...] = ()  # never generated
-    other_ends: tuple[int, ...] = ()  # also end an output; they are recorded as `end`
-    prompt: tuple[int, ...] | None = None  # what every output starts with; None: `start`
-    forced: int = 0  # how many tokens of the prompt count for the length penalty
-    banned_first: tuple[int, ...] = ()  # never generated as the first token
-    timestamps: int = 0  # the first of the tokens that are times; 0: none are generated
-
-    @classmethod
-    def from_tokenizer(cls, tokenizer: Tokenizer, timestamps: bool = False) -> Self:
-        f = tokenizer.framing
-        prompt, first = (f.prompt[:-1], f.timestamps) if timestamps and f.timestamps else (f.prompt, 0)
-        return cls(f.start, f.end, f.banned, f.other_ends, prompt, f.forced, f.banned_first, first)
-
-    def prompt_with(self, tokens: Iterable[int]) -> list[int]:
-        """Returns what the decoder reads before it generates: the start and a prefix or prompt."""
-        return [*((self.start,) if self.prompt is None else self.prompt), *tokens] or [self.start]
-
-
 def cache_size(model: Network, requests: Sequence[Request], rows: int, static_shapes: bool) -> CacheSize:
     """Returns the capacity that these requests need."""
     max_new_tokens = max(request.max_new_tokens for request in requests)
@@ -111,31 +75,23 @@ def cache_size(model: Network, requests: Sequence[Request], rows: int, static_sh
     return CacheSize(_next_power_of_two(rows), *sizes)
 
 
-class Session:
-    """One batch that sentences join and leave."""
+class Session(Generic[R]):
+    """A batch of requests that are decoded together."""
 
     def __init__(
         self, model: Network, search: Search, special_tokens: SpecialTokens, size: CacheSize, profile: DeviceProfile
     ) -> None:
         self._model = ref(model)  # an idle session must not keep its model alive
-        self.search, self.taps, self.profile = search, NO_TAPS, profile
+        self.search, self.taps, self.profile, self.capacity = search, NO_TAPS, profile, size.rows
         self.context_window = model.config.max_positions if model.encoder is None else 0
         device = model.embedding.weight.device
         cache_class: type[DecodingCache] = load_extension("caches", model.config.kind)
         self.cache = cache_class.for_session(model, size, search.beam, profile.static_shapes)
         selector = BeamSearch if search.beam > 1 else TokenSampler
-        banned, others, self.banned_first = (
-            torch.tensor(ids, dtype=torch.int64, device=device)
-            for ids in (special_tokens.banned, special_tokens.other_ends, special_tokens.banned_first)
-        )
-        other_ends = others if len(others) else None
-        self.selector: TokenSelector = selector(
-            search, size.rows, size.max_new_tokens, special_tokens.end, banned, other_ends, special_tokens.forced,
-            special_tokens.timestamps,
-        )  # fmt: skip
+        self.selector: TokenSelector = selector(search, size.rows, size.max_new_tokens, special_tokens, device)
+        self.banned_first = torch.tensor(special_tokens.banned_first, dtype=torch.int64, device=device)
         self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
-        self.requests: list[Request] = []  # of each row
-        self.join_steps = [0] * size.rows  # the step at which each row joined
+        self.rows: list[Row[R]] = []
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
 
     @property
@@ -144,109 +100,113 @@ class Session:
         assert model is not None
         return model
 
-    def add(self, requests: Sequence[Request]) -> None:
-        """Adds sentences in the rows after the others and selects their first tokens."""
+    @property
+    def free(self) -> int:
+        return self.capacity - len(self.rows)
+
+    @property
+    def should_fill(self) -> bool:
+        """Whether waiting requests should join now: encoding a few sources together is faster than one by one."""
+        return self.free * 4 >= self.capacity or not self.rows
+
+    def add(self, requests: Sequence[R]) -> None:
+        """Adds requests in the rows after the others and selects their first tokens."""
         with self._on_device():
-            self._add(requests)
+            first, end = len(self.rows), len(self.rows) + len(requests)
+            step = self.cache.steps
+            self.rows += [Row(request, step, step - len(request.prompt)) for request in requests]
+            self._reset_selector(slice(first, end), requests)
+            logits = self._pass_prompts(first, requests)
+            self._set_active_rows()
+            if len(self.banned_first):
+                logits = logits.index_fill(1, self.banned_first, -torch.inf)
+            selected, _ = self.selector.select(logits, slice(first, end), self._row_options(requests))
+            self.tokens[first:end] = selected.view(-1, self.search.beam)
 
     def _on_device(self) -> torch.cuda.device_of:
         """Makes the model's GPU the current one, where kernels and graphs are launched. Does nothing on a CPU."""
         return torch.cuda.device_of(self.tokens)
 
-    def _add(self, requests: Sequence[Request]) -> None:
-        rows = slice(len(self.requests), len(self.requests) + len(requests))
+    def _reset_selector(self, rows: slice, requests: Sequence[R]) -> None:
         limits = torch.tensor([request.max_new_tokens for request in requests], device=self.tokens.device)
-        uniforms, options = None, self._row_options(requests)
-        if any(each.temperature > 0 for each in options):
+        uniforms = None
+        if any(each.temperature > 0 for each in self._row_options(requests)):
             steps = max(request.max_new_tokens for request in requests)
             uniforms = draw_uniforms([request.seed for request in requests], steps)
         self.selector.reset(rows, limits, uniforms)
-        self.join_steps[rows] = [self.cache.steps] * len(requests)
-        self.requests += requests
-        # Samples of one prompt are consecutive: the prompt passes through the model once and its row is copied.
-        first = [i for i in range(len(requests)) if i == 0 or not _same_inputs(requests[i - 1], requests[i])]
-        distinct = [requests[i] for i in first]
-        logits = self._prefill([rows.start + i for i in first], distinct, [request.prompt for request in distinct])
-        if len(first) < len(requests):
-            prompt_of = [bisect(first, i) - 1 for i in range(len(requests))]
-            copies = [i for i, prompt in enumerate(prompt_of) if first[prompt] != i]
-            origins = [rows.start + first[prompt_of[i]] for i in copies]
-            self.cache.move_rows(origins, [rows.start + i for i in copies])
-            logits = logits[torch.tensor(prompt_of, device=logits.device)]
-        self._set_active_rows()
-        if len(self.banned_first):
-            logits = logits.index_fill(1, self.banned_first, -torch.inf)
-        selected, _ = self.selector.select(logits, rows, options)
-        self.tokens[rows] = selected.view(-1, self.search.beam)
 
-    def _row_options(self, requests: Sequence[Request]) -> list[RowOptions]:
+    def _row_options(self, requests: Sequence[R]) -> list[RowOptions]:
         default = RowOptions.of(self.search)
         return [request.options or default for request in requests]
 
     def _set_active_rows(self) -> None:
-        running = len(self.requests)
+        running = len(self.rows)
         # A captured graph has a fixed number of rows; the surplus rows compute unused results.
         static = self.profile.static_shapes
-        self.cache.active = min(_next_power_of_two(running), self.cache.rows) if static else running
+        self.cache.active = min(_next_power_of_two(running), len(self.tokens)) if static else running
 
-    def _prefill(self, rows: Sequence[int], requests: Sequence[Request], prompts: Sequence[Sequence[int]]) -> Tensor:
+    def _pass_prompts(self, first: int, requests: Sequence[R]) -> Tensor:
+        """Passes the prompts of the rows from `first` on through the model; returns the logits after each, [prompts, V]."""
+        # Samples of one prompt are consecutive: it passes through the model once, and its row is copied.
+        distinct = [i for i in range(len(requests)) if i == 0 or not requests[i].same_inputs(requests[i - 1])]
+        prompts = [requests[i].prompt for i in distinct]
+        logits = self._prefill([first + i for i in distinct], prompts)
+        if len(distinct) == len(requests):
+            return logits
+        prompt_of = [bisect(distinct, i) - 1 for i in range(len(requests))]
+        copies = [i for i, prompt in enumerate(prompt_of) if distinct[prompt] != i]
+        origins = [first + distinct[prompt_of[i]] for i in copies]
+        _copy_rows(self.cache.tables(), origins, [first + i for i in copies])
+        return logits[torch.tensor(prompt_of, device=logits.device)]
+
+    def _prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Tensor:
         """Passes whole prompts through the model; returns the logits after each, [prompts, V]."""
-        sequence_ids, device = [request.sequence_id for request in requests], self.tokens.device
-        target = pack(prompts, sequence_ids, device)
-        memory, source_layout = None, None
+        requests, device = [self.rows[row].request for row in rows], self.tokens.device
+        ids = [request.sequence_id for request in requests]
+        target, sources, memory = _pack(prompts, ids, device), None, None
         if self.model.encoder is not None:
-            source = pack([request.source for request in requests], sequence_ids, device)
-            memory, source_layout = self.model.encode(source, self.taps), source.layout
-        caches = self.cache.prefill(rows, sequence_ids, target.layout, source_layout)
-        vectors = self.model.decode(target, memory, source_layout, self.taps, caches)
+            source = _pack([request.source for request in requests], ids, device)
+            sources, memory = source.layout, Memory(self.model.encode(source, self.taps), source.layout)
+        stores = self.cache.prompt_stores(torch.tensor(rows, device=device), target.layout, sources)
+        vectors = self.model.decode(target, memory, self.taps, stores)
         last = target.layout.starts[1:].long() - 1  # the last token of each prompt
-        layout = replace(
-            single_token_layout(len(last), device), positions=target.layout.positions[last],
-            sequence_ids=target.layout.sequence_ids,
-        )  # fmt: skip
+        layout = next_token_layout(target.layout.positions[last], target.layout.resolved_sequence_ids)
         return self.model.logits(vectors[last], layout, self.taps)
 
     def run(self) -> None:
-        """Runs steps until the next check for finished rows."""
-        remaining = min(
-            request.max_new_tokens - 1 - (self.cache.steps - joined)
-            for request, joined in zip(self.requests, self.join_steps, strict=False)
-        )
+        """Runs steps until the next check for finished rows: one on a CPU."""
+        steps = self.cache.steps
+        remaining = min(row.request.max_new_tokens - 1 - (steps - row.joined) for row in self.rows)
         for _ in range(max(1, min(self.profile.check_interval, remaining))):
             self.step()
 
     def step(self) -> None:
         """Adds one token to every hypothesis."""
         with self._on_device():
-            self._step()
-
-    def _step(self) -> None:
-        cache = self.cache
-        if self.context_window:
-            full = [row for row in range(len(self.requests)) if cache.length(row) >= self.context_window]
-            if full:
-                self._slide_window(full)
-        cache.compact_if_needed()
-        if self.profile.cuda_graphs and not self.taps.active:
-            self._step_by_graph()
-        else:
-            self._step_on_device()
-        cache.count_step()
+            if self.context_window:
+                self._slide_full_windows()
+            self.cache.compact_if_needed(self.rows)
+            if self.profile.cuda_graphs and not self.taps.active:
+                self._step_by_graph()
+            else:
+                self._step_on_device()
+            self.cache.count_step()
 
     def _step_on_device(self) -> None:
         """The part of a step that runs on the device, without synchronising; a CUDA graph repeats exactly this."""
         size = self.cache.active
-        layout, caches = self.cache.step()
+        layout, stores = self.cache.next_pass(self.rows)
         tokens = Packed(self.tokens[:size].view(-1), layout)
-        vectors = self.model.decode(tokens, None, None, self.taps, caches)
+        vectors = self.model.decode(tokens, None, self.taps, stores)
         logits = self.model.logits(vectors, layout, self.taps)
-        selected, parents = self.selector.select(logits, slice(0, size), self._row_options(self.requests))
+        options = self._row_options([row.request for row in self.rows])
+        selected, parents = self.selector.select(logits, slice(0, size), options)
         self.cache.advance(parents, ~self.selector.done[:size])
         self.tokens[:size] = selected.view(size, -1)
 
     def _step_by_graph(self) -> None:
         """Runs the first step of a shape eagerly, captures the second, and replays the graph from then on."""
-        shape = (self.cache.active, self.cache.window)
+        shape = (self.cache.active, self.cache.visible_slots)
         if shape not in self.graphs:
             self.graphs[shape] = None
             self._step_on_device()
@@ -258,47 +218,93 @@ class Session:
                 self._step_on_device()
         graph.replay()
 
-    def _slide_window(self, rows: Sequence[int]) -> None:
+    def _slide_full_windows(self) -> None:
         """Restarts rows with a full context window from its newer half, as if that were the beginning."""
+        steps = self.cache.steps
+        full = [i for i, row in enumerate(self.rows) if steps - row.start >= self.context_window]
+        if not full:
+            return
         assert self.search.beam == 1  # hypotheses of a beam share one prompt; build_requests limits their length
         length = max(self.context_window // 2, 2)
-        tokens = [[*self.requests[row].prompt, *self.selector.generated(row)] for row in rows]
-        # The last token is the input of the next step.
-        self._prefill(rows, [self.requests[row] for row in rows], [ids[-length:-1] for ids in tokens])
+        tokens = [[*self.rows[i].request.prompt, *self.selector.generated(i)] for i in full]
+        prompts = [ids[-length:-1] for ids in tokens]  # the last token is the input of the next step
+        self._prefill(full, prompts)
+        for i, prompt in zip(full, prompts, strict=True):
+            self.rows[i].start = steps - len(prompt)
 
-    def remove(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Removes finished rows; the last rows take their places. Returns the moves as (from, to)."""
-        remaining = len(self.requests) - len(rows)
-        removed = set(rows)
-        origins = [row for row in range(remaining, len(self.requests)) if row not in removed]
-        free = [row for row in rows if row < remaining]
-        moves = list(zip(origins, free, strict=True))
-        if moves:
-            origin_index, row_index = (torch.tensor(side, device=self.tokens.device) for side in (origins, free))
-            self.cache.move_rows(origins, free)
-            self.selector.move_rows(origin_index, row_index)
-            self.tokens[row_index] = self.tokens[origin_index]
-            for origin, row in moves:
-                self.requests[row], self.join_steps[row] = self.requests[origin], self.join_steps[origin]
+    def outputs(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
+        """Returns the outputs so far of these rows, best first, without those that have probability 0."""
+        return self.selector.hypotheses(torch.tensor(rows, device=self.tokens.device))
+
+    def take_finished(self) -> list[tuple[R, list[Hypothesis]]]:
+        """Removes the requests that have finished and returns them with their hypotheses, which are empty if none exists."""
+        done = self.selector.done[: len(self.rows)].tolist()
+        candidates = [i for i, row in enumerate(self.rows) if done[i] or row.request.should_stop is not None]
+        if not candidates:
+            return []
+        finished: dict[int, list[Hypothesis]] = {}
+        for i, hypotheses in zip(candidates, self.outputs(candidates), strict=True):
+            should_stop = self.rows[i].request.should_stop
+            stop = first_stop(hypotheses[0].tokens, should_stop) if should_stop is not None and hypotheses else None
+            if stop is not None:
+                finished[i] = [_truncate(hypotheses[0], stop)]
+            elif done[i]:
+                finished[i] = hypotheses
+        result = [(self.rows[i].request, hypotheses) for i, hypotheses in finished.items()]
+        self.remove(list(finished))
+        return result
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Removes the requests of these rows, finished or not; the last rows take their places."""
+        if not rows:
+            return
+        count, removed = len(self.rows), set(rows)
+        remaining = count - len(removed)
+        origins = [row for row in range(remaining, count) if row not in removed]
+        free = sorted(row for row in removed if row < remaining)
+        if origins:
+            _copy_rows([*self.cache.tables(), *self.selector.tables(), self.tokens], origins, free)
+            for origin, row in zip(origins, free, strict=True):
+                self.rows[row] = self.rows[origin]
         self.cache.clear_rows(remaining)
-        self.selector.done[remaining : len(self.requests)] = True
-        del self.requests[remaining:]
+        self.selector.done[remaining:count] = True
+        del self.rows[remaining:]
         self._set_active_rows()
-        return moves
 
 
-def _same_inputs(a: Request, b: Request) -> bool:
-    """Whether two requests are samples of one prompt."""
-    return a.sequence_id == b.sequence_id and a.source is b.source and a.prompt is b.prompt
+def _copy_rows(tables: Sequence[Tensor], origins: Sequence[int], rows: Sequence[int]) -> None:
+    origin_index, row_index = (torch.tensor(side, device=tables[0].device) for side in (origins, rows))
+    for table in tables:
+        table[row_index] = table[origin_index]
 
 
-_IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session]] = WeakKeyDictionary()
+def _pack(sequences: Sequence[Tokens], sequence_ids: Sequence[int], device: torch.device) -> Packed:
+    """Packs sequences with the caller's ids of the sentences they belong to."""
+    packed = Packed.from_sequences(sequences)
+    layout: Layout = replace(packed.layout, sequence_ids=torch.tensor(sequence_ids))
+    return Packed(packed.tokens, layout).to(device)
+
+
+def first_stop(tokens: Sequence[int], should_stop: StopCondition) -> int | None:
+    """Returns the length of the shortest prefix that meets the stop condition, or None."""
+    if not should_stop(tokens):
+        return None
+    return next(count for count in range(1, len(tokens) + 1) if should_stop(tokens[:count]))
+
+
+def _truncate(hypothesis: Hypothesis, count: int) -> Hypothesis:
+    logprobs = hypothesis.logprobs[:count]
+    alternatives = hypothesis.alternatives[:count]
+    return Hypothesis(hypothesis.tokens[:count], logprobs, sum(logprobs) / count, True, alternatives)
+
+
+_IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session[Request]]] = WeakKeyDictionary()
 
 
 @contextmanager
 def open_session(
     model: Network, requests: Sequence[Request], search: Search, special_tokens: SpecialTokens, rows: int
-) -> Iterator[Session]:
+) -> Iterator[Session[Request]]:
     """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
     profile = session_profile(model)
     if any(request.options is not None and request.options.constraints for request in requests):
@@ -310,11 +316,11 @@ def open_session(
     idle = _IDLE_SESSIONS.setdefault(model, {})
     # pop, so that two threads never get the same session
     session = idle.pop(key, None) or Session(model, search, special_tokens, size, profile)
-    session.taps = model.taps()
+    session.taps, session.capacity = model.taps(), rows
     try:
         yield session
     finally:
-        if addresses and not session.requests:
+        if addresses and not session.rows:
             idle[key] = session
             for oldest in list(idle)[:-MAX_IDLE_SESSIONS]:
                 idle.pop(oldest, None)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: three implementations with one signature.
+"""Scaled dot-product attention, three times with one signature: queries, their layout, and the keys they attend to.
 
 `attend` is the fast one; `attention_reference` is the textbook formula with a tap at every step; `attention_by_columns` is
 the same formula in column notation, one column per token. Tests hold all three equal, gradients included. The dispatch in
@@ -11,7 +11,7 @@ output is [T, H, d].
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -47,6 +47,32 @@ class Scoring:
 PAPER = Scoring()
 
 
+class Keys(Protocol):
+    """The keys and values that the queries of a pass attend to: of whole sequences, or in the slots of a cache."""
+
+    def attend(
+        self, q: Tensor, queries: Layout, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
+    ) -> Tensor:
+        """Returns the outputs of the heads, [T, H, d]; with active taps, computed step by step."""
+
+
+@dataclass(frozen=True)
+class PackedKeys:
+    """Keys and values of whole sequences, packed; causal: a query sees only the keys up to its own position."""
+
+    k: Tensor  # [U, G, d]
+    v: Tensor  # [U, G, d]
+    layout: Layout
+    causal: bool = False
+    bias: Tensor | None = None  # [S or 1, H, L, M], added to the scaled scores
+
+    def attend(
+        self, q: Tensor, queries: Layout, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
+    ) -> Tensor:
+        attention = attention_reference if taps.active else attend
+        return attention(q, queries, self, scoring, dropout, taps)
+
+
 def attention_mask(queries: Layout, keys: Layout, causal: bool, window: int = 0) -> Tensor:
     """True where a query may attend to a key, [S, 1, L or 1, M]: never to padding and, if causal, never to later keys.
 
@@ -63,21 +89,22 @@ def attention_mask(queries: Layout, keys: Layout, causal: bool, window: int = 0)
 
 
 def attention_reference(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout,
-    causal: bool = False, dropout: float = 0.0, taps: Taps = NO_TAPS, scoring: Scoring = PAPER, bias: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """softmax(Q Kᵀ / √d) V, step by step; a bias, [S or 1, H, L, M], is added to the scaled scores."""
-    group = q.shape[1] // k.shape[1]
+    q: Tensor, queries: Layout, keys: PackedKeys, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
+) -> Tensor:
+    """softmax(Q Kᵀ / √d) V, step by step."""
+    group = q.shape[1] // keys.k.shape[1]
     q = queries.pad(q).transpose(1, 2)  # [S, H, L, d]
-    k, v = (keys.pad(x).transpose(1, 2).repeat_interleave(group, dim=1) for x in (k, v))  # [S, H, M, d]
+    k, v = (
+        keys.layout.pad(x).transpose(1, 2).repeat_interleave(group, dim=1) for x in (keys.k, keys.v)
+    )  # [S, H, M, d]
 
     scores = taps("scores", q @ k.transpose(-1, -2))  # [S, H, L, M]
     scaled = taps("scaled", scores * scoring.scale if scoring.scale else scores / math.sqrt(q.shape[-1]))
     if scoring.cap:
         scaled = taps("capped", scoring.cap * torch.tanh(scaled / scoring.cap))
-    if bias is not None:
-        scaled = taps("biased", scaled + bias)
-    mask = attention_mask(queries, keys, causal, scoring.window)
+    if keys.bias is not None:
+        scaled = taps("biased", scaled + keys.bias)
+    mask = attention_mask(queries, keys.layout, keys.causal, scoring.window)
     masked = taps("masked", scaled.masked_fill(~mask, -math.inf))
     weights = taps("weights", masked.softmax(dim=-1))
     weights = F.dropout(weights, dropout)
@@ -86,21 +113,21 @@ def attention_reference(
 
 
 def attention_by_columns(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool = False, dropout: float = 0.0
+    q: Tensor, queries: Layout, keys: PackedKeys, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
 ) -> Tensor:
     """V · softmax(Kᵀ Q / √d), one column per token, the softmax down each column, one sequence at a time.
 
     Some texts write QᵀK here, which transposes the scores: the softmax would then run over the queries instead of over
-    the keys.
+    the keys. The paper's scores only: no cap, no bias, no taps.
     """
-    group = q.shape[1] // k.shape[1]
-    allowed = attention_mask(queries, keys, causal).expand(-1, 1, queries.max_length, -1)
+    group = q.shape[1] // keys.k.shape[1]
+    allowed = attention_mask(queries, keys.layout, keys.causal, scoring.window).expand(-1, 1, queries.max_length, -1)
     outputs = []
     for s in range(len(queries)):
-        rows, columns = queries.slice(s), keys.slice(s)
+        rows, columns = queries.slice(s), keys.layout.slice(s)
         Q = q[rows].permute(1, 2, 0)  # [H, d, n]
-        K, V = (x[columns].permute(1, 2, 0).repeat_interleave(group, dim=0) for x in (k, v))  # [H, d, m]
-        scores = K.transpose(-1, -2) @ Q / math.sqrt(q.shape[-1])  # [H, m, n]
+        K, V = (x[columns].permute(1, 2, 0).repeat_interleave(group, dim=0) for x in (keys.k, keys.v))  # [H, d, m]
+        scores = K.transpose(-1, -2) @ Q * scoring.factor(q.shape[-1])  # [H, m, n]
         mask = torch.zeros_like(scores).masked_fill(~allowed[s, :, : Q.shape[-1], : K.shape[-1]].mT, -math.inf)
         weights = F.dropout((scores + mask).softmax(dim=-2), dropout)
         outputs.append((V @ weights).permute(2, 0, 1))  # [n, H, d]
@@ -108,37 +135,35 @@ def attention_by_columns(
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool = False, dropout: float = 0.0,
-    scoring: Scoring = PAPER, bias: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor, queries: Layout, keys: PackedKeys, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
+) -> Tensor:
     """Fast attention: kernels for packed sequences on CUDA in half precision, otherwise SDPA on padded tensors."""
     if scoring.cap:  # no fused kernel applies it
-        return attention_reference(q, k, v, queries, keys, causal, dropout, scoring=scoring, bias=bias)
+        return attention_reference(q, queries, keys, scoring, dropout)
     # The packed operation has a high launch cost on the host, which matters when decoding one sentence.
-    uniform = queries.is_uniform and keys.is_uniform
+    uniform = queries.is_uniform and keys.layout.is_uniform
     prefer_padded = uniform and (not torch.is_grad_enabled() or queries.max_length > MAX_SHORT_LENGTH)
     half = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
-    if half and not prefer_padded and bias is None and not scoring.limits(keys.max_length):
+    if half and not prefer_padded and keys.bias is None and not scoring.limits(keys.layout.max_length):
         if scoring.scale:
             q = q * (scoring.scale * math.sqrt(q.shape[-1]))  # the kernels divide by √d
-        return packed_attention(q, k, v, queries, keys, causal, dropout)
-    return _attend_padded(q, k, v, queries, keys, causal, dropout, scoring, bias)
+        return packed_attention(q, keys.k, keys.v, queries, keys.layout, keys.causal, dropout)
+    return _attend_padded(q, queries, keys, scoring, dropout)
 
 
-def _attend_padded(
-    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, dropout: float, scoring: Scoring,
-    bias: Tensor | None,
-) -> Tensor:  # fmt: skip
+def _attend_padded(q: Tensor, queries: Layout, keys: PackedKeys, scoring: Scoring, dropout: float) -> Tensor:
     """PyTorch's scaled_dot_product_attention (SDPA) on padded tensors."""
-    grouped = q.shape[1] != k.shape[1]
+    grouped = q.shape[1] != keys.k.shape[1]
     # Padding comes last, so the causal mask already hides it from the tokens. SDPA aligns that mask top left, which is
     # correct only if the queries are the whole sequence.
-    is_causal = causal and queries is keys and bias is None and not scoring.limits(keys.max_length)
-    everything = is_causal or (keys.is_uniform and not causal)
-    mask = None if everything else attention_mask(queries, keys, causal, scoring.window)
-    if bias is not None:
-        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
-    q, k, v = (layout.pad(x).transpose(1, 2) for x, layout in ((q, queries), (k, keys), (v, keys)))
+    whole = queries is keys.layout and keys.bias is None and not scoring.limits(keys.layout.max_length)
+    is_causal = keys.causal and whole
+    everything = is_causal or (keys.layout.is_uniform and not keys.causal)
+    mask = None if everything else attention_mask(queries, keys.layout, keys.causal, scoring.window)
+    if keys.bias is not None:
+        mask = keys.bias if mask is None else keys.bias.masked_fill(~mask, -math.inf)
+    q = queries.pad(q).transpose(1, 2)
+    k, v = (keys.layout.pad(x).transpose(1, 2) for x in (keys.k, keys.v))
     heads = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=grouped, scale=scoring.scale or None
     )  # [S, H, L, d]

@@ -1,13 +1,15 @@
 """The layers of a Transformer block: norm, multi-head attention, feed-forward, and the add & norm around each.
 
-All layers work on packed rows [T, width]; only attention knows about sequences. With active taps, attention and norm are
-computed step by step by the reference implementation, otherwise by the fast path: a test checks that the two agree. For
-incremental decoding, each attention receives a `LayerCache` that stores keys and values and attends to them.
+All layers work on packed rows [T, width]; only attention knows about sequences. What a pass through a stack carries is a
+`Pass`; where an attention puts its new keys and values, and what it attends to, is its `Store`: in training nothing is
+stored, in decoding a cache is. With active taps, attention and norm are computed step by step by the reference
+implementation, otherwise by the fast path: a test checks that the two agree.
 
 Shapes: T tokens in the batch, U tokens of the encoder memory, H heads, G heads of keys and values, d the width of a head.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -15,27 +17,51 @@ from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Layout
-from seq2see.model.attention import Scoring, attend, attention_reference
+from seq2see.model.attention import Keys, PackedKeys, Scoring
 from seq2see.model.positions import Rotation, rotate
 from seq2see.model.taps import NO_TAPS, Taps
 
-Sublayer = Callable[[Tensor], Tensor]
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder made of the source."""
+
+    vectors: Tensor  # [U, width]
+    layout: Layout
 
 
-class LayerCache(Protocol):
-    """The cached keys and values of one attention layer."""
+@dataclass(frozen=True)
+class Pass:
+    """What one pass through a stack carries. Nothing in it differs by layer, or torch.compile would recompile the blocks."""
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, causal: bool, taps: Taps,
-        scoring: Scoring, bias: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Appends these keys and values, then attends to everything cached. A step computes its own bias."""
-
-    def attend_cached(self, q: Tensor, queries: Layout, taps: Taps, scoring: Scoring) -> Tensor:
-        """Attends to everything cached."""
+    layout: Layout
+    memory: Memory | None = None  # None: there is no source, or its keys and values are stored
+    rotations: tuple[Rotation | None, Rotation | None] = (None, None)  # of global and of local layers
+    bias: Tensor | None = None  # relative positions, [S or 1, H, L, L]
 
 
-BlockCaches = tuple[LayerCache | None, LayerCache | None]  # for the self-attention and the cross-attention of a block
+class Store(Protocol):
+    """Where one attention puts its new keys and values."""
+
+    def append(self, new: PackedKeys) -> Keys:
+        """Stores these; returns all keys to attend to."""
+
+    def stored(self) -> Keys:
+        """Returns the keys to attend to when there are no new ones: in a decoding step, those of the source."""
+
+
+class NoStore:
+    """In training and in an encoder, a pass attends to its own keys and nothing is stored."""
+
+    def append(self, new: PackedKeys) -> Keys:
+        return new
+
+    def stored(self) -> Keys:
+        raise TypeError("a decoder without stored keys of the source needs the encoder's memory")
+
+
+Stores = tuple[Store, Store]  # of the self-attention and of the cross-attention of a block
+NO_STORES: Stores = NoStore(), NoStore()
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -99,41 +125,23 @@ class StackedLinear(nn.Linear):
 
 def split_heads(stacked: Tensor, heads: tuple[int, ...], width: int) -> tuple[Tensor, ...]:
     """Splits the output of a stacked map, [T, all heads · width], into one [T, n, width] per map."""
-    return stacked.unflatten(-1, (-1, width)).split(heads, dim=1)
-
-
-def _output_linear(config: ModelConfig) -> nn.Linear:
-    """W_O, which mixes the outputs of the heads."""
-    return nn.Linear(config.heads * config.actual_head_width, config.width, bias=config.projection_bias)
+    return stacked.unflatten(-1, (-1, width)).split(heads, dim=-2)
 
 
 class Attention(nn.Module):
-    """Common part of self- and cross-attention: attend with all heads, then project back to the model's width."""
+    """Common part of self- and cross-attention: all heads attend, and W_O mixes their outputs."""
 
     project: nn.Linear
 
     def __init__(self, config: ModelConfig, causal: bool, local: bool = False) -> None:
         super().__init__()
-        self.causal = causal
+        self.causal, self.local = causal, local
         self.scoring = Scoring.of(config, local)
         self.dropout = config.attention_dropout
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, taps: Taps, cache: LayerCache | None,
-        bias: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        dropout = self.dropout if self.training else 0.0
-        if cache is not None:
-            heads = cache.attend(q, k, v, queries, keys, self.causal, taps, self.scoring, bias)
-        elif taps.active:
-            heads = attention_reference(q, k, v, queries, keys, self.causal, dropout, taps, self.scoring, bias)
-        else:
-            heads = attend(q, k, v, queries, keys, self.causal, dropout, self.scoring, bias)  # [T, H, d]
-        return self.output_projection(heads, taps)
-
-    def output_projection(self, heads: Tensor, taps: Taps) -> Tensor:
-        """Concatenates the outputs of all heads and mixes them by W_O."""
-        return taps("projected", self.project(taps("concatenated", heads.flatten(1))))
+    def attend(self, q: Tensor, queries: Layout, keys: Keys, taps: Taps) -> Tensor:
+        heads = keys.attend(q, queries, self.scoring, self.dropout if self.training else 0.0, taps)  # [T, H, d]
+        return taps("projected", self.project(taps("concatenated", heads.flatten(-2))))  # [T, width]
 
 
 class SelfAttention(Attention):
@@ -146,25 +154,22 @@ class SelfAttention(Attention):
 
     def __init__(self, config: ModelConfig, causal: bool, local: bool = False) -> None:
         super().__init__(config, causal, local)
-        kv_heads = config.actual_key_value_heads
+        kv_heads, width = config.actual_key_value_heads, config.actual_head_width
         self.queries_keys_values = StackedLinear(config, (config.heads, kv_heads, kv_heads))
-        normed = config.query_key_norm
-        self.query_norm = RMSNorm(config.actual_head_width, eps=config.norm_epsilon) if normed else None
-        self.key_norm = RMSNorm(config.actual_head_width, eps=config.norm_epsilon) if normed else None
-        self.project = _output_linear(config)
+        self.query_norm = RMSNorm(width, eps=config.norm_epsilon) if config.query_key_norm else None
+        self.key_norm = RMSNorm(width, eps=config.norm_epsilon) if config.query_key_norm else None
+        self.project = nn.Linear(config.heads * width, config.width, bias=config.projection_bias)
 
-    def forward(
-        self, x: Tensor, layout: Layout, rotation: Rotation | None, taps: Taps, cache: LayerCache | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+    def forward(self, x: Tensor, p: Pass, taps: Taps, store: Store) -> Tensor:
         q, k, v = self.queries_keys_values(x)  # [T, H, d], [T, G, d], [T, G, d]
         q, k, v = taps("queries", q), taps("keys", k), taps("values", v)
         if self.query_norm is not None and self.key_norm is not None:
             q = taps("normed_queries", self.query_norm(q, NO_TAPS))
             k = taps("normed_keys", self.key_norm(k, NO_TAPS))
+        rotation = p.rotations[self.local]
         if rotation is not None:
             q, k = taps("rotated_queries", rotate(q, rotation)), taps("rotated_keys", rotate(k, rotation))
-        return self.attend(q, k, v, layout, layout, taps, cache, bias)
+        return self.attend(q, p.layout, store.append(PackedKeys(k, v, p.layout, self.causal, p.bias)), taps)
 
 
 class CrossAttention(Attention):
@@ -175,20 +180,16 @@ class CrossAttention(Attention):
         kv_heads = config.actual_key_value_heads
         self.queries = StackedLinear(config, (config.heads,))
         self.keys_values = StackedLinear(config, (kv_heads, kv_heads))
-        self.project = _output_linear(config)
+        self.project = nn.Linear(config.heads * config.actual_head_width, config.width, bias=config.projection_bias)
 
-    def forward(
-        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, taps: Taps,
-        cache: LayerCache | None = None,
-    ) -> Tensor:  # fmt: skip
+    def forward(self, x: Tensor, p: Pass, taps: Taps, store: Store) -> Tensor:
         (q,) = self.queries(x)  # [T, H, d]
         q = taps("queries", q)
-        if memory is None or memory_layout is None:  # a decoding step: the prefill cached keys and values
-            assert cache is not None
-            return self.output_projection(cache.attend_cached(q, layout, taps, self.scoring), taps)
-        k, v = self.keys_values(memory)  # [U, G, d] each
+        if p.memory is None:
+            return self.attend(q, p.layout, store.stored(), taps)
+        k, v = self.keys_values(p.memory.vectors)  # [U, G, d] each
         k, v = taps("keys", k), taps("values", v)
-        return self.attend(q, k, v, layout, memory_layout, taps, cache)
+        return self.attend(q, p.layout, store.append(PackedKeys(k, v, p.memory.layout)), taps)
 
 
 class FeedForward(nn.Module):
@@ -215,7 +216,7 @@ class FeedForward(nn.Module):
 
 
 class AddAndNorm(nn.Module):
-    """The residual connection around a sub-layer: norm(x + f(x)) as in the paper, or x + f(norm(x)) as in later models.
+    """The norms and the dropout around a sub-layer f: norm(x + f(x)) as in the paper, or x + f(norm(x)) as in later models.
 
     With an output norm, f(x) is normalised as well before it is added.
     """
@@ -227,11 +228,16 @@ class AddAndNorm(nn.Module):
         self.output_norm = build_norm(config) if config.output_norm else None
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, sublayer: Sublayer, taps: Taps) -> Tensor:
-        y = sublayer(self.norm(x, taps.at("norm")) if self.norm_first else x)
-        if self.output_norm is not None:
-            y = self.output_norm(y, taps.at("output_norm"))
-        x = taps("sum", x + self.dropout(y))
+    def before(self, x: Tensor, taps: Taps) -> Tensor:
+        """The input of the sub-layer."""
+        return self.norm(x, taps.at("norm")) if self.norm_first else x
+
+    def output(self, y: Tensor, taps: Taps) -> Tensor:
+        """What is added to the residual stream, from the output of the sub-layer."""
+        return self.dropout(y if self.output_norm is None else self.output_norm(y, taps.at("output_norm")))
+
+    def after(self, x: Tensor, taps: Taps) -> Tensor:
+        """The residual stream, after the sum."""
         return x if self.norm_first else self.norm(x, taps.at("norm"))
 
 
@@ -249,22 +255,20 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = AddAndNorm(config)
 
-    def forward(
-        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, rotation: Rotation | None,
-        taps: Taps, caches: BlockCaches = (None, None), bias: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        self_cache, cross_cache = caches
-        self_taps = taps.at(self.name, rows=layout, keys=layout, window=self.attention.scoring.window)
-        x = self.attention_norm(
-            x, lambda x: self.attention(x, layout, rotation, self_taps, self_cache, bias), self_taps
-        )
+    def forward(self, x: Tensor, p: Pass, taps: Taps = NO_TAPS, stores: Stores = NO_STORES) -> Tensor:
+        """x is the residual stream, [T, width]; the stores are those of the self-attention and of the cross-attention."""
+        self_store, cross_store = stores
+        around, self_taps = self.attention_norm, taps.at(self.name, p.layout, p.layout, self.attention.scoring.window)
+        y = self.attention(around.before(x, self_taps), p, self_taps, self_store)
+        x = around.after(self_taps("sum", x + around.output(y, self_taps)), self_taps)
         if self.cross is not None and self.cross_norm is not None:
-            cross_taps = taps.at("cross", rows=layout, keys=memory_layout)
-            x = self.cross_norm(
-                x, lambda x: self.cross(x, layout, memory, memory_layout, cross_taps, cross_cache), cross_taps
-            )
-        feed_forward_taps = taps.at("feed_forward")
-        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, feed_forward_taps), feed_forward_taps)
+            memory_layout = None if p.memory is None else p.memory.layout
+            around, cross_taps = self.cross_norm, taps.at("cross", p.layout, memory_layout)
+            y = self.cross(around.before(x, cross_taps), p, cross_taps, cross_store)
+            x = around.after(cross_taps("sum", x + around.output(y, cross_taps)), cross_taps)
+        around, inner_taps = self.feed_forward_norm, taps.at("feed_forward")
+        y = self.feed_forward(around.before(x, inner_taps), inner_taps)
+        return around.after(inner_taps("sum", x + around.output(y, inner_taps)), inner_taps)
 
 
 class MaskedHead(nn.Module):

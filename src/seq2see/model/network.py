@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
-from seq2see.model.layers import MaskedHead
+from seq2see.model.layers import MaskedHead, Memory
 from seq2see.model.source_readers import build_source_reader
 from seq2see.model.taps import NO_TAPS, Taps, with_attached
 
@@ -29,8 +29,7 @@ class _SkipInit(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        # The mode does not see kaiming_normal_ itself, only what it calls.
-        if getattr(func, "__module__", "") == "torch.nn.init" or func is Tensor.normal_:
+        if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
 
@@ -109,22 +108,19 @@ class Network(nn.Module):
             return self.decode(source, taps=taps)
         if target is None:
             raise TypeError("an encoder-decoder takes two sequences: model(source, target)")
-        return self.decode(target, self.encode(source, taps), source.layout, taps)
+        return self.decode(target, Memory(self.encode(source, taps), source.layout), taps)
 
     def taps(self) -> Taps:
         """Returns the attached taps, for callers that run encode, decode and logits themselves."""
         return with_attached(self, NO_TAPS)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS) -> Tensor:
-        """Encodes the source for the decoder."""
+        """Encodes the source: the vectors of a decoder's `Memory`."""
         raise NotImplementedError
 
-    def decode(
-        self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,
-        caches: Any = None,
-    ) -> Tensor:  # fmt: skip
-        """Returns the decoder's vectors, [T, width]. With caches, whose type depends on the model, the tokens continue the
-        cached ones.
+    def decode(self, target: Packed, memory: Memory | None = None, taps: Taps = NO_TAPS, stores: Any = None) -> Tensor:
+        """Returns the decoder's vectors, [T, width]. With stores, whose type depends on the model, the tokens continue the
+        stored ones.
         """
         raise NotImplementedError
 

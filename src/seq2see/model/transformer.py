@@ -18,7 +18,7 @@ from seq2see.config import ModelConfig
 from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
 from seq2see.model.init import initialize
-from seq2see.model.layers import Block, BlockCaches, Dropout, build_norm
+from seq2see.model.layers import NO_STORES, Block, Dropout, Memory, Pass, Stores, build_norm
 from seq2see.model.network import Network
 from seq2see.model.positions import (
     RelativeBias,
@@ -56,17 +56,13 @@ class Stack(nn.Module):
     sinusoids: Tensor | None
 
     def forward(
-        self, embedded: Tensor, layout: Layout, taps: Taps,
-        memory: Tensor | None = None, memory_layout: Layout | None = None, segments: Tensor | None = None,
-        caches: Sequence[BlockCaches] | None = None,
+        self, embedded: Tensor, layout: Layout, taps: Taps, memory: Memory | None = None, stores: Sequence[Stores] = (),
+        segments: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = self.embed_positions(embedded, layout, taps, segments)
-        rotation, local_rotation = self._rotations(layout)
-        bias = self._position_bias(layout, taps)
+        p = Pass(layout, memory, self._rotations(layout), self._position_bias(layout, taps))
         for i, block in enumerate(self.blocks):
-            block_caches = (None, None) if caches is None else caches[i]
-            block_rotation = local_rotation if block.local else rotation
-            x = block(x, layout, memory, memory_layout, block_rotation, taps.at(str(i)), block_caches, bias)
+            x = block(x, p, taps.at(str(i)), stores[i] if stores else NO_STORES)
         if self.final_norm is not None:
             x = self.final_norm(x, taps.at("final_norm"))
         return taps("vectors", x)
@@ -153,17 +149,14 @@ class Transformer(Network):
                 stack.sinusoids = stack._sinusoids(stack.max_positions)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS, segments: Tensor | None = None) -> Tensor:
-        """Returns the encoder's vectors, [U, width]: the memory of the decoder."""
+        """Returns the encoder's vectors, [U, width]."""
         assert self.encoder is not None
         taps = taps.at("encoder", rows=source.layout, keys=source.layout)
         return self.encoder(self.embed_source(source, taps), source.layout, taps, segments=segments)
 
     def decode(
-        self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,
-        caches: Sequence[BlockCaches] | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Returns the decoder's vectors, [T, width]. With caches, one pair per block, the tokens continue the cached ones."""
+        self, target: Packed, memory: Memory | None = None, taps: Taps = NO_TAPS, stores: Sequence[Stores] = ()
+    ) -> Tensor:
         assert self.decoder is not None
         taps = taps.at("decoder", rows=target.layout, keys=target.layout)
-        embedded = self.embed(self.embedding, target, taps)
-        return self.decoder(embedded, target.layout, taps, memory, memory_layout, caches=caches)
+        return self.decoder(self.embed(self.embedding, target, taps), target.layout, taps, memory, stores)

@@ -22,8 +22,8 @@ from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis
-from seq2see.decode.session import SpecialTokens
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError
 from seq2see.model.network import Network

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from seq2see.data.media.sounds import ROW_SAMPLES, ROWS_PER_SECOND, mel_window, read_samples
 from seq2see.decode.engine import GREEDY, translate_tokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Search
-from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError
 from seq2see.storage.pipeline import Pipeline
 

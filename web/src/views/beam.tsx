@@ -16,10 +16,7 @@ export function buildTree(hypotheses: readonly Hypothesis[]): Branch[] {
     let level = roots;
     for (const token of tokens) {
       let branch = level.find((candidate) => candidate.token.id === token.id);
-      if (!branch) {
-        branch = { token, best: rank === 0, children: [] };
-        level.push(branch);
-      }
+      if (!branch) level.push((branch = { token, best: rank === 0, children: [] }));
       level = branch.children;
     }
   });

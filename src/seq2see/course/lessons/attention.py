@@ -15,7 +15,7 @@ from seq2see.config import ModelConfig
 from seq2see.data.layout import Layout
 from seq2see.errors import UserError, did_you_mean
 from seq2see.inspect.trace import Trace
-from seq2see.model.attention import attention_reference
+from seq2see.model.attention import PackedKeys, attention_reference
 from seq2see.model.taps import ActiveTaps
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -37,7 +37,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, causal: bool = Fals
     rows, columns = Layout.from_lengths([len(queries)]), Layout.from_lengths([len(keys)])
     trace = Trace(ModelConfig(), only=["*"])
     q, k, v = (x.double()[:, None] for x in (queries, keys, values))  # [n, 1, d]: one head
-    attention_reference(q, k, v, rows, columns, causal, taps=ActiveTaps(trace, rows=rows, keys=columns))
+    attention_reference(q, rows, PackedKeys(k, v, columns, causal), taps=ActiveTaps(trace, rows=rows, keys=columns))
     scores, scaled, weights = (to_matrix(trace[name][0, 0]) for name in ("scores", "scaled", "weights"))
     return Steps(scores, scaled, weights, to_matrix(trace["heads"][:, 0]))
 

@@ -271,9 +271,9 @@ def _try(text: str) -> Try:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(_shown(text))
+        return json.loads(text)
     except ValueError:
-        return _shown(text)
+        return text
 
 
 def _library(text: str) -> Library:

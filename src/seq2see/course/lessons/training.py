@@ -14,7 +14,7 @@ from seq2see.data.batches import PairBatches
 from seq2see.data.store import store_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
-from seq2see.decode.session import SpecialTokens
+from seq2see.decode.request import SpecialTokens
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
 from seq2see.train.trainer import Trainer
@@ -110,6 +110,13 @@ def train(
             points.append((step, trainer.report().loss, validation_loss(model, dataset.test, trainer.precision)))
             callback(step)
     return LossCurve(*zip(*points, strict=True))
+
+
+def undertrained_warning(accuracy: float) -> str:
+    """Returns a warning if the unmodified model has not learned the toy language, else an empty string."""
+    if accuracy >= 0.9:
+        return ""
+    return f"Too few steps: only {accuracy:.0%} of the first model's translations are correct. Train longer. "
 
 
 def translate(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ Shapes: S sentences, k hypotheses of each, M source tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seq2see.course.recurrent.network import AttentionMemory, Recurrent
 from seq2see.data.layout import Layout
-from seq2see.decode.cache import CacheSize, single_token_layout
+from seq2see.decode.cache import CacheSize, Row, next_token_layout
 
 
 class RecurrentCache:
@@ -23,50 +23,43 @@ class RecurrentCache:
 
     @classmethod
     def for_session(cls, model: Recurrent, size: CacheSize, beam: int, static_shapes: bool) -> Self:
-        return cls(model, size.rows, beam, size.source_slots, static_shapes)
+        return cls(model, size, beam, static_shapes)
 
-    def __init__(self, model: Recurrent, rows: int, beam: int, source_slots: int, static_shapes: bool) -> None:
+    def __init__(self, model: Recurrent, size: CacheSize, beam: int, static_shapes: bool) -> None:
         """With static shapes, the source always takes all its slots, so that there are few shapes."""
-        self.device, self.static_shapes = model.embedding.weight.device, static_shapes
-        self.rows, self.beam, self.source_slots = rows, beam, source_slots
+        self.static_shapes, self.rows, self.beam, self.source_slots = static_shapes, size.rows, beam, size.source_slots
         self.active, self.steps = 0, 0  # rows in use, S
         self.states: Tensor | None = None  # [rows, k, layers, 2, width]
         self.keys: Tensor | None = None  # [rows, source slots, width]
         self.values: Tensor | None = None
-        self.source_mask = torch.zeros(rows, source_slots, dtype=torch.bool, device=self.device)
-        self.source_lengths = [0] * rows
-        self.positions = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)  # of the next token
-        self.sequence_ids = torch.zeros(rows, beam, dtype=torch.int64, device=self.device)
+        device = model.embedding.weight.device
+        self.source_mask = torch.zeros(size.rows, size.source_slots, dtype=torch.bool, device=device)
+        self.positions = torch.zeros(size.rows, beam, dtype=torch.int64, device=device)  # of the next token
+        self.sequence_ids = torch.zeros(size.rows, beam, dtype=torch.int64, device=device)
 
-    def prefill(
-        self, rows: Sequence[int], sequence_ids: Sequence[int], prompts: Layout, sources: Layout | None
-    ) -> "RecurrentPrefillCache":
-        """Starts new sentences in these rows; returns the cache for the pass over their prompts."""
+    def tables(self) -> list[Tensor]:
+        """Returns all that is kept on the device, one row per sentence."""
+        tables = (self.states, self.keys, self.values, self.source_mask, self.positions, self.sequence_ids)
+        return [table for table in tables if table is not None]
+
+    def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> "RecurrentPromptStore":
+        """Starts new sentences in these rows; returns the store for the pass over their prompts."""
         assert sources is not None
-        row_index = torch.tensor(rows, device=self.device)
-        self.positions[row_index] = prompts.lengths.long()[:, None]
-        self.sequence_ids[row_index] = torch.tensor(sequence_ids, device=self.device)[:, None]
-        self.source_mask[row_index] = False
-        self.source_mask[row_index[sources.padded_index // sources.max_length], sources.positions] = True
-        for row, length in zip(rows, sources.lengths.tolist(), strict=True):
-            self.source_lengths[row] = length
-        return RecurrentPrefillCache(self, row_index)
-
-    def length(self, row: int) -> int:
-        raise NotImplementedError("a recurrent model has no context window")
+        self.positions[rows] = prompts.lengths.long()[:, None]
+        self.sequence_ids[rows] = prompts.resolved_sequence_ids[:, None]
+        self.source_mask[rows] = False
+        self.source_mask[rows[sources.padded_index // sources.max_length], sources.positions] = True
+        return RecurrentPromptStore(self, rows)
 
     @property
-    def window(self) -> int:
-        """The number of source tokens that the next step attends to."""
-        return self.source_slots if self.static_shapes else max(self.source_lengths[: self.active])
+    def visible_slots(self) -> int:
+        return self.source_slots
 
-    def step(self) -> tuple[Layout, "RecurrentStepCache"]:
-        """Returns the layout of the next tokens, each a sequence of its own, and the cache for their pass."""
-        layout = replace(
-            single_token_layout(self.active * self.beam, self.device),
-            positions=self.positions[: self.active].view(-1), sequence_ids=self.sequence_ids[: self.active].view(-1),
-        )  # fmt: skip
-        return layout, RecurrentStepCache(self)
+    def next_pass(self, rows: Sequence[Row]) -> tuple[Layout, "RecurrentStepStore"]:
+        """Returns the layout of the next tokens, each a sequence of its own, and the store for their pass."""
+        layout = next_token_layout(self.positions[: self.active], self.sequence_ids[: self.active])
+        longest = self.source_slots if self.static_shapes else max(row.source_length for row in rows)
+        return layout, RecurrentStepStore(self, longest)
 
     def advance(self, parents: Tensor | None, running: Tensor) -> None:
         """Records on the device that each hypothesis has a new token; hypothesis j of s continues parents[s, j]."""
@@ -80,31 +73,22 @@ class RecurrentCache:
         """Records the same on the host."""
         self.steps += 1
 
-    def compact_if_needed(self) -> None:
+    def compact_if_needed(self, rows: Sequence[Row]) -> None:
         """Does nothing: states do not grow."""
 
     def clear_rows(self, first: int) -> None:
         """Does nothing: no other row reads them."""
 
-    def move_rows(self, origins: Sequence[int], rows: Sequence[int]) -> None:
-        """Copies sentences from some rows to others."""
-        origin_index, row_index = (torch.tensor(side, device=self.device) for side in (origins, rows))
-        for table in (self.states, self.keys, self.values, self.source_mask, self.positions, self.sequence_ids):
-            if table is not None:
-                table[row_index] = table[origin_index]
-        for origin, row in zip(origins, rows, strict=True):
-            self.source_lengths[row] = self.source_lengths[origin]
-
 
 @dataclass(frozen=True)
-class RecurrentPrefillCache:
-    """The cache during a prefill: stores the states after whole prompts, and the source."""
+class RecurrentPromptStore:
+    """For a pass over prompts: stores the states after them, and the source."""
 
     cache: RecurrentCache
     rows: Tensor  # [prompts]
 
     def load(self) -> tuple[Tensor, AttentionMemory | None]:
-        raise NotImplementedError("a prefill starts from the encoder's memory")
+        raise TypeError("a pass over prompts starts from the encoder's memory")
 
     def store(self, state: Tensor, source: AttentionMemory | None) -> None:
         cache = self.cache
@@ -122,10 +106,11 @@ class RecurrentPrefillCache:
 
 
 @dataclass(frozen=True)
-class RecurrentStepCache:
-    """The cache during a decoding step: every hypothesis continues from its state."""
+class RecurrentStepStore:
+    """For a decoding step: every hypothesis continues from its state."""
 
     cache: RecurrentCache
+    source_slots: int  # that the step attends to
 
     def load(self) -> tuple[Tensor, AttentionMemory | None]:
         """Returns the state of every active hypothesis and its source, [S · k, …]."""
@@ -134,7 +119,7 @@ class RecurrentStepCache:
         state = cache.states[:size].flatten(0, 1)
         if cache.keys is None or cache.values is None:
             return state, None
-        tables = (table[:size, : cache.window] for table in (cache.keys, cache.values, cache.source_mask))
+        tables = (table[:size, : self.source_slots] for table in (cache.keys, cache.values, cache.source_mask))
         return state, AttentionMemory(*(table.repeat_interleave(cache.beam, dim=0) for table in tables))
 
     def store(self, state: Tensor, source: AttentionMemory | None) -> None:

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Layout, Packed
 from seq2see.model.init import initialize
+from seq2see.model.layers import Memory
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
 
@@ -46,7 +47,7 @@ class AttentionMemory:
         return (~self.mask & self.mask.any(1, keepdim=True))[:, None, None]
 
 
-class StateCache(Protocol):
+class StateStore(Protocol):
     """The decoder state between the steps of incremental decoding."""
 
     def store(self, state: Tensor, attention_memory: AttentionMemory | None) -> None:
@@ -203,25 +204,24 @@ class Recurrent(Network):
         initialize(self)
 
     def encode(self, source: Packed, taps: Taps = NO_TAPS) -> Tensor:
-        """Returns the decoder's input. 2014: a state, [S, layers, 2, width]; 2015: one vector per token, [U, width]."""
+        """2014: a state, [S, layers, 2, width]; 2015: one vector per token, [U, width]."""
         taps = taps.at("encoder", rows=source.layout, keys=source.layout)
         return self.encoder(self.embed_source(source, taps), source.layout, taps)
 
     def decode(
-        self, target: Packed, memory: Tensor | None = None, memory_layout: Layout | None = None, taps: Taps = NO_TAPS,
-        caches: StateCache | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Returns the decoder's vectors, [T, width], starting from the encoder's memory or else from the cached state."""
+        self, target: Packed, memory: Memory | None = None, taps: Taps = NO_TAPS, stores: StateStore | None = None
+    ) -> Tensor:
+        """Starts from the encoder's memory or else from the stored state."""
         taps = taps.at("decoder", rows=target.layout, keys=target.layout)
         embedded = self.embed(self.embedding, target, taps)
-        if memory is not None and memory_layout is not None:
-            state, attention_memory = self.decoder.start(memory, memory_layout, taps)
+        if memory is not None:
+            state, attention_memory = self.decoder.start(memory.vectors, memory.layout, taps)
         else:
-            assert caches is not None
-            state, attention_memory = caches.load()
+            assert stores is not None
+            state, attention_memory = stores.load()
         vectors, state = self.decoder(embedded, target.layout, state, attention_memory, taps)
-        if caches is not None:
-            caches.store(state, attention_memory)
+        if stores is not None:
+            stores.store(state, attention_memory)
         return vectors
 
 

@@ -1,7 +1,12 @@
-"""Modules with fused kernels for decoding on a GPU.
+"""The modules of a block with fused kernels, for decoding on a GPU.
 
-Each falls back to the original module when taps are active, gradients are enabled, or autocast mixes precisions.
+A residual sum and its norm are computed where they are needed next. Until then a `Residual` stands for x + y or for its
+norm, so that for a few rows one kernel computes the sum, the norm and the linear map that follows. Each module falls back
+to the original when taps are active, gradients are enabled, or autocast mixes precisions.
 """
+
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +17,16 @@ from seq2see.decode.kernels.attention import MAX_ROWS, MAX_WIDTH, Norm, add_and_
 from seq2see.decode.optimize import M, replace_modules
 from seq2see.model.layers import (
     ACTIVATIONS,
+    NO_STORES,
     AddAndNorm,
     Block,
-    BlockCaches,
     FeedForward,
     LayerNorm,
-    Sublayer,
+    Pass,
+    StackedLinear,
+    Stores,
     split_heads,
 )
-from seq2see.model.positions import Rotation, rotate
 from seq2see.model.taps import NO_TAPS, Taps
 from seq2see.model.transformer import Transformer
 
@@ -31,105 +37,118 @@ FUSED_ACTIVATIONS = ("relu", "gelu-tanh")
 def fuse_modules(module: M) -> M:
     """Returns a copy that shares the weights and computes the same with fewer kernels."""
     fused = replace_modules(module, fuse_modules)
-    fused.__class__ = _fused_class(module) or type(module)
+    if type(fused) is Transformer:
+        fused.__class__ = FusedTransformer
+    elif type(fused) is Block and _fits_kernels(fused.attention_norm):
+        for part in fused.modules():
+            part.__class__ = FUSED.get(type(part), type(part))
     return fused  # type: ignore[return-value]  # the class is a subclass of type(module)
 
 
-def _fused_class(module: nn.Module) -> type[nn.Module] | None:
-    if type(module) is Transformer:
-        return FusedTransformer
-    if type(module) is Block and _fits_kernels(module):
-        return FusedBlock
-    plain = type(module) is AddAndNorm and module.output_norm is None
-    if plain and not module.norm_first and isinstance(module.norm, LayerNorm):
-        return FusedAddAndNorm
-    if type(module) is FeedForward and module.activation_name in FUSED_ACTIVATIONS and module.up.bias is not None:
-        return FusedFeedForward
-    return None
+def _fits_kernels(around: AddAndNorm) -> bool:
+    return isinstance(around.norm, LayerNorm) and around.output_norm is None
 
 
-def _fits_kernels(block: Block) -> bool:
-    """Returns whether the kernel `linear` can compute all linear layers of this block."""
-    feed_forward = block.feed_forward
-    widest = max(feed_forward.up.out_features, block.attention.project.in_features, feed_forward.up.in_features)
-    layer_norm = isinstance(block.attention_norm.norm, LayerNorm) and block.attention_norm.output_norm is None
-    if block.attention.query_norm is not None:
-        return False
-    return block.causal and layer_norm and feed_forward.activation_name in FUSED_ACTIVATIONS and widest <= MAX_WIDTH
-
-
-def _needs_original(taps: Taps) -> bool:
+def _needs_original(taps: Taps = NO_TAPS) -> bool:
     return taps.active or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
 
 
-class FusedAddAndNorm(AddAndNorm):
-    """norm(x + f(x)) with sum and norm in one kernel."""
+class Residual:
+    """The residual stream x + y, or the norm of it, which is computed with the next linear map or sum."""
 
+    def __init__(self, x: Tensor, y: Tensor | None = None, norm: Norm | None = None) -> None:
+        self.x, self.y, self.norm = x, y, norm
+
+    def __add__(self, addend: "Addend") -> "Residual":
+        return Residual(self.tensor(), addend.y)
+
+    def tensor(self) -> Tensor:
+        if self.norm is not None:
+            self.settle(add_and_norm(self.x, self.y, self.norm)[0])
+        elif self.y is not None:
+            self.settle(self.x + self.y)
+        return self.x
+
+    def settle(self, value: Tensor) -> None:
+        self.x, self.y, self.norm = value, None, None
+
+
+@dataclass(frozen=True)
+class Addend:
+    """The output of a sub-layer, to be added to the residual stream."""
+
+    y: Tensor
+
+    def __radd__(self, x: Tensor) -> Residual:
+        return Residual(x, self.y)
+
+
+@dataclass(frozen=True)
+class Normed:
+    """The norm of a residual stream which itself goes on without it (pre-norm)."""
+
+    residual: Residual
+    norm: Norm
+
+
+class FusedAddAndNorm(AddAndNorm):
     norm: LayerNorm
 
-    def forward(self, x: Tensor, sublayer: Sublayer, taps: Taps) -> Tensor:
-        if _needs_original(taps):
-            return super().forward(x, sublayer, taps)
-        y = sublayer(x)
-        with torch.cuda.device_of(x):
-            return add_and_norm(x, y, _norm_of(self))[0]
+    def before(self, x: Tensor, taps: Taps) -> Tensor:
+        if _needs_original(taps) or not self.norm_first:
+            return super().before(x, taps)
+        residual = x if isinstance(x, Residual) else Residual(x)
+        return cast(Tensor, Normed(residual, self._kernel_norm))
+
+    def output(self, y: Tensor, taps: Taps) -> Tensor:
+        return super().output(y, taps) if _needs_original(taps) else cast(Tensor, Addend(y))
+
+    def after(self, x: Tensor, taps: Taps) -> Tensor:
+        if isinstance(x, Residual) and not self.norm_first:
+            x.norm = self._kernel_norm
+            return x
+        return super().after(x, taps)
+
+    @property
+    def _kernel_norm(self) -> Norm:
+        """The norm as the kernels take it. The residual continues as the sum (pre-norm) or as the norm (post-norm)."""
+        return Norm(self.norm.weight, self.norm.bias, self.norm.eps, "sum" if self.norm_first else "norm")
+
+
+class FusedLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if _needs_original() else _product(x, self)
+
+
+class FusedStackedLinear(StackedLinear):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        if _needs_original():
+            return super().forward(x)
+        return split_heads(_product(x, self), self.heads, self.head_width)
 
 
 class FusedFeedForward(FeedForward):
     """Bias and activation are part of the first product."""
 
     def forward(self, x: Tensor, taps: Taps) -> Tensor:
-        if _needs_original(taps):
+        if _needs_original(taps) or self.activation_name not in FUSED_ACTIVATIONS:
             return super().forward(x, taps)
-        return self.down(_linear(x, self.up, self.activation_name))
+        return _product(_product(x, self.up, self.activation_name), self.down)
 
 
 class FusedBlock(Block):
-    """A decoder block with a cache: a residual and its norm are one kernel, which for few rows includes the next product."""
+    def forward(self, x: Tensor, p: Pass, taps: Taps = NO_TAPS, stores: Stores = NO_STORES) -> Tensor:
+        x = super().forward(x, p, taps, stores)
+        return x.tensor() if isinstance(x, Residual) else x
 
-    def forward(
-        self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None, rotation: Rotation | None,
-        taps: Taps, caches: BlockCaches = (None, None), bias: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        self_cache, cross_cache = caches
-        if self_cache is None or _needs_original(taps):
-            return super().forward(x, layout, memory, memory_layout, rotation, taps, caches, bias)
-        stacked = self.attention.queries_keys_values
-        out, x = self._project_in(stacked, x, None, None, self.attention_norm)
-        q, k, v = split_heads(out, stacked.heads, stacked.head_width)
-        if rotation is not None:
-            q, k = rotate(q, rotation), rotate(k, rotation)
-        y = self_cache.attend(q, k, v, layout, layout, True, taps, self.attention.scoring, bias)
-        y = _product(y.flatten(1), self.attention.project)[0]
-        previous = self.attention_norm
-        if self.cross is not None and self.cross_norm is not None:
-            assert cross_cache is not None
-            queries = self.cross.queries
-            out, x = self._project_in(queries, x, y, previous, self.cross_norm)
-            (q,) = split_heads(out, queries.heads, queries.head_width)
-            if memory is None or memory_layout is None:
-                y = cross_cache.attend_cached(q, layout, taps, self.cross.scoring)
-            else:
-                k, v = self.cross.keys_values(memory)
-                y = cross_cache.attend(q, k, v, layout, memory_layout, False, taps, self.cross.scoring)
-            y = _product(y.flatten(1), self.cross.project)[0]
-            previous = self.cross_norm
-        last = self.feed_forward_norm
-        out, x = self._project_in(self.feed_forward.up, x, y, previous, last, self.feed_forward.activation_name)
-        y = _product(out, self.feed_forward.down)[0]
-        if last.norm_first:
-            return x + y
-        return add_and_norm(x, y, _norm_of(last))[0]
 
-    def _project_in(
-        self, layer: nn.Linear, x: Tensor, y: Tensor | None, previous: AddAndNorm | None, current: AddAndNorm,
-        activation: str = "",
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Returns the first product of a sub-layer and the residual x + y, normalised by the sub-layer's own norm (pre-norm)
-        or by that of the previous sub-layer (post-norm).
-        """
-        residual = current if current.norm_first else previous
-        return _product(x, layer, None if residual is None else _norm_of(residual), y, activation)
+FUSED: dict[type[nn.Module], type[nn.Module]] = {
+    Block: FusedBlock,
+    AddAndNorm: FusedAddAndNorm,
+    nn.Linear: FusedLinear,
+    StackedLinear: FusedStackedLinear,
+    FeedForward: FusedFeedForward,
+}
 
 
 class FusedTransformer(Transformer):
@@ -152,20 +171,27 @@ class FusedTransformer(Transformer):
         return logits
 
 
-def _norm_of(residual: AddAndNorm) -> Norm:
-    """Returns the kernel's description of a norm. The residual continues as the sum (pre-norm) or as the norm (post-norm)."""
-    assert isinstance(residual.norm, LayerNorm)
-    return Norm(residual.norm.weight, residual.norm.bias, residual.norm.eps, "sum" if residual.norm_first else "norm")
+def _product(x: Tensor | Residual | Normed, layer: nn.Linear, activation: str = "") -> Tensor:
+    """Returns the linear map of x or of its norm; what x stands for is computed on the way."""
+    if isinstance(x, Tensor):
+        return (
+            linear(x, layer.weight, layer.bias, activation=activation)[0] if _fits(x) else _linear(x, layer, activation)
+        )
+    residual, norm = (x.residual, x.norm) if isinstance(x, Normed) else (x, x.norm)
+    if norm is None:
+        return _product(residual.tensor(), layer, activation)
+    if _fits(residual.x):
+        out, settled = linear(residual.x, layer.weight, layer.bias, norm, residual.y, activation)
+    else:
+        normed, settled = add_and_norm(residual.x, residual.y, norm)
+        out = _linear(normed, layer, activation)
+    residual.settle(settled)
+    return out
 
 
-def _product(
-    x: Tensor, layer: nn.Linear, norm: Norm | None = None, y: Tensor | None = None, activation: str = ""
-) -> tuple[Tensor, Tensor]:
-    """Returns the linear layer applied to x, or to the norm of x + y, and the residual."""
-    if len(x) <= MAX_ROWS:
-        return linear(x, layer.weight, layer.bias, norm, y, activation)
-    normed, residual = (x, x) if norm is None else add_and_norm(x, y, norm)
-    return _linear(normed, layer, activation), residual
+def _fits(x: Tensor) -> bool:
+    """Whether one kernel computes norm, product and activation: faster for a few rows only."""
+    return len(x) <= MAX_ROWS and x.shape[1] <= MAX_WIDTH
 
 
 def _linear(x: Tensor, layer: nn.Linear, activation: str) -> Tensor:

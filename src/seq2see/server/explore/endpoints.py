@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -32,7 +31,7 @@ from seq2see.server.explore.stores import StoredTrace
 from seq2see.server.explore.tensors import TensorBytes
 from seq2see.server.explore.training import validations
 from seq2see.server.http.errors import ApiError, suggest
-from seq2see.server.http.workers import WorkerPool, begin
+from seq2see.server.http.workers import WorkerPool
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.foreign_model import find_reader
 from seq2see.train.run_log import RunLog, downsample
@@ -118,15 +117,18 @@ async def generate(request: Request, body: requests.GenerateRequest) -> Response
     """Streams generated text."""
     server: ServerState = request.app.state.api.state
     workers: WorkerPool = request.app.state.workers
-    pieces = await begin(workers.stream(lambda deadline: _generate(Call(server, deadline), body)))
+    pieces = workers.stream(lambda deadline: _generate(Call(server, deadline), body))
+    first = await anext(pieces)  # so that an invalid request gets an error status
 
     async def lines() -> AsyncGenerator[bytes]:
-        async with aclosing(pieces):
-            try:
-                async for piece in pieces:
-                    yield piece
-            except ApiError as error:
-                yield bytes(error_response(error, "/api/generate").body) + b"\n"
+        try:
+            yield first
+            async for piece in pieces:
+                yield piece
+        except ApiError as error:
+            yield bytes(error_response(error, "/api/generate").body) + b"\n"
+        finally:
+            await pieces.aclose()
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import build_requests
-from seq2see.decode.scheduler import ScheduledJob
+from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.scheduler import Job
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Request, SpecialTokens
 from seq2see.decode.streaming import TextStream, find_stop
 from seq2see.errors import UserError
 from seq2see.storage.pipeline import Pipeline
@@ -61,9 +61,10 @@ class Completions:
             for prompt in message["prompts"]
         ]
 
-    def _job(self, index: int, request: Request, options: Search) -> ScheduledJob:
+    def _job(self, index: int, request: Request, options: Search) -> Job:
         special_tokens = replace(SpecialTokens.from_tokenizer(self.tokenizer), prompt=())  # the prompt is complete
-        job = ScheduledJob(request, self._should_stop if self.stop else None, options, special_tokens=special_tokens)
+        job = Job.of(request, options, special_tokens)
+        job.should_stop = self._should_stop if self.stop else None
         if self.streaming:
             job.on_tokens = partial(self._put, index)
         job.future.add_done_callback(lambda _: self._put(index, None))

@@ -26,9 +26,9 @@ from seq2see.api import Model, load
 from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests
-from seq2see.decode.scheduler import DeadlineError, QueueFullError, ScheduledJob, Scheduler
+from seq2see.decode.request import SpecialTokens
+from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis
-from seq2see.decode.session import SpecialTokens
 from seq2see.errors import UserError, no_progress
 from seq2see.server.service.completions import Completions, ContextLengthError
 from seq2see.translate import html
@@ -49,10 +49,10 @@ class Answering:
     id: int
     client: str
     deadline: float  # by time.monotonic()
-    jobs: list[ScheduledJob] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def schedule(self, scheduler: Scheduler, jobs: list[ScheduledJob]) -> None:
+    def schedule(self, scheduler: Scheduler, jobs: list[Job]) -> None:
         for job in jobs:
             job.flow, job.deadline = (self.client, str(self.id)), self.deadline
         self.jobs[:] = jobs
@@ -80,16 +80,16 @@ class BatchedModel(Model):
     ) -> list[list[Hypothesis]]:  # fmt: skip
         source, target = self.tokenizers
         options, special_tokens = Search(**search), SpecialTokens.from_tokenizer(target)
-        jobs = []
+        jobs: list[Job] = []
         for i, sentence in enumerate(sentences):
             ids, required = source.frame_source(source.encode(sentence)), constraints[i] if constraints else None
-            jobs += [
-                ScheduledJob(request, search=options, special_tokens=special_tokens, constraints=required)
-                for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options)
-            ]
+            for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options):
+                job = Job.of(request, options, special_tokens)
+                job.constraints = required
+                jobs.append(job)
         self.answering.schedule(self.scheduler, jobs)
         found = [job.future.result() for job in jobs]
-        self.tokens[0] += sum(len(job.request.source) for job in jobs)
+        self.tokens[0] += sum(len(job.source) for job in jobs)
         self.tokens[1] += sum(len(best.tokens) for best, *_ in found)
         return found
 

@@ -16,7 +16,7 @@ from seq2see.course.lessons import kit
 from seq2see.data.layout import Layout, Packed
 from seq2see.inspect.explain import Explanation
 from seq2see.model.attention import attention_mask
-from seq2see.model.layers import Block
+from seq2see.model.layers import Block, Memory
 from seq2see.model.transformer import Transformer
 
 # The decoder's input in the notes, "you how are", and the weights given for it without the mask.
@@ -102,7 +102,7 @@ def _replace_last(e: Explanation, model: Transformer) -> tuple[float, ...]:
             vectors.append(model.decode(target))
         else:
             source = Packed.from_sequences([e.source_ids])
-            vectors.append(model.decode(target, model.encode(source), source.layout))
+            vectors.append(model.decode(target, Memory(model.encode(source), source.layout)))
     return kit.relative_change(vectors[0], vectors[1])
 
 

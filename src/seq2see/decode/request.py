@@ -1,0 +1,73 @@
+"""A request: one sequence to decode, what ends its output, and which special tokens a search must know."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
+
+from seq2see.data.layout import Tokens
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.decode.sampling import RowOptions
+
+StopCondition = Callable[[Sequence[int]], bool]  # whether generation may stop after these tokens
+
+
+@dataclass(eq=False)
+class Request:
+    """One sequence to decode: what the model reads, and what ends its output besides `<end>`."""
+
+    sequence_id: int
+    source: Tokens  # empty for a language model
+    prompt: Sequence[int]  # <start> and the prefix of the output
+    max_new_tokens: int
+    seed: int = 0
+    options: RowOptions | None = None  # None: the session's search
+    should_stop: StopCondition | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        return len(self.source) + len(self.prompt) + self.max_new_tokens
+
+    def same_inputs(self, other: "Request") -> bool:
+        """Whether two requests are samples of one prompt."""
+        same_source = self.sequence_id == other.sequence_id and self.source is other.source
+        return same_source and self.prompt is other.prompt
+
+
+R = TypeVar("R", bound=Request)
+
+
+@dataclass
+class Row(Generic[R]):
+    """A running request: what the host knows of one row of the batch. The rest is in tables on the device."""
+
+    request: R
+    joined: int  # the step at which it joined
+    start: int  # the step at which its first token was, or would have been, generated
+
+    @property
+    def source_length(self) -> int:
+        return len(self.request.source)
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens that a search needs to know."""
+
+    start: int
+    end: int
+    banned: tuple[int, ...] = ()  # never generated
+    other_ends: tuple[int, ...] = ()  # also end an output; they are recorded as `end`
+    prompt: tuple[int, ...] | None = None  # what every output starts with; None: `start`
+    forced: int = 0  # how many tokens of the prompt count for the length penalty
+    banned_first: tuple[int, ...] = ()  # never generated as the first token
+    timestamps: int = 0  # the first of the tokens that are times; 0: none are generated
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Tokenizer, timestamps: bool = False) -> Self:
+        f = tokenizer.framing
+        prompt, first = (f.prompt[:-1], f.timestamps) if timestamps and f.timestamps else (f.prompt, 0)
+        return cls(f.start, f.end, f.banned, f.other_ends, prompt, f.forced, f.banned_first, first)
+
+    def prompt_with(self, tokens: Iterable[int]) -> list[int]:
+        """Returns what the decoder reads before it generates: the start and a prefix or prompt."""
+        return [*((self.start,) if self.prompt is None else self.prompt), *tokens] or [self.start]
