@@ -60,6 +60,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+	! test -d web/node_modules || npm --prefix web -s run lint
 
 types: setup
 	$(BIN)/mypy
@@ -68,6 +69,7 @@ types: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	! test -d web/node_modules || npm --prefix web -s run format
 
 # The largest difference between our numbers and those of Hugging Face and torch.
 parity: setup

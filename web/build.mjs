@@ -1,7 +1,8 @@
 // Bundles the page into the Python package, or with --tests the unit tests for Node's test runner; --watch rebuilds on changes.
-import { build, context } from "esbuild";
+
 import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
+import { build, context } from "esbuild";
 
 const OUT = "../src/seq2see/server/explore/page";
 const MAX_SIZE = 110 * 1024; // compressed, without the font

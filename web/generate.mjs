@@ -1,8 +1,9 @@
 // Writes src/generated/ from the Python package: the types of the API, and the lines of model code that Walk shows. Does nothing
 // if no Python file has changed since.
-import { compile } from "json-schema-to-typescript";
+
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { compile } from "json-schema-to-typescript";
 
 const PACKAGE = "../src/seq2see";
 const TYPES = "src/generated/api.d.ts";

@@ -27,7 +27,7 @@ from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.evaluate.breakdown import recall_by_frequency, scores_by_length, word_tokenizer
 from seq2see.evaluate.language_model import evaluate_language_model, windows
-from seq2see.evaluate.metrics import all_metrics, score
+from seq2see.evaluate.metrics import METRICS, all_metrics, score
 from seq2see.evaluate.translation import exact_match
 from tests.corpora import SINGLE_THREAD_ENV, WORDS
 from tests.models import save, tiny_model
@@ -339,3 +339,12 @@ def test_blank_reference_next_to_another_is_ignored(files: Path, tmp_path: Path)
     more = _write(tmp_path, "more.hi", "".join(["\n", *right[1:]]))
     found = run_json("--hyp", files / "bad.hi", "--ref", files / "t.hi", more)
     assert found["references"] == 79
+
+
+def test_every_metric_can_select_a_checkpoint() -> None:
+    from seq2see.train.validation import score_translations
+
+    good, bad = (score_translations([text], [["एक दो तीन चार।"]], 1.0) for text in ("एक दो तीन चार।", "एक दो पाँच चार।"))
+    assert all(good.value(metric) > bad.value(metric) for metric in METRICS)
+    with pytest.raises(UserError, match=r'train.metric = "bleuu" is not a valid choice: did you mean "bleu"'):
+        Config().override(["train.metric=bleuu"])

@@ -24,7 +24,7 @@ from seq2see.exchange.export import Exported, export_model
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.exchange.nearest import REWRITINGS, Nearest, differences
 from seq2see.exchange.padded_model import Encoder, LanguageModel, LanguageModelStep, TranslationDecoder, TranslationStep
-from seq2see.exchange.to_huggingface import find_family
+from seq2see.exchange.to_huggingface import DTYPES, find_family
 from seq2see.model.transformer import Transformer
 from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.directory import load_pipeline
@@ -73,7 +73,7 @@ def test_every_family_makes_the_round_trip_with_equal_weights(family: str, seed:
 
 @pytest.mark.parametrize("precision", ["bf16", "float16"])
 def test_half_precision_is_exact_for_half_precision_weights(precision: Any, tmp_path: Path) -> None:
-    dtype = exporting.DTYPES[precision]
+    dtype = DTYPES[precision]
     theirs = decoder("LlamaForCausalLM").to(dtype)
     theirs.save_pretrained(tmp_path / "in")
     export(tmp_path / "in", tmp_path / "out", precision=precision)
@@ -323,7 +323,9 @@ def test_a_failed_export_leaves_nothing_behind(failure: str, tmp_path: Path, mon
 def test_without_the_runtime_the_export_says_that_nothing_was_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(exporting.RUNTIMES, "huggingface", "a_package_that_nobody_has")
+    name = "a_package_that_nobody_has"
+    missing = replace(exporting.EXPORTERS["huggingface"], runtime=name, package=name)
+    monkeypatch.setitem(exporting.EXPORTERS, "huggingface", missing)
     folder = save(tiny_model(TEXTS), tmp_path / "in")
     result = CliRunner().invoke(app, ["export", str(folder), "--to", "huggingface", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0

@@ -18,7 +18,7 @@ from seq2see.course.sample_corpus import load_corpus
 from seq2see.data.layout import Packed
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
-from seq2see.exchange.export import PRECISIONS, Exported, export_model
+from seq2see.exchange.export import EXPORTERS, Exported, export_model
 from seq2see.exchange.gguf_tokenizer import GPT2_SPLITS, SPLITS, byte_level_backend
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import load_pipeline
@@ -151,7 +151,7 @@ def test_onnx_int8_is_smaller_and_close(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     exported = {
         p: export_model(load_pipeline(GRAMMAR_MODEL), GRAMMAR_MODEL, tmp_path / p, "onnx", p)
-        for p in PRECISIONS["onnx"]
+        for p in EXPORTERS["onnx"].precisions
     }
     assert exported["int8"].size < exported["float32"].size / 2
     require_close(exported["float32"])
@@ -210,7 +210,7 @@ def test_hindi_has_our_tokens_in_llama_cpp(tmp_path: Path) -> None:
     assert exported.check is not None and exported.check.equal["tokenized texts"] == (4, 4)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS["gguf"])
+@pytest.mark.parametrize("precision", EXPORTERS["gguf"].precisions)
 def test_llama_cpp_runs_every_precision(precision: Any, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
     check = export_tiny(replace(LLAMA, width=64, feed_forward=96), tmp_path, "gguf", precision).check

@@ -1,12 +1,36 @@
 // The data source of the page: the server's endpoints, or the data embedded in a file that `seq2see explain` wrote. The types are
 // generated from the server's own. Tensors are fetched on demand, a slice at a time, as float32, and cached.
 import { embedded } from "./embedded";
-import type { Sampling } from "./math";
 import type {
-  AttentionEntropy, ErrorResponse, GenerateRequest, History, Hypothesis, LessonInfo, LessonList, LessonRequest, LessonResult, LogitAttribution, Media, ModelInfo, ModelList, NearestEmbeddings, NextToken, Space,
-  SpaceRequest, TopTokens, Trace, Training, TrainingReport,
-  TraceRequest, TranslateRequest, Translation, Vocabulary, WeightInfo, WeightList,
+  AttentionEntropy,
+  ErrorResponse,
+  GenerateRequest,
+  History,
+  Hypothesis,
+  LessonInfo,
+  LessonList,
+  LessonRequest,
+  LessonResult,
+  LogitAttribution,
+  Media,
+  ModelInfo,
+  ModelList,
+  NearestEmbeddings,
+  NextToken,
+  Space,
+  SpaceRequest,
+  TopTokens,
+  Trace,
+  TraceRequest,
+  Training,
+  TrainingReport,
+  TranslateRequest,
+  Translation,
+  Vocabulary,
+  WeightInfo,
+  WeightList,
 } from "./generated/api"; // prettier-ignore
+import type { Sampling } from "./math";
 
 export type * from "./generated/api";
 
@@ -147,13 +171,24 @@ export const http: Source = {
   models: async () => (await json<ModelList>("api/models")).models,
   async explain(options, signal) {
     const { model, text, beam, step = null, target = null, interventions = [] } = options;
-    const body: TraceRequest = { model, text, step, target, interventions, ...languageOptions(options), ...searchOptions(options) };
+    const body: TraceRequest = {
+      model,
+      text,
+      step,
+      target,
+      interventions,
+      ...languageOptions(options),
+      ...searchOptions(options),
+    };
     const trace = json<Trace>("api/traces", post(body, signal));
     if (options.search !== "beam" || interventions.length || step !== null) return trace;
     const nbest: TranslateRequest = { model, text, beam, nbest: beam, ...languageOptions(options) };
     const translation = json<Translation>("api/translate", post(nbest, signal));
     // Fails for a language model, which has no n-best list. A trace is of one sentence.
-    const hypotheses = await translation.then(({ sentences }) => (sentences.length === 1 ? sentences[0].hypotheses : []), () => []);
+    const hypotheses = await translation.then(
+      ({ sentences }) => (sentences.length === 1 ? sentences[0].hypotheses : []),
+      () => [],
+    );
     return { ...(await trace), hypotheses };
   },
   async *stream(options, signal) {
@@ -177,19 +212,27 @@ export const http: Source = {
   vocabulary: (model) => json(`api/models/${part(model)}/vocabulary`),
   topTokens: (trace) => json(`api/traces/${part(trace)}/top-tokens`),
   nextToken: (trace, row, { temperature, topK, topP, seed }, signal) =>
-    json(`api/traces/${part(trace)}/next-token?row=${row}&temperature=${temperature}&top_k=${topK}&top_p=${topP}&seed=${seed}`, { signal }),
+    json(
+      `api/traces/${part(trace)}/next-token?row=${row}&temperature=${temperature}&top_k=${topK}&top_p=${topP}&seed=${seed}`,
+      { signal },
+    ),
   logitAttribution: (trace, row) => json(`api/traces/${part(trace)}/logit-attribution?row=${row}`),
   attentionEntropy: (trace) => json(`api/traces/${part(trace)}/attention-entropy`),
   headAblation: (trace, attention) => fetchTensor(`api/traces/${part(trace)}/head-ablation/${part(attention)}`),
   history: (model) => json(`api/models/${part(model)}/history`),
-  upload: async (file) => (await json<Media>("api/media", { method: "POST", headers: { "content-type": "application/octet-stream" }, body: file })).id,
+  upload: async (file) =>
+    (await json<Media>("api/media", { method: "POST", headers: { "content-type": "application/octet-stream" }, body: file }))
+      .id,
   media: async (id) => (await request(`api/media/${part(id)}`)).arrayBuffer(),
   space: (body, signal) => json("api/space", post(body, signal)),
-  nearestEmbeddings: (trace, stack, position) => json(`api/traces/${part(trace)}/nearest-embeddings?stack=${stack}&position=${position}`),
+  nearestEmbeddings: (trace, stack, position) =>
+    json(`api/traces/${part(trace)}/nearest-embeddings?stack=${stack}&position=${position}`),
   training: () => json("api/training"),
   train: (command, body = {}) => json(`api/training${command}`, post(body)),
   trainingReport: (step, text, attention, head, signal) =>
-    json(`api/training/report?step=${step}&text=${part(text)}&attention=${part(attention)}${head < 0 ? "" : `&head=${head}`}`, { signal }),
+    json(`api/training/report?step=${step}&text=${part(text)}&attention=${part(attention)}${head < 0 ? "" : `&head=${head}`}`, {
+      signal,
+    }),
   lessons: async () => (await json<LessonList>("api/lessons")).lessons,
   lesson: (name, model, settings, signal) => {
     const body: LessonRequest = { model, ...(settings ? { settings } : {}) };

@@ -1,6 +1,6 @@
 // What the page knows about each kind of model: its attentions, their names and labels, and their matrices in a trace. The
 // stages of Walk (stages/) and the formulas of the Inspector (audit/) are tables over the same kinds.
-import { Tensor, tensor, type ModelConfig, type ModelInfo, type Token, type Trace } from "./api";
+import { type ModelConfig, type ModelInfo, Tensor, type Token, type Trace, tensor } from "./api";
 import type { Scale } from "./color";
 import type { Grid } from "./matrix/grid";
 
@@ -35,7 +35,10 @@ export const stacks = ({ shape }: ModelConfig): Stack[] =>
 
 /** encoder.0, encoder.1 … */
 export const layersOf = (config: ModelConfig, stack: Stack): string[] =>
-  Array.from({ length: stack === "encoder" ? config.encoder_layers : config.decoder_layers }, (_, layer) => `${stack}.${layer}`);
+  Array.from(
+    { length: stack === "encoder" ? config.encoder_layers : config.decoder_layers },
+    (_, layer) => `${stack}.${layer}`,
+  );
 
 const attentionAt = (layerName: string, kind: Attention["kind"]): Attention => {
   const [stack, layer] = layerName.split(".");
@@ -45,7 +48,12 @@ const attentionAt = (layerName: string, kind: Attention["kind"]): Attention => {
 const TRANSFORMER: Architecture = {
   attentions: (config) =>
     stacks(config).flatMap((stack) => {
-      const kinds = stack === "encoder" ? (["self"] as const) : config.shape === "decoder" ? (["masked"] as const) : (["masked", "cross"] as const);
+      const kinds =
+        stack === "encoder"
+          ? (["self"] as const)
+          : config.shape === "decoder"
+            ? (["masked"] as const)
+            : (["masked", "cross"] as const);
       return layersOf(config, stack).flatMap((layer) => kinds.map((kind) => attentionAt(layer, kind)));
     }),
   steps: [
@@ -78,7 +86,8 @@ const RECURRENT: Architecture = {
   units: {
     name: "states",
     count: (config) => config.width,
-    description: "Sets one unit of a layer’s states to 0 at every token, for everything that reads them; the layer’s own recurrence is unaffected.",
+    description:
+      "Sets one unit of a layer’s states to 0 at every token, for everything that reads them; the layer’s own recurrence is unaffected.",
   },
   noAttention: "",
 };
@@ -131,7 +140,8 @@ export function findAttention(model: ModelInfo, name: string): Attention | null 
   return all.find((attention) => attention.name === name) ?? all[all.length - 1] ?? null;
 }
 
-export const attentionTitle = ({ stack, layer, kind }: Attention): string => `${stack} layer ${layer}, ${ATTENTION_NAMES[kind]}`;
+export const attentionTitle = ({ stack, layer, kind }: Attention): string =>
+  `${stack} layer ${layer}, ${ATTENTION_NAMES[kind]}`;
 
 /** Names the head only if the model has several. */
 export function headTitle(model: ModelInfo, attention: Attention, head: number): string {
@@ -140,7 +150,8 @@ export function headTitle(model: ModelInfo, attention: Attention, head: number):
 }
 
 /** Such as "heads 1, 3 and 5". */
-export const headList = (heads: readonly number[]): string => (heads.length === 1 ? `head ${heads[0]}` : `heads ${heads.slice(0, -1).join(", ")} and ${heads[heads.length - 1]}`);
+export const headList = (heads: readonly number[]): string =>
+  heads.length === 1 ? `head ${heads[0]}` : `heads ${heads.slice(0, -1).join(", ")} and ${heads[heads.length - 1]}`;
 
 /** Such as "decoder.1.cross.weights head 3"; also the name of exported files. */
 export const matrixName = (model: ModelInfo, attention: Attention, step: Step, head: number): string =>
@@ -149,10 +160,13 @@ export const matrixName = (model: ModelInfo, attention: Attention, step: Step, h
 export const tokenTexts = (tokens: readonly { text: string }[]): string[] => tokens.map((token) => token.text);
 
 /** The rows of the decoder by what they read and what they write. */
-const decoderRowLabels = (trace: Trace): string[] => trace.decoder_input_tokens.map(({ text }, i) => `${text} ▸ ${trace.target_tokens[i].text}`);
+const decoderRowLabels = (trace: Trace): string[] =>
+  trace.decoder_input_tokens.map(({ text }, i) => `${text} ▸ ${trace.target_tokens[i].text}`);
 
-export const queryTokens = (trace: Trace, { stack }: Attention): Token[] => (stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens);
-export const queryLabels = (trace: Trace, { stack }: Attention): string[] => (stack === "encoder" ? tokenTexts(trace.source_tokens) : decoderRowLabels(trace));
+export const queryTokens = (trace: Trace, { stack }: Attention): Token[] =>
+  stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens;
+export const queryLabels = (trace: Trace, { stack }: Attention): string[] =>
+  stack === "encoder" ? tokenTexts(trace.source_tokens) : decoderRowLabels(trace);
 export const keyLabels = (trace: Trace, { stack, kind }: Attention): string[] =>
   tokenTexts(stack === "encoder" || kind === "cross" ? trace.source_tokens : trace.decoder_input_tokens);
 
@@ -184,7 +198,12 @@ export async function loadAttention(trace: Trace, attention: Attention, head: nu
 }
 
 /** The mean over the given heads, by default all. */
-export async function loadMean(trace: Trace, attention: Attention, heads: readonly number[] | undefined, step: Step): Promise<Tensor> {
+export async function loadMean(
+  trace: Trace,
+  attention: Attention,
+  heads: readonly number[] | undefined,
+  step: Step,
+): Promise<Tensor> {
   const name = `${attention.name}.${step}`;
   const [count, queries, keys] = trace.tensors.find((one) => one.name === name)!.shape;
   if (count * queries * keys <= MAX_AT_ONCE) return meanOverHeads(await tensor(trace.id, name), heads);
@@ -232,7 +251,9 @@ export function attentionGrid(trace: Trace, attention: Attention, step: Step, va
 export const isOverOutput = (trace: Trace, name: string): boolean =>
   !name.startsWith("encoder") && !/\.cross\.(keys|values)$/.test(name) && trace.decoder_input_tokens.length > 0;
 
-export const rowLabels = (trace: Trace, name: string): string[] => (isOverOutput(trace, name) ? decoderRowLabels(trace) : tokenTexts(trace.source_tokens));
+export const rowLabels = (trace: Trace, name: string): string[] =>
+  isOverOutput(trace, name) ? decoderRowLabels(trace) : tokenTexts(trace.source_tokens);
 
 /** The tokens of the rows of a tensor. */
-export const rowTokens = (trace: Trace, name: string): Token[] => (isOverOutput(trace, name) ? trace.decoder_input_tokens : trace.source_tokens);
+export const rowTokens = (trace: Trace, name: string): Token[] =>
+  isOverOutput(trace, name) ? trace.decoder_input_tokens : trace.source_tokens;

@@ -79,7 +79,10 @@ const tables = new Map<Palette, { positive: Rgb[]; negative: Rgb[] }>();
 /** The colours of values on the scale from −max to max. */
 export function colorScale(max: number, palette: Palette): (value: number) => Rgb {
   let scales = tables.get(palette);
-  if (!scales) tables.set(palette, (scales = { positive: interpolate(palette.positive), negative: interpolate(palette.negative) }));
+  if (!scales) {
+    scales = { positive: interpolate(palette.positive), negative: interpolate(palette.negative) };
+    tables.set(palette, scales);
+  }
   const { positive, negative } = scales;
   return (value) => (value < 0 ? negative : positive)[max > 0 ? Math.round(Math.min(1, Math.abs(value) / max) * STEPS) : 0];
 }

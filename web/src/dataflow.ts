@@ -8,7 +8,9 @@ export class Dataflow {
   constructor(readonly config: ModelConfig) {}
 
   sublayers(stack: string): readonly string[] {
-    return SUBLAYERS[stack as "encoder"].filter((name) => (name as string) !== "cross" || this.config.shape === "encoder-decoder");
+    return SUBLAYERS[stack as "encoder"].filter(
+      (name) => (name as string) !== "cross" || this.config.shape === "encoder-decoder",
+    );
   }
 
   private sublayerOutput(component: string): string {

@@ -1,6 +1,6 @@
 // The data source of a file that `seq2see explain … --out why.html` wrote: everything about one text is embedded in it; what would
 // run the model again is refused.
-import { ApiError, Tensor, type EmbeddedData, type EmbeddedTensor, type Source } from "./api";
+import { ApiError, type EmbeddedData, type EmbeddedTensor, type Source, Tensor } from "./api";
 
 /** Decodes base64 of little-endian float32 or bfloat16. */
 export function decodeFloats(base64: string, dtype: EmbeddedTensor["dtype"]): Float32Array {
@@ -33,7 +33,10 @@ export function slice(whole: Tensor, index: string): Tensor {
     offsets = offsets.flatMap((offset) => Array.from({ length: count }, (_, i) => offset * size + start + i * step));
   });
   const shape = ranges.filter(({ keep }) => keep).map(({ count }) => count);
-  return new Tensor(shape, Float32Array.from(offsets, (offset) => whole.data[offset]));
+  return new Tensor(
+    shape,
+    Float32Array.from(offsets, (offset) => whole.data[offset]),
+  );
 }
 
 const HINT = "this file contains a single run; run seq2see explore to use the page with the model";
@@ -43,7 +46,10 @@ export function embeddedSource(embedded: EmbeddedData): Source {
   const read = (stored: EmbeddedTensor | undefined, name: string, index: string): Tensor => {
     if (!stored) throw new ApiError(`${name} is not in this file`, HINT);
     let data = decoded.get(stored.data_index);
-    if (!data) decoded.set(stored.data_index, (data = decodeFloats(embedded.data[stored.data_index], stored.dtype)));
+    if (!data) {
+      data = decodeFloats(embedded.data[stored.data_index], stored.dtype);
+      decoded.set(stored.data_index, data);
+    }
     return slice(new Tensor(stored.shape, data), index);
   };
   const needsModel = async (): Promise<never> => {

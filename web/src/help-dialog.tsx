@@ -43,10 +43,10 @@ export function HelpDialog({ views, onClose }: { views: readonly string[]; onClo
           </button>
         </div>
         <p>
-          Enter a text and the model responds. Every number on this page was computed by the model for that text. Click any cell of any
-          matrix: the Inspector shows its formula with the actual numbers, recomputes it in your browser and compares the two results.
-          The URL contains the complete state of the page, so you can bookmark or share it. The Tour shows the page in
-          two minutes. Learn contains lessons that recompute their results from your own words and tables. {NUMBERING}
+          Enter a text and the model responds. Every number on this page was computed by the model for that text. Click any cell
+          of any matrix: the Inspector shows its formula with the actual numbers, recomputes it in your browser and compares the
+          two results. The URL contains the complete state of the page, so you can bookmark or share it. The Tour shows the page
+          in two minutes. Learn contains lessons that recompute their results from your own words and tables. {NUMBERING}
         </p>
         <dl>
           <dt>
@@ -73,8 +73,8 @@ export function HelpDialog({ views, onClose }: { views: readonly string[]; onClo
           ))}
         </dl>
         <p class="muted small">
-          Violet is positive, orange is negative, and paler colours are closer to 0; hatched cells are masked. Use the buttons above a
-          matrix to save it as SVG, PNG or CSV.
+          Violet is positive, orange is negative, and paler colours are closer to 0; hatched cells are masked. Use the buttons
+          above a matrix to save it as SVG, PNG or CSV.
         </p>
       </dialog>
     </div>

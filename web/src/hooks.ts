@@ -2,7 +2,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { DARK, LIGHT, type Palette } from "./color";
 
-export type AsyncState<T> = { state: "loading"; last?: T } | { state: "ready"; value: T } | { state: "failed"; error: Error; last?: T };
+export type AsyncState<T> =
+  | { state: "loading"; last?: T }
+  | { state: "ready"; value: T }
+  | { state: "failed"; error: Error; last?: T };
 
 /** Runs `load` whenever a dependency changes. Outdated results are dropped; the last value stays available while loading. */
 export function useAsync<T>(load: ((signal: AbortSignal) => Promise<T>) | null, dependencies: unknown[]): AsyncState<T> {

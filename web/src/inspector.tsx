@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { Trace } from "./api";
 import { rowTokens } from "./architecture";
 import { audit } from "./audit/audit";
-import { formatCellRef, parseCellRef, type Audit, type CellRef, type VectorOperand } from "./audit/cells";
+import { type Audit, type CellRef, formatCellRef, parseCellRef, type VectorOperand } from "./audit/cells";
 import { colorFor, toCss } from "./color";
 import { formatFloat32, formatNumber } from "./format";
 import { latestValue, useAsync, usePalette } from "./hooks";
@@ -35,13 +35,22 @@ export function InspectorLayout({ children }: { children: ComponentChildren }) {
           <aside class="card inspector" aria-label="Inspector">
             <div class="section-header">
               <h2>Inspector</h2>
-              <button class="icon-button" aria-label="close the Inspector" title="close (esc)" onClick={() => navigate({ cell: "" })}>
+              <button
+                class="icon-button"
+                aria-label="close the Inspector"
+                title="close (esc)"
+                onClick={() => navigate({ cell: "" })}
+              >
                 <Icon name="cross" />
               </button>
             </div>
             {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
             {!exists && trace ? <p class="muted">The trace of this text has no such cell.</p> : null}
-            {result ? <AuditResult cell={ref} result={result} /> : exists && loaded.state !== "failed" ? <Loading what="operands" /> : null}
+            {result ? (
+              <AuditResult cell={ref} result={result} />
+            ) : exists && loaded.state !== "failed" ? (
+              <Loading what="operands" />
+            ) : null}
           </aside>
         ) : null}
       </div>
@@ -133,7 +142,12 @@ function InspectLink({ cell }: { cell: CellRef | null }) {
   if (!cell) return null;
   const key = formatCellRef(cell);
   return (
-    <button class="inspect-link" title="inspect this operand" aria-label={`inspect ${key}`} onClick={() => navigate({ cell: key }, true)}>
+    <button
+      class="inspect-link"
+      title="inspect this operand"
+      aria-label={`inspect ${key}`}
+      onClick={() => navigate({ cell: key }, true)}
+    >
       ↳
     </button>
   );
@@ -151,7 +165,9 @@ function VectorOperands({ vectors }: { vectors: readonly VectorOperand[] }) {
   const size = a.values.length;
   const max = vectors.map(({ values }) => Array.from(values).reduce((most, x) => Math.max(most, magnitude(x)), 0));
   const product = (i: number): number => a.values[i] * (b ? b.values[i] : 1);
-  const order = Array.from({ length: size }, (_, i) => i).sort((i, j) => (showAll ? i - j : magnitude(product(j)) - magnitude(product(i)) || i - j));
+  const order = Array.from({ length: size }, (_, i) => i).sort((i, j) =>
+    showAll ? i - j : magnitude(product(j)) - magnitude(product(i)) || i - j,
+  );
   return (
     <div class="audit-vectors">
       {vectors.map(({ label, values }, k) => (
@@ -161,7 +177,10 @@ function VectorOperands({ vectors }: { vectors: readonly VectorOperand[] }) {
           </span>
           <div class="strip-cells">
             {Array.from({ length: Math.min(size, 256) }, (_, i) => (
-              <i key={i} style={{ background: toCss(Number.isFinite(values[i]) ? colorFor(values[i], max[k], palette) : palette.muted) }} />
+              <i
+                key={i}
+                style={{ background: toCss(Number.isFinite(values[i]) ? colorFor(values[i], max[k], palette) : palette.muted) }}
+              />
             ))}
           </div>
         </div>

@@ -26,7 +26,13 @@ function formatIntervention(intervention: Intervention): string {
     case "uniform":
       return [type, intervention.attention, orStar(intervention.head), orStar(intervention.query)].join(":");
     case "set":
-      return [type, intervention.attention, orStar(intervention.head), orStar(intervention.query), intervention.weights.join(",")].join(":");
+      return [
+        type,
+        intervention.attention,
+        orStar(intervention.head),
+        orStar(intervention.query),
+        intervention.weights.join(","),
+      ].join(":");
     case "patch": {
       const text = intervention.text ? [encodeURIComponent(intervention.text)] : [];
       return [type, intervention.name, intervention.position, intervention.sourcePosition, ...text].join(":");
@@ -36,7 +42,8 @@ function formatIntervention(intervention: Intervention): string {
   }
 }
 
-export const formatInterventions = (interventions: readonly Intervention[]): string => interventions.map(formatIntervention).join(";");
+export const formatInterventions = (interventions: readonly Intervention[]): string =>
+  interventions.map(formatIntervention).join(";");
 
 const parseIndex = (text: string | undefined): number => (/^\d{1,6}$/.test(text ?? "") ? Number(text) : NaN);
 const parseIndexOrStar = (text: string | undefined): number | null => (text === "*" ? null : parseIndex(text));
@@ -48,17 +55,24 @@ function parseIntervention(text: string): Intervention | null {
   const [first, second] = [parseIndex(a), parseIndex(b)];
   if (type === "ablate") return valid(first) ? { type, attention: name, head: first } : null;
   if (type === "zero") return valid(first) ? { type, component: name, unit: first } : null;
-  if (type === "patch") return valid(first, second) ? { type, name, position: first, sourcePosition: second, text: decodeText(c ?? "") } : null;
+  if (type === "patch")
+    return valid(first, second) ? { type, name, position: first, sourcePosition: second, text: decodeText(c ?? "") } : null;
   const [head, query] = [parseIndexOrStar(a), parseIndexOrStar(b)];
   if (!valid(head, query)) return null;
   if (type === "uniform") return { type, attention: name, head, query };
   const weights = (c ?? "").split(",").map((part) => (part.trim() ? Number(part) : NaN));
-  return type === "set" && weights.every((weight) => weight >= 0 && weight <= 1) ? { type, attention: name, head, query, weights } : null;
+  return type === "set" && weights.every((weight) => weight >= 0 && weight <= 1)
+    ? { type, attention: name, head, query, weights }
+    : null;
 }
 
 /** The interventions in a URL; malformed ones are ignored. */
 export const parseInterventions = (text: string): Intervention[] =>
-  text.split(";").filter(Boolean).map(parseIntervention).filter((intervention) => intervention !== null); // prettier-ignore
+  text
+    .split(";")
+    .filter(Boolean)
+    .map(parseIntervention)
+    .filter((intervention) => intervention !== null); // prettier-ignore
 
 /** The tensor whose units can be set to 0: of a feed-forward layer, the one after the activation. */
 export const unitTensor = (component: string): string => component.replace(/feed_forward$/, "feed_forward.post_activation");
@@ -93,7 +107,8 @@ export function toRequest(intervention: Intervention, traces: ReadonlyMap<string
 /** What is changed, in one phrase per kind and place: heads of one attention that are switched off are named together. */
 export function summarize(interventions: readonly Intervention[], trace: Trace, heads: number): string[] {
   const off = new Map<string, number[]>();
-  for (const one of interventions) if (one.type === "ablate") off.set(one.attention, [...(off.get(one.attention) ?? []), one.head]);
+  for (const one of interventions)
+    if (one.type === "ablate") off.set(one.attention, [...(off.get(one.attention) ?? []), one.head]);
   const switchedOff = [...off].map(([attention, which]) => {
     const name = componentTitle(attention);
     if (heads === 1) return `${name} switched off`;
@@ -119,10 +134,12 @@ export function componentTitle(name: string): string {
 
 /** Describes an intervention with the tokens of the text; names the head only if there are several. */
 export function describe(intervention: Intervention, trace: Trace, heads: number): string {
-  const tokens = (name: string): readonly { text: string }[] => (name.startsWith("encoder") ? trace.source_tokens : trace.decoder_input_tokens);
+  const tokens = (name: string): readonly { text: string }[] =>
+    name.startsWith("encoder") ? trace.source_tokens : trace.decoder_input_tokens;
   const token = (name: string, i: number): string => `“${tokens(name)[i]?.text ?? `token ${i}`}”`;
   const headName = (head: number | null): string => (heads === 1 ? "" : head === null ? ", all heads" : `, head ${head}`);
-  const queryName = (attention: string, query: number | null): string => (query === null ? "" : `, query ${token(attention, query)}`);
+  const queryName = (attention: string, query: number | null): string =>
+    query === null ? "" : `, query ${token(attention, query)}`;
   switch (intervention.type) {
     case "ablate":
       return `${componentTitle(intervention.attention)}${headName(intervention.head)}: ablated`;
@@ -133,7 +150,9 @@ export function describe(intervention: Intervention, trace: Trace, heads: number
     case "set": {
       const { attention, head, query, weights } = intervention;
       const keys = attention.endsWith(".cross") ? trace.source_tokens : tokens(attention);
-      const nonzero = weights.map((weight, i) => (weight > 0 ? `${keys[i]?.text ?? i} ${Math.round(weight * 100)}%` : "")).filter(Boolean);
+      const nonzero = weights
+        .map((weight, i) => (weight > 0 ? `${keys[i]?.text ?? i} ${Math.round(weight * 100)}%` : ""))
+        .filter(Boolean);
       return `${componentTitle(attention)}${headName(head)}${queryName(attention, query)}: weights set to ${nonzero.join(", ") || "0"}`;
     }
     case "patch": {

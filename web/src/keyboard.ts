@@ -6,13 +6,20 @@ import { toggleLargeType, toggleTheme } from "./hooks";
 import { getUrlState, navigate, type State, type StateUpdate } from "./url-state";
 
 const isTextInput = (target: EventTarget | null): boolean =>
-  target instanceof HTMLElement && (/^(textarea|select)$/i.test(target.tagName) || (target instanceof HTMLInputElement && target.type !== "range"));
+  target instanceof HTMLElement &&
+  (/^(textarea|select)$/i.test(target.tagName) || (target instanceof HTMLInputElement && target.type !== "range"));
 
 /** The keys of the views from left to right, as they lie on the keyboard. */
 export const VIEW_SHORTCUTS = [..."1234567890-"];
 
 /** The state update that a key causes, if any; `row` is the one that is shown. */
-export function shortcutUpdate(key: string, state: State, model: ModelInfo, views: readonly string[], row: number): StateUpdate | null {
+export function shortcutUpdate(
+  key: string,
+  state: State,
+  model: ModelInfo,
+  views: readonly string[],
+  row: number,
+): StateUpdate | null {
   const heads = model.config.model.heads;
   const current = findAttention(model, state.attention);
   const moveLayer = (offset: number): StateUpdate | null => {

@@ -1,14 +1,14 @@
 // The app shell: navigation between the views, the choice of model, the theme and the help dialog.
 import "./style.css";
 import "./media/media.css";
-import { render, type ComponentChildren, type ComponentType } from "preact";
+import { type ComponentChildren, type ComponentType, render } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
-import { source, type ModelInfo } from "./api";
+import { type ModelInfo, source } from "./api";
 import { HelpDialog } from "./help-dialog";
 import { toggleTheme, usePalette } from "./hooks";
-import { useShortcuts, VIEW_SHORTCUTS } from "./keyboard";
-import { Map, Opening } from "./map/map";
 import { parseInterventions } from "./interventions";
+import { useShortcuts, VIEW_SHORTCUTS } from "./keyboard";
+import { ModelMap, Opening } from "./map/map";
 import { mediaName } from "./media/media";
 import { ModelSelect, SessionProvider, useSession } from "./session";
 import { Tour, TourLink } from "./tour";
@@ -37,7 +37,7 @@ interface View {
 
 /** In the order of the navigation bar, what a newcomer needs first; the key is the path in the URL. */
 const VIEWS: readonly View[] = [
-  { key: "map", name: "Map", group: "start", Component: Map, ofTrace: true },
+  { key: "map", name: "Map", group: "start", Component: ModelMap, ofTrace: true },
   { key: "learn", name: "Learn", group: "start", Component: Learn, needsModel: true },
   { key: "translate", name: "Translate", group: "look", Component: Translate },
   { key: "walk", name: "Walk", group: "look", Component: Walk, ofTrace: true },
@@ -54,11 +54,16 @@ const viewName = ({ key, name }: View, { kind }: ModelInfo): string => (key === 
 const LINKED = VIEWS.filter(({ needsModel }) => source.live || !needsModel);
 const VIEW_KEYS = LINKED.map(({ key }) => key);
 
+function skipToContent(event: Event): void {
+  event.preventDefault();
+  document.getElementById("main")!.focus();
+}
+
 function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () => void; children: ComponentChildren }) {
   const palette = usePalette();
   return (
     <>
-      <a class="skip-link" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")!.focus())}>
+      <a class="skip-link" href="#main" onClick={skipToContent}>
         skip to the content
       </a>
       <header class="header-bar">
@@ -67,7 +72,12 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
         </a>
         {nav}
         <div class="header-tools">
-          <button class="icon-button" aria-label={palette.dark ? "light theme" : "dark theme"} title="toggle theme (t)" onClick={toggleTheme}>
+          <button
+            class="icon-button"
+            aria-label={palette.dark ? "light theme" : "dark theme"}
+            title="toggle theme (t)"
+            onClick={toggleTheme}
+          >
             <Icon name={palette.dark ? "sun" : "moon"} />
           </button>
           <button class="icon-button" aria-label="help" title="help (?)" onClick={onHelp}>
@@ -75,7 +85,9 @@ function Shell({ nav, onHelp, children }: { nav?: ComponentChildren; onHelp: () 
           </button>
         </div>
       </header>
-      <main id="main" tabIndex={-1}>{children}</main>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
     </>
   );
 }
@@ -133,7 +145,15 @@ function Page({ onHelp }: { onHelp: () => void }) {
       {key === "intervene" ? null : <PendingInterventions />}
       {ofTrace ? (
         <div class={`stack ${key}-view`}>
-          {key === "map" ? <Opening tour={<TourLink views={VIEW_KEYS} class="primary-button">Take the tour</TourLink>} /> : null}
+          {key === "map" ? (
+            <Opening
+              tour={
+                <TourLink views={VIEW_KEYS} class="primary-button">
+                  Take the tour
+                </TourLink>
+              }
+            />
+          ) : null}
           <SentenceBar />
           {error ? <ErrorMessage error={error} /> : null}
           {trace ? <Component key={key} /> : error ? null : <NoTrace />}
@@ -162,7 +182,8 @@ function PendingInterventions() {
   if (!count) return null;
   return (
     <p class="note small">
-      {count === 1 ? "One intervention is" : `${count} interventions are`} set; this view shows the model without {count === 1 ? "it" : "them"}.{" "}
+      {count === 1 ? "One intervention is" : `${count} interventions are`} set; this view shows the model without{" "}
+      {count === 1 ? "it" : "them"}.{" "}
       <a class="chip" href={hrefFor({ view: "intervene" })}>
         show
       </a>{" "}

@@ -168,7 +168,9 @@ export function logTicks(min: number, max: number): number[] {
 
 /** Tick values of a linear axis: four or five round numbers. */
 export function linearTicks(min: number, max: number): number[] {
-  const step = [1, 2, 5, 10].map((n) => n * 10 ** Math.floor(Math.log10((max - min || 1) / 5))).find((n) => (max - min) / n <= 5.01)!;
+  const step = [1, 2, 5, 10]
+    .map((n) => n * 10 ** Math.floor(Math.log10((max - min || 1) / 5)))
+    .find((n) => (max - min) / n <= 5.01)!;
   const first = Math.ceil(min / step);
   return Array.from({ length: Math.floor(max / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6)));
 }

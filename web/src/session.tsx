@@ -1,12 +1,12 @@
 // The state shared by all views: the models, the text and its trace. A keystroke starts a new request and aborts the previous
 // one; the last trace stays visible until the next arrives.
-import { createContext, type ComponentChildren } from "preact";
+import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import { onTraceEvicted, source, type ApiError, type ExplainOptions, type Explanation, type ModelInfo } from "./api";
+import { type ApiError, type ExplainOptions, type Explanation, type ModelInfo, onTraceEvicted, source } from "./api";
 import { latestValue, useAsync } from "./hooks";
 import { mediaKind } from "./media/media";
 import { ErrorMessage, Loading } from "./ui";
-import { navigate, useUrlState, type State, type StateUpdate } from "./url-state";
+import { navigate, type State, type StateUpdate, useUrlState } from "./url-state";
 
 export interface Session {
   models: ModelInfo[];
@@ -25,7 +25,19 @@ export function useSession(): Session {
 }
 
 /** Another model, with its own example text. */
-export const otherModel = (name: string): StateUpdate => ({ model: name, text: "", row: -1, attention: "", head: -1, lines: "", interventions: "", cell: "", snapshot: -1, words: "", position: 0 });
+export const otherModel = (name: string): StateUpdate => ({
+  model: name,
+  text: "",
+  row: -1,
+  attention: "",
+  head: -1,
+  lines: "",
+  interventions: "",
+  cell: "",
+  snapshot: -1,
+  words: "",
+  position: 0,
+});
 
 /** This model if its training can be replayed, or another one of its kind. */
 export const withSnapshots = (model: ModelInfo, models: readonly ModelInfo[]): ModelInfo | undefined =>
@@ -57,7 +69,10 @@ const defaultText = (model: ModelInfo): string =>
   mediaKind(model.config.model) ? "" : (examplesFor(model)[0] ?? (model.kind === "language model" ? "Once" : "How are you?"));
 
 /** The languages to translate between; a language of the URL that the model does not have is ignored. */
-export function languagesFor(state: State, { config, languages }: ModelInfo): { sourceLanguage: string | null; targetLanguage: string | null } {
+export function languagesFor(
+  state: State,
+  { config, languages }: ModelInfo,
+): { sourceLanguage: string | null; targetLanguage: string | null } {
   if (!languages) return { sourceLanguage: null, targetLanguage: null };
   const { codes, source, target } = languages;
   if (mediaKind(config.model)) {
@@ -97,7 +112,15 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
   const text = source.text ?? (state.text || defaultText(model));
   const options = explainOptions(state, model, text);
   const sampling = state.search === "sample" ? [state.temperature, state.topK, state.topP, state.seed] : [];
-  const key = JSON.stringify([model.name, text, options.sourceLanguage, options.targetLanguage, state.search, state.search === "beam" && state.beam, sampling]);
+  const key = JSON.stringify([
+    model.name,
+    text,
+    options.sourceLanguage,
+    options.targetLanguage,
+    state.search,
+    state.search === "beam" && state.beam,
+    sampling,
+  ]);
   const [streamedText, setStreamedText] = useState("");
   const [evictions, setEvictions] = useState(0);
   useEffect(() => {
@@ -124,7 +147,10 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
     const timer = setTimeout(async () => {
       try {
         let output = "";
-        for await (const chunk of source.stream(options, abort.signal)) if (!abort.signal.aborted) setStreamedText((output += chunk));
+        for await (const chunk of source.stream(options, abort.signal)) {
+          output += chunk;
+          if (!abort.signal.aborted) setStreamedText(output);
+        }
       } catch {
         // the pending trace request reports the error if it fails too
       }
@@ -138,5 +164,9 @@ function TraceProvider({ models, children }: { models: ModelInfo[]; children: Co
   const last = latestValue(loaded) ?? null;
   const trace = text.trim() && last?.model === model.name ? last : null;
   const error = loaded.state === "failed" ? (loaded.error as ApiError) : null;
-  return <SessionContext.Provider value={{ models, model, text, trace, streamedText, busy, error }}>{children}</SessionContext.Provider>;
+  return (
+    <SessionContext.Provider value={{ models, model, text, trace, streamedText, busy, error }}>
+      {children}
+    </SessionContext.Provider>
+  );
 }

@@ -2,10 +2,10 @@
 // that a clicked cell can be inspected, and the operands of an inspected cell are highlighted wherever they are shown.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import { isLargeVocabulary, tensor, topTokensOf, vocabularyOf, type ModelInfo, type Trace } from "./api";
+import { isLargeVocabulary, type ModelInfo, type Trace, tensor, topTokensOf, vocabularyOf } from "./api";
 import { isOverOutput, keyValueHeads, rowLabels, rowTokens, selectedHead, tokenTexts, weightScale } from "./architecture";
 import { canAudit } from "./audit/audit";
-import { formatCellRef, parseCellRef, type Audit, type CellRef } from "./audit/cells";
+import { type Audit, type CellRef, formatCellRef, parseCellRef } from "./audit/cells";
 import { latestValue, useAsync } from "./hooks";
 import type { Cell, Grid, Highlight } from "./matrix/grid";
 import { Matrix } from "./matrix/matrix";
@@ -29,7 +29,12 @@ function layoutOf(axes: readonly string[]): Layout {
   return axes[0] === "head" ? "attention" : "heads";
 }
 
-const AXIS_LABELS: Record<string, string> = { "head width": "dimension", width: "dimension", "inner width": "unit", "heads × head width": "dimension" };
+const AXIS_LABELS: Record<string, string> = {
+  "head width": "dimension",
+  width: "dimension",
+  "inner width": "unit",
+  "heads × head width": "dimension",
+};
 
 /** The head of keys and values that belongs to this query head. */
 const tensorHead = (model: ModelInfo, axes: readonly string[], head: number): number =>
@@ -94,7 +99,9 @@ export async function loadPanel(model: ModelInfo, trace: Trace, name: string, ur
     rowAxis: layout === "attention" ? "query" : "token",
     colAxis: AXIS_LABELS[lastAxis] ?? lastAxis,
     scale: isProbability ? "sequential" : "diverging",
-    ...(isProbability ? { ...(layout === "attention" ? weightScale(cols) : { max: 1 }), causal: name.endsWith(".masked.weights") } : {}),
+    ...(isProbability
+      ? { ...(layout === "attention" ? weightScale(cols) : { max: 1 }), causal: name.endsWith(".masked.weights") }
+      : {}),
   };
   return {
     name,
@@ -157,7 +164,10 @@ export function TensorPanel({ name, title, row = -1, max, maxHeight = 420, maxCe
       highlights={highlights}
       maxHeight={maxHeight}
       maxCellWidth={maxCellWidth}
-      onSelect={(next) => canAudit(model, name) && navigate({ cell: formatCellRef(panel.toRef(next)), ...(isOverOutput(trace!, name) ? { row: next.row } : {}) })}
+      onSelect={(next) =>
+        canAudit(model, name) &&
+        navigate({ cell: formatCellRef(panel.toRef(next)), ...(isOverOutput(trace!, name) ? { row: next.row } : {}) })
+      }
     />
   );
 }

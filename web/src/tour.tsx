@@ -4,8 +4,8 @@ import { useLayoutEffect } from "preact/hooks";
 import { source } from "./api";
 import { findAttention } from "./architecture";
 import { formatInterventions } from "./interventions";
-import { otherModel, useSession, withSnapshots, type Session } from "./session";
-import { hrefFor, navigate, useUrlState, type StateUpdate } from "./url-state";
+import { otherModel, type Session, useSession, withSnapshots } from "./session";
+import { hrefFor, navigate, type StateUpdate, useUrlState } from "./url-state";
 
 interface Stop {
   title: string;
@@ -19,24 +19,69 @@ export function stopsFor({ model, models, trace }: Session, views: readonly stri
   const row = trace ? Math.min(trace.output_start + 1, trace.target_tokens.length - 1) : 1;
   const generates = model.kind !== "encoder";
   const replayed = withSnapshots(model, models);
-  const allHeads = Array.from({ length: model.config.model.heads }, (_, head) => ({ type: "ablate" as const, attention: attention?.name ?? "", head }));
-  const stop = (isPossible: unknown, title: string, text: string, update: StateUpdate): Stop[] => (isPossible ? [{ title, text, update: { interventions: "", cell: "", ...update } }] : []);
+  const allHeads = Array.from({ length: model.config.model.heads }, (_, head) => ({
+    type: "ablate" as const,
+    attention: attention?.name ?? "",
+    head,
+  }));
+  const stop = (isPossible: unknown, title: string, text: string, update: StateUpdate): Stop[] =>
+    isPossible ? [{ title, text, update: { interventions: "", cell: "", ...update } }] : [];
   return [
-    ...stop(generates, "Type", source.live ? "Change a word of the text: the model answers while you type." : "A text and what the model made of it.", { view: "translate", row: -1 }),
-    ...stop(generates && attention, "Where each word looked", "The wider the line, the more of that word went into the output. Click another word of the output.", { view: "translate", row }),
-    ...stop(attention, "One head", "The model looks several times at once. Each picture is one such head; the last layers often find the matching word.", { view: "heads", attention: attention?.name ?? "", head: 0, row }),
-    ...stop(attention, "One cell, audited", "The Inspector on the right computes one weight again in your browser, from the model’s own numbers. Click any other cell.", {
-      view: "microscope", attention: attention?.name ?? "", head: 0, row, cell: `${attention?.name}.weights:0,${row},0`,
-    }), // prettier-ignore
-    ...stop(source.live && generates && attention, "Switch it off", "Here a whole layer of attention is off: compare the output before and after. Switch single heads on and off below.", {
-      view: "intervene", interventions: formatInterventions(allHeads),
-    }), // prettier-ignore
-    ...stop(source.live && replayed, "Replay the training", "The same text at earlier steps of the training: first noise, then words, then sentences. Press Play.", {
-      ...(replayed && replayed !== model ? otherModel(replayed.name) : {}), view: "replay", snapshot: replayed?.snapshots[0] ?? -1,
-    }), // prettier-ignore
     ...stop(
-      source.live, "Your own model",
-      views.includes("train") ? "Start a training here; the finished model opens in every view." : "seq2see train --src a.en --tgt a.hi --out runs/mine, then seq2see explore --model runs/mine: every view shows your model.",
+      generates,
+      "Type",
+      source.live ? "Change a word of the text: the model answers while you type." : "A text and what the model made of it.",
+      { view: "translate", row: -1 },
+    ),
+    ...stop(
+      generates && attention,
+      "Where each word looked",
+      "The wider the line, the more of that word went into the output. Click another word of the output.",
+      { view: "translate", row },
+    ),
+    ...stop(
+      attention,
+      "One head",
+      "The model looks several times at once. Each picture is one such head; the last layers often find the matching word.",
+      { view: "heads", attention: attention?.name ?? "", head: 0, row },
+    ),
+    ...stop(
+      attention,
+      "One cell, audited",
+      "The Inspector on the right computes one weight again in your browser, from the model’s own numbers. Click any other cell.",
+      {
+        view: "microscope",
+        attention: attention?.name ?? "",
+        head: 0,
+        row,
+        cell: `${attention?.name}.weights:0,${row},0`,
+      },
+    ), // prettier-ignore
+    ...stop(
+      source.live && generates && attention,
+      "Switch it off",
+      "Here a whole layer of attention is off: compare the output before and after. Switch single heads on and off below.",
+      {
+        view: "intervene",
+        interventions: formatInterventions(allHeads),
+      },
+    ), // prettier-ignore
+    ...stop(
+      source.live && replayed,
+      "Replay the training",
+      "The same text at earlier steps of the training: first noise, then words, then sentences. Press Play.",
+      {
+        ...(replayed && replayed !== model ? otherModel(replayed.name) : {}),
+        view: "replay",
+        snapshot: replayed?.snapshots[0] ?? -1,
+      },
+    ), // prettier-ignore
+    ...stop(
+      source.live,
+      "Your own model",
+      views.includes("train")
+        ? "Start a training here; the finished model opens in every view."
+        : "seq2see train --src a.en --tgt a.hi --out runs/mine, then seq2see explore --model runs/mine: every view shows your model.",
       { view: views.includes("train") ? "train" : "map" },
     ),
   ]; // prettier-ignore

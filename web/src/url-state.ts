@@ -93,7 +93,11 @@ export function getUrlState(): State {
 const writeHash = (): void => history.replaceState(null, "", formatHash(current));
 
 /** Whoever chooses one head ends the drawing of several. */
-const withUpdate = (state: State, update: StateUpdate): State => ({ ...state, ...("head" in update ? { lines: "" } : {}), ...update });
+const withUpdate = (state: State, update: StateUpdate): State => ({
+  ...state,
+  ...("head" in update ? { lines: "" } : {}),
+  ...update,
+});
 
 /** Applies an update. Adds a history entry if the view changes or `push` is set; otherwise replaces the current entry. */
 export function navigate(update: StateUpdate, push = false): void {

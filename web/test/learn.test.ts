@@ -2,12 +2,35 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import type { LessonInfo, LessonSetting } from "../src/api";
 import { linearTicks } from "../src/math";
-import { defaultValue, formatSettings, isRight, parseAnswer, parseNumber, parseSettings, settingLabel, settingWithError, splitLinks, trySettings } from "../src/views/learn/lessons";
+import {
+  defaultValue,
+  formatSettings,
+  isRight,
+  parseAnswer,
+  parseNumber,
+  parseSettings,
+  settingLabel,
+  settingWithError,
+  splitLinks,
+  trySettings,
+} from "../src/views/learn/lessons";
 import { isDone, parseProgress, withLesson } from "../src/views/learn/progress";
 
-const setting = (name: string, kind: LessonSetting["kind"], value: unknown): LessonSetting => ({ name, kind, default: value, minimum: -9, maximum: 9, integer: false });
+const setting = (name: string, kind: LessonSetting["kind"], value: unknown): LessonSetting => ({
+  name,
+  kind,
+  default: value,
+  minimum: -9,
+  maximum: 9,
+  integer: false,
+});
 const LESSON: LessonInfo = {
-  name: "context", group: "", title: "", question: "", uses_model: false, training_seconds: 0,
+  name: "context",
+  group: "",
+  title: "",
+  question: "",
+  uses_model: false,
+  training_seconds: 0,
   settings: [
     setting("table", "table", { orange: [0, 3], apple: [2, 2] }),
     setting("sentences", "texts", ["an apple phone"]),
@@ -15,10 +38,19 @@ const LESSON: LessonInfo = {
     setting("query", "text", "Summeth"),
   ],
 }; // prettier-ignore
-const TABLE = [["orange", [0, 3]], ["apple", [2, 2]]] as const; // prettier-ignore
+const TABLE = [
+  ["orange", [0, 3]],
+  ["apple", [2, 2]],
+] as const; // prettier-ignore
 
 test("edits survive the URL, also while two rows have the same name", () => {
-  const edited = { table: [["apple", [0, 3]], ["apple", [2, "two"]]], query: "" } as const; // prettier-ignore
+  const edited = {
+    table: [
+      ["apple", [0, 3]],
+      ["apple", [2, "two"]],
+    ],
+    query: "",
+  } as const; // prettier-ignore
   assert.deepEqual(parseSettings(formatSettings(edited, LESSON), LESSON), edited);
 });
 
@@ -29,7 +61,17 @@ test("default values are left out of the URL", () => {
 });
 
 test("values of the wrong structure in the URL are ignored", () => {
-  for (const bad of ["{", "7", "null", "[1]", '{"tabel":[]}', '{"table":7}', '{"table":[["a"]]}', '{"sentences":"a"}', '{"query":["a"]}'])
+  for (const bad of [
+    "{",
+    "7",
+    "null",
+    "[1]",
+    '{"tabel":[]}',
+    '{"table":7}',
+    '{"table":[["a"]]}',
+    '{"sentences":"a"}',
+    '{"query":["a"]}',
+  ])
     assert.deepEqual(parseSettings(bad, LESSON), {}, bad);
   const question = { questions: [["Who?", ["Who", ["he"]]]] };
   assert.deepEqual(parseSettings(JSON.stringify(question), LESSON), question);
@@ -48,8 +90,18 @@ test("an error belongs to the setting it names, or to the last one edited", () =
 test("names of lessons become links, other words do not", () => {
   const names = ["scaling", "decoder", "leak", "context"];
   assert.deepEqual(splitLinks("follows (lesson: scaling). In", names), ["follows (lesson: ", "scaling", "). In"]);
-  assert.deepEqual(splitLinks("at once (lessons: decoder, leak).", names), ["at once (lessons: ", "decoder", ", ", "leak", ")."]);
-  assert.deepEqual(splitLinks("the lesson `context` again, `nothing`; scaling", names), ["the lesson ", "context", " again, nothing; scaling"]);
+  assert.deepEqual(splitLinks("at once (lessons: decoder, leak).", names), [
+    "at once (lessons: ",
+    "decoder",
+    ", ",
+    "leak",
+    ").",
+  ]);
+  assert.deepEqual(splitLinks("the lesson `context` again, `nothing`; scaling", names), [
+    "the lesson ",
+    "context",
+    " again, nothing; scaling",
+  ]);
   assert.deepEqual(splitLinks("of our own (--set bank=…).", names), ["of our own."]);
   assert.deepEqual(splitLinks("told apart. (--set wic=FOLDER measures it.)", names), ["told apart."]);
 });
@@ -67,7 +119,10 @@ test("linear ticks are few round numbers", () => {
 });
 
 test("a suggestion becomes settings in the form in which they are edited", () => {
-  assert.deepEqual(trySettings({ table: { apple: [4, 1] }, sentences: "an apple", unknown: 1 }, LESSON), { table: [["apple", [4, 1]]], sentences: ["an apple"] });
+  assert.deepEqual(trySettings({ table: { apple: [4, 1] }, sentences: "an apple", unknown: 1 }, LESSON), {
+    table: [["apple", [4, 1]]],
+    sentences: ["an apple"],
+  });
 });
 
 test("answers are numbers within the tolerance, or choices", () => {
@@ -85,5 +140,6 @@ test("progress is remembered per lesson, and rubbish in the store is ignored", (
   for (const i of [2, 0, 2, 1]) progress = withLesson(progress, "context", 3, i);
   assert.ok(isDone(progress.context) && !isDone(withLesson({}, "context", 3, 0).context) && !isDone(undefined));
   assert.deepEqual(parseProgress(JSON.stringify(progress)), progress);
-  for (const bad of [null, "{", "7", "[]", '{"context":7}', '{"context":{"solved":["x"],"total":3}}']) assert.deepEqual(parseProgress(bad), {}, String(bad));
+  for (const bad of [null, "{", "7", "[]", '{"context":7}', '{"context":{"solved":["x"],"total":3}}'])
+    assert.deepEqual(parseProgress(bad), {}, String(bad));
 });

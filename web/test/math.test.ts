@@ -28,10 +28,22 @@ test("top-k and top-p keep the most likely tokens and renormalize", () => {
   const logits = [0.5, 0.3, 0.15, 0.05].map(Math.log);
   const kept = (topK: number, topP: number): number[] => [...math.samplingDistribution(logits, { temperature: 1, topK, topP })];
   near(kept(2, 1)[0], 0.625);
-  assert.deepEqual(kept(2, 1).map((p) => p > 0), [true, true, false, false]);
-  assert.deepEqual(kept(0, 0.6).map((p) => p > 0), [true, true, false, false]);
-  assert.deepEqual(kept(0, 0.5).map((p) => p > 0), [true, false, false, false]);
-  near(kept(3, 0.9).reduce((a, b) => a + b), 1);
+  assert.deepEqual(
+    kept(2, 1).map((p) => p > 0),
+    [true, true, false, false],
+  );
+  assert.deepEqual(
+    kept(0, 0.6).map((p) => p > 0),
+    [true, true, false, false],
+  );
+  assert.deepEqual(
+    kept(0, 0.5).map((p) => p > 0),
+    [true, false, false, false],
+  );
+  near(
+    kept(3, 0.9).reduce((a, b) => a + b),
+    1,
+  );
 });
 
 test("a seed gives the same random numbers as in Python", () => {
@@ -48,7 +60,10 @@ const DRAWN = [
 ];
 
 test("sinusoidal positions: d = 6, position 0", () => {
-  assert.deepEqual([0, 1, 2, 3, 4, 5].map((j) => math.sinusoid(0, j, 6, false)), [0, 1, 0, 1, 0, 1]);
+  assert.deepEqual(
+    [0, 1, 2, 3, 4, 5].map((j) => math.sinusoid(0, j, 6, false)),
+    [0, 1, 0, 1, 0, 1],
+  );
   near(math.sinusoid(2, 2, 6, false), Math.sin(2 / 10000 ** (1 / 3)));
   near(math.sinusoid(2, 4, 6, true), Math.cos(2 / 10000 ** (1 / 3)));
 });

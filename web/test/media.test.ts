@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Tensor, type ModelConfig } from "../src/api";
+import { type ModelConfig, Tensor } from "../src/api";
 import { pictureOf, placeOf, rowAt, spectrogramOf, tokenAt } from "../src/media/media";
 
 const PICTURE = { source: "pictures", picture_height: 4, patch_size: 2, channels: 1, mel_bands: 80 } as ModelConfig;
@@ -8,7 +8,10 @@ const SOUND = { ...PICTURE, source: "sounds", mel_bands: 2 } as ModelConfig;
 
 test("patches are joined column by column", () => {
   // Four patches of 2 × 2 pixels: two rows, two columns. The value of a pixel tells its patch and place.
-  const patches = new Tensor([4, 4], Float32Array.from({ length: 16 }, (_, i) => i / 7.5 - 1));
+  const patches = new Tensor(
+    [4, 4],
+    Float32Array.from({ length: 16 }, (_, i) => i / 7.5 - 1),
+  );
   const { width, height, data } = pictureOf(patches, PICTURE);
   assert.deepEqual([width, height], [4, 4]);
   const red = Array.from({ length: 16 }, (_, i) => Math.round(data[4 * i] / 17));
@@ -39,6 +42,12 @@ test("a place has the token that is there", () => {
 
 test("the row that listens is the one whose attention peaks, among those written", () => {
   const weights = new Tensor([3, 3], Float32Array.from([0.9, 0.1, 0, 0.2, 0.6, 0.2, 0, 0.1, 0.9]));
-  assert.deepEqual([0, 1, 2].map((token) => rowAt(weights, token, 1)), [1, 1, 2]);
-  assert.deepEqual([0, 1, 2].map((token) => rowAt(weights, token, 2)), [-1, -1, 2]);
+  assert.deepEqual(
+    [0, 1, 2].map((token) => rowAt(weights, token, 1)),
+    [1, 1, 2],
+  );
+  assert.deepEqual(
+    [0, 1, 2].map((token) => rowAt(weights, token, 2)),
+    [-1, -1, 2],
+  );
 });

@@ -2,27 +2,53 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
-import { Tensor, type ModelConfig } from "../src/api";
+import { type ModelConfig, Tensor } from "../src/api";
 import { formatCellRef, parseCellRef } from "../src/audit/cells";
 import { colorFor, DARK, LIGHT, textColorOn } from "../src/color";
 import { Dataflow } from "../src/dataflow";
 import { drawFigure } from "../src/map/layout";
 import { toCsv, toSvg } from "../src/matrix/export";
-import { cellAt, computeGeometry, isMasked, pool, type Grid } from "../src/matrix/grid";
+import { cellAt, computeGeometry, type Grid, isMasked, pool } from "../src/matrix/grid";
 import { stagesFor } from "../src/stages/stages";
 import { hasDevanagari, transliterate } from "../src/transliteration";
 import { DEFAULTS, formatHash, parseHash } from "../src/url-state";
 import { buildTree } from "../src/views/beam";
 
 const CONFIG = {
-  kind: "transformer", shape: "encoder-decoder", source: "tokens", encoder_positions: "same", width: 8, heads: 2, key_value_heads: 0, head_width: 0, encoder_layers: 1, decoder_layers: 2, feed_forward: 16,
-  activation: "relu", norm: "layer", norm_first: true, norm_epsilon: 1e-5, positions: "sinusoidal", segments: 0, embedding_norm: false,
-  scale_embeddings: true, tie_embeddings: "target", output_bias: false, vocab_size: 20,
+  kind: "transformer",
+  shape: "encoder-decoder",
+  source: "tokens",
+  encoder_positions: "same",
+  width: 8,
+  heads: 2,
+  key_value_heads: 0,
+  head_width: 0,
+  encoder_layers: 1,
+  decoder_layers: 2,
+  feed_forward: 16,
+  activation: "relu",
+  norm: "layer",
+  norm_first: true,
+  norm_epsilon: 1e-5,
+  positions: "sinusoidal",
+  segments: 0,
+  embedding_norm: false,
+  scale_embeddings: true,
+  tie_embeddings: "target",
+  output_bias: false,
+  vocab_size: 20,
 } as ModelConfig; // prettier-ignore
 
 const GRID: Grid = {
-  name: "a <b>", rows: 2, cols: 2, data: [0.5, -Infinity, 1, -2], rowLabels: ["x", 'y, "z"'], colLabels: ["है", "b"],
-  rowAxis: "query", colAxis: "key", scale: "diverging",
+  name: "a <b>",
+  rows: 2,
+  cols: 2,
+  data: [0.5, -Infinity, 1, -2],
+  rowLabels: ["x", 'y, "z"'],
+  colLabels: ["है", "b"],
+  rowAxis: "query",
+  colAxis: "key",
+  scale: "diverging",
 }; // prettier-ignore
 
 test("figures have enough contrast on every colour of both scales", () => {
@@ -40,7 +66,11 @@ test("figures have enough contrast on every colour of both scales", () => {
 
 test("the figure of a model fits its space, and of many layers stays legible", () => {
   const open = { encoder: 0, decoder: 1 };
-  for (const [width, height] of [[1000, 660], [640, 520], [330, 520]]) {
+  for (const [width, height] of [
+    [1000, 660],
+    [640, 520],
+    [330, 520],
+  ]) {
     const figure = drawFigure(CONFIG, open, { width, height, unit: 1 });
     assert.ok(figure.height <= height + 1e-6 && figure.width <= width, `${figure.width} × ${figure.height}`);
     const tops = figure.boxes.filter(({ column }) => column === "decoder").map(({ y, height }) => y + height / 2);
@@ -80,8 +110,11 @@ test("cell keys are parsed as they are written", () => {
 
 test("every stage of Walk shows its code", () => {
   const configs: Partial<ModelConfig>[] = [
-    {}, { norm_first: false }, { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie_embeddings: "none" },
-    { kind: "rnn" }, { kind: "rnn-attention" },
+    {},
+    { norm_first: false },
+    { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie_embeddings: "none" },
+    { kind: "rnn" },
+    { kind: "rnn-attention" },
   ]; // prettier-ignore
   for (const config of configs)
     for (const { key, code } of stagesFor({ ...CONFIG, ...config })) {
@@ -102,9 +135,19 @@ test("Walk covers all sub-layers, with the norms where the model has them", () =
 });
 
 test("Walk begins with patches or mel frames where the model reads pictures or sounds", () => {
-  const keys = (changes: Partial<ModelConfig>): string[] => stagesFor({ ...CONFIG, picture_height: 8, patch_size: 4, channels: 1, mel_bands: 8, ...changes }).map(({ key }) => key);
-  assert.deepEqual(keys({ source: "pictures", encoder_positions: "grid" }).slice(0, 3), ["encoder.patches", "encoder.embedded", "encoder.input"]);
-  assert.deepEqual(keys({ source: "sounds" }).slice(0, 4), ["encoder.mel_frames", "encoder.convolved", "encoder.embedded", "encoder.input"]);
+  const keys = (changes: Partial<ModelConfig>): string[] =>
+    stagesFor({ ...CONFIG, picture_height: 8, patch_size: 4, channels: 1, mel_bands: 8, ...changes }).map(({ key }) => key);
+  assert.deepEqual(keys({ source: "pictures", encoder_positions: "grid" }).slice(0, 3), [
+    "encoder.patches",
+    "encoder.embedded",
+    "encoder.input",
+  ]);
+  assert.deepEqual(keys({ source: "sounds" }).slice(0, 4), [
+    "encoder.mel_frames",
+    "encoder.convolved",
+    "encoder.embedded",
+    "encoder.input",
+  ]);
   assert.ok(keys({ source: "sounds" }).includes("decoder.tokens"));
   assert.ok(!keys({ source: "pictures", encoder_positions: "none" }).includes("encoder.input"));
 });
@@ -115,11 +158,16 @@ test("Walk of the 2015 model attends before each step, that of 2014 never attend
   const last = ["decoder.0.states", "decoder.1.states", "decoder.vectors", "logits", "probabilities", "next"];
   const indices = [...order.map((name) => name.replace("cross", "decoder.0.cross")), ...last].map((key) => keys.indexOf(key));
   assert.ok(!indices.includes(-1));
-  assert.deepEqual(indices, [...indices].sort((a, b) => a - b));
+  assert.deepEqual(
+    indices,
+    [...indices].sort((a, b) => a - b),
+  );
   assert.equal(new Set(keys).size, keys.length);
   const withoutAttention = stagesFor({ ...CONFIG, kind: "rnn" });
   assert.ok(withoutAttention.some(({ key, highlightedRow }) => key === "final_state" && highlightedRow === 0));
-  assert.ok(!withoutAttention.some(({ tensors }) => tensors.some((name) => name.includes("cross") || name === "encoder.vectors")));
+  assert.ok(
+    !withoutAttention.some(({ tensors }) => tensors.some((name) => name.includes("cross") || name === "encoder.vectors")),
+  );
 });
 
 test("each sub-layer reads the output of the previous one", () => {
@@ -133,7 +181,10 @@ test("each sub-layer reads the output of the previous one", () => {
 });
 
 test("a tensor is indexed by its first axes", () => {
-  const t = new Tensor([2, 2, 3], Float32Array.from({ length: 12 }, (_, i) => i));
+  const t = new Tensor(
+    [2, 2, 3],
+    Float32Array.from({ length: 12 }, (_, i) => i),
+  );
   assert.deepEqual([...t.at(1, 0).data], [6, 7, 8]);
   assert.deepEqual(t.at(1).shape, [2, 3]);
 });
@@ -155,16 +206,26 @@ test("a point is mapped to its cell, also with 512 tokens", () => {
   const big: Grid = { ...GRID, rows: 512, cols: 512, rowLabels: [], colLabels: [] };
   const geometry = computeGeometry(big, 900, 1, () => 10);
   assert.ok(geometry.cellWidth >= 3 && geometry.width > 900);
-  assert.deepEqual(cellAt(big, geometry, geometry.left + 10.5 * geometry.cellWidth, geometry.top + 3.5 * geometry.cellHeight), { row: 3, col: 10 });
+  assert.deepEqual(cellAt(big, geometry, geometry.left + 10.5 * geometry.cellWidth, geometry.top + 3.5 * geometry.cellHeight), {
+    row: 3,
+    col: 10,
+  });
   assert.equal(cellAt(big, geometry, 0, 0), null);
 });
 
 test("color scales are monotonic in lightness", () => {
   const lightness = ([r, g, b]: readonly number[]): number => 0.21 * r + 0.72 * g + 0.07 * b;
-  for (const [palette, direction] of [[LIGHT, -1], [DARK, 1]] as const)
+  for (const [palette, direction] of [
+    [LIGHT, -1],
+    [DARK, 1],
+  ] as const)
     for (const sign of [-1, 1])
       for (let i = 1; i <= 16; i++)
-        assert.ok(direction * (lightness(colorFor((sign * i) / 16, 1, palette)) - lightness(colorFor((sign * (i - 1)) / 16, 1, palette))) > 0);
+        assert.ok(
+          direction *
+            (lightness(colorFor((sign * i) / 16, 1, palette)) - lightness(colorFor((sign * (i - 1)) / 16, 1, palette))) >
+            0,
+        );
 });
 
 const files = (folder: string): string[] =>
@@ -181,8 +242,25 @@ test("the page uses no random numbers and no other host", () => {
 });
 
 test("hypotheses with a common prefix share a branch of the tree", () => {
-  const of = (...ids: number[]) => ({ text: "", score: 0, finished: true, tokens: ids.map((id) => ({ id, text: `${id}`, logprob: -1 })) });
+  const of = (...ids: number[]) => ({
+    text: "",
+    score: 0,
+    finished: true,
+    tokens: ids.map((id) => ({ id, text: `${id}`, logprob: -1 })),
+  });
   const tree = buildTree([of(1, 2, 3), of(1, 4), of(5)]);
-  assert.deepEqual(tree.map(({ token, best }) => [token.id, best]), [[1, true], [5, false]]);
-  assert.deepEqual(tree[0].children.map(({ token, best }) => [token.id, best]), [[2, true], [4, false]]);
+  assert.deepEqual(
+    tree.map(({ token, best }) => [token.id, best]),
+    [
+      [1, true],
+      [5, false],
+    ],
+  );
+  assert.deepEqual(
+    tree[0].children.map(({ token, best }) => [token.id, best]),
+    [
+      [2, true],
+      [4, false],
+    ],
+  );
 });

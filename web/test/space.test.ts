@@ -1,11 +1,15 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { FLAT, frameOf, placeLabels, pointAt, projector, rotate, SOLID, type Point } from "../src/views/space/scene";
+import { FLAT, frameOf, type Point, placeLabels, pointAt, projector, rotate, SOLID } from "../src/views/space/scene";
 
-const near = (a: readonly number[], b: readonly number[]): void => a.forEach((value, i) => assert.ok(Math.abs(value - b[i]) < 1e-9, `${a} is not ${b}`));
+const near = (a: readonly number[], b: readonly number[]): void =>
+  a.forEach((value, i) => assert.ok(Math.abs(value - b[i]) < 1e-9, `${a} is not ${b}`));
 
 test("turning the camera keeps distances", () => {
-  const [a, b]: [Point, Point] = [[1, 2, 3], [-2, 0.5, 1]];
+  const [a, b]: [Point, Point] = [
+    [1, 2, 3],
+    [-2, 0.5, 1],
+  ];
   const distance = (p: Point, q: Point): number => Math.hypot(...p.map((value, i) => value - q[i]));
   assert.ok(Math.abs(distance(rotate(a, SOLID), rotate(b, SOLID)) - distance(a, b)) < 1e-9);
   near(rotate([1, 0, 0], { ...FLAT, turn: Math.PI / 2 }), [0, 0, -1]);
@@ -13,7 +17,12 @@ test("turning the camera keeps distances", () => {
 });
 
 test("everything framed is in the picture, however it is turned", () => {
-  const points: Point[] = [[3, 0, 0], [-1, 2, 5], [0, -4, 1], [2, 2, -2]];
+  const points: Point[] = [
+    [3, 0, 0],
+    [-1, 2, 5],
+    [0, -4, 1],
+    [2, 2, -2],
+  ];
   for (const dimensions of [2, 3])
     for (const camera of dimensions === 3 ? [FLAT, SOLID, { ...SOLID, turn: 2.5, tilt: -1 }] : [FLAT]) {
       const project = projector(camera, frameOf(points, dimensions), 600, 400);
@@ -31,7 +40,11 @@ test("a label that does not fit on the right goes to the left, and is left out i
 });
 
 test("between two layers a token is between their points", () => {
-  const path: Point[] = [[0, 0, 0], [2, 4, 0], [2, 4, 8]];
+  const path: Point[] = [
+    [0, 0, 0],
+    [2, 4, 0],
+    [2, 4, 8],
+  ];
   near(pointAt(path, 0.5), [1, 2, 0]);
   near(pointAt(path, 2), [2, 4, 8]);
 });

@@ -1,13 +1,25 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Tensor, type EmbeddedData, type Trace } from "../src/api";
+import { type EmbeddedData, Tensor, type Trace } from "../src/api";
 import { difference, largestDifference, mergeLabels } from "../src/difference";
 import { decodeFloats, embeddedSource, slice } from "../src/embedded";
-import { describe, formatInterventions, parseInterventions, summarize, toRequest, type Intervention } from "../src/interventions";
+import {
+  describe,
+  formatInterventions,
+  type Intervention,
+  parseInterventions,
+  summarize,
+  toRequest,
+} from "../src/interventions";
 import { logTicks } from "../src/math";
 
 const tokens = (...texts: string[]) => texts.map((text, id) => ({ id, text }));
-const TRACE = { id: "a", text: "I like tea", source_tokens: tokens("I", "like", "tea", "<end>"), decoder_input_tokens: tokens("<start>", "मुझे") } as Trace;
+const TRACE = {
+  id: "a",
+  text: "I like tea",
+  source_tokens: tokens("I", "like", "tea", "<end>"),
+  decoder_input_tokens: tokens("<start>", "मुझे"),
+} as Trace;
 
 const ALL: Intervention[] = [
   { type: "ablate", attention: "decoder.1.cross", head: 3 },
@@ -24,7 +36,10 @@ test("interventions survive the URL, whatever text they contain", () => {
 });
 
 test("invalid interventions in the URL are ignored, valid ones kept", () => {
-  assert.deepEqual(parseInterventions("ablate:decoder.1.cross:3;ablate:decoder.1.cross:x;explode:a:1;set:a:*:*:2;set:a:*:*:;ablate:a b:1"), [ALL[0]]);
+  assert.deepEqual(
+    parseInterventions("ablate:decoder.1.cross:3;ablate:decoder.1.cross:x;explode:a:1;set:a:*:*:2;set:a:*:*:;ablate:a b:1"),
+    [ALL[0]],
+  );
 });
 
 test("interventions are converted to request bodies", () => {
@@ -59,7 +74,10 @@ test("interventions are described with the tokens of the sentence", () => {
 test("a single head is not named, and units of recurrent states are named by the states", () => {
   const [ablated, , set] = ALL;
   assert.equal(describe(ablated, TRACE, 1), "decoder layer 1, cross-attention: ablated");
-  assert.equal(describe({ ...set, query: 1 } as Intervention, TRACE, 1), "decoder layer 1, cross-attention, query “मुझे”: weights set to like 50%, tea 50%");
+  assert.equal(
+    describe({ ...set, query: 1 } as Intervention, TRACE, 1),
+    "decoder layer 1, cross-attention, query “मुझे”: weights set to like 50%, tea 50%",
+  );
   const [unit] = parseInterventions("zero:encoder.1.states:3");
   assert.deepEqual(toRequest(unit), { type: "scale", name: "encoder.1.states", factor: 0, unit: 3 });
   assert.equal(describe(unit, TRACE, 1), "encoder, after layer 1: unit 3 set to 0");
@@ -69,7 +87,10 @@ test("heads of one attention that are switched off are named together", () => {
   const off = (head: number): Intervention => ({ type: "ablate", attention: "decoder.1.cross", head });
   assert.deepEqual(summarize([off(3), off(1)], TRACE, 8), ["heads 1 and 3 of decoder layer 1, cross-attention switched off"]);
   assert.deepEqual(summarize([off(1), off(0)], TRACE, 2), ["all 2 heads of decoder layer 1, cross-attention switched off"]);
-  assert.deepEqual(summarize([off(0), ALL[5]], TRACE, 1), ["decoder layer 1, cross-attention switched off", "decoder layer 1, feed-forward: unit 17 set to 0"]);
+  assert.deepEqual(summarize([off(0), ALL[5]], TRACE, 1), [
+    "decoder layer 1, cross-attention switched off",
+    "decoder layer 1, feed-forward: unit 17 set to 0",
+  ]);
 });
 
 test("differences are elementwise, keep masks, and need equal shapes", () => {
@@ -93,16 +114,34 @@ test("embedded float32 and bfloat16 are decoded exactly", () => {
 });
 
 test("slices follow Python's rules", () => {
-  const whole = new Tensor([2, 3, 2], Float32Array.from({ length: 12 }, (_, i) => i));
+  const whole = new Tensor(
+    [2, 3, 2],
+    Float32Array.from({ length: 12 }, (_, i) => i),
+  );
   const of = (index: string): [readonly number[], number[]] => [slice(whole, index).shape, [...slice(whole, index).data]];
-  assert.deepEqual(of("1"), [[3, 2], [6, 7, 8, 9, 10, 11]]);
-  assert.deepEqual(of(":,1"), [[2, 2], [2, 3, 8, 9]]);
+  assert.deepEqual(of("1"), [
+    [3, 2],
+    [6, 7, 8, 9, 10, 11],
+  ]);
+  assert.deepEqual(of(":,1"), [
+    [2, 2],
+    [2, 3, 8, 9],
+  ]);
   assert.deepEqual(of("0,1:,0"), [[2], [2, 4]]);
   assert.deepEqual(of("-1,-1,-1"), [[], [11]]);
-  assert.deepEqual(of("0,1:9"), [[2, 2], [2, 3, 4, 5]]);
+  assert.deepEqual(of("0,1:9"), [
+    [2, 2],
+    [2, 3, 4, 5],
+  ]);
   assert.deepEqual(of("0,2:1"), [[0, 2], []]);
-  assert.deepEqual(of(":,::2,0"), [[2, 2], [0, 4, 6, 10]]);
-  assert.deepEqual(of("0,1::2"), [[1, 2], [2, 3]]);
+  assert.deepEqual(of(":,::2,0"), [
+    [2, 2],
+    [0, 4, 6, 10],
+  ]);
+  assert.deepEqual(of("0,1::2"), [
+    [1, 2],
+    [2, 3],
+  ]);
   assert.equal(slice(whole, "").data.length, 12);
   assert.throws(() => slice(whole, "2"));
 });

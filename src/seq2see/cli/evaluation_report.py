@@ -10,6 +10,7 @@ from rich.text import Text
 
 from seq2see.cli.data_report import escape_controls, truncate_to_width
 from seq2see.evaluate.language_model import LanguageModelEvaluation
+from seq2see.evaluate.metrics import METRICS
 from seq2see.evaluate.translation import Evaluation, HeadScores, SentenceScore
 
 _SIGNIFICANCE = 0.05
@@ -69,10 +70,11 @@ def _scores(evaluation: Evaluation) -> Table:
 
 def _comparison(evaluation: Evaluation) -> Table:
     table = _table("", "system", "baseline", "diff", "p (bootstrap)", "p (randomised)", "")
+    error_rates = {metric.name for metric in METRICS.values() if metric.error_rate}
     for row in evaluation.comparison:
         # sacreBLEU gives equal scores the smallest p-value.
         insignificant = row.system == row.baseline or max(row.p_bootstrap, row.p_randomization) >= _SIGNIFICANCE
-        better = (row.system < row.baseline) == (row.name == "TER")  # an error rate: lower is better
+        better = (row.system < row.baseline) == (row.name in error_rates)
         verdict = "not significant" if insignificant else f"[{'green]better' if better else 'red]worse'}[/]"
         table.add_row(
             row.name, f"{row.system:.1f}", f"{row.baseline:.1f}", f"{row.system - row.baseline:+.1f}", f"{row.p_bootstrap:.4f}",

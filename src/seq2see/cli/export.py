@@ -64,13 +64,13 @@ def _print(exported: "Exported", to: ExportFormat, precision: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from seq2see.exchange.export import not_checked
+    from seq2see.exchange.export import EXPORTERS
 
     facts = {
         "directory": str(exported.path),
         "format": f"{to}, {precision}: {'; '.join(exported.steps)}",
         "files": "\n".join(f"{size:>13,}  {name}" for name, size in exported.files.items()),
-        "check": not_checked(to) if exported.check is None else str(exported.check),
+        "check": EXPORTERS[to].not_checked if exported.check is None else str(exported.check),
     }
     table = Table.grid(padding=(0, 2))
     for fact, value in facts.items():

@@ -20,7 +20,6 @@ from seq2see.config.toml import build as build
 from seq2see.config.toml import option as option
 from seq2see.config.training import Boundaries as Boundaries
 from seq2see.config.training import DataConfig as DataConfig
-from seq2see.config.training import Metric as Metric
 from seq2see.config.training import Normalization as Normalization
 from seq2see.config.training import Precision as Precision
 from seq2see.config.training import Schedule as Schedule

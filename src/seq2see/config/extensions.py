@@ -4,6 +4,7 @@ The core imports no room: it finds a room's part through this table of strings a
 adds its own through an entry point of the group `seq2see.<group>`; see docs/extending.md.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -11,7 +12,7 @@ from typing import Any
 
 from seq2see.errors import UserError, did_you_mean
 
-BUILT_IN = {
+BUILT_IN: dict[str, dict[str, str] | str] = {
     "models": {  # subclasses of Network
         "transformer": "seq2see.model.transformer:Transformer",
         "rnn": "seq2see.course.recurrent.network:Recurrent",
@@ -48,6 +49,7 @@ BUILT_IN = {
         "data": "seq2see.cli.data:data_app",
         "vectors": "seq2see.cli.vectors:vectors_app",
     },
+    "metrics": "seq2see.evaluate.metrics:METRICS",  # a table of its own, so that a new metric touches one file
     "readers": {  # of models of other libraries, the most particular first
         "CTranslate2": "seq2see.exchange.ctranslate2:READER",
         "Hugging Face": "seq2see.exchange.huggingface:READER",
@@ -58,21 +60,32 @@ BUILT_IN = {
 
 def extension_names(group: str) -> list[str]:
     """Lists the names of a group, the built-in ones first."""
-    return [*BUILT_IN[group], *_installed(group)]
+    return [*_built_in(group), *_installed(group)]
 
 
 def has_extension(group: str, name: str) -> bool:
-    return name in BUILT_IN[group] or name in _installed(group)
+    return name in _built_in(group) or name in _installed(group)
 
 
 def load_extension(group: str, name: str) -> Any:
     """Imports what stands under this name; an unknown name is a `UserError`."""
-    if name in BUILT_IN[group]:
-        module, _, attribute = BUILT_IN[group][name].partition(":")
-        return getattr(import_module(module), attribute)
+    if name in _built_in(group):
+        found = _built_in(group)[name]
+        return _import(found) if isinstance(found, str) else found
     if not has_extension(group, name):
         raise UserError(f'no {group} are called "{name}": {did_you_mean(name, extension_names(group))}')
     return _installed(group)[name].load()
+
+
+def _built_in(group: str) -> Mapping[str, Any]:
+    """Returns what stands under each name, or where it is to be imported from."""
+    table = BUILT_IN[group]
+    return _import(table) if isinstance(table, str) else table
+
+
+def _import(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 @cache

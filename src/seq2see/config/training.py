@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from seq2see.config.extensions import extension_names, has_extension
 from seq2see.config.toml import option
-from seq2see.errors import UserError
+from seq2see.errors import UserError, did_you_mean
 
 TokenizerKind = Literal["bpe", "character", "word"]
 Normalization = Literal["none", "NFC"]
 Boundaries = Literal["blank-line", "file"]
 Schedule = Literal["paper", "inverse-sqrt", "cosine", "constant-linear", "constant"]
-Metric = Literal["bleu", "chrf", "cer", "loss"]
 Precision = Literal["auto", "float32", "bf16"]
 
 
@@ -98,7 +98,7 @@ class TrainConfig:
     average_checkpoints: int = option(5, "Number of best checkpoints averaged at the end; 1: no averaging.")
     validate_every: int = option(0, "Steps between validations; 0: about one epoch.")
     validation_sentences: int = option(500, "Maximum number of sentences translated per validation; all at the end.")
-    metric: Metric = option("bleu", "Validation metric that selects the best checkpoint; cer: of pictures and sounds.")
+    metric: str = option("bleu", "Validation metric that selects the best checkpoint; cer: of pictures and sounds.")
     patience: int = option(0, "Stop after this many validations without improvement; 0: never.")
     checkpoint_minutes: float = option(5.0, "Minutes between checkpoints; each validation also writes one.")
     checkpoint_steps: int = option(0, "Steps between checkpoints; overrides checkpoint_minutes; 0: off.")
@@ -121,6 +121,9 @@ class TrainConfig:
             self._require(getattr(self, name) > 0, name, "must be greater than 0")
         for name in ("beta1", "beta2", "label_smoothing"):
             self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
+        if self.metric not in ("bleu", "loss") and not has_extension("metrics", self.metric):
+            hint = did_you_mean(self.metric, ["loss", *extension_names("metrics")])
+            raise UserError(f'train.metric = "{self.metric}" is not a valid choice: {hint}')
 
     def _require(self, holds: bool, name: str, requirement: str) -> None:
         if not holds:

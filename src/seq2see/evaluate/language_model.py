@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.data.corpus import TextCorpus
+from seq2see.data.corpus import TextChunk, TextCorpus
 from seq2see.data.layout import Packed
 from seq2see.data.tokenizer import Tokenizer, split_text
 from seq2see.errors import UserError
@@ -63,14 +63,6 @@ class LanguageModelEvaluation:
 
 
 @dataclass(frozen=True)
-class _TokenizedText:
-    targets: IntArray  # the tokens of all documents, concatenated; each document ends with <end>
-    starts: IntArray  # where documents begin
-    characters: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class _Losses:
     losses: FloatArray  # [tokens] −ln p of every token
     contexts: IntArray  # [tokens] number of tokens before it, including <start>
@@ -87,19 +79,25 @@ def evaluate_language_model(model: Pipeline, documents: TextCorpus, stride: int 
     stride = stride or max(window // 2, 1)
     if not 1 <= stride <= window:
         raise UserError(f"a stride of {stride:,} would skip tokens: windows have {window:,} tokens")
-    text = _tokenize(documents, tokenizer)
-    inputs = np.roll(text.targets, 1)
-    inputs[text.starts] = tokenizer.start
-    bounds = [*text.starts.tolist(), len(text.targets)] if config.text.documents else [0, len(text.targets)]
+    chunks = list(documents.chunks())
+    ends = [chunk.ends_document for chunk in chunks]
+    ids = [_tokenize(chunk, tokenizer) for chunk in chunks]
+    targets = np.concatenate(ids).astype(np.int64)  # the tokens of all documents; each ends with <end>
+    bounds = [0, *np.cumsum([len(part) for part in ids])[ends].tolist()]  # where documents begin, and the end
+    inputs = np.roll(targets, 1)
+    inputs[bounds[:-1]] = tokenizer.start
     max_tokens = max(window, MAX_LOGITS // config.model.vocab_size)
-    result = _losses(model.network, _batches(bounds, window, stride, max_tokens), inputs, text.targets)
+    batches = _batches(bounds if config.text.documents else [0, len(targets)], window, stride, max_tokens)
+    result = _losses(model.network, batches, inputs, targets)
+    characters = sum(len(chunk.text) for chunk in chunks)
+    size = sum(len(chunk.text.encode()) for chunk in chunks)
     loss = float(result.losses.mean())
     bits = float(result.losses.sum()) / math.log(2)
     return LanguageModelEvaluation(
-        documents=len(text.starts), tokens=len(result.losses), characters=text.characters, bytes=text.bytes,
-        unknown_tokens=0 if tokenizer.unknown is None else int((text.targets == tokenizer.unknown).sum()),
-        loss=loss, perplexity=math.exp(loss), bits_per_byte=bits / text.bytes,
-        bits_per_character=bits / text.characters, window=window, stride=stride,
+        documents=sum(ends), tokens=len(targets), characters=characters, bytes=size,
+        unknown_tokens=0 if tokenizer.unknown is None else int((targets == tokenizer.unknown).sum()),
+        loss=loss, perplexity=math.exp(loss), bits_per_byte=bits / size,
+        bits_per_character=bits / characters, window=window, stride=stride,
         mean_context=float(result.contexts.mean()), within_documents=config.text.documents,
         by_context=tuple(_buckets(result)),
     )  # fmt: skip
@@ -114,24 +112,10 @@ def windows(length: int, window: int, stride: int) -> Iterator[Window]:
         counted = end
 
 
-def _tokenize(documents: TextCorpus, tokenizer: Tokenizer) -> _TokenizedText:
-    token_chunks: list[NDArray[np.int32]] = []
-    starts = [0]
-    tokens = characters = size = 0
-    for chunk in documents.chunks():
-        parts = split_text(chunk.text, _CHUNK_CHARACTERS) if tokenizer.can_split else [chunk.text]
-        ids = tokenizer.encode_batch(list(parts)).tokens
-        if chunk.ends_document:
-            ids = np.append(ids, np.int32(tokenizer.end))
-        token_chunks.append(ids)
-        tokens += len(ids)
-        characters += len(chunk.text)
-        size += len(chunk.text.encode())
-        if chunk.ends_document:
-            starts.append(tokens)
-    return _TokenizedText(
-        np.concatenate(token_chunks).astype(np.int64), np.array(starts[:-1], dtype=np.int64), characters, size
-    )
+def _tokenize(chunk: TextChunk, tokenizer: Tokenizer) -> NDArray[np.int32]:
+    parts = split_text(chunk.text, _CHUNK_CHARACTERS) if tokenizer.can_split else [chunk.text]
+    ids = tokenizer.encode_batch(list(parts)).tokens
+    return np.append(ids, np.int32(tokenizer.end)) if chunk.ends_document else ids
 
 
 @torch.no_grad()

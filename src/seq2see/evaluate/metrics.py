@@ -1,21 +1,25 @@
-"""BLEU, chrF++ and TER, all computed by sacreBLEU: the only place where seq2see computes them.
+"""The metrics of translations: BLEU, chrF++ and TER, which sacreBLEU computes here and nowhere else, and whatever is added.
 
-Each score carries its signature, which makes it comparable with published scores, and a 95% confidence interval from
-bootstrap resampling of the test set.
+Each score of sacreBLEU carries its signature, which makes it comparable with published scores, and a 95% confidence interval
+from bootstrap resampling of the test set. `METRICS` has all metrics as functions of translations and references: a new one is
+an entry there, or an entry point of another package. `seq2see evaluate` reports it, and `train.metric` may name it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric as SacreBleuMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
+from seq2see.config.extensions import extension_names, load_extension
 from seq2see.errors import UsageError, UserError, did_you_mean
+from seq2see.evaluate.recognition import character_error_rate, word_error_rate
 
 BLEU_TOKENIZER = "intl"  # sacreBLEU's default tokenizer does not split the danda
 RESAMPLES = 1000
@@ -23,6 +27,16 @@ RESAMPLES = 1000
 MAX_RESAMPLED = 10_000
 
 References = Sequence[Sequence[str]]  # the references of each sentence
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of all translations of a test set."""
+
+    name: str  # in tables
+    compute: Callable[[Sequence[str], References], float]
+    error_rate: bool = False  # lower is better
+    recognition: bool = False  # reported for texts read from pictures and sounds only
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class _ChrF(CHRF):
         return super()._compute_score_from_stats([int(count) for count in stats])
 
 
-def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER, references: References | None = None) -> dict[str, Metric]:
+def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER, references: References | None = None) -> dict[str, SacreBleuMetric]:
     """Returns the two metrics. With `references` they keep the n-gram counts of these, which take most of the time."""
     if tokenize not in BLEU.TOKENIZERS:
         raise UsageError(f'BLEU has no tokenizer "{tokenize}": {did_you_mean(tokenize, BLEU.TOKENIZERS)}')
@@ -64,12 +78,12 @@ def bleu_and_chrf(tokenize: str = BLEU_TOKENIZER, references: References | None 
     return {"BLEU": bleu, "chrF++": _ChrF(word_order=2, references=streams)}
 
 
-def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, Metric]:
+def all_metrics(tokenize: str = BLEU_TOKENIZER) -> dict[str, SacreBleuMetric]:
     return {**bleu_and_chrf(tokenize), "TER": TER()}
 
 
 def score(
-    translations: Sequence[str], references: References | None, metrics: dict[str, Metric], resamples: int = 0
+    translations: Sequence[str], references: References | None, metrics: dict[str, SacreBleuMetric], resamples: int = 0
 ) -> list[Score]:
     """Returns the corpus scores of a set of translations; without `references`, against those of the metrics."""
     if len(translations) > MAX_RESAMPLED:
@@ -84,7 +98,7 @@ def score(
 
 
 def compare_systems(
-    translations: Sequence[str], baseline: Sequence[str], references: References, metrics: dict[str, Metric]
+    translations: Sequence[str], baseline: Sequence[str], references: References, metrics: dict[str, SacreBleuMetric]
 ) -> list[SystemComparison]:
     """Scores both systems and runs two paired significance tests: bootstrap and approximate randomisation."""
     if len(translations) > MAX_RESAMPLED:
@@ -105,24 +119,39 @@ def compare_systems(
 
 def sentence_scores(translations: Sequence[str], references: References) -> list[float]:
     """Returns the chrF++ of each sentence; with several references, the highest."""
-    chrf = CHRF(word_order=2)
-    return [
-        chrf.sentence_score(text, list(options)).score for text, options in zip(translations, references, strict=True)
-    ]
+    return [score for score, _ in closest_references(translations, references)]
 
 
-def closest_references(translations: Sequence[str], references: References) -> list[str]:
-    """Returns the reference of each sentence that is closest to its translation by chrF++."""
-    chrf = CHRF(word_order=2)
-
-    def closest(translation: str, options: Sequence[str]) -> str:
-        if len(options) == 1:
-            return options[0]
-        return max(options, key=lambda option: chrf.sentence_score(translation, [option]).score)
-
-    return [closest(text, options) for text, options in zip(translations, references, strict=True)]
+def closest_references(translations: Sequence[str], references: References) -> list[tuple[float, str]]:
+    """Returns the chrF++ of each sentence, and the reference that is closest to it by chrF++."""
+    chrf, found = CHRF(word_order=2), []
+    for text, options in zip(translations, references, strict=True):
+        scores = [chrf.sentence_score(text, [option]).score for option in options]
+        found.append(max(zip(scores, options, strict=True), key=itemgetter(0)))
+    return found
 
 
 def _streams(references: References) -> list[list[Any]]:
     """Transposes to sacreBLEU's form: all first references, all second ones, …; None where a sentence has fewer."""
     return [list(stream) for stream in zip_longest(*references)]
+
+
+def other_scores(translations: Sequence[str], references: References) -> list[Score]:
+    """Returns the scores by the metrics that are not sacreBLEU's."""
+    metrics: list[Metric] = [load_extension("metrics", name) for name in extension_names("metrics")]
+    others = [each for each in metrics if each.name not in SACREBLEU and not each.recognition]
+    return [Score(each.name, each.compute(translations, references), "") for each in others]
+
+
+def _sacrebleu(name: str) -> Callable[[Sequence[str], References], float]:
+    return lambda translations, references: score(translations, references, {name: all_metrics()[name]})[0].value
+
+
+SACREBLEU = ("BLEU", "chrF++", "TER")
+METRICS = {
+    "bleu": Metric("BLEU", _sacrebleu("BLEU")),
+    "chrf": Metric("chrF++", _sacrebleu("chrF++")),
+    "ter": Metric("TER", _sacrebleu("TER"), error_rate=True),
+    "cer": Metric("character error rate", character_error_rate, error_rate=True, recognition=True),
+    "wer": Metric("word error rate", word_error_rate, error_rate=True, recognition=True),
+}

@@ -18,10 +18,20 @@ class RecognitionScores:
 
 def recognition_scores(texts: Sequence[str], references: Sequence[str]) -> RecognitionScores:
     """Compares texts with their references; spaces count as one, and none at the ends."""
-    pairs = [(text.split(), reference.split()) for text, reference in zip(texts, references, strict=True)]
-    characters = [(" ".join(text), " ".join(reference)) for text, reference in pairs]
-    exact = sum(text == reference for text, reference in pairs) / max(len(pairs), 1)
-    return RecognitionScores(exact, _error_rate(characters), _error_rate(pairs))
+    rows = [[reference] for reference in references]
+    exact = sum(text.split() == reference.split() for text, reference in zip(texts, references, strict=True))
+    return RecognitionScores(exact / max(len(rows), 1), character_error_rate(texts, rows), word_error_rate(texts, rows))
+
+
+def word_error_rate(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Returns the edits per word of the first reference of each text."""
+    pairs = [(text.split(), row[0].split()) for text, row in zip(texts, references, strict=True)]
+    return _error_rate(pairs)
+
+
+def character_error_rate(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    pairs = [(" ".join(text.split()), " ".join(row[0].split())) for text, row in zip(texts, references, strict=True)]
+    return _error_rate(pairs)
 
 
 def _error_rate(pairs: Sequence[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> float:

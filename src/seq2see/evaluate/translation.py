@@ -11,6 +11,7 @@ from seq2see.errors import UserError
 from seq2see.evaluate.breakdown import (
     FrequencyBucket,
     LengthBucket,
+    Tokenize,
     count_words,
     recall_by_frequency,
     scores_by_length,
@@ -21,13 +22,14 @@ from seq2see.evaluate.metrics import (
     BLEU_TOKENIZER,
     MAX_RESAMPLED,
     RESAMPLES,
+    References,
     Score,
     SystemComparison,
     all_metrics,
     closest_references,
     compare_systems,
+    other_scores,
     score,
-    sentence_scores,
 )
 from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
 from seq2see.inspect.alignment import LayerHead, align_with, all_layer_heads
@@ -72,40 +74,42 @@ class Evaluation:
 
 def evaluate(
     translations: Sequence[str], test: TestSet, *, data: DataConfig | None = None, baseline: Sequence[str] | None = None,
-    alignment: Sequence[HeadScores] = (), tokenize: str = BLEU_TOKENIZER, worst: int = 10,
-    recognition: bool = False,
+    alignment: Sequence[HeadScores] = (), tokenize: str = BLEU_TOKENIZER, worst: int = 10, recognition: bool = False,
 ) -> Evaluation:  # fmt: skip
     """Evaluates translations.
 
     `data` names the training files, in which word frequencies are counted; `baseline` is another system's output. With
     `recognition`, also computes character and word error rates.
     """
-    references = test.references
-    closest = closest_references(translations, references)
-    split = word_tokenizer(tokenize)
-    frequency_source, frequencies = _word_frequencies(data, references, tokenize)
-    by_sentence = sentence_scores(translations, references)
-    order = sorted(range(len(test)), key=lambda i: by_sentence[i])[:worst]
+    references, metrics, split = test.references, all_metrics(tokenize), word_tokenizer(tokenize)
+    by_sentence = closest_references(translations, references)
+    closest = [reference for _, reference in by_sentence]
+    frequency_source, frequencies = _word_frequencies(data, references, split)
     sources = test.sources or ("",) * len(test)
+    sentences = [
+        SentenceScore(line, chrf, source, translation, reference)
+        for line, (source, translation, (chrf, reference)) in enumerate(
+            zip(sources, translations, by_sentence, strict=True), 1
+        )
+    ]
+    compared = [] if baseline is None else compare_systems(translations, baseline, references, metrics)
     return Evaluation(
         sentences=len(test),
         references=sum(map(len, references)),
-        scores=tuple(score(translations, references, all_metrics(tokenize), RESAMPLES)),
+        scores=(*score(translations, references, metrics, RESAMPLES), *other_scores(translations, references)),
         exact_match=exact_match(translations, references),
         by_length=scores_by_length(translations, references, tokenize),
         by_frequency=recall_by_frequency(translations, closest, frequencies, split),
         frequency_source=frequency_source,
-        worst=tuple(SentenceScore(i + 1, by_sentence[i], sources[i], translations[i], closest[i]) for i in order),
-        comparison=()
-        if baseline is None
-        else tuple(compare_systems(translations, baseline, references, all_metrics(tokenize))),
+        worst=tuple(sorted(sentences, key=lambda sentence: sentence.chrf)[:worst]),
+        comparison=tuple(compared),
         alignment=tuple(alignment),
         warnings=tuple(_warnings(translations, references)),
         recognition=recognition_scores(translations, closest) if recognition else None,
     )
 
 
-def exact_match(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+def exact_match(translations: Sequence[str], references: References) -> float:
     """Returns the share of translations that are identical, after NFC normalisation, to one of their references."""
     matches = sum(_normalize(text) in map(_normalize, row) for text, row in zip(translations, references, strict=True))
     return matches / len(references)
@@ -120,11 +124,8 @@ def alignment_by_head(model: Pipeline, gold: GoldPairs) -> list[HeadScores]:
     ]
 
 
-def _word_frequencies(
-    data: DataConfig | None, references: Sequence[Sequence[str]], tokenize: str
-) -> tuple[str, dict[str, int]]:
+def _word_frequencies(data: DataConfig | None, references: References, split: Tokenize) -> tuple[str, dict[str, int]]:
     """Counts words in the training data, or in the references if it cannot be read; returns which, and the counts."""
-    split = word_tokenizer(tokenize)
     reason = "no model was given"
     if data is not None:
         try:
@@ -135,7 +136,7 @@ def _word_frequencies(
     return f"the references ({reason})", count_words((row[0] for row in references), split)
 
 
-def _warnings(translations: Sequence[str], references: Sequence[Sequence[str]]) -> list[str]:
+def _warnings(translations: Sequence[str], references: References) -> list[str]:
     warnings = []
     if len(translations) > MAX_RESAMPLED:
         warnings.append(

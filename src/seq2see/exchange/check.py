@@ -1,15 +1,21 @@
-"""What an export is checked with: a few texts, what our own model makes of them, and how far another runtime is from it."""
+"""What an export is: the record of a format that we write, and how an export is checked.
 
-from collections.abc import Iterator, Sequence
+It is checked with a few texts: what our own model makes of them, and how far another runtime is from it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seq2see.config import ExportPrecision
+from seq2see.config.model import Shape
 from seq2see.data.layout import Packed
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.request import SpecialTokens
@@ -44,6 +50,24 @@ class Check:
     def __str__(self) -> str:
         counts = "".join(f"; {equal} of {total} {what} are equal" for what, (equal, total) in self.equal.items())
         return f"{self.runtime}: {self.quantity} of up to {self.largest:.1f} differ by at most {self.difference:.1e}{counts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exporter:
+    """A format that models are written in."""
+
+    precisions: tuple[ExportPrecision, ...]
+    runtime: str  # the module that runs an export
+    package: str  # that installs it
+    # Takes a model, a new directory, the precision, and where the model comes from. Returns what was done, in a few words each.
+    write: Callable[[Pipeline, Path, ExportPrecision, Path], list[str]]
+    check: Callable[["Samples", Path], Check]
+    usage: Mapping[Shape, str]  # Python code that runs an export, of a model at PATH
+    has_tokenizers: bool = False  # whether the writer itself writes them
+
+    @property
+    def not_checked(self) -> str:
+        return f"not checked: {self.package} is not installed"
 
 
 @dataclass(frozen=True)

@@ -107,24 +107,33 @@ def _text(file: IO[bytes]) -> str:
     return file.read(length)[:-1].decode().replace("/", ".")
 
 
-_TENSORS = tensor_table("""
-    embedding                                        decoder.embeddings|decoder.projection
-    source_reader.conv1                              encoder.conv1
-    source_reader.conv2                              encoder.conv2
-    decoder.positions.weight                         decoder.position_encodings.encodings
+# Of every model of CTranslate2's, without the norms of self-attention and feed-forward, whose names depend on their kind.
+STACKS = tensor_table("""
     <stack>.final_norm                               <stack>.layer_norm
     <stack>.blocks.*.attention.queries_keys_values   <stack>.layer_*.self_attention.linear_0
     <stack>.blocks.*.attention.project               <stack>.layer_*.self_attention.linear_1
-    <stack>.blocks.*.attention_norm.norm             <stack>.layer_*.self_attention.layer_norm
     <stack>.blocks.*.cross.queries                   <stack>.layer_*.attention.linear_0
     <stack>.blocks.*.cross.keys_values               <stack>.layer_*.attention.linear_1
     <stack>.blocks.*.cross.project                   <stack>.layer_*.attention.linear_2
     <stack>.blocks.*.cross_norm.norm                 <stack>.layer_*.attention.layer_norm
-    <stack>.blocks.*.feed_forward.up                 <stack>.layer_*.ffn.linear_0
     <stack>.blocks.*.feed_forward.down               <stack>.layer_*.ffn.linear_1
-    <stack>.blocks.*.feed_forward_norm.norm          <stack>.layer_*.ffn.layer_norm
+    decoder.positions.weight                         decoder.position_encodings.encodings
 """)
-FAMILY = replace(WHISPER, prefix="", tensors=_TENSORS, ignored=("encoder.position_encodings.encodings",))
+FEED_FORWARD = "<stack>.blocks.*.feed_forward.up <stack>.layer_*.ffn.linear_0"
+NORMS = """
+    <stack>.blocks.*.attention_norm.norm             <stack>.layer_*.self_attention.layer_norm
+    <stack>.blocks.*.feed_forward_norm.norm          <stack>.layer_*.ffn.layer_norm
+"""
+_WHISPER = f"""
+    embedding                                        decoder.embeddings|decoder.projection
+    source_reader.conv1                              encoder.conv1
+    source_reader.conv2                              encoder.conv2
+    {FEED_FORWARD}
+    {NORMS}
+"""
+FAMILY = replace(
+    WHISPER, prefix="", tensors={**STACKS, **tensor_table(_WHISPER)}, ignored=("encoder.position_encodings.encodings",)
+)
 
 
 def open_whisper(path: Path) -> ForeignModel:

@@ -9,27 +9,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-
 from seq2see.config import ExportFormat, ExportPrecision
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UsageError, UserError
-from seq2see.exchange.check import Check, Samples
+from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
+from seq2see.exchange.check import Check, Exporter, Samples
 from seq2see.exchange.tokenizer_writer import write_tokenizers
-from seq2see.storage.foreign_model import OUR_CONFIG, find_reader
+from seq2see.storage.foreign_model import OUR_CONFIG
 from seq2see.storage.pipeline import Pipeline
 from seq2see.tensors.files import check_new_directory, new_directory
 
-PRECISIONS: dict[ExportFormat, tuple[ExportPrecision, ...]] = {
-    "huggingface": ("float32", "bf16", "float16"), "ctranslate2": ("float32", "bf16", "float16", "int8"),
-    "onnx": ("float32", "int8"), "gguf": ("float32", "bf16", "float16", "int8"),
-}  # fmt: skip
-DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "float16": torch.float16}
-RUNTIMES: dict[ExportFormat, str] = {
-    "huggingface": "transformers",
-    "ctranslate2": "ctranslate2",
-    "onnx": "onnxruntime",
-    "gguf": "llama_cpp",
+EXPORTERS: dict[ExportFormat, Exporter] = {
+    "huggingface": to_huggingface.EXPORTER,
+    "ctranslate2": to_ctranslate2.EXPORTER,
+    "onnx": to_onnx.EXPORTER,
+    "gguf": to_gguf.EXPORTER,
 }
 _TRAVELS = ("scores.json", "LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "CITATION*")
 CARD = "README.md"
@@ -56,77 +49,28 @@ def export_model(
     check_target(out, format, precision)
     if pipeline.config.model.source != "tokens":
         raise UserError(f"a model of {pipeline.config.model.source} cannot be exported: only models of text can")
+    exporter = EXPORTERS[format]
     with new_directory(out) as folder:
-        steps = _write(pipeline, source, folder, format, precision)
-        check = _check(pipeline, folder, format)
+        steps = exporter.write(pipeline, folder, precision, source)
+        if not exporter.has_tokenizers:
+            write_tokenizers(folder, pipeline.tokenizers, pipeline.config.model, pipeline.chat_template)
+        check = exporter.check(Samples(pipeline), folder) if find_spec(exporter.runtime) else None
         if check is not None and precision == "float32":
             check.require_close()
         _copy_documents(source, folder)
-        _write_card(source, folder, out.name, format, precision, pipeline, steps, check)
+        result = f"It was {exporter.not_checked}." if check is None else f"Checked in {check}."
+        account = f"Exported by seq2see to {format}, {precision}: {'; '.join(steps)}. {result}"
+        _write_card(source, folder, f"# {out.name}\n", account, _usage(exporter, pipeline, out.name))
         files = {str(f.relative_to(folder)): f.stat().st_size for f in sorted(folder.rglob("*")) if f.is_file()}
     return Exported(out, steps, files, check)
 
 
 def check_target(out: Path, format: ExportFormat, precision: ExportPrecision) -> None:
     """Raises a UserError if nothing can be exported like this; called before the model is loaded."""
-    if precision not in PRECISIONS[format]:
-        known = ", ".join(PRECISIONS[format])
-        raise UsageError(f"{format} models are not written in {precision}; use one of: {known}")
+    known = EXPORTERS[format].precisions
+    if precision not in known:
+        raise UsageError(f"{format} models are not written in {precision}; use one of: {', '.join(known)}")
     check_new_directory(out)
-
-
-def not_checked(format: ExportFormat) -> str:
-    package = {"llama_cpp": "llama-cpp-python"}.get(RUNTIMES[format], RUNTIMES[format])
-    return f"not checked: {package} is not installed"
-
-
-def _write(
-    pipeline: Pipeline, source: Path, folder: Path, format: ExportFormat, precision: ExportPrecision
-) -> list[str]:
-    from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
-
-    if format == "huggingface":
-        original = _original(pipeline, source)
-        return to_huggingface.write_huggingface(pipeline, folder, DTYPES[precision], original)
-    if format == "gguf":  # the tokenizer is in the file
-        return to_gguf.write_gguf(pipeline, folder, precision)
-    write = to_onnx.write_onnx if format == "onnx" else to_ctranslate2.write_ctranslate2
-    steps = write(pipeline, folder, precision)
-    write_tokenizers(folder, pipeline.tokenizers, pipeline.config.model, pipeline.chat_template)
-    return steps
-
-
-def _check(pipeline: Pipeline, folder: Path, format: ExportFormat) -> Check | None:
-    from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
-
-    if find_spec(RUNTIMES[format]) is None:
-        return None
-    checks = {
-        "huggingface": to_huggingface.check_huggingface, "ctranslate2": to_ctranslate2.check_ctranslate2,
-        "onnx": to_onnx.check_onnx, "gguf": to_gguf.check_gguf,
-    }  # fmt: skip
-    return checks[format](Samples(pipeline), folder)
-
-
-def _original(pipeline: Pipeline, source: Path) -> Path | None:
-    """Returns the Hugging Face directory that a model is, or was trained from, if its tokenizers are still the model's."""
-    for path in (source, Path(pipeline.config.train.init) if pipeline.config.train.init else None):
-        if path is None or not path.is_dir() or not (reader := find_reader(path)):
-            continue
-        try:
-            theirs = reader.open(path).tokenizers
-        except UserError:
-            continue
-        if all(map(_same_tokens, theirs, pipeline.tokenizers)):
-            return path
-    return None
-
-
-def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    # Not their fingerprints: the library changes the last digit of a score when it reads its own file.
-    if len(one) != len(other) or one.framing != other.framing:
-        return False
-    return all(one.token_text(id) == other.token_text(id) for id in range(len(one)))
 
 
 def _copy_documents(source: Path, folder: Path) -> None:
@@ -141,35 +85,15 @@ def _copy_documents(source: Path, folder: Path) -> None:
         shutil.copyfile(source / OUR_CONFIG, folder / "training.toml")
 
 
-def _write_card(
-    source: Path, folder: Path, name: str, format: ExportFormat, precision: str, pipeline: Pipeline, steps: list[str],
-    check: Check | None,
-) -> None:  # fmt: skip
+def _write_card(source: Path, folder: Path, title: str, account: str, usage: str) -> None:
     """Writes the model's card with a section about the export."""
     card = source / CARD if source.is_dir() else None
-    text = card.read_text(encoding="utf-8", errors="replace") if card is not None and card.is_file() else f"# {name}\n"
-    lines = [
-        "",
-        "## Export",
-        "",
-        f"Exported by seq2see to {format}, {precision}: {'; '.join(steps)}. Checked in {check}."
-        if check is not None
-        else f"Exported by seq2see to {format}, {precision}: {'; '.join(steps)}. It was {not_checked(format)}.",
-        "",
-        "```python",
-        _usage(format, pipeline).replace("PATH", f'"{name}"'),
-        "```",
-    ]
-    text = text.replace("All settings are in config.toml.", "All settings are in training.toml.")
-    (folder / CARD).write_text(text.rstrip("\n") + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    text = card.read_text(encoding="utf-8", errors="replace") if card is not None and card.is_file() else title
+    text = text.replace("All settings are in config.toml.", "All settings are in training.toml.").rstrip("\n")
+    (folder / CARD).write_text(f"{text}\n\n## Export\n\n{account}\n\n```python\n{usage}\n```\n", encoding="utf-8")
 
 
-def _usage(format: ExportFormat, pipeline: Pipeline) -> str:
-    from seq2see.exchange import to_ctranslate2, to_gguf, to_huggingface, to_onnx
-
-    usages = {
-        "huggingface": to_huggingface.USAGE, "ctranslate2": to_ctranslate2.USAGE, "onnx": to_onnx.USAGE, "gguf": to_gguf.USAGE,
-    }  # fmt: skip
+def _usage(exporter: Exporter, pipeline: Pipeline, name: str) -> str:
     framing = pipeline.tokenizers[1].framing
-    code = usages[format][pipeline.config.model.shape]
+    code = exporter.usage[pipeline.config.model.shape].replace("PATH", f'"{name}"')
     return code.replace("START", str(framing.start)).replace("END", str(framing.end))

@@ -1,6 +1,8 @@
 """Writes a model for CTranslate2 through its own specification classes: float32, float16, bf16 or int8, with our tokenizer.
 
 Our stacked matrices have the layout of its fused ones, so tensors are taken as they are. Tables of sinusoids are stored.
+CTranslate2's own converter would need transformers, and a class of theirs for every model: of the nine kinds of models in our
+tests, six have none, and version 4.8.4 fails on the other three beside transformers 5.
 """
 
 from collections.abc import Mapping
@@ -8,14 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.config.model import Shape
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
-from seq2see.exchange.check import BEAM, Check, Samples, compare, count_equal
+from seq2see.exchange.check import BEAM, Check, Exporter, Samples, compare, count_equal
+from seq2see.exchange.ctranslate2 import FEED_FORWARD, NORMS, STACKS
 from seq2see.exchange.nearest import find_nearest
+from seq2see.exchange.tables import find_stored, tensor_table
 from seq2see.exchange.tokenizer_files import TARGET
 from seq2see.exchange.tokenizer_writer import vocabulary
 from seq2see.model.positions import sinusoids
@@ -24,13 +30,11 @@ from seq2see.storage.pipeline import Pipeline
 FORMAT = "CTranslate2"
 INSTALL = 'writing CTranslate2 models needs the package "ctranslate2": pip install "seq2see[ctranslate2]"'
 QUANTIZATION = {"float32": None, "float16": "float16", "bf16": "bfloat16", "int8": "int8"}
-_ACTIVATIONS = {
-    "relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "swiglu": "SWISH", "geglu": "GELUTanh",
-}  # fmt: skip
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}  # the others: GELU by tanh
 
 
 def write_ctranslate2(pipeline: Pipeline, folder: Path, precision: str) -> list[str]:
-    """Writes a model; its tokenizer is written beside it. Returns what was done, in a few words each."""
+    """Writes a model. Returns what was done, in a few words each."""
     config = pipeline.config.model
     if config.shape == "encoder":
         raise UserError(
@@ -41,24 +45,18 @@ def write_ctranslate2(pipeline: Pipeline, folder: Path, precision: str) -> list[
         from ctranslate2 import specs
     except ImportError:
         raise UserError(INSTALL) from None
+    names = [vocabulary(tokenizer, config) for tokenizer in pipeline.tokenizers]
     decoder = _stack_spec(specs, config, specs.transformer_spec.TransformerDecoderSpec, config.decoder_layers)
-    # Copies: the quantisation changes tensors in place.
-    weights = {name: tensor.float().clone() for name, tensor in pipeline.network.state_dict().items()}
-    _fill_decoder(decoder, config, weights)
-    decoder.projection.weight = weights.get("unembedding.weight", weights["embedding.weight"])
-    if "unembedding_bias" in weights:
-        decoder.projection.bias = weights["unembedding_bias"]
     if config.shape == "encoder-decoder":
         encoder = _stack_spec(specs, config, specs.transformer_spec.TransformerEncoderSpec, config.encoder_layers)
-        _fill_stack(encoder, config, "encoder", weights)
-        encoder.embeddings[0].weight = weights.get("source_embedding.weight", weights["embedding.weight"])
         spec = specs.TransformerSpec(encoder, decoder)
-        spec.register_source_vocabulary(vocabulary(pipeline.tokenizers[0], config))
-        spec.register_target_vocabulary(vocabulary(pipeline.tokenizers[1], config))
+        spec.register_source_vocabulary(names[0])
+        spec.register_target_vocabulary(names[1])
     else:
         spec = specs.TransformerDecoderModelSpec(decoder)
-        spec.register_vocabulary(vocabulary(pipeline.tokenizers[1], config))
-    _set_config(spec.config, pipeline.tokenizers[1], config)
+        spec.register_vocabulary(names[1])
+    _fill(spec, config, pipeline.network.state_dict())
+    _set_config(spec.config, pipeline.tokenizers[1], config, names[1])
     spec.validate()
     spec.optimize(quantization=QUANTIZATION[precision])
     spec.save(str(folder))
@@ -67,10 +65,8 @@ def write_ctranslate2(pipeline: Pipeline, folder: Path, precision: str) -> list[
 
 def _held(config: ModelConfig) -> ModelConfig:
     """Returns the nearest configuration that CTranslate2 can hold."""
-    changes: dict[str, Any] = {
-        "attention_cap": 0.0, "attention_window": 0, "local_layers": (), "local_rotary_base": 0.0, "segments": 0,
-        "rotary_magnitude": 1.0,
-    }  # fmt: skip
+    changes: dict[str, Any] = {"attention_cap": 0.0, "segments": 0, "rotary_magnitude": 1.0}
+    changes |= {"attention_window": 0, "local_layers": (), "local_rotary_base": 0.0}
     if config.positions == "relative":
         changes["positions"] = "sinusoidal"
     if len(set(config.rotary_factors)) > 1:
@@ -84,11 +80,14 @@ def _held(config: ModelConfig) -> ModelConfig:
 
 def _stack_spec(specs: Any, config: ModelConfig, kind: Any, layers: int) -> Any:
     options: dict[str, Any] = {
-        "pre_norm": config.norm_first, "rms_norm": config.norm == "rms", "ffn_glu": config.gated,
-        "activation": specs.common_spec.Activation[_ACTIVATIONS[config.activation]],
-        "layernorm_embedding": config.embedding_norm, "qk_norm": config.query_key_norm,
+        "pre_norm": config.norm_first,
+        "rms_norm": config.norm == "rms",
+        "ffn_glu": config.gated,
+        "activation": specs.common_spec.Activation[_ACTIVATIONS.get(config.activation, "GELUTanh")],
+        "layernorm_embedding": config.embedding_norm,
+        "qk_norm": config.query_key_norm,
         "pre_post_layer_norm": config.output_norm,
-    }  # fmt: skip
+    }
     if config.actual_key_value_heads != config.heads:
         options["num_heads_kv"] = config.actual_key_value_heads
     if config.actual_head_width * config.heads != config.width:
@@ -105,91 +104,74 @@ def _stack_spec(specs: Any, config: ModelConfig, kind: Any, layers: int) -> Any:
     return kind(layers, config.heads, **options)
 
 
-def _fill_stack(spec: Any, config: ModelConfig, stack: str, weights: Mapping[str, Tensor]) -> None:
-    """Fills a stack, except its token embeddings and cross-attention."""
-    spec.scale_embeddings = config.scale_embeddings
-    table = _position_table(config, stack, weights)
-    if table is not None:
-        spec.position_encodings.encodings = table
-    for name, norm in (("embedding_norm", "layernorm_embedding"), ("final_norm", "layer_norm")):
-        if f"{stack}.{name}.weight" in weights:
-            _fill_norm(getattr(spec, norm), f"{stack}.{name}", weights)
-    for i, layer in enumerate(spec.layer):
-        block = f"{stack}.blocks.{i}"
-        _fill_attention(layer.self_attention, config, f"{block}.attention", weights)
-        _fill_linear(layer.self_attention.linear[0], f"{block}.attention.queries_keys_values", weights)
-        first, gated = ("gate", "up") if config.gated else ("up", "")
-        _fill_linear(layer.ffn.linear_0, f"{block}.feed_forward.{first}", weights)
-        if gated:
-            _fill_linear(layer.ffn.linear_0_noact, f"{block}.feed_forward.{gated}", weights)
-        _fill_linear(layer.ffn.linear_1, f"{block}.feed_forward.down", weights)
-        if config.output_norm:
-            norms = {
-                "attention_norm.norm": layer.input_layer_norm, "attention_norm.output_norm": layer.post_attention_layer_norm,
-                "feed_forward_norm.norm": layer.pre_feedforward_layer_norm,
-                "feed_forward_norm.output_norm": layer.post_feedforward_layer_norm,
-            }  # fmt: skip
-        else:
-            norms = {
-                "attention_norm.norm": layer.self_attention.layer_norm,
-                "feed_forward_norm.norm": layer.ffn.layer_norm,
-            }
-        for name, norm in norms.items():
-            _fill_norm(norm, f"{block}.{name}", weights)
+_OUTPUT_NORMS = """
+    <stack>.blocks.*.attention_norm.norm             <stack>.layer_*.input_layer_norm
+    <stack>.blocks.*.attention_norm.output_norm      <stack>.layer_*.post_attention_layer_norm
+    <stack>.blocks.*.feed_forward_norm.norm          <stack>.layer_*.pre_feedforward_layer_norm
+    <stack>.blocks.*.feed_forward_norm.output_norm   <stack>.layer_*.post_feedforward_layer_norm
+"""
+_GATED = """
+    <stack>.blocks.*.feed_forward.gate               <stack>.layer_*.ffn.linear_0
+    <stack>.blocks.*.feed_forward.up                 <stack>.layer_*.ffn.linear_0_noact
+"""
+_TENSORS = """
+    source_embedding                                 encoder.embeddings_0
+    embedding                                        decoder.embeddings
+    unembedding                                      decoder.projection
+    unembedding_bias                                 decoder.projection.bias
+    encoder.positions.weight                         encoder.position_encodings.encodings
+    <stack>.embedding_norm                           <stack>.layernorm_embedding
+    <stack>.blocks.*.attention.query_norm            <stack>.layer_*.self_attention.q_norm
+    <stack>.blocks.*.attention.key_norm              <stack>.layer_*.self_attention.k_norm
+"""
 
 
-def _fill_decoder(spec: Any, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
-    import numpy as np
-
-    _fill_stack(spec, config, "decoder", weights)
-    spec.embeddings.weight = weights["embedding.weight"]
+def _fill(spec: Any, config: ModelConfig, state: Mapping[str, Tensor]) -> None:
+    """Fills a specification: tensors first, then what it stores as tensors and numbers of its own."""
+    norms, feed_forward = _OUTPUT_NORMS if config.output_norm else NORMS, _GATED if config.gated else FEED_FORWARD
+    table = {**STACKS, **tensor_table(_TENSORS + norms + feed_forward)}
+    # Copies: the quantisation changes tensors in place.
+    weights = {name: tensor.float().clone() for name, tensor in state.items()}
+    weights.setdefault("unembedding.weight", weights["embedding.weight"])
+    if config.has_encoder:
+        weights.setdefault("source_embedding.weight", weights["embedding.weight"])
+    for ours, tensor in weights.items():
+        *path, name = find_stored(table, ours).names[0].split(".")
+        part = _part(spec, path)
+        if hasattr(part, "gamma"):  # of a norm, which has no bias in every model of ours
+            name = {"weight": "gamma", "bias": "beta"}[name]
+            if name == "gamma" and hasattr(part, "beta"):
+                part.beta = torch.zeros_like(tensor)
+        setattr(part, name, tensor)
+    for name in ("encoder", "decoder")[not config.has_encoder :]:
+        stack = getattr(spec, name)
+        stack.scale_embeddings = config.scale_embeddings
+        if config.positions not in ("rotary", "learned"):
+            size = (config.max_positions, config.width)
+            none = config.positions == "none"
+            stack.position_encodings.encodings = torch.zeros(size) if none else sinusoids(*size, config.positions)
+        for layer in stack.layer if config.attention_scale else ():
+            for attention in filter(None, (layer.self_attention, getattr(layer, "attention", None))):
+                attention.queries_scale = np.float32(config.attention_scale)
     if config.logit_scale != 1:
-        spec.scale_outputs = np.float32(config.logit_scale)
+        spec.decoder.scale_outputs = np.float32(config.logit_scale)
     if config.logit_cap:
-        spec.final_logit_softcapping = np.float32(config.logit_cap)
-    for i, layer in enumerate(spec.layer):
-        block = f"decoder.blocks.{i}"
-        if config.shape == "encoder-decoder":
-            _fill_attention(layer.attention, config, f"{block}.cross", weights)
-            _fill_linear(layer.attention.linear[0], f"{block}.cross.queries", weights)
-            _fill_linear(layer.attention.linear[1], f"{block}.cross.keys_values", weights)
-            _fill_norm(layer.attention.layer_norm, f"{block}.cross_norm.norm", weights)
+        spec.decoder.final_logit_softcapping = np.float32(config.logit_cap)
 
 
-def _fill_attention(spec: Any, config: ModelConfig, name: str, weights: Mapping[str, Tensor]) -> None:
-    import numpy as np
-
-    _fill_linear(spec.linear[-1], f"{name}.project", weights)
-    if config.attention_scale:
-        spec.queries_scale = np.float32(config.attention_scale)
-    if f"{name}.query_norm.weight" in weights:
-        spec.q_norm.gamma, spec.k_norm.gamma = (weights[f"{name}.{x}_norm.weight"] for x in ("query", "key"))
-
-
-def _fill_linear(spec: Any, name: str, weights: Mapping[str, Tensor]) -> None:
-    spec.weight = weights[f"{name}.weight"]
-    if f"{name}.bias" in weights:
-        spec.bias = weights[f"{name}.bias"]
+def _part(spec: Any, path: list[str]) -> Any:
+    """Follows a path such as decoder.layer_3.ffn: a name that no part has is an item of a list."""
+    for name in path:
+        if hasattr(spec, name):
+            spec = getattr(spec, name)
+        else:
+            items, _, number = name.rpartition("_")
+            spec = getattr(spec, items)[int(number)]
+    return spec
 
 
-def _fill_norm(spec: Any, name: str, weights: Mapping[str, Tensor]) -> None:
-    spec.gamma = weights[f"{name}.weight"]
-    if hasattr(spec, "beta"):
-        spec.beta = weights.get(f"{name}.bias", torch.zeros_like(spec.gamma))
-
-
-def _position_table(config: ModelConfig, stack: str, weights: Mapping[str, Tensor]) -> Tensor | None:
-    if config.positions == "rotary":
-        return None
-    if config.positions == "learned":
-        return weights[f"{stack}.positions.weight"]
-    if config.positions == "none":
-        return torch.zeros(config.max_positions, config.width)
-    return sinusoids(config.max_positions, config.width, config.positions)
-
-
-def _set_config(config: Any, tokenizer: Tokenizer, model: ModelConfig) -> None:
-    framing, names = tokenizer.framing, vocabulary(tokenizer, model)
+def _set_config(config: Any, tokenizer: Tokenizer, model: ModelConfig, names: list[str]) -> None:
+    framing = tokenizer.framing
     config.bos_token, config.eos_token = names[framing.start], names[framing.end]
     config.unk_token = names[tokenizer.unknown] if tokenizer.unknown is not None else ""
     config.layer_norm_epsilon = model.norm_epsilon
@@ -210,15 +192,10 @@ def check_ctranslate2(samples: Samples, folder: Path) -> Check:
     runtime = f"ctranslate2 {ctranslate2.__version__}"
     if not samples.translates:
         generator = ctranslate2.Generator(str(folder), device="cpu")
-        logits = [_logits(generator, ids) for ids in samples.inputs]
-        generated = generator.generate_batch(
-            sources,
-            max_length=samples.new_tokens,
-            include_prompt_in_result=False,
-            beam_size=1,
-            sampling_topk=1,
-            **common,
-        )
+        views = (generator.forward_batch([ids], return_log_probs=False) for ids in samples.inputs)
+        logits = [torch.from_numpy(np.array(view))[0].float() for view in views]
+        settings = {"include_prompt_in_result": False, "beam_size": 1, "sampling_topk": 1, **common}
+        generated = generator.generate_batch(sources, max_length=samples.new_tokens, **settings)
         equal = {"greedy outputs": count_equal(samples.outputs(), [r.sequences_ids[0] for r in generated])}
         return compare(runtime, "logits", results, logits, equal)
     translator = ctranslate2.Translator(str(folder), device="cpu")
@@ -238,18 +215,11 @@ def check_ctranslate2(samples: Samples, folder: Path) -> Check:
     return compare(runtime, "log-probabilities", ours, theirs, equal)
 
 
-def _logits(generator: Any, ids: list[int]) -> Tensor:
-    view = generator.forward_batch([ids], return_log_probs=False)
-    import numpy as np
-
-    return torch.from_numpy(np.array(view))[0].float()
-
-
 def _scores(logits: Tensor, tokens: list[int]) -> Tensor:
     return logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
 
 
-USAGE = {
+USAGE: dict[Shape, str] = {
     "encoder-decoder": f"""import ctranslate2
 from tokenizers import Tokenizer
 
@@ -264,3 +234,11 @@ generator, tokenizer = ctranslate2.Generator(PATH), Tokenizer.from_file(PATH + "
 (result,) = generator.generate_batch([tokenizer.encode("…").tokens], max_length=100)
 print(tokenizer.decode(result.sequences_ids[0]))""",
 }
+EXPORTER = Exporter(
+    precisions=("float32", "bf16", "float16", "int8"),
+    runtime="ctranslate2",
+    package="ctranslate2",
+    write=lambda pipeline, folder, precision, source: write_ctranslate2(pipeline, folder, precision),
+    check=check_ctranslate2,
+    usage=USAGE,
+)

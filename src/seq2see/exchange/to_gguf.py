@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.config.model import Shape
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
-from seq2see.exchange.check import Check, Samples, compare, count_equal
+from seq2see.exchange.check import Check, Exporter, Samples, compare, count_equal
 from seq2see.exchange.gguf import ARCHITECTURES, ROPE_FREQS
 from seq2see.exchange.gguf_tokenizer import GPT2_SPLITS, SPLITS, TOKENIZER_JSON, byte_level_backend
 from seq2see.exchange.nearest import find_nearest
@@ -191,9 +192,18 @@ def _greedy(model: Any, samples: Samples) -> list[int]:
     return found
 
 
-USAGE = {
+USAGE: dict[Shape, str] = {
     "decoder": f"""from llama_cpp import Llama
 
 model = Llama(PATH + "/{FILE}")
 print(model("…", max_tokens=100)["choices"][0]["text"])"""
 }
+EXPORTER = Exporter(
+    precisions=("float32", "bf16", "float16", "int8"),
+    runtime="llama_cpp",
+    package="llama-cpp-python",
+    write=lambda pipeline, folder, precision, source: write_gguf(pipeline, folder, precision),
+    check=check_gguf,
+    usage=USAGE,
+    has_tokenizers=True,  # in the file
+)

@@ -10,28 +10,29 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from seq2see.config import ModelConfig
-from seq2see.data.tokenizer import Framing
+from seq2see.config import ExportPrecision, ModelConfig
+from seq2see.config.model import Shape
+from seq2see.data.tokenizer import Framing, Tokenizer
 from seq2see.errors import UserError
-from seq2see.exchange.check import BEAM, Check, Samples, compare, count_equal, quiet
+from seq2see.exchange.check import BEAM, Check, Exporter, Samples, compare, count_equal, quiet
 from seq2see.exchange.families import FAMILIES
 from seq2see.exchange.files import WEIGHTS, read_config
 from seq2see.exchange.nearest import Nearest, find_nearest
 from seq2see.exchange.tables import Keys
 from seq2see.exchange.tokenizer_files import TARGET
 from seq2see.exchange.tokenizer_writer import FILES, copy_tokenizers, write_tokenizers
+from seq2see.storage.foreign_model import find_reader
 from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "Hugging Face"
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "float16": torch.float16}
 NEVER = -1e4  # the bias of tokens that are never generated, as half precision can hold it
 
 
-def write_huggingface(pipeline: Pipeline, folder: Path, dtype: torch.dtype, original: Path | None = None) -> list[str]:
-    """Writes a model; `original` is the Hugging Face directory that it comes from, whose family and tokenizer it keeps.
-
-    Returns what was done, in a few words each.
-    """
+def write_huggingface(pipeline: Pipeline, folder: Path, precision: ExportPrecision, source: Path) -> list[str]:
+    """Writes a model; one that comes from a Hugging Face directory keeps its family and tokenizers."""
     config, tokenizers = pipeline.config.model, pipeline.tokenizers
+    original, dtype = _original(pipeline, source), DTYPES[precision]
     keys = special_token_keys(tokenizers[1].framing, config)
     preferred = str(read_config(original)["model_type"]) if original is not None else ""
     weights, offset = pipeline.network.state_dict(), 0
@@ -43,8 +44,12 @@ def write_huggingface(pipeline: Pipeline, folder: Path, dtype: torch.dtype, orig
             raise
         found, weights, offset = find_family(joint, keys), _joint_weights(weights, config), config.vocab_size
     family = FAMILIES[found.name]
-    name = str(dtype).removeprefix("torch.")
-    theirs = {"model_type": found.name, **family.foreign_config(found.config), **keys, "dtype": name}
+    theirs = {
+        "model_type": found.name,
+        **family.foreign_config(found.config),
+        **keys,
+        "dtype": str(dtype).removeprefix("torch."),
+    }
     _write_json(folder / "config.json", theirs)
     _write_json(folder / "generation_config.json", _generation(keys, config, tokenizers[1].framing))
     tensors = family.foreign_tensors(found.config, found.weights(weights))
@@ -56,6 +61,27 @@ def write_huggingface(pipeline: Pipeline, folder: Path, dtype: torch.dtype, orig
         write_tokenizers(folder, tokenizers, config, pipeline.chat_template, offset)
     steps = [f"family {family.name}", *(rewriting.summary for rewriting in found.rewritings)]
     return [*steps, f"one vocabulary: ids of the source begin at {offset:,}"] if offset else steps
+
+
+def _original(pipeline: Pipeline, source: Path) -> Path | None:
+    """Returns the Hugging Face directory that a model is, or was trained from, if its tokenizers are still the model's."""
+    for path in (source, Path(pipeline.config.train.init) if pipeline.config.train.init else None):
+        if path is None or not path.is_dir() or not (reader := find_reader(path)):
+            continue
+        try:
+            theirs = reader.open(path).tokenizers
+        except UserError:
+            continue
+        if all(map(_same_tokens, theirs, pipeline.tokenizers)):
+            return path
+    return None
+
+
+def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
+    # Not their fingerprints: the library changes the last digit of a score when it reads its own file.
+    if len(one) != len(other) or one.framing != other.framing:
+        return False
+    return all(one.token_text(id) == other.token_text(id) for id in range(len(one)))
 
 
 def _joint_vocabulary(config: ModelConfig) -> ModelConfig | None:
@@ -191,7 +217,7 @@ def _generate(model: Any, samples: Samples, sources: list[list[int]], beam: int)
     return found
 
 
-USAGE = {
+USAGE: dict[Shape, str] = {
     "encoder-decoder": f"""from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(PATH), AutoTokenizer.from_pretrained(PATH)
@@ -208,3 +234,12 @@ print(tokenizer.decode(output[0], skip_special_tokens=True))""",
 model, tokenizer = AutoModel.from_pretrained(PATH), AutoTokenizer.from_pretrained(PATH)
 vectors = model(**tokenizer("…", return_tensors="pt")).last_hidden_state""",
 }
+EXPORTER = Exporter(
+    precisions=("float32", "bf16", "float16"),
+    runtime="transformers",
+    package="transformers",
+    write=write_huggingface,
+    check=check_huggingface,
+    usage=USAGE,
+    has_tokenizers=True,
+)

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seq2see.config.model import Shape
 from seq2see.errors import UserError
-from seq2see.exchange.check import Check, Samples, compare, count_equal, quiet
+from seq2see.exchange.check import Check, Exporter, Samples, compare, count_equal, quiet
 from seq2see.exchange.padded_model import (
     Encoder,
     LanguageModel,
@@ -239,7 +240,7 @@ def check_onnx(samples: Samples, folder: Path) -> Check:
 
 
 # Each pass reads all tokens again; decoder_with_past_model.onnx would read only the new one, and the caches.
-USAGE = {
+USAGE: dict[Shape, str] = {
     "encoder-decoder": f"""import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
@@ -274,3 +275,11 @@ tokenizer, session = Tokenizer.from_file(PATH + "/tokenizer.json"), onnxruntime.
 ids = np.array([tokenizer.encode("…").ids])
 print(session.run(None, {{"input_ids": ids, "attention_mask": np.ones_like(ids)}})[0])""",
 }
+EXPORTER = Exporter(
+    precisions=("float32", "int8"),
+    runtime="onnxruntime",
+    package="onnxruntime",
+    write=lambda pipeline, folder, precision, source: write_onnx(pipeline, folder, precision),
+    check=check_onnx,
+    usage=USAGE,
+)

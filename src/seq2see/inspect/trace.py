@@ -14,20 +14,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import ModelConfig, build
-from seq2see.data.layout import Layout
+from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError, did_you_mean
 from seq2see.model.attention import PackedKeys, Scoring, attention_reference
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
+from seq2see.model.registry import model_class
 from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity
 from seq2see.tensors.files import atomic_write, require_regular_file
 
@@ -239,60 +242,22 @@ def matching_taps(pattern: str, config: ModelConfig) -> list[str]:
 
 def tap_names(config: ModelConfig) -> list[str]:
     """Returns the full name of every tap of a model, in order of computation."""
-    names = []
-    if config.kind != "transformer":
-        return [*_recurrent_names(config), "logits"]
-    for stack in ("encoder",) * config.has_encoder + ("decoder",) * config.has_decoder:
-        names += [f"{stack}.{name}" for name in _stack_names(config, stack)]
-    if config.masked_head:
-        names += ["head.pre_activation", "head.post_activation", *(f"head.{name}" for name in _norm_names(config))]
-    return names + ["logits"] * config.predicts_tokens
+    return list(_tap_names(config))
 
 
-def _recurrent_names(config: ModelConfig) -> list[str]:
-    attends = config.kind == "rnn-attention"
-    names = [f"encoder.{name}" for name in (*_SOURCE_NAMES[config.source], "embedded")]
-    names += [f"encoder.{layer}.states" for layer in range(config.encoder_layers)] + ["encoder.vectors"] * attends
-    names += ["decoder.tokens"]
-    names += [f"decoder.0.cross.{name}" for name in ("keys", "values")] * attends + ["decoder.embedded"]
-    names += [f"decoder.0.cross.{name}" for name in ("queries", "energies", "weights", "heads")] * attends
-    return [*names, *(f"decoder.{layer}.states" for layer in range(config.decoder_layers)), "decoder.vectors"]
-
-
-_SOURCE_NAMES = {"tokens": ["tokens"], "pictures": ["patches"], "sounds": ["mel_frames", "convolved"]}
-
-
-def _norm_names(config: ModelConfig, norm: str = "norm") -> list[str]:
-    names = ["input", *(["mean_square"] if config.norm == "rms" else ["mean", "variance"]), "output"]
-    return [f"{norm}.{name}" for name in names]
-
-
-def _stack_names(config: ModelConfig, stack: str) -> list[str]:
-    norm, output_norm = _norm_names(config), _norm_names(config, "output_norm") * config.output_norm
-    only_self = ["normed_queries", "normed_keys"] * config.query_key_norm
-    positions = config.positions if stack == "decoder" else config.actual_encoder_positions
-    only_self += ["rotated_queries", "rotated_keys"] * (positions == "rotary")
-    only_self += ["biased"] * (positions == "relative")
-    absent = ["capped"] * (not config.attention_cap) + ["biased"] * (positions != "relative")
-    attention = ["queries", "keys", "values", *(name for name in only_self if name != "biased")]
-    attention += [*(name for name in ATTENTION if name not in absent), "projected"]
-    feed_forward = ["pre_activation", *["gate"] * config.gated, "post_activation", "output"]
-
-    sublayers = {"self" if stack == "encoder" else "masked": attention}
-    if stack == "decoder" and config.has_encoder:
-        sublayers["cross"] = [name for name in attention if name not in only_self]
-    sublayers["feed_forward"] = feed_forward
-
-    names = [*(_SOURCE_NAMES[config.source] if stack == "encoder" else ["tokens"]), "embedded"]
-    names += ["segments"] * bool(config.segments)
-    names += ["positions"] * (positions not in ("rotary", "relative", "none"))
-    names += ["input", *(norm if config.embedding_norm else [])]
-    names += ["relative_bias"] * (positions == "relative")
-    for layer in range(config.encoder_layers if stack == "encoder" else config.decoder_layers):
-        for sublayer, taps in sublayers.items():
-            taps = [*taps, *output_norm, "sum"]
-            order = [*norm, *taps] if config.norm_first else [*taps, *norm]
-            names += [f"{layer}.{sublayer}.{name}" for name in order]
-    if config.norm_first:
-        names += [name.replace("norm.", "final_norm.") for name in norm]
-    return [*names, "vectors"]
+@cache
+def _tap_names(config: ModelConfig) -> tuple[str, ...]:
+    """Runs one token through a narrow model of the same layers, and records the names."""
+    config = replace(
+        config, width=8, heads=1, key_value_heads=0, head_width=0, feed_forward=min(config.feed_forward, 2048),
+        vocab_size=8, source_vocab_size=8 * (config.source_vocab_size > 0), rotary_factors=(), picture_height=1,
+        patch_size=1, mel_bands=8,
+    )  # fmt: skip
+    empty = model_class(config).on_meta_device(config)
+    model = empty.with_weights({name: torch.zeros(weight.shape) for name, weight in empty.state_dict().items()}).eval()
+    token = Packed.from_sequences([[0]])
+    source = token if config.source == "tokens" else Packed.from_sequences([np.zeros((1, config.row_size), np.float32)])
+    recorder = Trace(config)
+    with torch.no_grad(), attach(model, recorder):
+        model(*[source] * config.has_encoder, *[token] * config.has_decoder)
+    return tuple(recorder._names)

@@ -29,7 +29,8 @@ class _SkipInit(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if getattr(func, "__module__", "") == "torch.nn.init":
+        # The mode does not see kaiming_normal_ itself, only what it calls.
+        if getattr(func, "__module__", "") == "torch.nn.init" or func is Tensor.normal_:
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
 

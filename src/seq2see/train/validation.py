@@ -7,17 +7,18 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric as SacreBleuMetric
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.config.extensions import load_extension
 from seq2see.data.batches import IGNORE_INDEX, Batches
 from seq2see.data.layout import Tokens
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis
-from seq2see.evaluate.metrics import bleu_and_chrf, score
+from seq2see.evaluate.metrics import Metric, References, bleu_and_chrf, score
 from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
@@ -34,6 +35,7 @@ class Scores:
     sentences: int = 0
     signatures: tuple[str, ...] = ()
     translations: tuple[str, ...] = ()
+    references: References = ()
     confidences: tuple[float, ...] = ()  # mean log-probability per token of each translation
     recognition: RecognitionScores | None = None  # of pictures and sounds
 
@@ -41,10 +43,13 @@ class Scores:
         """Returns the score by a metric of the configuration; higher is better."""
         if metric == "loss" or self.bleu is None:
             return -self.loss
-        if metric == "cer":
-            rate = self.recognition.character_error_rate if self.recognition is not None else 0.0
-            return -rate - 1e-6 * self.loss  # the loss decides between equal rates, such as 0
-        return float(getattr(self, metric))
+        if metric in ("bleu", "chrf"):
+            return float(getattr(self, metric))
+        chosen: Metric = load_extension("metrics", metric)
+        value = chosen.compute(self.translations, self.references)
+        return (
+            -value - 1e-6 * self.loss if chosen.error_rate else value
+        )  # the loss decides between equal rates, such as 0
 
     def __str__(self) -> str:
         """Everything but the loss, in one line."""
@@ -146,9 +151,9 @@ def score_translations(translations: Sequence[str], references: Sequence[Sequenc
     """Computes BLEU and chrF++; each translation has one or more references."""
     bleu, chrf = score(translations, None, _metrics(tuple(map(tuple, references))))
     signatures = (bleu.signature, chrf.signature)
-    return Scores(loss, bleu.value, chrf.value, len(translations), signatures, tuple(translations))
+    return Scores(loss, bleu.value, chrf.value, len(translations), signatures, tuple(translations), references)
 
 
 @lru_cache(maxsize=2)  # the sentences of every validation, and all of them at the end
-def _metrics(references: tuple[tuple[str, ...], ...]) -> dict[str, Metric]:
+def _metrics(references: tuple[tuple[str, ...], ...]) -> dict[str, SacreBleuMetric]:
     return bleu_and_chrf(references=references)

@@ -1,12 +1,16 @@
 // The audit of one cell: its formula, its operands, and the value recomputed here beside the model's own.
 import type { ModelInfo } from "../api";
 import type { Kind } from "../architecture";
-import { CellContext, type Audit, type CellRef, type TracedModel } from "./cells";
+import { type Audit, CellContext, type CellRef, type TracedModel } from "./cells";
 import type { Formula } from "./formulas";
 import { RECURRENT } from "./recurrent";
 import { TRANSFORMER } from "./transformer";
 
-const FORMULAS: Record<Kind, Record<string, Formula>> = { transformer: TRANSFORMER, rnn: RECURRENT, "rnn-attention": RECURRENT };
+const FORMULAS: Record<Kind, Record<string, Formula>> = {
+  transformer: TRANSFORMER,
+  rnn: RECURRENT,
+  "rnn-attention": RECURRENT,
+};
 
 export const canAudit = (model: ModelInfo, name: string): boolean =>
   name.slice(name.lastIndexOf(".") + 1) in FORMULAS[model.config.model.kind];

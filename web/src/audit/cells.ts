@@ -1,6 +1,6 @@
 // A cell of a trace and its audit: references to cells, the operands of a formula, and the context from which a formula loads
 // them.
-import { tensor, weight, weightInfosOf, type ModelConfig, type ModelInfo, type Tensor, type Trace } from "../api";
+import { type ModelConfig, type ModelInfo, type Tensor, type Trace, tensor, weight, weightInfosOf } from "../api";
 import { Dataflow } from "../dataflow";
 import type { Vector } from "../math";
 
@@ -92,7 +92,9 @@ export class CellContext {
   private async loadWeight(component: string, symbol: string, index: (start: number) => string): Promise<Tensor | null> {
     const { name: model } = this.run.model;
     const infos = await weightInfosOf(model);
-    const info = infos.find((candidate) => candidate.component === component && candidate.symbols.some((s) => s.symbol === symbol));
+    const info = infos.find(
+      (candidate) => candidate.component === component && candidate.symbols.some((s) => s.symbol === symbol),
+    );
     if (!info) return null;
     const { start } = info.symbols.find((s) => s.symbol === symbol)!;
     return weight(model, info.name, index(start));

@@ -21,8 +21,14 @@ export function sumOfProducts(a: Vector, b: Vector, others: ScalarOperand[] = []
 
 /** x · W + b for one output: a vector times one row of a weight matrix. */
 export async function linear(
-  cell: CellContext, x: VectorOperand, output: number, weight: string, bias = "", component = cell.component,
-): Promise<Audit> { // prettier-ignore
+  cell: CellContext,
+  x: VectorOperand,
+  output: number,
+  weight: string,
+  bias = "",
+  component = cell.component,
+): Promise<Audit> {
+  // prettier-ignore
   const w = (await cell.weightRow(component, weight, output))!.data;
   const b = bias ? await cell.weightScalar(component, bias, output) : null;
   const scalars: ScalarOperand[] = b === null ? [] : [{ label: bias, value: b }];
@@ -42,7 +48,8 @@ export async function copy(cell: CellContext, name: string, index: number[], for
 }
 
 /** The key-value head that a query head uses. */
-export const keyValueHead = (cell: CellContext, head: number): number => Math.floor(head / (cell.config.heads / keyValueHeads(cell.config)));
+export const keyValueHead = (cell: CellContext, head: number): number =>
+  Math.floor(head / (cell.config.heads / keyValueHeads(cell.config)));
 
 /** One element of the softmax of a row. */
 export function softmaxElement(row: Vector, i: number, cellAt: (i: number) => CellRef): Audit {
@@ -54,7 +61,9 @@ export function softmaxElement(row: Vector, i: number, cellAt: (i: number) => Ce
   return {
     formula: "e^x ÷ Σ e^x over the row",
     substituted:
-      row[i] === -Infinity ? "e^(−∞) = 0" : `e^${term(row[i])} ÷ Σ = ${formatNumber(numerator, 4)} ÷ ${formatNumber(sum, 4)}, both ÷ e^${term(max)}`,
+      row[i] === -Infinity
+        ? "e^(−∞) = 0"
+        : `e^${term(row[i])} ÷ Σ = ${formatNumber(numerator, 4)} ÷ ${formatNumber(sum, 4)}, both ÷ e^${term(max)}`,
     scalars: [{ label: "x", value: row[i], cell: cellAt(i) }],
     vectors: [{ label: "row", values: row, cellAt }],
     computed: numerator / sum,

@@ -3,7 +3,7 @@
 import { formatNumber } from "../format";
 import { dot, type Vector } from "../math";
 import type { Audit, CellContext, VectorOperand } from "./cells";
-import { copy, embedded, heads, linear, logits, probabilities, sumOfProducts, term, weights, type Formula } from "./formulas";
+import { copy, embedded, type Formula, heads, linear, logits, probabilities, sumOfProducts, term, weights } from "./formulas";
 
 const GATES = ["i", "f", "g", "o"] as const;
 const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
@@ -61,14 +61,22 @@ function lstmUnit(cell: CellContext, component: string, row: number, i: number):
   const readsContext = hasAttention && !isEncoder && !layer;
   const zeros = { label: "previous h", values: new Float32Array(size) };
   return {
-    component, unit: i % size, offset: i - (i % size), size, arrow: backward && hasAttention ? "←" : "",
+    component,
+    unit: i % size,
+    offset: i - (i % size),
+    size,
+    arrow: backward && hasAttention ? "←" : "",
     rows: backward ? downTo(row, cell.run.trace.source_tokens.length) : upTo(row),
-    inputs: (t) => Promise.all([cell.vector(below, [t]), ...(readsContext ? [cell.vector("decoder.0.cross.heads", [t, 0])] : [])]),
+    inputs: (t) =>
+      Promise.all([cell.vector(below, [t]), ...(readsContext ? [cell.vector("decoder.0.cross.heads", [t, 0])] : [])]),
     initial: async () => {
       if (isEncoder) return { h: zeros, c: 0 };
       if (hasAttention) return { h: await initialState(cell, layer), c: 0 };
       const encoderLayer = `encoder.${layer}`; // its final state, after the first word, initialises the decoder layer
-      return { h: await cell.vector(`${encoderLayer}.states`, [0]), c: (await runLstm(cell, lstmUnit(cell, encoderLayer, 0, i))).c };
+      return {
+        h: await cell.vector(`${encoderLayer}.states`, [0]),
+        c: (await runLstm(cell, lstmUnit(cell, encoderLayer, 0, i))).c,
+      };
     },
   }; // prettier-ignore
 }
@@ -132,7 +140,8 @@ const queries: Formula = async (cell) => {
   return linear(cell, s, i, "W", "b");
 };
 
-const keys: Formula = async (cell) => linear(cell, await cell.vector("encoder.vectors", [cell.index[0]], "h"), cell.index[2], "U");
+const keys: Formula = async (cell) =>
+  linear(cell, await cell.vector("encoder.vectors", [cell.index[0]], "h"), cell.index[2], "U");
 
 async function energies(cell: CellContext): Promise<Audit> {
   const [head, query, key] = cell.index;
@@ -162,7 +171,11 @@ const vectors: Formula = async (cell) => {
   const last = `${cell.component}.${(cell.component === "encoder" ? encoder_layers : decoder_layers) - 1}.states`;
   if (cell.component === "encoder" || kind === "rnn") return copy(cell, last, cell.index, "the last layer’s states");
   const [row, i] = cell.index;
-  const parts = await Promise.all([cell.vector(last, [row]), cell.vector("decoder.0.cross.heads", [row, 0]), cell.vector("decoder.embedded", [row])]);
+  const parts = await Promise.all([
+    cell.vector(last, [row]),
+    cell.vector("decoder.0.cross.heads", [row, 0]),
+    cell.vector("decoder.embedded", [row]),
+  ]);
   const sum = await linear(cell, concat("[state; context; token]", ...parts), i, "W_t", "b_t");
   const substituted = `tanh(${sum.substituted}) = tanh(${formatNumber(sum.computed, 4)})`;
   return { ...sum, formula: `tanh(${sum.formula})`, substituted, computed: Math.tanh(sum.computed) };

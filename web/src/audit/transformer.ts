@@ -1,11 +1,23 @@
 // The formulas of the Inspector for Transformers.
 import { headWidth, isGated, isLocal, rotaryFrequency, scoredPrefix } from "../architecture";
 import { formatNumber } from "../format";
+import { activate, dot, mean, relativeBucket, sinusoid, variance } from "../math";
 import { convolved, mediaVector } from "../media/audit";
 import { mediaKind } from "../media/media";
-import { activate, dot, mean, relativeBucket, sinusoid, variance } from "../math";
 import type { Audit, CellContext, CellRef, ScalarOperand } from "./cells";
-import { copy, embedded, heads, keyValueHead, linear, logits, probabilities, sumOfProducts, term, weights, type Formula } from "./formulas";
+import {
+  copy,
+  embedded,
+  type Formula,
+  heads,
+  keyValueHead,
+  linear,
+  logits,
+  probabilities,
+  sumOfProducts,
+  term,
+  weights,
+} from "./formulas";
 
 const sublayerInput = (cell: CellContext): string => cell.dataflow.sublayerInput(cell.component);
 const ownTensor =
@@ -137,7 +149,11 @@ async function capped(cell: CellContext): Promise<Audit> {
 }
 
 const biased: Formula = (cell) =>
-  addition(cell, [`${cell.component}.${cell.config.attention_cap ? "capped" : "scaled"}`, `${cell.component.split(".")[0]}.relative_bias`], "scaled + bias of the distance");
+  addition(
+    cell,
+    [`${cell.component}.${cell.config.attention_cap ? "capped" : "scaled"}`, `${cell.component.split(".")[0]}.relative_bias`],
+    "scaled + bias of the distance",
+  );
 
 async function relativeBias(cell: CellContext): Promise<Audit> {
   const [head, query, key] = cell.index;
@@ -145,7 +161,13 @@ async function relativeBias(cell: CellContext): Promise<Audit> {
   const bucket = relativeBucket(key - query, cell.component === "decoder", relative_buckets, relative_distance);
   const entry = (await cell.weightRow(`${cell.component}.relative_bias`, "b", bucket))!.data[head];
   const scalars = [{ label: `bias of bucket ${bucket}, head ${head}`, value: entry }];
-  return { formula: `b[bucket of distance ${key - query}]`, substituted: `b[${bucket}] = ${formatNumber(entry, 4)}`, scalars, vectors: [], computed: entry };
+  return {
+    formula: `b[bucket of distance ${key - query}]`,
+    substituted: `b[${bucket}] = ${formatNumber(entry, 4)}`,
+    scalars,
+    vectors: [],
+    computed: entry,
+  };
 }
 
 async function masked(cell: CellContext): Promise<Audit> {
@@ -189,9 +211,12 @@ const sum: Formula = (cell) =>
   addition(cell, [cell.dataflow.residualInput(cell.component), cell.dataflow.addend(cell.component)], "x + sublayer(x)");
 
 const stackOrNormInput: Formula = (cell) => {
-  if (cell.component.endsWith("norm")) return copy(cell, cell.dataflow.normInput(cell.component), cell.index, "the input of the norm");
+  if (cell.component.endsWith("norm"))
+    return copy(cell, cell.dataflow.normInput(cell.component), cell.index, "the input of the norm");
   const names = new Set(cell.run.trace.tensors.map(({ name }) => name));
-  const summands = ["embedded", "segments", "positions"].map((tensor) => `${cell.component}.${tensor}`).filter((name) => names.has(name));
+  const summands = ["embedded", "segments", "positions"]
+    .map((tensor) => `${cell.component}.${tensor}`)
+    .filter((name) => names.has(name));
   return addition(cell, summands, summands.map((name) => name.split(".")[1]).join(" + "));
 };
 
@@ -212,7 +237,10 @@ async function moments(cell: CellContext): Promise<Audit> {
 async function normOutput(cell: CellContext): Promise<Audit> {
   const [row, i] = cell.index;
   const x = await cell.values(`${cell.component}.input`, `${row}`);
-  const [gamma, beta] = await Promise.all([cell.weightScalar(cell.component, "γ", i), cell.weightScalar(cell.component, "β", i)]);
+  const [gamma, beta] = await Promise.all([
+    cell.weightScalar(cell.component, "γ", i),
+    cell.weightScalar(cell.component, "β", i),
+  ]);
   const rms = cell.config.norm === "rms";
   const squares = Float64Array.from({ length: x.length }, (_, j) => x[j] ** 2);
   const [center, spread] = rms ? [0, mean(squares)] : [mean(x), variance(x)];
@@ -238,24 +266,45 @@ async function normOutput(cell: CellContext): Promise<Audit> {
 async function postActivation(cell: CellContext): Promise<Audit> {
   const { activation } = cell.config;
   const input = await cell.scalar(`${cell.component}.pre_activation`, cell.index);
-  const scalars: ScalarOperand[] = [{ label: "input", value: input, cell: { name: `${cell.component}.pre_activation`, index: cell.index } }];
+  const scalars: ScalarOperand[] = [
+    { label: "input", value: input, cell: { name: `${cell.component}.pre_activation`, index: cell.index } },
+  ];
   if (isGated(cell.config)) {
     const name = activation === "swiglu" ? "silu" : "gelu";
     const gate = await cell.scalar(`${cell.component}.gate`, cell.index);
     scalars.push({ label: "gate", value: gate, cell: { name: `${cell.component}.gate`, index: cell.index } });
     const computed = activate(activation, gate) * input;
-    return { formula: `${name}(gate) × input`, substituted: `${name}(${formatNumber(gate, 4)}) × ${term(input)}`, scalars, vectors: [], computed };
+    return {
+      formula: `${name}(gate) × input`,
+      substituted: `${name}(${formatNumber(gate, 4)}) × ${term(input)}`,
+      scalars,
+      vectors: [],
+      computed,
+    };
   }
   const substituted = activation === "relu" ? `max(0, ${formatNumber(input, 4)})` : `${activation}(${formatNumber(input, 4)})`;
-  return { formula: activation === "relu" ? "max(0, x)" : `${activation}(x)`, substituted, scalars, vectors: [], computed: activate(activation, input) };
+  return {
+    formula: activation === "relu" ? "max(0, x)" : `${activation}(x)`,
+    substituted,
+    scalars,
+    vectors: [],
+    computed: activate(activation, input),
+  };
 }
 
-const output: Formula = (cell) => (cell.component.endsWith("norm") ? normOutput(cell) : projection(ownTensor("post_activation"), "₂")(cell));
+const output: Formula = (cell) =>
+  cell.component.endsWith("norm") ? normOutput(cell) : projection(ownTensor("post_activation"), "₂")(cell);
 
 /** All tokens of a text belong to segment 0. */
 async function segments(cell: CellContext): Promise<Audit> {
   const entry = (await cell.weightRow(cell.name, "S", 0))!.data[cell.index[1]];
-  return { formula: "S[0]", substituted: formatNumber(entry, 4), scalars: [{ label: "learned", value: entry }], vectors: [], computed: entry };
+  return {
+    formula: "S[0]",
+    substituted: formatNumber(entry, 4),
+    scalars: [{ label: "learned", value: entry }],
+    vectors: [],
+    computed: entry,
+  };
 }
 
 async function positions(cell: CellContext): Promise<Audit> {
@@ -282,7 +331,12 @@ async function positions(cell: CellContext): Promise<Audit> {
 }
 
 const vectors: Formula = (cell) =>
-  copy(cell, cell.config.norm_first ? `${cell.component}.final_norm.output` : cell.dataflow.stackOutput(cell.component), cell.index, "the output of the stack");
+  copy(
+    cell,
+    cell.config.norm_first ? `${cell.component}.final_norm.output` : cell.dataflow.stackOutput(cell.component),
+    cell.index,
+    "the output of the stack",
+  );
 
 /** The formula of every tensor of a Transformer. */
 export const TRANSFORMER: Record<string, Formula> = {

@@ -1,9 +1,9 @@
 // The figure of a model: boxes, frames around the layers, and arrows, from the stages of Walk. Encoder left, decoder right, the
 // data flow upwards; of each stack one layer is open, the others are bars. Pure geometry, in pixels from the top left.
 import type { ModelConfig } from "../api";
-import { ATTENTION_NAMES, layersOf, stacks, type Stack } from "../architecture";
-import { stagesFor } from "../stages/stages";
+import { ATTENTION_NAMES, layersOf, type Stack, stacks } from "../architecture";
 import type { Stage } from "../stages/shared";
+import { stagesFor } from "../stages/stages";
 
 export type BoxKind = "tokens" | "embedding" | "attention" | "norm" | "feed-forward" | "recurrent" | "output";
 
@@ -89,7 +89,9 @@ const COMPACT_BELOW = 560;
 export const isCompact = ({ width, unit }: Space): boolean => width > 0 && width < COMPACT_BELOW * unit;
 
 function widthsFor(space: Space, columns: number): Widths {
-  const edges = isCompact(space) ? { gap: 16, margin: 18, padding: 8 } : { gap: space.width > 760 ? 110 : 56, margin: 26, padding: 14 };
+  const edges = isCompact(space)
+    ? { gap: 16, margin: 18, padding: 8 }
+    : { gap: space.width > 760 ? 110 : 56, margin: 26, padding: 14 };
   const box = (space.width - 2 * edges.margin - (columns - 1) * edges.gap) / columns - 2 * edges.padding;
   return { ...edges, box: Math.max(96, Math.min(MAX_BOX * space.unit, Math.floor(box))) };
 }
@@ -105,13 +107,16 @@ function boxOf(stage: Stage, config: ModelConfig): { title: string; kind: BoxKin
   if (key.endsWith(".tokens")) return { title: "tokens", kind: "tokens", tensor: "" };
   if (key.endsWith(".embedded")) return { title: "embedding", kind: "embedding" };
   if (/^(encoder|decoder)\.input$/.test(key)) return { title: "+ positions", kind: "embedding" };
-  if (key.endsWith("final_norm.output") || /^(encoder|decoder|head)\.norm\.output$/.test(key)) return { title: "norm", kind: "norm" };
+  if (key.endsWith("final_norm.output") || /^(encoder|decoder|head)\.norm\.output$/.test(key))
+    return { title: "norm", kind: "norm" };
   if (key.endsWith("feed_forward.post_activation")) return { title: "feed-forward", kind: "feed-forward" };
   if (key.endsWith(".output_norm.output")) return null;
-  if (key.endsWith(".norm.output") && SUBLAYER.test(group)) return { title: config.norm_first ? "norm" : "add, norm", kind: "norm" };
+  if (key.endsWith(".norm.output") && SUBLAYER.test(group))
+    return { title: config.norm_first ? "norm" : "add, norm", kind: "norm" };
   if (key.endsWith(".sum")) return config.norm_first ? { title: "add", kind: "norm" } : null;
   if (key.endsWith(".states")) return { title: "LSTM", kind: "recurrent" };
-  if (key === "final_state") return { title: "final state", kind: "recurrent", tensor: stage.tensors[stage.tensors.length - 1] };
+  if (key === "final_state")
+    return { title: "final state", kind: "recurrent", tensor: stage.tensors[stage.tensors.length - 1] };
   if (key === "head.post_activation") return { title: "dense", kind: "feed-forward" };
   if (key === "logits") return { title: "linear", kind: "output" };
   if (key === "probabilities") return { title: "softmax", kind: "output" };
@@ -126,7 +131,20 @@ export function boxesOf(config: ModelConfig): Box[] {
     if (!box) return [];
     const layer = SUBLAYER.exec(stage.group)?.[2];
     const column: Stack = config.shape === "encoder" || /^(encoder|between)/.test(stage.group) ? "encoder" : "decoder";
-    return [{ stage: stage.key, group: stage.group, tensor: stage.key, ...box, column, layer: layer === undefined ? -1 : Number(layer), x: 0, y: 0, width: 0, height: 0 }];
+    return [
+      {
+        stage: stage.key,
+        group: stage.group,
+        tensor: stage.key,
+        ...box,
+        column,
+        layer: layer === undefined ? -1 : Number(layer),
+        x: 0,
+        y: 0,
+        width: 0,
+        height: 0,
+      },
+    ];
   });
 }
 
@@ -135,7 +153,15 @@ export function drawFigure(config: ModelConfig, open: OpenLayers, space: Space =
   const { box: width, gap: columnGap, ...edges } = widthsFor(space, stacks(config).length);
   const draw = (share: number): Figure => {
     const mix = (key: keyof Heights): number => (TIGHT[key] + (LOOSE[key] - TIGHT[key]) * share) * space.unit;
-    return drawWith(config, open, { ...edges, width, columnGap, unit: space.unit, box: mix("box"), norm: mix("norm"), gap: mix("gap") });
+    return drawWith(config, open, {
+      ...edges,
+      width,
+      columnGap,
+      unit: space.unit,
+      box: mix("box"),
+      norm: mix("norm"),
+      gap: mix("gap"),
+    });
   };
   const [tight, loose] = [draw(0), draw(1)];
   if (loose.height <= space.height) return loose;
@@ -147,13 +173,25 @@ function drawWith(config: ModelConfig, open: OpenLayers, sizes: Sizes): Figure {
   const all = boxesOf(config).map((box) => ({ ...box, height: box.kind === "norm" ? sizes.norm : sizes.box }));
   const columns = stacks(config);
   const innerWidth = sizes.width + 2 * padding;
-  const parts = columns.map((column, i) => drawColumn(column, config, all, open[column], margin + i * (innerWidth + columnGap), sizes));
+  const parts = columns.map((column, i) =>
+    drawColumn(column, config, all, open[column], margin + i * (innerWidth + columnGap), sizes),
+  );
   const height = Math.max(...parts.map((part) => part.height)) + 2 * VERTICAL_MARGIN;
   // Columns were placed upwards from 0.
-  const down = <T extends { y: number; height: number }>(item: T): T => ({ ...item, y: height - VERTICAL_MARGIN + item.y - item.height });
+  const down = <T extends { y: number; height: number }>(item: T): T => ({
+    ...item,
+    y: height - VERTICAL_MARGIN + item.y - item.height,
+  });
   const boxes = parts.flatMap((part) => part.boxes.map(down));
-  const frames = parts.map(({ frame }) => ({ ...down(frame), openY: height - VERTICAL_MARGIN + frame.openY - frame.openHeight, bars: frame.bars.map(down) }));
-  const arrows = [...columns.flatMap((column) => flowArrows(boxes, frames, column, config, sizes)), ...memoryArrows(boxes, frames, sizes)];
+  const frames = parts.map(({ frame }) => ({
+    ...down(frame),
+    openY: height - VERTICAL_MARGIN + frame.openY - frame.openHeight,
+    bars: frame.bars.map(down),
+  }));
+  const arrows = [
+    ...columns.flatMap((column) => flowArrows(boxes, frames, column, config, sizes)),
+    ...memoryArrows(boxes, frames, sizes),
+  ];
   return { boxes, frames, arrows, width: 2 * margin + columns.length * innerWidth + (columns.length - 1) * columnGap, height };
 }
 
@@ -191,7 +229,18 @@ function drawColumn(column: Stack, config: ModelConfig, all: readonly Box[], ope
       y -= BAR.height * unit + (layer + 1 === open || layer + 1 === count ? gap : BAR.gap);
     }
   }
-  const frame: Frame = { column, open, openY, openHeight, count, x, y: frameBottom, width: width + 2 * padding, height: frameBottom - y - gap + padding, bars };
+  const frame: Frame = {
+    column,
+    open,
+    openY,
+    openHeight,
+    count,
+    x,
+    y: frameBottom,
+    width: width + 2 * padding,
+    height: frameBottom - y - gap + padding,
+    bars,
+  };
   y -= padding;
   above.forEach(place);
   return { boxes, frame, height: -y - gap };
@@ -200,12 +249,26 @@ function drawColumn(column: Stack, config: ModelConfig, all: readonly Box[], ope
 const center = ({ x, width }: Box): number => x + width / 2;
 
 /** From each box up to the next, and around the sub-layers of the open layer. */
-function flowArrows(boxes: readonly Box[], frames: readonly Frame[], column: Stack, config: ModelConfig, sizes: Sizes): Arrow[] {
+function flowArrows(
+  boxes: readonly Box[],
+  frames: readonly Frame[],
+  column: Stack,
+  config: ModelConfig,
+  sizes: Sizes,
+): Arrow[] {
   const mine = boxes.filter((box) => box.column === column);
   const bars = frames.find((frame) => frame.column === column)?.bars ?? [];
   const tops = [...mine, ...bars].sort((a, b) => b.y - a.y);
   const middle = center(mine[0]);
-  const flow = tops.slice(1).map((upper, i): Arrow => ({ kind: "flow", points: [[middle, tops[i].y], [middle, upper.y + upper.height]] })); // prettier-ignore
+  const flow = tops.slice(1).map(
+    (upper, i): Arrow => ({
+      kind: "flow",
+      points: [
+        [middle, tops[i].y],
+        [middle, upper.y + upper.height],
+      ],
+    }),
+  ); // prettier-ignore
   return [...flow, ...(config.kind === "transformer" ? residualArrows(mine, sizes) : [])];
 }
 
@@ -217,7 +280,17 @@ function residualArrows(boxes: readonly Box[], { padding, gap }: Sizes): Arrow[]
     if (first === last) return [];
     const left = first.x - padding / 2;
     const from = first.y + first.height + gap / 2;
-    return [{ kind: "residual", points: [[center(first), from], [left, from], [left, last.y + last.height / 2], [last.x, last.y + last.height / 2]] }]; // prettier-ignore
+    return [
+      {
+        kind: "residual",
+        points: [
+          [center(first), from],
+          [left, from],
+          [left, last.y + last.height / 2],
+          [last.x, last.y + last.height / 2],
+        ],
+      },
+    ]; // prettier-ignore
   });
 }
 
@@ -228,11 +301,24 @@ function memoryArrows(boxes: readonly Box[], frames: readonly Frame[], { padding
   if (!encoder.length || !decoder.length) return [];
   const top = encoder.reduce((a, b) => (b.y < a.y ? b : a));
   const startY = Math.min(top.y, frames.find(({ column }) => column === "encoder")!.y);
-  const target = decoder.find(({ group }) => group.endsWith(".cross")) ? decoder.find(({ kind, group }) => kind === "attention" && group.endsWith(".cross")) : decoder.find(({ kind }) => kind === "recurrent");
+  const target = decoder.find(({ group }) => group.endsWith(".cross"))
+    ? decoder.find(({ kind, group }) => kind === "attention" && group.endsWith(".cross"))
+    : decoder.find(({ kind }) => kind === "recurrent");
   if (!target) return [];
   const between = target.x - padding - columnGap / 2;
   const y = target.y + target.height / 2;
-  return [{ kind: "memory", points: [[center(top), startY], [center(top), startY - gap], [between, startY - gap], [between, y], [target.x, y]] }]; // prettier-ignore
+  return [
+    {
+      kind: "memory",
+      points: [
+        [center(top), startY],
+        [center(top), startY - gap],
+        [between, startY - gap],
+        [between, y],
+        [target.x, y],
+      ],
+    },
+  ]; // prettier-ignore
 }
 
 /** What the play button visits: every box once for the encoder and for the first token; then, for each further token, the
@@ -246,9 +332,13 @@ export function timeline(config: ModelConfig, rows: number): Moment[] {
   const boxes = boxesOf(config);
   const encoder = boxes.filter(({ column }) => column === "encoder").map(({ stage }) => ({ stage, row: -1 }));
   const decoder = boxes.filter(({ column }) => column === "decoder");
-  const later = decoder.filter(({ kind, layer }, i) => kind !== "norm" && (layer < 0 || decoder[i + 1]?.layer !== layer || kind === "attention"));
+  const later = decoder.filter(
+    ({ kind, layer }, i) => kind !== "norm" && (layer < 0 || decoder[i + 1]?.layer !== layer || kind === "attention"),
+  );
   return [
     ...encoder,
-    ...Array.from({ length: decoder.length ? rows : 0 }, (_, row) => (row ? later : decoder).map(({ stage }) => ({ stage, row }))).flat(),
+    ...Array.from({ length: decoder.length ? rows : 0 }, (_, row) =>
+      (row ? later : decoder).map(({ stage }) => ({ stage, row })),
+    ).flat(),
   ];
 }

@@ -3,8 +3,19 @@
 import "./map.css";
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type ModelConfig, type ModelInfo, type Trace } from "../api";
-import { attentionGrid, attentions, findAttention, loadThumbnails, meanOverHeads, NUMBERING, selectedRow, stacks, tokenTexts, weightScale } from "../architecture";
+import type { ModelConfig, ModelInfo, Trace } from "../api";
+import {
+  attentionGrid,
+  attentions,
+  findAttention,
+  loadThumbnails,
+  meanOverHeads,
+  NUMBERING,
+  selectedRow,
+  stacks,
+  tokenTexts,
+  weightScale,
+} from "../architecture";
 import { latestValue, prefersReducedMotion, useAsync, useFontSize } from "../hooks";
 import { useSpaceKey } from "../keyboard";
 import type { Grid } from "../matrix/grid";
@@ -14,11 +25,11 @@ import { ModelSelect, useSession, useTrace } from "../session";
 import { loadPanel } from "../tensor-panel";
 import { hasDevanagari, inLatin, transliterate } from "../transliteration";
 import { hrefFor, navigate, useUrlState } from "../url-state";
-import { boxesOf, drawFigure, isCompact, pathOf, timeline, type Box, type Frame, type OpenLayers, type Space } from "./layout";
+import { type Box, boxesOf, drawFigure, type Frame, isCompact, type OpenLayers, pathOf, type Space, timeline } from "./layout";
 
 const SPEEDS = [1, 2, 4, 8, 16]; // boxes per second
 
-export function Map() {
+export function ModelMap() {
   const { model } = useSession();
   const trace = useTrace();
   const { row } = useUrlState();
@@ -38,7 +49,10 @@ export function Map() {
   }, [trace.id]);
   useEffect(() => {
     if (!playing) return;
-    const timer = setTimeout(() => (position + 1 < moments.length ? setPosition(position + 1) : setPlaying(false)), 1000 / SPEEDS[speed]);
+    const timer = setTimeout(
+      () => (position + 1 < moments.length ? setPosition(position + 1) : setPlaying(false)),
+      1000 / SPEEDS[speed],
+    );
     return () => clearTimeout(timer);
   }, [playing, position, speed, moments]);
   useEffect(() => {
@@ -47,7 +61,8 @@ export function Map() {
     if (moment.row >= 0) navigate({ row: moment.row });
     const box = document.querySelector(`[data-box="${moment.stage}"]`);
     const { top = 0, bottom = 0 } = box?.getBoundingClientRect() ?? {};
-    if (top < 80 || bottom > innerHeight - 20) box?.scrollIntoView({ block: "nearest", behavior: prefersReducedMotion() ? "auto" : "smooth" });
+    if (top < 80 || bottom > innerHeight - 20)
+      box?.scrollIntoView({ block: "nearest", behavior: prefersReducedMotion() ? "auto" : "smooth" });
   }, [moment]);
 
   const toggle = (): void => {
@@ -65,15 +80,31 @@ export function Map() {
           <button class="primary-button" title="play or pause (space)" onClick={toggle}>
             {playing ? "Pause" : "Play"}
           </button>
-          <button class="chip" disabled={position < 0} onClick={() => setPosition(Math.max(-1, position - 1))} aria-label="one box back">
+          <button
+            class="chip"
+            disabled={position < 0}
+            onClick={() => setPosition(Math.max(-1, position - 1))}
+            aria-label="one box back"
+          >
             ←
           </button>
-          <button class="chip" disabled={position + 1 >= moments.length} onClick={() => setPosition(position + 1)} aria-label="one box on">
+          <button
+            class="chip"
+            disabled={position + 1 >= moments.length}
+            onClick={() => setPosition(position + 1)}
+            aria-label="one box on"
+          >
             →
           </button>
           <label class="map-speed small">
             speed
-            <input type="range" min={0} max={SPEEDS.length - 1} value={speed} onInput={(event) => setSpeed(Number(event.currentTarget.value))} />
+            <input
+              type="range"
+              min={0}
+              max={SPEEDS.length - 1}
+              value={speed}
+              onInput={(event) => setSpeed(Number(event.currentTarget.value))}
+            />
           </label>
         </div>
       </div>
@@ -98,7 +129,10 @@ function MapLegend({ model, trace }: { model: ModelInfo; trace: Trace }) {
       </dd>
       {attentions(model).length ? (
         <>
-          <dt>Attention: how much each token (row) takes from each other (column){model.config.model.heads > 1 ? ", mean over the heads" : ""}</dt>
+          <dt>
+            Attention: how much each token (row) takes from each other (column)
+            {model.config.model.heads > 1 ? ", mean over the heads" : ""}
+          </dt>
           <dd>
             <ColorScale scale="sequential" ends={["0", weightScale(keys).max ? "1" : "largest"]} />
           </dd>
@@ -136,8 +170,8 @@ function About({ model: { about, config, parameters, scores } }: { model: ModelI
       <summary>About this model</summary>
       <p>
         {parameters.toLocaleString("en")} parameters, width {config.model.width}
-        {training?.steps ? `, trained in ${training.steps.toLocaleString("en")} steps` : ""}. Every number on this page is computed by it for your {mediaName(config.model) ?? "text"}.
-        {about ? ` ${about.limits}` : ""}
+        {training?.steps ? `, trained in ${training.steps.toLocaleString("en")} steps` : ""}. Every number on this page is
+        computed by it for your {mediaName(config.model) ?? "text"}.{about ? ` ${about.limits}` : ""}
       </p>
     </details>
   );
@@ -163,9 +197,14 @@ function purpose({ kind, config, languages, about }: ModelInfo): string {
 function architectureName({ config, tokenizer }: ModelInfo): string {
   const { encoder_layers, decoder_layers, heads, kind } = config.model;
   const counts = { encoder: encoder_layers, decoder: decoder_layers };
-  const layers = stacks(config.model).map((stack) => counts[stack]).join("+"); // prettier-ignore
+  const layers = stacks(config.model)
+    .map((stack) => counts[stack])
+    .join("+"); // prettier-ignore
   const isTransformer = kind === "transformer";
-  const parts = [`${layers} ${isTransformer ? "" : "recurrent "}${layers === "1" ? "layer" : "layers"}`, ...(isTransformer ? [`${heads} ${heads === 1 ? "head" : "heads"}`] : [])];
+  const parts = [
+    `${layers} ${isTransformer ? "" : "recurrent "}${layers === "1" ? "layer" : "layers"}`,
+    ...(isTransformer ? [`${heads} ${heads === 1 ? "head" : "heads"}`] : []),
+  ];
   return [...parts, `a vocabulary of ${tokenizer.target_vocab_size.toLocaleString("en")} tokens`].join(", ");
 }
 
@@ -213,10 +252,23 @@ function ModelFigure({ trace, open, onOpen, lit, row }: FigureProps) {
             {boxes.map((box) => arrowHead(box))}
           </svg>
           {frames.map((frame, i) => (
-            <LayerBars key={frame.column} frame={frame} isLeft={frames.length > 1 && i === 0} onOpen={(layer) => onOpen({ ...open, [frame.column]: layer })} />
+            <LayerBars
+              key={frame.column}
+              frame={frame}
+              isLeft={frames.length > 1 && i === 0}
+              onOpen={(layer) => onOpen({ ...open, [frame.column]: layer })}
+            />
           ))}
           {boxes.map((box) => (
-            <FigureBox key={box.stage} box={box} trace={trace} config={config} isLit={box.stage === lit} row={row} compact={compact} />
+            <FigureBox
+              key={box.stage}
+              box={box}
+              trace={trace}
+              config={config}
+              isLit={box.stage === lit}
+              row={row}
+              compact={compact}
+            />
           ))}
         </div>
       ) : null}
@@ -235,7 +287,10 @@ function useSpace(): [(element: HTMLElement | null) => void, Space] {
   useLayoutEffect(() => {
     if (!element) return;
     const measure = (): void => {
-      const [width, height] = [element.clientWidth, Math.round(innerHeight - element.getBoundingClientRect().top - scrollY - BELOW)];
+      const [width, height] = [
+        element.clientWidth,
+        Math.round(innerHeight - element.getBoundingClientRect().top - scrollY - BELOW),
+      ];
       setSize((old) => (old.width === width && old.height === height ? old : { width, height }));
     };
     const observer = new ResizeObserver(measure);
@@ -305,7 +360,8 @@ function FigureBox({ box, trace, config, isLit, row, compact }: FigureBoxProps) 
       aria-current={isLit ? "step" : undefined}
       data-box={stage}
     >
-      <span class="map-title">{compact ? title.replace("masked self-", "masked ") : title}</span> {compact && box.tensor ? null : <BoxContent box={box} trace={trace} row={row} />}
+      <span class="map-title">{compact ? title.replace("masked self-", "masked ") : title}</span>{" "}
+      {compact && box.tensor ? null : <BoxContent box={box} trace={trace} row={row} />}
     </a>
   );
 }

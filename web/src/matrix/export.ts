@@ -1,7 +1,7 @@
 // Exports a matrix as CSV, SVG (cells as rectangles, text as text) or PNG, and a drawing of the page as SVG or PNG.
 import { colorFor, LIGHT, textColorOn, toCss } from "../color";
 import { formatCellValue } from "../format";
-import { computeGeometry, isMasked, maxMagnitude, valueAt, type Grid } from "./grid";
+import { computeGeometry, type Grid, isMasked, maxMagnitude, valueAt } from "./grid";
 import { FONT, paint } from "./paint";
 
 const quoteCsv = (text: string): string => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -97,7 +97,10 @@ export function toPng(grid: Grid): Promise<Blob> {
 
 const toBlob = (canvas: HTMLCanvasElement): Promise<Blob> =>
   new Promise((resolve, reject) =>
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png"),
+    canvas.toBlob(
+      (blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))),
+      "image/png",
+    ),
   );
 
 export function download(blob: Blob, name: string): void {
@@ -135,12 +138,17 @@ export async function exportDrawing(drawing: SVGSVGElement, name: string, format
   if (format === "png") copy.prepend(await fontStyle()); // an image cannot use the page's fonts
   const svg = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
   const background = getComputedStyle(drawing.closest(".card") ?? document.body).backgroundColor;
-  download(format === "svg" ? svg : await rasterize(svg, drawing.clientWidth, drawing.clientHeight, background), `${name}.${format}`);
+  download(
+    format === "svg" ? svg : await rasterize(svg, drawing.clientWidth, drawing.clientHeight, background),
+    `${name}.${format}`,
+  );
 }
 
 /** The page's fonts as a style element that contains them. */
 async function fontStyle(): Promise<SVGStyleElement> {
-  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule instanceof CSSFontFaceRule);
+  const rules = [...document.styleSheets]
+    .flatMap((sheet) => [...sheet.cssRules])
+    .filter((rule) => rule instanceof CSSFontFaceRule);
   const embedded = rules.map(async ({ cssText, parentStyleSheet }) => {
     const url = /url\("?([^")]+)"?\)/.exec(cssText)?.[1] ?? "";
     if (url.startsWith("data:")) return cssText; // of an exported file

@@ -81,21 +81,37 @@ export const secondLine = (label: string, { cellHeight, fontSize }: Geometry): s
   cellHeight >= (TWO_LINES * fontSize) / 12 && hasDevanagari(label) ? transliterate(label) : "";
 
 /** Fits the matrix into the available width; `zoom` enlarges it beyond. */
-export function computeGeometry(grid: Grid, availableWidth: number, zoom: number, measure: (text: string) => number, cellLimit = 56, fontSize = 12): Geometry {
+export function computeGeometry(
+  grid: Grid,
+  availableWidth: number,
+  zoom: number,
+  measure: (text: string) => number,
+  cellLimit = 56,
+  fontSize = 12,
+): Geometry {
   const unit = fontSize / 12;
   const maxCellWidth = cellLimit * unit;
   const widest = (labels: readonly string[]): number => Math.max(0, ...labels.slice(0, 400).map(measure));
   const isTransliterated = grid.rows <= 48 && grid.rowLabels.some(hasDevanagari);
   const rowTexts = isTransliterated ? grid.rowLabels.flatMap((label) => [label, transliterate(label)]) : grid.rowLabels;
-  const left = grid.rowLabels.length ? Math.min(Math.ceil(widest(rowTexts) * 1.08) + 18, (availableWidth < 500 ? 110 : 190) * unit) : 8;
+  const left = grid.rowLabels.length
+    ? Math.min(Math.ceil(widest(rowTexts) * 1.08) + 18, (availableWidth < 500 ? 110 : 190) * unit)
+    : 8;
   const fittingWidth = (availableWidth - left - 24) / Math.max(grid.cols, 1);
   const snap = (size: number): number => (size >= 8 ? Math.floor(size) : size); // to whole pixels, where text is sharp
   const cellWidth = snap(Math.max(3, Math.min(maxCellWidth, fittingWidth)) * zoom);
   const minHeight = grid.rows <= 48 ? (isTransliterated ? TWO_LINES : 24) * unit : 3;
-  const cellHeight = snap(Math.max(minHeight, Math.min(maxCellWidth * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom));
+  const cellHeight = snap(
+    Math.max(minHeight, Math.min(maxCellWidth * 0.6, cellWidth / zoom)) * (grid.rows <= 48 ? Math.min(zoom, 1.4) : zoom),
+  );
   const labelWidth = widest(grid.colLabels) + 8;
   const labelAngle = labelWidth <= cellWidth ? 0 : cellWidth >= 18 ? -Math.PI / 4 : -Math.PI / 2;
-  const top = !grid.colLabels.length || cellWidth < 9 ? 8 : labelAngle === 0 ? 26 * unit : Math.min(-Math.sin(labelAngle) * labelWidth + 12, 96 * unit);
+  const top =
+    !grid.colLabels.length || cellWidth < 9
+      ? 8
+      : labelAngle === 0
+        ? 26 * unit
+        : Math.min(-Math.sin(labelAngle) * labelWidth + 12, 96 * unit);
   const right = labelAngle === -Math.PI / 4 ? Math.max(8, Math.min(64, labelWidth * 0.7 - cellWidth / 2)) : 8; // space for the last, slanted label
   return {
     cellWidth,

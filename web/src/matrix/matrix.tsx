@@ -2,12 +2,12 @@
 // arrow keys, and a visually hidden grid carries the same numbers for screen readers. Only the visible part is painted, so a
 // thousand tokens scroll as smoothly as a dozen.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { colorFor, toCss, type Scale } from "../color";
+import { colorFor, type Scale, toCss } from "../color";
 import { formatFloat32, formatNumber } from "../format";
 import { prefersReducedMotion, useFontLoaded, useFontSize, usePalette, useWidth } from "../hooks";
-import { exportMatrix, type Format } from "./export";
-import { cellAt, computeGeometry, isMasked, maxMagnitude, pool, valueAt, type Cell, type Grid, type Highlight } from "./grid";
 import { inLatin } from "../transliteration";
+import { exportMatrix, type Format } from "./export";
+import { type Cell, cellAt, computeGeometry, type Grid, type Highlight, isMasked, maxMagnitude, pool, valueAt } from "./grid";
 import { FONT, paint, pixels } from "./paint";
 
 interface MatrixProps {
@@ -25,7 +25,15 @@ const MAX_NARROW_COLUMNS = 9; // narrow matrices are placed side by side
 const NO_HIGHLIGHTS: readonly Highlight[] = [];
 let nextId = 0;
 
-export function Matrix({ grid, title, selected = null, onSelect, highlights = NO_HIGHLIGHTS, maxHeight = 560, maxCellWidth = 56 }: MatrixProps) {
+export function Matrix({
+  grid,
+  title,
+  selected = null,
+  onSelect,
+  highlights = NO_HIGHLIGHTS,
+  maxHeight = 560,
+  maxCellWidth = 56,
+}: MatrixProps) {
   const [figureRef, width] = useWidth<HTMLElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const viewportRef = useRef<HTMLDivElement>(null);
@@ -40,7 +48,10 @@ export function Matrix({ grid, title, selected = null, onSelect, highlights = NO
     ctx.font = `${fontSize}px ${FONT}`;
     return (text: string) => ctx.measureText(text).width;
   }, [fontLoaded, fontSize]);
-  const geometry = useMemo(() => computeGeometry(grid, width || 600, zoom, measure, maxCellWidth, fontSize), [grid, width, zoom, measure, maxCellWidth, fontSize]);
+  const geometry = useMemo(
+    () => computeGeometry(grid, width || 600, zoom, measure, maxCellWidth, fontSize),
+    [grid, width, zoom, measure, maxCellWidth, fontSize],
+  );
   const visible = { width: Math.min(width || 600, geometry.width), height: Math.min(geometry.height, maxHeight) };
 
   const draw = (): void => {
@@ -77,12 +88,19 @@ export function Matrix({ grid, title, selected = null, onSelect, highlights = NO
     onSelect(cell);
     // On a small screen the Inspector covers the lower half: keep the clicked cell visible.
     if (matchMedia("(max-width: 860px)").matches)
-      setTimeout(() => viewportRef.current?.closest("figure")?.scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" }));
+      setTimeout(() =>
+        viewportRef.current
+          ?.closest("figure")
+          ?.scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" }),
+      );
   };
   const scrollTo = ({ row, col }: Cell): void => {
     const box = viewportRef.current!;
     const [x, y] = [col * geometry.cellWidth, row * geometry.cellHeight];
-    const [w, h] = [box.clientWidth - geometry.left - geometry.cellWidth, box.clientHeight - geometry.top - geometry.cellHeight];
+    const [w, h] = [
+      box.clientWidth - geometry.left - geometry.cellWidth,
+      box.clientHeight - geometry.top - geometry.cellHeight,
+    ];
     box.scrollLeft = Math.max(x - w, Math.min(box.scrollLeft, x));
     box.scrollTop = Math.max(y - h, Math.min(box.scrollTop, y));
   };
@@ -118,11 +136,19 @@ export function Matrix({ grid, title, selected = null, onSelect, highlights = NO
         <span class="shape">
           {grid.rows} × {grid.cols}
         </span>
-        <ColorScale scale={grid.scale} ends={[formatNumber(grid.scale === "diverging" ? -maxMagnitude(grid) : 0), formatNumber(maxMagnitude(grid))]} />
+        <ColorScale
+          scale={grid.scale}
+          ends={[formatNumber(grid.scale === "diverging" ? -maxMagnitude(grid) : 0), formatNumber(maxMagnitude(grid))]}
+        />
         <span class="toolbar">
           {geometry.width > width + 1 || geometry.cellWidth < 42 ? (
             <>
-              <button aria-label="zoom out" title="zoom out (−)" disabled={zoom <= 1} onClick={() => setZoom(Math.max(1, zoom / 1.5))}>
+              <button
+                aria-label="zoom out"
+                title="zoom out (−)"
+                disabled={zoom <= 1}
+                onClick={() => setZoom(Math.max(1, zoom / 1.5))}
+              >
                 −
               </button>
               <button aria-label="zoom in" title="zoom in (+)" onClick={() => setZoom(Math.min(16, zoom * 1.5))}>
@@ -188,12 +214,23 @@ export function ColorScale({ scale, ends }: { scale: Scale; ends: readonly [stri
 }
 
 /** The magnitude at the end of a grid's scale, such as "±2.13" or "0 … 1". */
-export const scaleText = (grid: Grid): string => (grid.scale === "diverging" ? `±${formatNumber(maxMagnitude(grid))}` : `0 … ${formatNumber(maxMagnitude(grid))}`);
+export const scaleText = (grid: Grid): string =>
+  grid.scale === "diverging" ? `±${formatNumber(maxMagnitude(grid))}` : `0 … ${formatNumber(maxMagnitude(grid))}`;
 
 const MAX_ACCESSIBLE_CELLS = 600;
 
 /** The cells as elements: all of a small matrix; of a large one, those around the active cell. */
-function AccessibleGrid({ grid, id, active, selected }: { grid: Grid; id: string; active: Cell | null; selected: Cell | null }) {
+function AccessibleGrid({
+  grid,
+  id,
+  active,
+  selected,
+}: {
+  grid: Grid;
+  id: string;
+  active: Cell | null;
+  selected: Cell | null;
+}) {
   const all = grid.rows * grid.cols <= MAX_ACCESSIBLE_CELLS;
   const center = active ?? { row: 0, col: 0 };
   const range = (middle: number, size: number, radius: number): number[] => {
@@ -237,7 +274,13 @@ export function Thumbnail({ grid, title }: { grid: Grid; title?: string }) {
     element.width = element.height = THUMBNAIL_SIZE;
     ctx.imageSmoothingEnabled = false;
     const small = pool(grid, THUMBNAIL_SIZE);
-    ctx.drawImage(pixels(small, palette, { row: 0, col: 0, rows: small.rows, cols: small.cols }), 0, 0, element.width, element.height);
+    ctx.drawImage(
+      pixels(small, palette, { row: 0, col: 0, rows: small.rows, cols: small.cols }),
+      0,
+      0,
+      element.width,
+      element.height,
+    );
   }, [grid, palette]);
   return <canvas ref={canvas} class="thumbnail" aria-hidden="true" title={title} />;
 }

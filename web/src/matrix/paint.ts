@@ -1,8 +1,8 @@
 // Paints the visible part of a matrix on a canvas: cells, numbers if they fit, and labels that stay in place while the rest
 // scrolls. The same function paints the widget and exported pictures.
-import { colorFor, colorScale, textColorOn, toCss, type Palette } from "../color";
+import { colorFor, colorScale, type Palette, textColorOn, toCss } from "../color";
 import { formatCellValue } from "../format";
-import { isMasked, maxMagnitude, secondLine, valueAt, type Cell, type Geometry, type Grid, type Highlight } from "./grid";
+import { type Cell, type Geometry, type Grid, type Highlight, isMasked, maxMagnitude, secondLine, valueAt } from "./grid";
 
 export const FONT = '"Noto Sans Devanagari Variable", "Noto Sans Devanagari", system-ui, sans-serif';
 
@@ -88,8 +88,15 @@ type Range = readonly [number, number, number, number];
 type ToPixel = (index: number) => number;
 
 function paintCells(
-  ctx: CanvasRenderingContext2D, grid: Grid, geometry: Geometry, palette: Palette, range: Range, x: ToPixel, y: ToPixel,
-): void { // prettier-ignore
+  ctx: CanvasRenderingContext2D,
+  grid: Grid,
+  geometry: Geometry,
+  palette: Palette,
+  range: Range,
+  x: ToPixel,
+  y: ToPixel,
+): void {
+  // prettier-ignore
   const [firstRow, lastRow, firstCol, lastCol] = range;
   const max = maxMagnitude(grid);
   const width = geometry.cellWidth - geometry.gap;
@@ -134,8 +141,15 @@ function hatch(ctx: CanvasRenderingContext2D, x: number, y: number, width: numbe
 }
 
 function paintDecorations(
-  ctx: CanvasRenderingContext2D, grid: Grid, geometry: Geometry, palette: Palette, decorations: Decorations, x: ToPixel, y: ToPixel,
-): void { // prettier-ignore
+  ctx: CanvasRenderingContext2D,
+  grid: Grid,
+  geometry: Geometry,
+  palette: Palette,
+  decorations: Decorations,
+  x: ToPixel,
+  y: ToPixel,
+): void {
+  // prettier-ignore
   const { cellWidth, cellHeight, gap } = geometry;
   const outline = (row: number, col: number, rows: number, cols: number, line: number): void => {
     ctx.lineWidth = line;
@@ -161,13 +175,23 @@ function paintDecorations(
 }
 
 function paintLabels(
-  ctx: CanvasRenderingContext2D, grid: Grid, geometry: Geometry, palette: Palette, viewport: Viewport, decorations: Decorations, range: Range,
-  x: ToPixel, y: ToPixel,
-): void { // prettier-ignore
+  ctx: CanvasRenderingContext2D,
+  grid: Grid,
+  geometry: Geometry,
+  palette: Palette,
+  viewport: Viewport,
+  decorations: Decorations,
+  range: Range,
+  x: ToPixel,
+  y: ToPixel,
+): void {
+  // prettier-ignore
   const { cellWidth, cellHeight, left, top, fontSize } = geometry;
   const [firstRow, lastRow, firstCol, lastCol] = range;
   const isMarked = (axis: "row" | "col", index: number): boolean =>
-    decorations.hover?.[axis] === index || decorations.selected?.[axis] === index || decorations.highlights.some((highlight) => highlight[axis] === index);
+    decorations.hover?.[axis] === index ||
+    decorations.selected?.[axis] === index ||
+    decorations.highlights.some((highlight) => highlight[axis] === index);
   const setStyle = (marked: boolean): void => {
     ctx.font = `${marked ? "650 " : ""}${fontSize}px ${FONT}`;
     ctx.fillStyle = marked ? toCss(palette.accent) : toCss(palette.text);

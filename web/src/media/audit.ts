@@ -1,6 +1,6 @@
 // The formulas of the Inspector for the vectors of patches and of mel frames.
 import type { Audit, CellContext } from "../audit/cells";
-import { sumOfProducts, term, type Formula } from "../audit/formulas";
+import { type Formula, sumOfProducts, term } from "../audit/formulas";
 import { activate, dot } from "../math";
 
 /** A patch's pixels through one linear map. */
@@ -22,7 +22,10 @@ async function patchVector(cell: CellContext): Promise<Audit> {
 
 /** GELU of a convolution over three frames of a tensor, [tokens, 2 · channels]: frame f is half f % 2 of token ⌊f / 2⌋. */
 async function convolution(cell: CellContext, layer: string, source: string, frame: number, output: number): Promise<Audit> {
-  const [w, b] = await Promise.all([cell.weightRow(`source_reader.${layer}`, "W", output), cell.weightScalar(`source_reader.${layer}`, "b", output)]);
+  const [w, b] = await Promise.all([
+    cell.weightRow(`source_reader.${layer}`, "W", output),
+    cell.weightScalar(`source_reader.${layer}`, "b", output),
+  ]);
   const channels = w!.data.length / 3; // weights are ordered by channel, then by frame
   const last = 2 * cell.run.trace.source_tokens.length - 1;
   const frames = await Promise.all(
@@ -59,4 +62,6 @@ export const convolved: Formula = (cell) => {
 
 /** The vectors that enter the encoder. */
 export const mediaVector: Formula = (cell) =>
-  cell.config.source === "pictures" ? patchVector(cell) : convolution(cell, "conv2", "encoder.convolved", 2 * cell.index[0], cell.index[1]);
+  cell.config.source === "pictures"
+    ? patchVector(cell)
+    : convolution(cell, "conv2", "encoder.convolved", 2 * cell.index[0], cell.index[1]);

@@ -3,7 +3,7 @@
 // that listens to the current moment is lit as it goes.
 import { useMemo, useState } from "preact/hooks";
 import type { Tensor, Trace } from "../api";
-import { loadAttention, selectedHead, type Attention } from "../architecture";
+import { type Attention, loadAttention, selectedHead } from "../architecture";
 import { formatPercent } from "../format";
 import { latestValue, useAsync, usePalette } from "../hooks";
 import { useSession } from "../session";
@@ -30,7 +30,11 @@ export function MediaAttention({ trace, attention, ...selection }: MediaAttentio
   return (
     <div class="media-attention">
       {heads > 1 ? (
-        <select aria-label="head" value={String(head)} onChange={(event) => navigate({ head: Number(event.currentTarget.value) })}>
+        <select
+          aria-label="head"
+          value={String(head)}
+          onChange={(event) => navigate({ head: Number(event.currentTarget.value) })}
+        >
           <option value="-1">mean of all heads</option>
           {Array.from({ length: heads }, (_, i) => (
             <option key={i} value={String(i)}>{`head ${i}`}</option>
@@ -52,7 +56,10 @@ function LitMedia({ trace, weights, row, onRow }: MediaAttentionProps & { weight
   const player = usePlayer(isSound ? trace.text : "");
   const count = trace.source_tokens.length;
   const playedToken = player.position === null ? -1 : Math.min(count - 1, Math.floor(player.position / SECONDS_PER_TOKEN));
-  const playedRow = useMemo(() => (playedToken < 0 ? -1 : rowAt(weights, playedToken, trace.output_start)), [weights, playedToken]);
+  const playedRow = useMemo(
+    () => (playedToken < 0 ? -1 : rowAt(weights, playedToken, trace.output_start)),
+    [weights, playedToken],
+  );
   const active = hoveredRow >= 0 ? hoveredRow : playedToken >= 0 ? playedRow : row;
   const own = active >= 0 ? weights.data.subarray(active * count, (active + 1) * count) : null;
   const paint = ({ context, width, height, box }: Overlay): void => {
@@ -82,7 +89,9 @@ function LitMedia({ trace, weights, row, onRow }: MediaAttentionProps & { weight
           <li key={i}>
             <button
               aria-pressed={i === active}
-              style={hoveredToken >= 0 ? { opacity: 0.25 + 0.75 * Math.min(1, 4 * weights.data[i * count + hoveredToken]) } : {}}
+              style={
+                hoveredToken >= 0 ? { opacity: 0.25 + 0.75 * Math.min(1, 4 * weights.data[i * count + hoveredToken]) } : {}
+              }
               onMouseEnter={() => setHoveredRow(i)}
               onMouseLeave={() => setHoveredRow(-1)}
               onFocus={() => setHoveredRow(i)}
@@ -113,7 +122,10 @@ function Looked({ trace, row, weights }: { trace: Trace; row: number; weights: F
   const best = weights.indexOf(Math.max(...weights));
   return (
     <>
-      <b><Transliterated text={trace.target_tokens[row].text} /></b> looks most at {trace.source_tokens[best].text}: {formatPercent(weights[best])} of its attention
+      <b>
+        <Transliterated text={trace.target_tokens[row].text} />
+      </b>{" "}
+      looks most at {trace.source_tokens[best].text}: {formatPercent(weights[best])} of its attention
     </>
   );
 }

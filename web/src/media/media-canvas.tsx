@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { latestValue, useAsync, useWidth } from "../hooks";
 import { useSession } from "../session";
 import { ErrorMessage, Loading } from "../ui";
-import { loadImage, placeOf, tokenAt, type Image } from "./media";
+import { type Image, loadImage, placeOf, tokenAt } from "./media";
 
 const HEIGHT = 180;
 
@@ -27,7 +27,15 @@ export function MediaCanvas(props: MediaCanvasProps) {
   const loaded = useAsync(() => loadImage(trace!, model.config.model), [trace!.id]);
   const image = latestValue(loaded);
   if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
-  return <div ref={container}>{image && available ? <Canvas {...props} image={image} available={available} /> : <Loading what={model.config.model.source} />}</div>;
+  return (
+    <div ref={container}>
+      {image && available ? (
+        <Canvas {...props} image={image} available={available} />
+      ) : (
+        <Loading what={model.config.model.source} />
+      )}
+    </div>
+  );
 }
 
 function Canvas({ image, available, paint, repaintOn, onToken }: MediaCanvasProps & { image: Image; available: number }) {

@@ -1,20 +1,22 @@
 // Pictures and sounds as sources: which places of a picture or moments of a sound the source tokens are, and how to paint them.
 // Both are painted from the trace itself: a picture from its patches, a sound from its mel frames.
-import { tensor, type ModelConfig, type Tensor, type Trace } from "../api";
+import { type ModelConfig, type Tensor, type Trace, tensor } from "../api";
 
 export type MediaKind = "pictures" | "sounds";
 
 export const mediaKind = ({ source }: ModelConfig): MediaKind | null => (source === "tokens" ? null : source);
 
 /** What the model reads instead of a text, if it does. */
-export const mediaName = ({ source }: ModelConfig): string | null => ({ tokens: null, pictures: "picture", sounds: "recording" })[source];
+export const mediaName = ({ source }: ModelConfig): string | null =>
+  ({ tokens: null, pictures: "picture", sounds: "recording" })[source];
 
 export const SECONDS_PER_TOKEN = 0.02;
 
 export const patchRows = ({ picture_height, patch_size }: ModelConfig): number => picture_height / patch_size;
 
 /** The tensor of the trace that holds the pixels or the spectrogram. */
-export const mediaTensor = (config: ModelConfig): string => (config.source === "pictures" ? "encoder.patches" : "encoder.mel_frames");
+export const mediaTensor = (config: ModelConfig): string =>
+  config.source === "pictures" ? "encoder.patches" : "encoder.mel_frames";
 
 /** Red, green, blue, alpha of each pixel. */
 export interface Image {
@@ -33,7 +35,10 @@ export function pictureOf(patches: Tensor, config: ModelConfig): Image {
     for (let x = 0; x < width; x++) {
       const patch = Math.floor(x / size) * rows + Math.floor(y / size);
       const pixel = (y % size) * size + (x % size);
-      const color = patches.data.subarray((patch * size * size + pixel) * channels, (patch * size * size + pixel + 1) * channels);
+      const color = patches.data.subarray(
+        (patch * size * size + pixel) * channels,
+        (patch * size * size + pixel + 1) * channels,
+      );
       const at = 4 * (y * width + x);
       for (let c = 0; c < 3; c++) data[at + c] = 127.5 * (color[channels === 3 ? c : 0] + 1);
       data[at + 3] = 255;
@@ -52,7 +57,15 @@ export function spectrogramOf(frames: Tensor, { mel_bands: bands }: ModelConfig)
       const level = (frames.data[x * bands + band] - low) / (high - low || 1);
       const at = 4 * ((bands - 1 - band) * width + x);
       // From black over violet and orange to white: lightness rises evenly.
-      data.set([255 * Math.min(1, 1.7 * level), 255 * level ** 1.8, 255 * (level < 0.5 ? level : 0.5 * Math.abs(1.5 - 2 * level) + 0.5 * level), 255], at);
+      data.set(
+        [
+          255 * Math.min(1, 1.7 * level),
+          255 * level ** 1.8,
+          255 * (level < 0.5 ? level : 0.5 * Math.abs(1.5 - 2 * level) + 0.5 * level),
+          255,
+        ],
+        at,
+      );
     }
   return { width, height, data };
 }
@@ -63,7 +76,11 @@ export async function loadImage(trace: Trace, config: ModelConfig): Promise<Imag
 }
 
 /** Where a source token is in the picture or spectrogram, as shares of its width and height. */
-export function placeOf(token: number, count: number, config: ModelConfig): { x: number; y: number; width: number; height: number } {
+export function placeOf(
+  token: number,
+  count: number,
+  config: ModelConfig,
+): { x: number; y: number; width: number; height: number } {
   const rows = config.source === "pictures" ? patchRows(config) : 1;
   const columns = count / rows;
   return { x: Math.floor(token / rows) / columns, y: (token % rows) / rows, width: 1 / columns, height: 1 / rows };

@@ -45,5 +45,10 @@ export function usePlayer(id: string): Player {
       setError(isUnknownFormat ? "The browser cannot play this kind of file." : (failure as Error).message);
     }
   };
-  return { available: id !== "" && source.hasMedia, position, error, toggle: () => (position === null ? void play() : stop.current()) };
+  return {
+    available: id !== "" && source.hasMedia,
+    position,
+    error,
+    toggle: () => (position === null ? void play() : stop.current()),
+  };
 }

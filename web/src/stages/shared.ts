@@ -30,23 +30,40 @@ export const code = (...names: Excerpt[]): Code[] => names.map((name) => excerpt
 export const stageFactory =
   (component: string) =>
   (result: string, label: string, description: string, operands: readonly string[], code: Code[]): Stage => ({
-    key: `${component}.${result}`, group: component, label, description, tensors: [...operands, `${component}.${result}`], code, kind: "matrix",
+    key: `${component}.${result}`,
+    group: component,
+    label,
+    description,
+    tensors: [...operands, `${component}.${result}`],
+    code,
+    kind: "matrix",
   }); // prettier-ignore
 
 /** Tokens and embeddings; `scalingReason` says why the embeddings are scaled. */
 export function embeddingStages(stack: string, config: ModelConfig, scalingReason: string): Stage[] {
-  const shifted = stack === "decoder" ? " The decoder input is the output shifted right: it starts with <start>, and each row predicts the next token." : "";
+  const shifted =
+    stack === "decoder"
+      ? " The decoder input is the output shifted right: it starts with <start>, and each row predicts the next token."
+      : "";
   const scaling = config.scale_embeddings ? ` The vectors are multiplied by √width, ${scalingReason}.` : "";
   return [
     {
-      group: stack, kind: "tokens", key: `${stack}.tokens`, label: "tokens",
+      group: stack,
+      kind: "tokens",
+      key: `${stack}.tokens`,
+      label: "tokens",
       description: `The text is split into tokens, and each token is mapped to its id in the vocabulary.${shifted}`,
-      tensors: [`${stack}.tokens`], code: code("tokens"),
+      tensors: [`${stack}.tokens`],
+      code: code("tokens"),
     },
     {
-      group: stack, kind: "matrix", key: `${stack}.embedded`, label: "embedding",
+      group: stack,
+      kind: "matrix",
+      key: `${stack}.embedded`,
+      label: "embedding",
       description: `Each id selects its row of a learned embedding table: one static vector per token, independent of the context.${scaling}`,
-      tensors: [`${stack}.embedded`], code: code("embedding"),
+      tensors: [`${stack}.embedded`],
+      code: code("embedding"),
     },
   ]; // prettier-ignore
 }
@@ -56,19 +73,30 @@ export function outputStages(config: ModelConfig): Stage[] {
   const common = { group: "logits", kind: "matrix" as const };
   const stages: Stage[] = [
     {
-      ...common, key: "logits", label: "logits",
-      description: "The dot product of the output vector with every token’s embedding gives one logit per token of the vocabulary.",
+      ...common,
+      key: "logits",
+      label: "logits",
+      description:
+        "The dot product of the output vector with every token’s embedding gives one logit per token of the vocabulary.",
       tensors: [new Dataflow(config).outputVectors, "logits"],
       code: code(config.tie_embeddings === "none" ? "unembedding" : "tied_unembedding"),
     },
     {
-      ...common, key: "probabilities", label: "softmax", description: "The softmax turns the logits into a probability for every token of the vocabulary.",
-      tensors: ["logits", "probabilities"], code: code("probabilities"),
+      ...common,
+      key: "probabilities",
+      label: "softmax",
+      description: "The softmax turns the logits into a probability for every token of the vocabulary.",
+      tensors: ["logits", "probabilities"],
+      code: code("probabilities"),
     },
     {
-      ...common, key: "next", label: "next token", kind: "next",
+      ...common,
+      key: "next",
+      label: "next token",
+      kind: "next",
       description: "One token is chosen and appended to the decoder input. This repeats until the chosen token is <end>.",
-      tensors: ["probabilities"], code: code("greedy"),
+      tensors: ["probabilities"],
+      code: code("greedy"),
     },
   ]; // prettier-ignore
   return config.shape === "encoder" ? stages.slice(0, -1) : stages;

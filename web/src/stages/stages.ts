@@ -1,6 +1,6 @@
 // The stages of Walk for a model of any kind, in the order of the computation.
 import type { ModelConfig } from "../api";
-import { ATTENTION_NAMES, stacks, type Kind } from "../architecture";
+import { ATTENTION_NAMES, type Kind, stacks } from "../architecture";
 import { recurrentStages } from "./recurrent";
 import type { Stage } from "./shared";
 import { transformerStages } from "./transformer";
@@ -18,7 +18,9 @@ export function shortRoute(stages: readonly Stage[], config: ModelConfig): Stage
   const steps = new RegExp(
     `^((encoder|decoder)\\.(tokens|embedded)|${first}\\.0\\.((self|masked)\\.(queries|scores|weights|heads)|feed_forward\\.output)|decoder\\.${last}\\.(masked|cross)\\.weights|logits|probabilities|next)$`,
   );
-  return stages.filter(({ key }) => steps.test(key) && !(config.shape === "encoder-decoder" && /^(decoder\.embedded|logits)$/.test(key)));
+  return stages.filter(
+    ({ key }) => steps.test(key) && !(config.shape === "encoder-decoder" && /^(decoder\.embedded|logits)$/.test(key)),
+  );
 }
 
 export const stagesFor = (config: ModelConfig): Stage[] => STAGES[config.kind](config);

@@ -3,7 +3,7 @@
 // A token that is hovered, focused or selected shows only its own lines, with their weights. Long texts scroll.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Tensor, Trace } from "../api";
-import { keyLabels, loadAttention, queryTokens, tokenTexts, type Attention } from "../architecture";
+import { type Attention, keyLabels, loadAttention, queryTokens, tokenTexts } from "../architecture";
 import { formatPercent } from "../format";
 import { latestValue, useAsync, useFontLoaded, useFontSize, useWidth } from "../hooks";
 import { exportDrawing } from "../matrix/export";
@@ -30,10 +30,12 @@ const MIN_SELECTED = 0.005; // the smallest weight that is drawn for a selected 
 const SPECIAL_TOKEN = /^<.*>$/;
 
 /** The heads that are drawn: several from `lines`, or the selected one; −1 is the mean. */
-export const drawnHeads = (lines: string, head: number): number[] => (/^\d+(,\d+)+$/.test(lines) ? lines.split(",").map(Number) : [head]);
+export const drawnHeads = (lines: string, head: number): number[] =>
+  /^\d+(,\d+)+$/.test(lines) ? lines.split(",").map(Number) : [head];
 
 /** Distinct colours of equal lightness; several heads are told apart by hue. */
-const headColor = (head: number, heads: number): string => `oklch(var(--line-lightness) 0.17 ${Math.round((head * 360) / heads + 20)})`;
+const headColor = (head: number, heads: number): string =>
+  `oklch(var(--line-lightness) 0.17 ${Math.round((head * 360) / heads + 20)})`;
 
 /** Chips that switch heads on and off, and the smallest weight that is drawn. */
 export function LineControls({ head }: { head: number }) {
@@ -41,8 +43,10 @@ export function LineControls({ head }: { head: number }) {
   const { lines, threshold } = useUrlState();
   const { heads } = model.config.model;
   const drawn = drawnHeads(lines, head).filter((one) => one >= 0);
-  const draw = (next: readonly number[]): void => navigate(next.length > 1 ? { lines: next.join(",") } : { lines: "", head: next[0] ?? -1, cell: "" });
-  const toggle = (one: number): void => draw(drawn.includes(one) ? drawn.filter((other) => other !== one) : [...drawn, one].sort((a, b) => a - b));
+  const draw = (next: readonly number[]): void =>
+    navigate(next.length > 1 ? { lines: next.join(",") } : { lines: "", head: next[0] ?? -1, cell: "" });
+  const toggle = (one: number): void =>
+    draw(drawn.includes(one) ? drawn.filter((other) => other !== one) : [...drawn, one].sort((a, b) => a - b));
   const all = Array.from({ length: heads }, (_, i) => i);
   return (
     <div class="line-controls">
@@ -52,7 +56,13 @@ export function LineControls({ head }: { head: number }) {
             mean
           </button>
           {all.map((one) => (
-            <button key={one} class="chip" aria-pressed={drawn.includes(one)} aria-label={`head ${one}`} onClick={() => toggle(one)}>
+            <button
+              key={one}
+              class="chip"
+              aria-pressed={drawn.includes(one)}
+              aria-label={`head ${one}`}
+              onClick={() => toggle(one)}
+            >
               <i class="dot" style={{ background: headColor(one, heads) }} />
               {one}
             </button>
@@ -62,7 +72,15 @@ export function LineControls({ head }: { head: number }) {
           </button>
         </div>
       ) : null}
-      <Slider label="from weight" value={threshold} min={0.01} max={0.5} step={0.01} valueText={formatPercent(threshold)} onChange={(next) => navigate({ threshold: next })} />
+      <Slider
+        label="from weight"
+        value={threshold}
+        min={0.01}
+        max={0.5}
+        step={0.01}
+        valueText={formatPercent(threshold)}
+        onChange={(next) => navigate({ threshold: next })}
+      />
     </div>
   );
 }
@@ -77,12 +95,21 @@ interface AttentionLinesProps {
 
 export function AttentionLines({ trace, attention, heads, row, onRow }: AttentionLinesProps) {
   const loaded = useAsync(
-    async () => ({ trace, attention, heads, weights: await Promise.all(heads.map((head) => loadAttention(trace, attention, head, "weights"))) }),
+    async () => ({
+      trace,
+      attention,
+      heads,
+      weights: await Promise.all(heads.map((head) => loadAttention(trace, attention, head, "weights"))),
+    }),
     [trace.id, attention.name, heads.join()],
   );
   const latest = latestValue(loaded);
   if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
-  return latest ? <Drawing {...latest} row={latest.trace.id === trace.id ? row : -1} onRow={onRow} /> : <Loading what="attention weights" />;
+  return latest ? (
+    <Drawing {...latest} row={latest.trace.id === trace.id ? row : -1} onRow={onRow} />
+  ) : (
+    <Loading what="attention weights" />
+  );
 }
 
 function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLinesProps & { weights: readonly Tensor[] }) {
@@ -94,17 +121,28 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
   const unit = useFontSize() / 12;
   const [hovered, setHovered] = useState<TokenRef | null>(null);
   const isCross = attention.kind === "cross";
-  const [keys, reads] = useMemo(() => [keyLabels(trace, attention), tokenTexts(queryTokens(trace, attention))], [trace.id, attention.name]);
+  const [keys, reads] = useMemo(
+    () => [keyLabels(trace, attention), tokenTexts(queryTokens(trace, attention))],
+    [trace.id, attention.name],
+  );
   const writes = attention.stack === "decoder" ? trace.target_tokens.map(({ text }) => text) : [];
   const size = unit * (width > 0 && width < 480 ? 14 : 17);
-  const layout = useMemo(() => (isCross ? layoutTokens(keys, writes, reads, width, size, 12 * unit) : layoutTokens(reads, reads, writes, width, size, 12 * unit)), [trace.id, attention.name, width, fontLoaded, unit]);
+  const layout = useMemo(
+    () =>
+      isCross
+        ? layoutTokens(keys, writes, reads, width, size, 12 * unit)
+        : layoutTokens(reads, reads, writes, width, size, 12 * unit),
+    [trace.id, attention.name, width, fontLoaded, unit],
+  );
   const x = (side: Side, index: number): number => layout.centers[isCross && side === "query" ? 1 : 0][index];
 
   const selected = hovered ?? (row >= 0 && row < reads.length ? ({ side: "query", index: row } as const) : null);
-  const all = useMemo(() => collectLines(heads, weights, keys.length, selected ? Math.min(threshold, MIN_SELECTED) : threshold, selected), [
-    weights, threshold, selected?.side, selected?.index,
-  ]); // prettier-ignore
-  const weightOf = (query: number, key: number): number => Math.max(...weights.map(({ data }) => data[query * keys.length + key] ?? 0));
+  const all = useMemo(
+    () => collectLines(heads, weights, keys.length, selected ? Math.min(threshold, MIN_SELECTED) : threshold, selected),
+    [weights, threshold, selected?.side, selected?.index],
+  ); // prettier-ignore
+  const weightOf = (query: number, key: number): number =>
+    Math.max(...weights.map(({ data }) => data[query * keys.length + key] ?? 0));
   const bothWays = attention.kind === "self";
   const latinHeight = (texts: readonly string[]): number => (texts.some(hasDevanagari) ? 16 * unit : 0);
   const [keyLatin, queryLatin] = [isCross ? latinHeight(keys) : 0, latinHeight(isCross ? writes : reads)];
@@ -112,7 +150,8 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
   const bottom = isCross ? top + 170 : top + 28 * unit + queryLatin;
   const height = bottom + (bothWays ? ARC_HEIGHT : 0) + (isCross ? 66 * unit + queryLatin : 36 * unit);
   useEffect(() => {
-    if (row >= 0 && layout.width > width) drawing.current?.parentElement?.scrollTo({ left: x("query", row) - width / 2, behavior: "smooth" });
+    if (row >= 0 && layout.width > width)
+      drawing.current?.parentElement?.scrollTo({ left: x("query", row) - width / 2, behavior: "smooth" });
   }, [row, layout]);
 
   const pathOf = ({ head, query, key }: Line): string => {
@@ -144,7 +183,12 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
     const text = isCross && isQuery ? writes[index] : isQuery ? reads[index] : keys[index];
     const below = !isQuery ? "" : isCross ? `read ${reads[index]}` : writes[index] ? `▸ ${writes[index]}` : "";
     // In arcs a token is query and key at once: its weight is that of the selected query.
-    const weight = !selected || (isCross && selected.side === side) ? null : isQuery && isCross ? weightOf(index, selected.index) : weightOf(selected.index, index);
+    const weight =
+      !selected || (isCross && selected.side === side)
+        ? null
+        : isQuery && isCross
+          ? weightOf(index, selected.index)
+          : weightOf(selected.index, index);
     const percent = weight !== null && weight >= 0.01 ? formatPercent(weight) : "";
     const isSelected = selected?.side === side && selected.index === index;
     const latinText = hasDevanagari(text) ? transliterate(text) : "";
@@ -172,7 +216,12 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
         onKeyDown={(event) => onKey(event, { side, index })}
       >
         <rect x={center - 24} y={y - 20} width="48" height={(below ? 42 : 28) + latin} fill="transparent" />
-        <text class={`token${isSelected ? " active" : faded ? " faded" : ""}${isSpecial ? " secondary" : ""}`} x={center} y={y} font-size={isSpecial ? size - 4 : size}>
+        <text
+          class={`token${isSelected ? " active" : faded ? " faded" : ""}${isSpecial ? " secondary" : ""}`}
+          x={center}
+          y={y}
+          font-size={isSpecial ? size - 4 : size}
+        >
           {text}
         </text>{" "}
         {latinText ? (
@@ -195,8 +244,14 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
   };
   /** What is written at a token, and what it attends to. */
   const describeToken = (side: Side, index: number, visible: string): string => {
-    const others = side === "query" ? keys.map((text, key) => [weightOf(index, key), text] as const) : reads.map((_, query) => [weightOf(query, index), writes[query] ?? reads[query]] as const);
-    const most = others.sort((a, b) => b[0] - a[0]).slice(0, 2).map(([weight, text]) => `${text} ${formatPercent(weight)}`); // prettier-ignore
+    const others =
+      side === "query"
+        ? keys.map((text, key) => [weightOf(index, key), text] as const)
+        : reads.map((_, query) => [weightOf(query, index), writes[query] ?? reads[query]] as const);
+    const most = others
+      .sort((a, b) => b[0] - a[0])
+      .slice(0, 2)
+      .map(([weight, text]) => `${text} ${formatPercent(weight)}`); // prettier-ignore
     return `${visible}: ${side === "query" ? "attends to" : "attended by"} ${most.join(", ")}`;
   };
   return (
@@ -219,7 +274,11 @@ function Drawing({ trace, attention, heads, weights, row, onRow }: AttentionLine
       </div>
       <span class="toolbar">
         {(["svg", "png"] as const).map((format) => (
-          <button key={format} title={`save as ${format.toUpperCase()}`} onClick={() => void exportDrawing(drawing.current!, "attention-lines", format)}>
+          <button
+            key={format}
+            title={`save as ${format.toUpperCase()}`}
+            onClick={() => void exportDrawing(drawing.current!, "attention-lines", format)}
+          >
             {format}
           </button>
         ))}
@@ -243,14 +302,21 @@ function arcPath(from: number, to: number, top: number, bottom: number): string 
 }
 
 /** The lines of all heads from a weight on, at most so many; of a selected token only its own. */
-function collectLines(heads: readonly number[], weights: readonly Tensor[], keys: number, from: number, selected: TokenRef | null): Line[] {
+function collectLines(
+  heads: readonly number[],
+  weights: readonly Tensor[],
+  keys: number,
+  from: number,
+  selected: TokenRef | null,
+): Line[] {
   const lines = heads.flatMap((head, n) => {
     const { data } = weights[n];
     const found: Line[] = [];
     for (let i = 0; i < data.length; i++) {
       if (data[i] < from) continue;
       const [query, key] = [Math.floor(i / keys), i % keys];
-      if (!selected || selected.index === (selected.side === "query" ? query : key)) found.push({ head, query, key, weight: data[i] });
+      if (!selected || selected.index === (selected.side === "query" ? query : key))
+        found.push({ head, query, key, weight: data[i] });
     }
     return found;
   });
@@ -259,14 +325,25 @@ function collectLines(heads: readonly number[], weights: readonly Tensor[], keys
 }
 
 /** The centres of two lines of tokens, spread over the width with a limit on the spacing; wider if they need it. */
-function layoutTokens(above: readonly string[], below: readonly string[], small: readonly string[], width: number, size: number, smallSize: number) {
+function layoutTokens(
+  above: readonly string[],
+  below: readonly string[],
+  small: readonly string[],
+  width: number,
+  size: number,
+  smallSize: number,
+) {
   const ctx = document.createElement("canvas").getContext("2d")!;
   const measure = (text: string, pixels: number): number => {
     ctx.font = `${pixels}px ${FONT}`;
     return ctx.measureText(text).width;
   };
-  const word = (text: string): number => Math.max(measure(text, size), hasDevanagari(text) ? measure(transliterate(text), smallSize) : 0);
-  const widths = [above.map(word), below.map((text, i) => Math.max(word(text), small[i] ? measure(`read ${small[i]}`, smallSize) : 0))];
+  const word = (text: string): number =>
+    Math.max(measure(text, size), hasDevanagari(text) ? measure(transliterate(text), smallSize) : 0);
+  const widths = [
+    above.map(word),
+    below.map((text, i) => Math.max(word(text), small[i] ? measure(`read ${small[i]}`, smallSize) : 0)),
+  ];
   if (above === below) widths[0] = widths[1];
   const sum = (all: readonly number[]): number => all.reduce((a, b) => a + b, 0);
   const gap = width < 480 ? 8 : 14;
@@ -274,7 +351,10 @@ function layoutTokens(above: readonly string[], below: readonly string[], small:
   const centers = widths.map((all) => {
     const spacing = Math.max(gap, Math.min(74, (Math.min(total, Math.max(width, 1)) - sum(all)) / Math.max(1, all.length)));
     let x = Math.max(0, (total - sum(all) - spacing * all.length) / 2);
-    return all.map((each) => (x += each + spacing) - (each + spacing) / 2);
+    return all.map((each) => {
+      x += each + spacing;
+      return x - (each + spacing) / 2;
+    });
   });
   return { width: total, centers };
 }

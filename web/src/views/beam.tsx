@@ -16,7 +16,10 @@ export function buildTree(hypotheses: readonly Hypothesis[]): Branch[] {
     let level = roots;
     for (const token of tokens) {
       let branch = level.find((candidate) => candidate.token.id === token.id);
-      if (!branch) level.push((branch = { token, best: rank === 0, children: [] }));
+      if (!branch) {
+        branch = { token, best: rank === 0, children: [] };
+        level.push(branch);
+      }
       level = branch.children;
     }
   });

@@ -1,7 +1,18 @@
 // Compare: two heads, two sentences or two models side by side, and the difference of their attention if the shapes are equal.
 import { useMemo } from "preact/hooks";
-import { source, type ModelInfo, type Tensor, type Trace } from "../api";
-import { architectureOf, attentionGrid, attentions, findAttention, headTitle, loadAttention, matrixName, selectedHead, type Attention, type Step } from "../architecture";
+import { type ModelInfo, source, type Tensor, type Trace } from "../api";
+import {
+  type Attention,
+  architectureOf,
+  attentionGrid,
+  attentions,
+  findAttention,
+  headTitle,
+  loadAttention,
+  matrixName,
+  type Step,
+  selectedHead,
+} from "../architecture";
 import { formatCellRef, parseCellRef } from "../audit/cells";
 import { difference, largestDifference, mergeLabels } from "../difference";
 import { formatNumber } from "../format";
@@ -20,7 +31,6 @@ const COMPARISONS = [
   ["sentences", "Two sentences"],
   ["heads", "Two heads"],
 ] as const;
-
 
 interface Side {
   model: ModelInfo;
@@ -54,7 +64,7 @@ function findModel(models: readonly ModelInfo[], key: string): { model: ModelInf
   const at = key.lastIndexOf("@");
   const model = models.find(({ name }) => name === key.slice(0, at));
   const step = Number(key.slice(at + 1));
-  return model && model.snapshots.includes(step) ? { model, step } : null;
+  return model?.snapshots.includes(step) ? { model, step } : null;
 }
 
 export function Compare() {
@@ -63,14 +73,19 @@ export function Compare() {
   const state = useUrlState();
   const hasSeveralHeads = attentions(model).length * model.config.model.heads > 1;
   const choices = modelOptions(models);
-  const options = COMPARISONS.filter(([key]) => (key === "heads" ? hasSeveralHeads : source.live && (key === "sentences" || choices.length > 1)));
+  const options = COMPARISONS.filter(([key]) =>
+    key === "heads" ? hasSeveralHeads : source.live && (key === "sentences" || choices.length > 1),
+  );
   const comparison = (options.find(([key]) => key === state.compare) ?? options[0] ?? COMPARISONS[0])[0];
   const attention = findAttention(model, state.attention);
   const head = selectedHead(model, state.head);
   const selected = (comparison === "models" && findModel(models, state.model2)) || null;
   // Half-way through the training (the snapshots are spaced logarithmically) the model differs visibly from the final one.
   const middle = model.snapshots[Math.floor(model.snapshots.length / 2)];
-  const fallback = middle === undefined ? (models.find(({ kind, name }) => kind === model.kind && name !== model.name)?.name ?? model.name) : `${model.name}@${middle}`;
+  const fallback =
+    middle === undefined
+      ? (models.find(({ kind, name }) => kind === model.kind && name !== model.name)?.name ?? model.name)
+      : `${model.name}@${middle}`;
   const forced = comparison === "models" && state.forced === 1;
   const second = comparison === "models" ? (selected ?? findModel(models, fallback)!) : { model };
   const text2 = comparison === "sentences" ? state.text2 || (examplesFor(model)[1] ?? text) : text;
@@ -101,7 +116,19 @@ export function Compare() {
           ];
         }
       : null,
-    [trace?.id, comparison, attention?.name, head, attention2?.name, head2, step, second.model.name, second.step, text2, forced],
+    [
+      trace?.id,
+      comparison,
+      attention?.name,
+      head,
+      attention2?.name,
+      head2,
+      step,
+      second.model.name,
+      second.step,
+      text2,
+      forced,
+    ],
   );
   if (!options.length) return <NeedsModel view="Compare" reason="Comparing sentences or models requires running the model" />;
   const sides = latestValue(loaded);
@@ -110,11 +137,23 @@ export function Compare() {
       <section class="card stack">
         <div class="controls">
           {source.live ? (
-            <SegmentedControl label="comparison" options={options} value={comparison} onChange={(next) => navigate({ compare: next, cell: "" })} />
+            <SegmentedControl
+              label="comparison"
+              options={options}
+              value={comparison}
+              onChange={(next) => navigate({ compare: next, cell: "" })}
+            />
           ) : (
             <p class="small muted">Two heads for this sentence. To compare sentences or models, run seq2see explore.</p>
           )}
-          {attention && attention2 && steps.length > 1 ? <SegmentedControl label="step" options={steps} value={step} onChange={(next) => navigate({ step: next, cell: "" })} /> : null}
+          {attention && attention2 && steps.length > 1 ? (
+            <SegmentedControl
+              label="step"
+              options={steps}
+              value={step}
+              onChange={(next) => navigate({ step: next, cell: "" })}
+            />
+          ) : null}
         </div>
         {comparison === "sentences" ? (
           <TextField label="Second sentence" value={text2} onChange={(value) => navigate({ text2: value })} />
@@ -122,9 +161,16 @@ export function Compare() {
         <div class="two-columns">
           <div class="controls">
             {attention ? (
-              <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={(name) => navigate({ attention: name, cell: "" })} />
+              <SelectField
+                label="attention"
+                value={attention.name}
+                options={attentionOptions(model)}
+                onChange={(name) => navigate({ attention: name, cell: "" })}
+              />
             ) : null}
-            {attention ? <HeadSelect model={model} allLabel="mean" value={head} onChange={(next) => navigate({ head: next, cell: "" })} /> : null}
+            {attention ? (
+              <HeadSelect model={model} allLabel="mean" value={head} onChange={(next) => navigate({ head: next, cell: "" })} />
+            ) : null}
           </div>
           <div class="controls">
             {comparison === "models" ? (
@@ -136,10 +182,21 @@ export function Compare() {
               />
             ) : null}
             {separate && attention2 ? (
-              <SelectField label="second attention" value={attention2.name} options={attentionOptions(second.model)} onChange={(name) => navigate({ attention2: name, cell: "" })} />
+              <SelectField
+                label="second attention"
+                value={attention2.name}
+                options={attentionOptions(second.model)}
+                onChange={(name) => navigate({ attention2: name, cell: "" })}
+              />
             ) : null}
             {comparison === "heads" && attention2 ? (
-              <HeadSelect model={model} label="second head" allLabel="mean" value={head2} onChange={(next) => navigate({ head2: next, cell: "" })} />
+              <HeadSelect
+                model={model}
+                label="second head"
+                allLabel="mean"
+                value={head2}
+                onChange={(next) => navigate({ head2: next, cell: "" })}
+              />
             ) : null}
             {comparison === "models" ? (
               <SelectField
@@ -156,7 +213,16 @@ export function Compare() {
         </div>
       </section>
       {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
-      {sides ? <Sides sides={sides} step={step} comparison={comparison} name2={second.step === undefined ? second.model.name : `${second.model.name} at step ${second.step}`} /> : loaded.state === "failed" ? null : <Loading what="comparison" />}
+      {sides ? (
+        <Sides
+          sides={sides}
+          step={step}
+          comparison={comparison}
+          name2={second.step === undefined ? second.model.name : `${second.model.name} at step ${second.step}`}
+        />
+      ) : loaded.state === "failed" ? null : (
+        <Loading what="comparison" />
+      )}
     </div>
   );
 }
@@ -199,11 +265,19 @@ function Sides({ sides, step, comparison, name2 }: SidesProps) {
             <div class="section-header tight">
               <div>
                 <h2>{names[i]}</h2>
-                {comparison === "heads" ? null : <p class="accent side-output"><Transliterated text={side.trace.output} /></p>}
+                {comparison === "heads" ? null : (
+                  <p class="accent side-output">
+                    <Transliterated text={side.trace.output} />
+                  </p>
+                )}
               </div>
             </div>
             {side.attention ? (
-              <Matrix {...matrixProps(side, side.attention, grids.sides[i]!)} title={`${side.attention.attention.name}.${step}`} maxHeight={440} />
+              <Matrix
+                {...matrixProps(side, side.attention, grids.sides[i]!)}
+                title={`${side.attention.attention.name}.${step}`}
+                maxHeight={440}
+              />
             ) : a.attention || b.attention ? (
               <NoAttention model={side.model} />
             ) : null}
@@ -218,7 +292,11 @@ function Sides({ sides, step, comparison, name2 }: SidesProps) {
               <p class="muted small">Violet: the first is larger. Orange: the second is larger.</p>
             </div>
           </div>
-          {grids.difference ? <Difference {...grids.difference} /> : <ShapeMismatch a={a.attention.values} b={b.attention.values} comparison={comparison} />}
+          {grids.difference ? (
+            <Difference {...grids.difference} />
+          ) : (
+            <ShapeMismatch a={a.attention.values} b={b.attention.values} comparison={comparison} />
+          )}
         </section>
       ) : a.attention || b.attention ? null : (
         <section class="card">
@@ -232,16 +310,21 @@ function Sides({ sides, step, comparison, name2 }: SidesProps) {
 /** The matrices of both sides on a common scale, and their difference if the shapes are equal. */
 function buildGrids(sides: [Side, Side], step: Step) {
   const grids = sides.map(({ model, trace, attention: loaded }) =>
-    loaded ? attentionGrid(trace, loaded.attention, step, loaded.values, matrixName(model, loaded.attention, step, loaded.head)) : null,
+    loaded
+      ? attentionGrid(trace, loaded.attention, step, loaded.values, matrixName(model, loaded.attention, step, loaded.head))
+      : null,
   );
-  const magnitudes = grids.flatMap((grid) => (grid ? Array.from(grid.data, (x) => (Number.isFinite(x) ? Math.abs(x) : 0)) : []));
+  const magnitudes = grids.flatMap((grid) =>
+    grid ? Array.from(grid.data, (x) => (Number.isFinite(x) ? Math.abs(x) : 0)) : [],
+  );
   const max = step === "weights" ? 1 : magnitudes.reduce((a, b) => Math.max(a, b), 0);
   const scaled = grids.map((grid) => grid && { ...grid, max });
   const [a, b] = grids;
   const values = a && b ? difference(sides[0].attention!.values, sides[1].attention!.values) : null;
   if (!a || !b || !values) return { sides: scaled, difference: null };
   const [rowLabels, colLabels] = [mergeLabels(a.rowLabels, b.rowLabels), mergeLabels(a.colLabels, b.colLabels)];
-  const sameTokens = rowLabels.every((label, i) => label === a.rowLabels[i]) && colLabels.every((label, i) => label === a.colLabels[i]);
+  const sameTokens =
+    rowLabels.every((label, i) => label === a.rowLabels[i]) && colLabels.every((label, i) => label === a.colLabels[i]);
   const grid: Grid = { ...a, name: `${a.name} minus ${b.name}`, data: values.data, rowLabels, colLabels, scale: "diverging" };
   delete grid.max;
   return { sides: scaled, difference: { grid, values, sameTokens } };

@@ -57,7 +57,8 @@ export function SelectField<T extends string | number>({ label, value, options, 
   );
 }
 
-export const attentionOptions = (model: ModelInfo): [string, string][] => attentions(model).map((attention) => [attention.name, attentionTitle(attention)]);
+export const attentionOptions = (model: ModelInfo): [string, string][] =>
+  attentions(model).map((attention) => [attention.name, attentionTitle(attention)]);
 
 interface HeadSelectProps {
   model: ModelInfo;

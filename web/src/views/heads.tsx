@@ -1,10 +1,26 @@
 // Heads: thumbnails of every head of the model; encoder on the left, decoder on the right, cross-attention between. Hovering
 // over a head enlarges it, clicking selects it. Sorted by number, by entropy, or by contribution to the selected token.
 import { useMemo, useState } from "preact/hooks";
-import { source, type ModelInfo, type Tensor, type Trace } from "../api";
+import { type ModelInfo, source, type Tensor, type Trace } from "../api";
 import {
-  ATTENTION_NAMES, attentionGrid, attentions, attentionTitle, findAttention, headList, headTitle, loadAttention, loadMean, loadThumbnails, matrixName, meanOverHeads, NUMBERING, queryTokens, selectedHead,
-  selectedRow, weightScale, type Attention,
+  ATTENTION_NAMES,
+  type Attention,
+  attentionGrid,
+  attentions,
+  attentionTitle,
+  findAttention,
+  headList,
+  headTitle,
+  loadAttention,
+  loadMean,
+  loadThumbnails,
+  matrixName,
+  meanOverHeads,
+  NUMBERING,
+  queryTokens,
+  selectedHead,
+  selectedRow,
+  weightScale,
 } from "../architecture"; // prettier-ignore
 import { formatNumber } from "../format";
 import { latestValue, useAsync } from "../hooks";
@@ -49,10 +65,17 @@ export function Heads() {
     <InspectorLayout>
       <div class="heads-columns">
         <div class="heads-overview" onMouseLeave={() => setHovered(null)}>
-          <SegmentedControl label="sort the heads" options={SORTS} value={state.sort as "order"} onChange={(sort) => navigate({ sort })} />
+          <SegmentedControl
+            label="sort the heads"
+            options={SORTS}
+            value={state.sort as "order"}
+            onChange={(sort) => navigate({ sort })}
+          />
           <p class="small muted">
-            Each picture is one head: a row per query (the token that looks), a column per key (the token it looks at). Weight of the key:{" "}
-            <ColorScale scale="sequential" ends={["0", weightScale(keyCount(trace)).max ? "1" : "the largest (≤)"]} /> (grey: masked). {SORT_DESCRIPTIONS[state.sort]}
+            Each picture is one head: a row per query (the token that looks), a column per key (the token it looks at). Weight
+            of the key:{" "}
+            <ColorScale scale="sequential" ends={["0", weightScale(keyCount(trace)).max ? "1" : "the largest (≤)"]} /> (grey:
+            masked). {SORT_DESCRIPTIONS[state.sort]}
           </p>
           {columns.map((kind) => (
             <section key={kind}>
@@ -95,7 +118,8 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
   const isSampled = weights !== undefined && weights.shape[1] < queryTokens(trace, attention).length; // whose largest weight is not known
   const order = thumbnails.map((_, i) => i);
   const firstHead = thumbnails.length > 1 ? -1 : 0; // the first thumbnail of several is the mean
-  if (sortValues) order.sort((a, b) => (a && b ? (sort === "entropy" ? 1 : -1) * (sortValues[a - 1] - sortValues[b - 1]) : a - b));
+  if (sortValues)
+    order.sort((a, b) => (a && b ? (sort === "entropy" ? 1 : -1) * (sortValues[a - 1] - sortValues[b - 1]) : a - b));
   return (
     <div class="layer">
       <span class="muted small">layer {attention.layer}</span>
@@ -119,8 +143,7 @@ function Layer({ attention, trace, selected, onHover }: LayerProps) {
               onClick={() => navigate({ attention: attention.name, head, cell: "" })}
             >
               <Thumbnail grid={thumbnails[i]} />
-              <span class="small">{number || "\u00a0"}</span>{" "}
-              {scale ? <span class="sort-value">{scale}</span> : null}{" "}
+              <span class="small">{number || "\u00a0"}</span> {scale ? <span class="sort-value">{scale}</span> : null}{" "}
               {sortValue ? <span class="sort-value">{sortValue}</span> : null}
             </button>
           );
@@ -141,16 +164,13 @@ function thumbnailGrids(model: ModelInfo, trace: Trace, attention: Attention, we
 
 /** The values that the heads of an attention are sorted by; null if by number. */
 function useSortValues(trace: Trace, attention: Attention, sort: string, row: number) {
-  return useAsync<number[] | null>(
-    async () => {
-      if (sort === "entropy") return (await source.attentionEntropy(trace.id)).entropies[attention.name] ?? null;
-      if (sort !== "contribution" || attention.stack === "encoder") return null;
-      const { contributions } = await source.logitAttribution(trace.id, row);
-      const matching = contributions.filter(({ component, head }) => component === attention.name && head !== null);
-      return matching.length ? matching.sort((a, b) => a.head! - b.head!).map(({ logit }) => logit) : null;
-    },
-    [trace.id, attention.name, sort, sort === "contribution" ? row : 0],
-  );
+  return useAsync<number[] | null>(async () => {
+    if (sort === "entropy") return (await source.attentionEntropy(trace.id)).entropies[attention.name] ?? null;
+    if (sort !== "contribution" || attention.stack === "encoder") return null;
+    const { contributions } = await source.logitAttribution(trace.id, row);
+    const matching = contributions.filter(({ component, head }) => component === attention.name && head !== null);
+    return matching.length ? matching.sort((a, b) => a.head! - b.head!).map(({ logit }) => logit) : null;
+  }, [trace.id, attention.name, sort, sort === "contribution" ? row : 0]);
 }
 
 function LargeHead({ shown, trace, isPreview }: { shown: HeadsRef; trace: Trace; isPreview: boolean }) {
@@ -179,7 +199,13 @@ function LargeHead({ shown, trace, isPreview }: { shown: HeadsRef; trace: Trace;
         )}
         <div>
           {isPreview ? null : <LineControls head={heads[0]} />}
-          <AttentionLines trace={trace} attention={attention} heads={heads} row={shownRow} onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined} />
+          <AttentionLines
+            trace={trace}
+            attention={attention}
+            heads={heads}
+            row={shownRow}
+            onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined}
+          />
         </div>
       </div>
     </section>
@@ -192,11 +218,19 @@ function HeadPreview({ trace, attention, heads }: { trace: Trace; attention: Att
   const key = `${trace.id} ${attention.name} ${heads.join()}`;
   const loaded = useAsync(async () => {
     const several = heads.length > 1;
-    const values = several ? await loadMean(trace, attention, heads, "weights") : await loadAttention(trace, attention, heads[0], "weights");
-    const name = several ? `${attention.name}.weights mean of ${headList(heads)}` : matrixName(model, attention, "weights", heads[0]);
+    const values = several
+      ? await loadMean(trace, attention, heads, "weights")
+      : await loadAttention(trace, attention, heads[0], "weights");
+    const name = several
+      ? `${attention.name}.weights mean of ${headList(heads)}`
+      : matrixName(model, attention, "weights", heads[0]);
     return { key, grid: attentionGrid(trace, attention, "weights", values, name) };
   }, [key]);
   const latest = latestValue(loaded);
   if (loaded.state === "failed") return <ErrorMessage error={loaded.error} />;
-  return latest?.key.startsWith(`${trace.id} ${attention.name} `) ? <Matrix grid={latest.grid} maxHeight={420} /> : <Loading what="attention weights" />;
+  return latest?.key.startsWith(`${trace.id} ${attention.name} `) ? (
+    <Matrix grid={latest.grid} maxHeight={420} />
+  ) : (
+    <Loading what="attention weights" />
+  );
 }

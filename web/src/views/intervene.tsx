@@ -1,11 +1,11 @@
 // Intervene: change values inside the model and compare the output before and after. The interventions are stored in the URL.
 import { useState } from "preact/hooks";
-import { source, type ModelInfo, type TokenChange, type Trace } from "../api";
+import { type ModelInfo, source, type TokenChange, type Trace } from "../api";
 import { attentions, attentionTitle, findAttention, selectedHead, stacks } from "../architecture";
 import { colorFor, textColorOn, toCss } from "../color";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync, usePalette } from "../hooks";
-import { describe, formatInterventions, parseInterventions, summarize, toRequest, type Intervention } from "../interventions";
+import { describe, formatInterventions, type Intervention, parseInterventions, summarize, toRequest } from "../interventions";
 import { explainOptions, useSession, useTrace } from "../session";
 import { EmptyState, ErrorMessage, Icon, Loading, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
@@ -23,7 +23,9 @@ export function Intervene() {
     interventions.length && source.live
       ? async (signal) => {
           const texts = [...new Set(interventions.flatMap((one) => (one.type === "patch" && one.text ? [one.text] : [])))];
-          const others = await Promise.all(texts.map((other) => source.explain({ ...options, search: "greedy", text: other }, signal)));
+          const others = await Promise.all(
+            texts.map((other) => source.explain({ ...options, search: "greedy", text: other }, signal)),
+          );
           const traces = new Map(texts.map((other, i) => [other, others[i].id]));
           const requests = interventions.map((one) => toRequest(one, traces));
           return { after: await source.explain({ ...options, interventions: requests }, signal), before: trace.id };
@@ -32,7 +34,12 @@ export function Intervene() {
     [trace.id, state.interventions],
   );
   if (!source.live) return <NeedsModel view="Intervene" reason="An intervention runs the model again" />;
-  if (model.kind === "encoder") return <EmptyState><p>An encoder generates no output: choose another model.</p></EmptyState>; // prettier-ignore
+  if (model.kind === "encoder")
+    return (
+      <EmptyState>
+        <p>An encoder generates no output: choose another model.</p>
+      </EmptyState>
+    ); // prettier-ignore
   const latest = latestValue(after);
   const current = latest && interventions.length && latest.before === trace.id ? latest : null;
   return (
@@ -40,7 +47,11 @@ export function Intervene() {
       <section class={interventions.length ? "card stack changed-banner" : "card stack"}>
         {interventions.length ? <Changed phrases={summarize(interventions, trace, model.config.model.heads)} /> : null}
         <BeforeAfter
-          hint={model.config.model.heads > 1 ? "Switch a head off below, or add another intervention." : "Add an intervention below."}
+          hint={
+            model.config.model.heads > 1
+              ? "Switch a head off below, or add another intervention."
+              : "Add an intervention below."
+          }
           before={trace}
           after={current?.after ?? null}
           busy={busy || (interventions.length > 0 && after.state === "loading")}
@@ -55,7 +66,10 @@ export function Intervene() {
             <HeadSwitches model={model} trace={trace} interventions={interventions} />
           </section>
           <section class="card">
-            <ProbabilityChanges changes={current ? current.after.teacher_forced_changes.slice(trace.output_start) : null} pending={interventions.length > 0} />
+            <ProbabilityChanges
+              changes={current ? current.after.teacher_forced_changes.slice(trace.output_start) : null}
+              pending={interventions.length > 0}
+            />
           </section>
         </div>
         <div class="stack">
@@ -77,9 +91,7 @@ export function NeedsModel({ view, reason }: { view: string; reason: string }) {
     <section class="card" data-needs-model>
       <h2>{view} needs the model</h2>
       <EmptyState>
-        <p>
-          {reason}, but this file contains the results of a single run. To use this view, start the page with the model:
-        </p>
+        <p>{reason}, but this file contains the results of a single run. To use this view, start the page with the model:</p>
         <p>
           <code>seq2see explore</code>
         </p>
@@ -108,7 +120,8 @@ function effectText(before: Trace, after: Trace): string {
   const product = (key: "p_before" | "p_same_token"): number => changes.reduce((p, change) => p * (change[key] ?? 0), 1);
   const [old, now] = [product("p_before"), product("p_same_token")];
   const ratio = old > now ? old / now : now / old;
-  const times = ratio > 1.05 && ratio < MAX_RATIO ? `, ${formatNumber(ratio, 1)} times ${old > now ? "less" : "more"} likely` : "";
+  const times =
+    ratio > 1.05 && ratio < MAX_RATIO ? `, ${formatNumber(ratio, 1)} times ${old > now ? "less" : "more"} likely` : "";
   const words = after.output === before.output ? "The output stays the same" : "The output is different";
   return `${words}. The model gives the original output a probability of ${formatPercent(old)} before and ${formatPercent(now)} after${times}.`;
 }
@@ -127,7 +140,9 @@ function BeforeAfter({ hint, before, after, busy }: BeforeAfterProps) {
   return (
     <dl class={`before-after${busy ? " busy" : ""}`}>
       <dt class="small muted">Before</dt>
-      <dd data-before={before.output}>{before.output ? <Transliterated text={before.output} /> : <span class="muted">(empty)</span>}</dd>
+      <dd data-before={before.output}>
+        {before.output ? <Transliterated text={before.output} /> : <span class="muted">(empty)</span>}
+      </dd>
       <dt class="small muted">After</dt>
       <dd aria-live="polite" data-after={after?.output ?? ""}>
         {!after ? (
@@ -158,7 +173,9 @@ function useWorth(model: ModelInfo, trace: Trace, isRequested: boolean): Readonl
     isRequested
       ? async () => {
           const drops = await Promise.all(all.map(({ name }) => source.headAblation(trace.id, name)));
-          const sums = drops.map((drop) => Array.from({ length: drop.shape[0] }, (_, head) => drop.at(head).data.reduce((a, b) => a + b, 0)));
+          const sums = drops.map((drop) =>
+            Array.from({ length: drop.shape[0] }, (_, head) => drop.at(head).data.reduce((a, b) => a + b, 0)),
+          );
           return { id: trace.id, worth: new Map(all.map(({ name }, i) => [name, sums[i]])) };
         }
       : null,
@@ -176,7 +193,8 @@ function HeadSwitches({ model, trace, interventions }: { model: ModelInfo; trace
   const all = attentions(model);
   const palette = usePalette();
   const [requested, request] = useState("");
-  const isMeasured = requested === trace.id || model.parameters * (trace.source_tokens.length + trace.target_tokens.length) <= MAX_MEASURED;
+  const isMeasured =
+    requested === trace.id || model.parameters * (trace.source_tokens.length + trace.target_tokens.length) <= MAX_MEASURED;
   const worth = useWorth(model, trace, isMeasured);
   const most = Math.max(0, ...[...worth.values()].flat().map(Math.abs));
   const isAblated = (attention: string, head: number): boolean =>
@@ -184,9 +202,15 @@ function HeadSwitches({ model, trace, interventions }: { model: ModelInfo; trace
   const headNumbers = Array.from({ length: heads }, (_, head) => head);
   /** Switches these heads off, or on if all are off. */
   const toggle = (attention: string, which: readonly number[]): void => {
-    const others = interventions.filter((one) => !(one.type === "ablate" && one.attention === attention && which.includes(one.head)));
+    const others = interventions.filter(
+      (one) => !(one.type === "ablate" && one.attention === attention && which.includes(one.head)),
+    );
     const isOff = which.every((head) => isAblated(attention, head));
-    setInterventions(isOff ? others : [...others, ...which.map((head): Intervention => ({ type: "ablate", attention, head }))].slice(0, MAX_INTERVENTIONS));
+    setInterventions(
+      isOff
+        ? others
+        : [...others, ...which.map((head): Intervention => ({ type: "ablate", attention, head }))].slice(0, MAX_INTERVENTIONS),
+    );
   };
   const style = (value: number | undefined, isOff: boolean) => {
     if (value === undefined || isOff) return {};
@@ -199,13 +223,17 @@ function HeadSwitches({ model, trace, interventions }: { model: ModelInfo; trace
         <h2>{heads > 1 ? "Switch heads off" : "Switch attention off"}</h2>
         {all.length ? (
           <p class="muted small">
-            {heads > 1 ? "A head that is off (ablated) contributes nothing." : "An attention that is off returns a zero context vector."}
+            {heads > 1
+              ? "A head that is off (ablated) contributes nothing."
+              : "An attention that is off returns a zero context vector."}
             {isMeasured || !all.length ? null : (
               <button class="chip" onClick={() => request(trace.id)}>
                 measure what each is worth
               </button>
             )}
-            {most ? ` Violet: without it the output becomes less likely, at most by ${formatNumber(most)} in ln P; orange: more likely.` : ""}
+            {most
+              ? ` Violet: without it the output becomes less likely, at most by ${formatNumber(most)} in ln P; orange: more likely.`
+              : ""}
           </p>
         ) : (
           <NoAttention model={model} />
@@ -236,7 +264,11 @@ function HeadSwitches({ model, trace, interventions }: { model: ModelInfo; trace
                 );
               })}
               {heads > 1 ? (
-                <button class="chip" aria-pressed={headNumbers.every((head) => isAblated(attention.name, head))} onClick={() => toggle(attention.name, headNumbers)}>
+                <button
+                  class="chip"
+                  aria-pressed={headNumbers.every((head) => isAblated(attention.name, head))}
+                  onClick={() => toggle(attention.name, headNumbers)}
+                >
                   all
                 </button>
               ) : null}
@@ -254,23 +286,45 @@ function AttentionBeforeAfter({ model, before, after }: { model: ModelInfo; befo
   const attention = findAttention(model, state.attention);
   if (!attention || !after) return null;
   const heads = drawnHeads(state.lines, selectedHead(model, state.head));
-  const someAreOff = parseInterventions(state.interventions).some((one) => one.type === "ablate" && one.attention === attention.name);
+  const someAreOff = parseInterventions(state.interventions).some(
+    (one) => one.type === "ablate" && one.attention === attention.name,
+  );
   return (
     <section class="card stack">
       <div class="section-header flush">
         <h2>Attention before and after</h2>
-        <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={(name) => navigate({ attention: name })} />
+        <SelectField
+          label="attention"
+          value={attention.name}
+          options={attentionOptions(model)}
+          onChange={(name) => navigate({ attention: name })}
+        />
       </div>
       <LineControls head={heads.length > 1 ? -1 : heads[0]} />
       <div class="two-columns">
-        {([["Before", before], ["After", after]] as const).map(([name, trace]) => (
+        {(
+          [
+            ["Before", before],
+            ["After", after],
+          ] as const
+        ).map(([name, trace]) => (
           <div key={name} data-attention={name}>
             <h3>{name}</h3>
-            <AttentionLines trace={trace} attention={attention} heads={heads} row={state.row} onRow={(row) => navigate({ row })} />
+            <AttentionLines
+              trace={trace}
+              attention={attention}
+              heads={heads}
+              row={state.row}
+              onRow={(row) => navigate({ row })}
+            />
           </div>
         ))}
       </div>
-      {someAreOff ? <p class="small muted">A head that is switched off still has these weights, but nothing of what it read is passed on.</p> : null}
+      {someAreOff ? (
+        <p class="small muted">
+          A head that is switched off still has these weights, but nothing of what it read is passed on.
+        </p>
+      ) : null}
     </section>
   );
 }
@@ -282,7 +336,9 @@ function ProbabilityChanges({ changes, pending }: { changes: TokenChange[] | nul
       <div class="section-header">
         <div>
           <h2>Token probabilities</h2>
-          <p class="muted small">Probability of each token of the original output, before and after the intervention (teacher forcing).</p>
+          <p class="muted small">
+            Probability of each token of the original output, before and after the intervention (teacher forcing).
+          </p>
         </div>
       </div>
       {changes ? (
@@ -331,7 +387,10 @@ function SignedBar({ value, max = 1 }: { value: number; max?: number }) {
   const size = Math.min(1, Math.abs(value) / max) * 50;
   return (
     <span class="signed-bar">
-      <i class={value < 0 ? "negative" : ""} style={{ width: `${size}%`, ...(value < 0 ? { right: "50%" } : { left: "50%" }) }} />
+      <i
+        class={value < 0 ? "negative" : ""}
+        style={{ width: `${size}%`, ...(value < 0 ? { right: "50%" } : { left: "50%" }) }}
+      />
     </span>
   );
 }
@@ -352,8 +411,14 @@ function suggestions(model: ModelInfo, trace: Trace): [string, Intervention[]][]
     ],
   ];
   return [
-    ...all.map((one): [string, Intervention[]] => [`switch off ${attentionTitle(one)}`, heads.map((head) => ({ type: "ablate", attention: one.name, head }))]),
-    ...all.map((one): [string, Intervention[]] => [`look everywhere alike: ${attentionTitle(one)}`, [{ type: "uniform", attention: one.name, head: null, query: null }]]),
+    ...all.map((one): [string, Intervention[]] => [
+      `switch off ${attentionTitle(one)}`,
+      heads.map((head) => ({ type: "ablate", attention: one.name, head })),
+    ]),
+    ...all.map((one): [string, Intervention[]] => [
+      `look everywhere alike: ${attentionTitle(one)}`,
+      [{ type: "uniform", attention: one.name, head: null, query: null }],
+    ]),
     ...tokens.slice(0, -2).map((_, i) => swap(i)),
   ];
 }
@@ -373,7 +438,10 @@ function useSuggestions(model: ModelInfo, trace: Trace, isNeeded: boolean) {
           // Of each kind, and the last layers first: they change the output most often.
           for (const suggestion of [...all.reverse()].slice(0, MAX_TRIED)) {
             if (changing.length === MAX_SUGGESTIONS || signal.aborted) break;
-            const { output } = await source.explain({ ...explainOptions(state, model, text), interventions: suggestion[1].map((one) => toRequest(one)) }, signal);
+            const { output } = await source.explain(
+              { ...explainOptions(state, model, text), interventions: suggestion[1].map((one) => toRequest(one)) },
+              signal,
+            );
             if (output !== trace.output) changing.push(suggestion);
           }
           return changing;
@@ -400,7 +468,11 @@ function InterventionList({ model, interventions, trace }: { model: ModelInfo; i
           {interventions.map((one, i) => (
             <li key={formatInterventions([one])}>
               <span>{describe(one, trace, model.config.model.heads)}</span>
-              <button class="icon-button" aria-label={`remove: ${describe(one, trace, model.config.model.heads)}`} onClick={() => setInterventions(interventions.filter((_, j) => j !== i))}>
+              <button
+                class="icon-button"
+                aria-label={`remove: ${describe(one, trace, model.config.model.heads)}`}
+                onClick={() => setInterventions(interventions.filter((_, j) => j !== i))}
+              >
                 <Icon name="cross" />
               </button>
             </li>
@@ -408,7 +480,10 @@ function InterventionList({ model, interventions, trace }: { model: ModelInfo; i
         </ul>
       ) : (
         <>
-          <p class="muted small">None yet. {suggested.state === "loading" ? "Looking for some that change this output …" : "These change this output:"}</p>
+          <p class="muted small">
+            None yet.{" "}
+            {suggested.state === "loading" ? "Looking for some that change this output …" : "These change this output:"}
+          </p>
           <div class="examples" data-suggestions={suggested.state}>
             {(suggested.state === "ready" ? suggested.value : []).map(([label, all]) => (
               <button key={label} class="chip" onClick={() => setInterventions(all)}>

@@ -1,10 +1,19 @@
 // Forms to add an intervention: uniform weights, given weights, a patched vector, or a unit set to 0.
 import { useState } from "preact/hooks";
-import { source, tensor, type ModelInfo, type Trace } from "../api";
-import { architectureOf, attentions, findAttention, keyLabels, layersOf, loadAttention, queryTokens, stacks } from "../architecture";
+import { type ModelInfo, source, type Trace, tensor } from "../api";
+import {
+  architectureOf,
+  attentions,
+  findAttention,
+  keyLabels,
+  layersOf,
+  loadAttention,
+  queryTokens,
+  stacks,
+} from "../architecture";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
-import { componentTitle, formatInterventions, unitTensor, type Intervention } from "../interventions";
+import { componentTitle, formatInterventions, type Intervention, unitTensor } from "../interventions";
 import { explainOptions, useSession } from "../session";
 import { ErrorMessage, Loading, SegmentedControl } from "../ui";
 import { navigate, useUrlState } from "../url-state";
@@ -26,7 +35,15 @@ interface FormProps {
   onAdd: (intervention: Intervention) => void;
 }
 
-export function AddIntervention({ model, trace, interventions }: { model: ModelInfo; trace: Trace; interventions: Intervention[] }) {
+export function AddIntervention({
+  model,
+  trace,
+  interventions,
+}: {
+  model: ModelInfo;
+  trace: Trace;
+  interventions: Intervention[];
+}) {
   const types = attentions(model).length ? TYPES : TYPES.slice(2); // the first two change attention weights
   const [type, setType] = useState<(typeof TYPES)[number][0]>(types[0][0]);
   const onAdd = (added: Intervention): void => {
@@ -38,7 +55,11 @@ export function AddIntervention({ model, trace, interventions }: { model: ModelI
     <>
       <h2>Add an intervention</h2>
       <SegmentedControl label="type of intervention" options={types} value={type} onChange={setType} />
-      {interventions.length >= MAX_INTERVENTIONS ? <p class="small muted">The maximum is {MAX_INTERVENTIONS} interventions: remove one first.</p> : <Form {...{ model, trace, onAdd }} />}
+      {interventions.length >= MAX_INTERVENTIONS ? (
+        <p class="small muted">The maximum is {MAX_INTERVENTIONS} interventions: remove one first.</p>
+      ) : (
+        <Form {...{ model, trace, onAdd }} />
+      )}
     </>
   );
 }
@@ -58,8 +79,18 @@ function UniformForm({ model, trace, onAdd }: FormProps) {
       <p class="small muted">Gives every unmasked key the same weight.</p>
       <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={setName} />
       <HeadSelect model={model} allLabel="all heads" value={head} onChange={setHead} />
-      <SelectField label="query token" value={query} options={[[-1, "all tokens"], ...tokenOptions(queryTokens(trace, attention))]} onChange={setQuery} />
-      <button class="primary-button" onClick={() => onAdd({ type: "uniform", attention: attention.name, head: head < 0 ? null : head, query: query < 0 ? null : query })}>
+      <SelectField
+        label="query token"
+        value={query}
+        options={[[-1, "all tokens"], ...tokenOptions(queryTokens(trace, attention))]}
+        onChange={setQuery}
+      />
+      <button
+        class="primary-button"
+        onClick={() =>
+          onAdd({ type: "uniform", attention: attention.name, head: head < 0 ? null : head, query: query < 0 ? null : query })
+        }
+      >
         Apply
       </button>
     </>
@@ -75,7 +106,10 @@ function SetWeightsForm({ model, trace, onAdd }: FormProps) {
   const keys = keyLabels(trace, attention).slice(0, attention.kind === "masked" ? query + 1 : undefined);
   const headKey = `${trace.id} ${attention.name} ${head}`;
   const rowKey = `${headKey} ${query}`;
-  const loaded = useAsync(async () => ({ key: headKey, weights: await loadAttention(trace, attention, head, "weights") }), [headKey]);
+  const loaded = useAsync(
+    async () => ({ key: headKey, weights: await loadAttention(trace, attention, head, "weights") }),
+    [headKey],
+  );
   const latest = latestValue(loaded);
   const [edited, setEdited] = useState<{ key: string; weights: number[] } | null>(null);
   // The model's own weights until a slider is moved, rounded to the step of the sliders.
@@ -114,7 +148,10 @@ function SetWeightsForm({ model, trace, onAdd }: FormProps) {
         Sum: {formatPercent(sum)}
         {Math.abs(sum - 1) > 0.02 ? " (a softmax always gives 100%)" : ""}
       </p>
-      <button class="primary-button" onClick={() => onAdd({ type: "set", attention: attention.name, head: head < 0 ? null : head, query, weights })}>
+      <button
+        class="primary-button"
+        onClick={() => onAdd({ type: "set", attention: attention.name, head: head < 0 ? null : head, query, weights })}
+      >
         Apply
       </button>
     </>
@@ -125,7 +162,11 @@ function SetWeightsForm({ model, trace, onAdd }: FormProps) {
 function patchableTensors(model: ModelInfo, { tensors }: Trace): [string, string][] {
   const config = model.config.model;
   const output = (layer: string): string => `${layer}.${architectureOf(model).layerOutput(config)}`;
-  const names = stacks(config).flatMap((stack) => [`${stack}.embedded`, ...layersOf(config, stack).map(output), ...(stack === "encoder" ? ["encoder.vectors"] : [])]);
+  const names = stacks(config).flatMap((stack) => [
+    `${stack}.embedded`,
+    ...layersOf(config, stack).map(output),
+    ...(stack === "encoder" ? ["encoder.vectors"] : []),
+  ]);
   return names.filter((name) => tensors.some((tensor) => tensor.name === name)).map((name) => [name, componentTitle(name)]);
 }
 
@@ -140,7 +181,9 @@ function PatchForm({ model, trace, onAdd }: FormProps) {
   const { text } = useSession();
   const state = useUrlState();
   const loaded = useAsync(
-    otherText.trim() ? (signal) => source.explain({ ...explainOptions(state, model, otherText), search: "greedy" }, signal) : null,
+    otherText.trim()
+      ? (signal) => source.explain({ ...explainOptions(state, model, otherText), search: "greedy" }, signal)
+      : null,
     [otherText, model.name],
   );
   const sourceTrace = otherText.trim() ? latestValue(loaded) : trace;
@@ -152,10 +195,19 @@ function PatchForm({ model, trace, onAdd }: FormProps) {
       <p class="small muted">Replaces the vector of one token with that of another.</p>
       <SelectField label="tensor" value={name} options={tensors} onChange={setName} />
       <SelectField label="replace the vector of" value={position} options={tokenOptions(tokens)} onChange={setPosition} />
-      <SelectField label="with the vector of" value={sourcePosition} options={tokenOptions(sourceTokens)} onChange={setSource} />
+      <SelectField
+        label="with the vector of"
+        value={sourcePosition}
+        options={tokenOptions(sourceTokens)}
+        onChange={setSource}
+      />
       <TextField label="from another text (optional)" value={otherText} placeholder={text} onChange={setOtherText} />
       {otherText.trim() && loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
-      <button class="primary-button" disabled={!sourceTokens.length} onClick={() => onAdd({ type: "patch", name, position, sourcePosition, text: otherText.trim() ? otherText : "" })}>
+      <button
+        class="primary-button"
+        disabled={!sourceTokens.length}
+        onClick={() => onAdd({ type: "patch", name, position, sourcePosition, text: otherText.trim() ? otherText : "" })}
+      >
         Apply
       </button>
     </>
@@ -168,7 +220,9 @@ function ZeroUnitForm({ model, trace, onAdd }: FormProps) {
   const config = model.config.model;
   const { name, count, description } = architectureOf(model).units;
   const size = count(config);
-  const options = stacks(config).flatMap((stack) => layersOf(config, stack).map((layer): [string, string] => [`${layer}.${name}`, componentTitle(`${layer}.${name}`)]));
+  const options = stacks(config).flatMap((stack) =>
+    layersOf(config, stack).map((layer): [string, string] => [`${layer}.${name}`, componentTitle(`${layer}.${name}`)]),
+  );
   const [component, setComponent] = useState(options[options.length - 1][0]);
   const [unit, setUnit] = useState(0);
   const loaded = useAsync(() => tensor(trace.id, unitTensor(component)), [trace.id, component]);

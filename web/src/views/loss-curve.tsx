@@ -1,7 +1,7 @@
 // The logged training loss over the steps, with the snapshots as points. Both axes are logarithmic: most of the progress
 // happens in the first steps.
 import { useRef } from "preact/hooks";
-import { source, type History, type ModelInfo } from "../api";
+import { type History, type ModelInfo, source } from "../api";
 import { toCss } from "../color";
 import { formatNumber } from "../format";
 import { latestValue, useAsync, usePalette, useWidth } from "../hooks";
@@ -35,7 +35,9 @@ export function LossCurve({ model, snapshots, selected, onSelect }: LossCurvePro
       </div>
       {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
       {!history ? (
-        loaded.state === "failed" ? null : <Loading what="training log" />
+        loaded.state === "failed" ? null : (
+          <Loading what="training log" />
+        )
       ) : history.steps.length > 1 ? (
         <>
           <Curve {...{ history, snapshots, selected, onSelect }} name={model.name} />
@@ -56,8 +58,8 @@ function WhyBelow({ history: { steps, validations }, dropout }: { history: Histo
   if (!last || !dropout || last.loss >= steps[steps.length - 1].loss) return null;
   return (
     <p class="muted small">
-      The validation loss is the lower one: it is measured without dropout, which hides {formatNumber(dropout * 100, 0)}% of the activations in training, and with the weights
-      at that step instead of those of the steps before.
+      The validation loss is the lower one: it is measured without dropout, which hides {formatNumber(dropout * 100, 0)}% of the
+      activations in training, and with the weights at that step instead of those of the steps before.
     </p>
   );
 }
@@ -76,13 +78,19 @@ export function Curve({ history, snapshots, selected, onSelect, name }: CurvePro
   const losses = [...steps, ...validations].map(({ loss }) => loss).filter((loss) => loss > 0);
   const [min, max] = [Math.min(...losses), Math.max(...losses)];
   const chartWidth = Math.max(width, 240);
-  const x = (step: number): number => LEFT + (Math.log(Math.max(1, step)) / Math.log(Math.max(2, lastStep))) * (chartWidth - LEFT - 14);
-  const y = (loss: number): number => TOP + (Math.log(max / Math.max(loss, min)) / Math.log(Math.max(max / min, 1.01))) * (HEIGHT - TOP - BOTTOM);
+  const x = (step: number): number =>
+    LEFT + (Math.log(Math.max(1, step)) / Math.log(Math.max(2, lastStep))) * (chartWidth - LEFT - 14);
+  const y = (loss: number): number =>
+    TOP + (Math.log(max / Math.max(loss, min)) / Math.log(Math.max(max / min, 1.01))) * (HEIGHT - TOP - BOTTOM);
   const path = steps.map(({ step, loss }, i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(loss).toFixed(1)}`).join("");
   const nearest = (step: number): { step: number; loss: number } =>
     steps.reduce((best, entry) => (Math.abs(entry.step - step) < Math.abs(best.step - step) ? entry : best));
-  const points = [...snapshots.map((step) => ({ step, loss: nearest(step).loss })), { step: lastStep, loss: nearest(lastStep).loss }];
-  const current = selected < 0 ? points[points.length - 1] : (points.find(({ step }) => step === selected) ?? points[points.length - 1]);
+  const points = [
+    ...snapshots.map((step) => ({ step, loss: nearest(step).loss })),
+    { step: lastStep, loss: nearest(lastStep).loss },
+  ];
+  const current =
+    selected < 0 ? points[points.length - 1] : (points.find(({ step }) => step === selected) ?? points[points.length - 1]);
   const stepTicks = Array.from({ length: Math.floor(Math.log10(lastStep)) + 1 }, (_, n) => 10 ** n);
   const lossTicks = logTicks(min, max);
   const [text, muted, accent] = [toCss(palette.text), toCss(palette.muted), toCss(palette.accent)];
@@ -103,7 +111,8 @@ export function Curve({ history, snapshots, selected, onSelect, name }: CurvePro
     <figure class="matrix loss-curve" ref={figure}>
       <figcaption>
         <span>
-          {selected < 0 ? "final model" : `step ${current.step.toLocaleString("en")}`}: loss <b data-loss={logged.loss}>{formatNumber(logged.loss, 3)}</b>
+          {selected < 0 ? "final model" : `step ${current.step.toLocaleString("en")}`}: loss{" "}
+          <b data-loss={logged.loss}>{formatNumber(logged.loss, 3)}</b>
           {selected >= 0 && logged.step === current.step ? "" : `, logged at step ${logged.step.toLocaleString("en")}`}
         </span>
         <span class="toolbar">
@@ -133,7 +142,14 @@ export function Curve({ history, snapshots, selected, onSelect, name }: CurvePro
           </g>
         ))}
         {stepTicks.map((step) => (
-          <text key={step} x={Math.min(x(step), chartWidth - 4)} y={HEIGHT - 8} text-anchor={step === 1 ? "start" : x(step) > chartWidth - 36 ? "end" : "middle"} fill={text} opacity="0.7">
+          <text
+            key={step}
+            x={Math.min(x(step), chartWidth - 4)}
+            y={HEIGHT - 8}
+            text-anchor={step === 1 ? "start" : x(step) > chartWidth - 36 ? "end" : "middle"}
+            fill={text}
+            opacity="0.7"
+          >
             {step.toLocaleString("en")}
           </text>
         ))}

@@ -1,8 +1,21 @@
 // Microscope: one head of one attention at each of its steps, and below it the computation of one row: its query, the keys with
 // their scores and weights, and the values. The row can be played key by key.
 import { useEffect, useState } from "preact/hooks";
-import { tensor, type Trace } from "../api";
-import { architectureOf, attentions, attentionTitle, findAttention, headTitle, keyLabels, keyValueHeads, queryLabels, selectedHead, selectedRow, type Attention, scoredPrefix } from "../architecture";
+import { type Trace, tensor } from "../api";
+import {
+  type Attention,
+  architectureOf,
+  attentions,
+  attentionTitle,
+  findAttention,
+  headTitle,
+  keyLabels,
+  keyValueHeads,
+  queryLabels,
+  scoredPrefix,
+  selectedHead,
+  selectedRow,
+} from "../architecture";
 import { parseCellRef } from "../audit/cells";
 import { colorFor, toCss } from "../color";
 import { formatNumber, formatPercent } from "../format";
@@ -32,7 +45,10 @@ export function Microscope() {
   const queries = queryLabels(trace, attention);
   const inspected = parseCellRef(state.cell);
   // A row of the encoder is the inspected cell's; one of the decoder is the row that the whole page shows.
-  const inspectedRow = attention.stack === "encoder" && inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3 ? inspected.index[1] : -1;
+  const inspectedRow =
+    attention.stack === "encoder" && inspected?.name.startsWith(`${attention.name}.`) && inspected.index.length === 3
+      ? inspected.index[1]
+      : -1;
   const row = Math.min(inspectedRow >= 0 ? inspectedRow : selectedRow(trace, state.row), queries.length - 1);
   return (
     <div class="stack">
@@ -42,7 +58,11 @@ export function Microscope() {
             <h2>{headTitle(model, attention, head)}</h2>
             <div class="controls">
               {attentions(model).length > 1 ? (
-                <select aria-label="attention" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value, cell: "" })}>
+                <select
+                  aria-label="attention"
+                  value={attention.name}
+                  onChange={(event) => navigate({ attention: event.currentTarget.value, cell: "" })}
+                >
                   {attentions(model).map((one) => (
                     <option key={one.name} value={one.name}>
                       {attentionTitle(one)}
@@ -51,18 +71,33 @@ export function Microscope() {
                 </select>
               ) : null}
               {model.config.model.heads > 1 ? (
-                <select aria-label="head" value={String(head)} onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}>
+                <select
+                  aria-label="head"
+                  value={String(head)}
+                  onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}
+                >
                   {Array.from({ length: model.config.model.heads }, (_, i) => (
                     <option key={i} value={String(i)}>{`head ${i}`}</option>
                   ))}
                 </select>
               ) : null}
-              <SegmentedControl label="step" options={steps} value={step} onChange={(next) => navigate({ step: next, cell: "" })} />
+              <SegmentedControl
+                label="step"
+                options={steps}
+                value={step}
+                onChange={(next) => navigate({ step: next, cell: "" })}
+              />
             </div>
           </div>
           <div class="two-columns matrix-and-lines">
             <TensorPanel name={`${attention.name}.${step}`} row={row} maxHeight={640} maxCellWidth={72} />
-            <AttentionLines trace={trace} attention={attention} heads={[head]} row={row} onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined} />
+            <AttentionLines
+              trace={trace}
+              attention={attention}
+              heads={[head]}
+              row={row}
+              onRow={attention.stack === "decoder" ? (next) => navigate({ row: next }) : undefined}
+            />
           </div>
         </section>
         <section class="card">
@@ -87,20 +122,17 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
   const keyHead = Math.floor(head / (model.config.model.heads / keyValueHeads(model.config.model)));
   const load = (name: string, index: string) => tensor(trace.id, `${attention.name}.${name}`, index);
   const prefix = scoredPrefix(model.config.model, attention.kind === "cross");
-  const loaded = useAsync(
-    async () => {
-      const [query, keys, values, weights, output, ...scores] = await Promise.all([
-        load(`${prefix}queries`, `${row},${head}`),
-        load(`${prefix}keys`, `:,${keyHead}`),
-        load("values", `:,${keyHead}`),
-        load("weights", `${head},${row}`),
-        load("heads", `${row},${head}`),
-        ...lookup.map(([step]) => load(step, `${head},${row}`)),
-      ]);
-      return { query, keys, values, weights, output, scores };
-    },
-    [trace.id, attention.name, head, row],
-  );
+  const loaded = useAsync(async () => {
+    const [query, keys, values, weights, output, ...scores] = await Promise.all([
+      load(`${prefix}queries`, `${row},${head}`),
+      load(`${prefix}keys`, `:,${keyHead}`),
+      load("values", `:,${keyHead}`),
+      load("weights", `${head},${row}`),
+      load("heads", `${row},${head}`),
+      ...lookup.map(([step]) => load(step, `${head},${row}`)),
+    ]);
+    return { query, keys, values, weights, output, scores };
+  }, [trace.id, attention.name, head, row]);
   const keys = keyLabels(trace, attention);
   const [showAll, setShowAll] = useState(false);
   const count = showAll ? keys.length : Math.min(keys.length, MAX_KEYS);
@@ -135,10 +167,19 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
               <Transliterated text={query} />
             </span>
           </h2>
-          <p class="muted small">The query is compared with every key; the output is the sum of the values, weighted by the softmax of the scores.</p>
+          <p class="muted small">
+            The query is compared with every key; the output is the sum of the values, weighted by the softmax of the scores.
+          </p>
         </div>
         <div class="controls">
-          <button class="chip" onClick={() => (shown === null || shown >= count ? (setShown(0), setPlaying(true)) : setPlaying(!playing))}>
+          <button
+            class="chip"
+            onClick={() => {
+              const atEnd = shown === null || shown >= count;
+              if (atEnd) setShown(0);
+              setPlaying(atEnd || !playing);
+            }}
+          >
             {playing ? "pause" : "play row"}
           </button>
         </div>
@@ -203,7 +244,9 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
       </div>
       {keys.length > MAX_KEYS ? (
         <button class="chip" onClick={() => setShowAll(!showAll)}>
-          {showAll ? `show the ${MAX_KEYS} largest weights` : `the ${MAX_KEYS} largest weights are listed: show all ${keys.length} keys`}
+          {showAll
+            ? `show the ${MAX_KEYS} largest weights`
+            : `the ${MAX_KEYS} largest weights are listed: show all ${keys.length} keys`}
         </button>
       ) : null}
     </>
@@ -214,7 +257,11 @@ function VectorStrip({ values, weight = 1 }: { values: Float32Array; weight?: nu
   const palette = usePalette();
   const max = Math.max(...values.map(Math.abs));
   return (
-    <span class="strip-cells" style={{ opacity: 0.25 + 0.75 * weight }} title={Array.from(values, (x) => formatNumber(x)).join("  ")}>
+    <span
+      class="strip-cells"
+      style={{ opacity: 0.25 + 0.75 * weight }}
+      title={Array.from(values, (x) => formatNumber(x)).join("  ")}
+    >
       {Array.from(values, (x, i) => (
         <i key={i} style={{ background: toCss(colorFor(x, max, palette)) }} />
       ))}

@@ -1,7 +1,15 @@
 // Replay: the same text through the training snapshots, one after the other: the output, the attention of a head and the loss.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { source, type ModelInfo, type Trace } from "../api";
-import { attentionGrid, findAttention, headTitle, loadAttention, matrixName, selectedHead, type Attention } from "../architecture";
+import { type ModelInfo, source, type Trace } from "../api";
+import {
+  type Attention,
+  attentionGrid,
+  findAttention,
+  headTitle,
+  loadAttention,
+  matrixName,
+  selectedHead,
+} from "../architecture";
 import { formatPercent } from "../format";
 import { latestValue, prefersReducedMotion, useAsync } from "../hooks";
 import { useSpaceKey } from "../keyboard";
@@ -128,7 +136,12 @@ function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) 
       </section>
       <div class="two-columns">
         <section class="card">
-          <LossCurve model={model} snapshots={model.snapshots} selected={steps[index]} onSelect={(step) => navigate({ snapshot: step })} />
+          <LossCurve
+            model={model}
+            snapshots={model.snapshots}
+            selected={steps[index]}
+            onSelect={(step) => navigate({ snapshot: step })}
+          />
         </section>
         <section class="card stack snapshot-head">
           <div class="section-header tight">
@@ -142,24 +155,47 @@ function Player({ model, finalTrace }: { model: ModelInfo; finalTrace: Trace }) 
             </div>
             {attention ? (
               <div class="controls">
-                <SelectField label="attention" value={attention.name} options={attentionOptions(model)} onChange={(name) => navigate({ attention: name })} />
+                <SelectField
+                  label="attention"
+                  value={attention.name}
+                  options={attentionOptions(model)}
+                  onChange={(name) => navigate({ attention: name })}
+                />
                 <HeadSelect model={model} allLabel="mean" value={head} onChange={(next) => navigate({ head: next })} />
               </div>
             ) : null}
           </div>
-          {!attention ? <NoAttention model={model} /> : frame ? <SnapshotHead trace={frame} attention={attention} head={head} /> : <Loading what="snapshot" />}
+          {!attention ? (
+            <NoAttention model={model} />
+          ) : frame ? (
+            <SnapshotHead trace={frame} attention={attention} head={head} />
+          ) : (
+            <Loading what="snapshot" />
+          )}
         </section>
       </div>
       <section class="card">
         <div class="section-header">
           <div>
             <h2>All snapshots</h2>
-            <p class="muted small">Tokens that differ from the final model’s are highlighted. Right: how sure the model is of its own words (geometric mean of their probabilities); it can be sure and wrong.</p>
+            <p class="muted small">
+              Tokens that differ from the final model’s are highlighted. Right: how sure the model is of its own words
+              (geometric mean of their probabilities); it can be sure and wrong.
+            </p>
           </div>
         </div>
         <ol class="snapshot-list">
           {steps.map((step, i) => (
-            <SnapshotRow key={step} step={step} trace={frames.get(step)} finalTrace={finalTrace} attention={attention} head={head} isSelected={i === index} onSelect={() => show(i)} />
+            <SnapshotRow
+              key={step}
+              step={step}
+              trace={frames.get(step)}
+              finalTrace={finalTrace}
+              attention={attention}
+              head={head}
+              isSelected={i === index}
+              onSelect={() => show(i)}
+            />
           ))}
         </ol>
       </section>
@@ -176,13 +212,18 @@ function SnapshotOutput({ trace, finalTrace }: { trace: Trace; finalTrace: Trace
 function useAttentionGrid(trace: Trace | undefined, attention: Attention | null, head: number) {
   const { model } = useSession();
   const loaded = useAsync(
-    trace && attention ? async () => ({ trace: trace.id, name: attention.name, values: await loadAttention(trace, attention, head, "weights") }) : null,
+    trace && attention
+      ? async () => ({ trace: trace.id, name: attention.name, values: await loadAttention(trace, attention, head, "weights") })
+      : null,
     [trace?.id, attention?.name, head],
   );
   const latest = latestValue(loaded);
   const isCurrent = trace && latest && latest.trace === trace.id && latest.name === attention?.name;
   const grid = useMemo(
-    () => (isCurrent && attention ? attentionGrid(trace, attention, "weights", latest.values, matrixName(model, attention, "weights", head)) : null),
+    () =>
+      isCurrent && attention
+        ? attentionGrid(trace, attention, "weights", latest.values, matrixName(model, attention, "weights", head))
+        : null,
     [isCurrent, latest],
   );
   return { grid, error: loaded.state === "failed" ? loaded.error : null };
@@ -212,7 +253,9 @@ function SnapshotRow({ step, trace, finalTrace, attention, head, isSelected, onS
       <button aria-pressed={isSelected} onClick={onSelect} data-step={step}>
         <span class="small muted">{stepName(step)}</span>
         <span class={attention ? "small-thumbnail" : "small-thumbnail empty"}>{grid ? <Thumbnail grid={grid} /> : null}</span>
-        <span class="snapshot-output">{trace ? <SnapshotOutput trace={trace} finalTrace={finalTrace} /> : <span class="muted">…</span>}</span>
+        <span class="snapshot-output">
+          {trace ? <SnapshotOutput trace={trace} finalTrace={finalTrace} /> : <span class="muted">…</span>}
+        </span>
         <span class="small muted right">{logprobs.length ? formatPercent(Math.exp(mean(logprobs))) : ""}</span>
       </button>
     </li>

@@ -1,7 +1,7 @@
 // The bar above the views of a trace: the editable input text, the output tokens, of which one is selected, and in the views
 // that look at one part of the model, a small map with that part lit.
 import { useEffect, useRef } from "preact/hooks";
-import { source, type ModelInfo } from "../api";
+import { type ModelInfo, source } from "../api";
 import { findAttention, selectedRow } from "../architecture";
 import { parseInterventions } from "../interventions";
 import { MiniMap } from "../map/mini-map";
@@ -10,19 +10,24 @@ import { MediaEntry } from "../media/media-entry";
 import { useSession } from "../session";
 import { stagesFor } from "../stages/stages";
 import { Transliterated } from "../ui";
-import { navigate, useUrlState, type State } from "../url-state";
+import { navigate, type State, useUrlState } from "../url-state";
 import { RowName } from "./controls";
 
 /** The parts of the model that a view looks at, such as decoder.1.cross; null if it looks at the whole. */
 function litGroups({ view, stage, attention, interventions }: State, model: ModelInfo): string[] | null {
-  if (view === "walk") return [(stagesFor(model.config.model).find(({ key }) => key === stage) ?? stagesFor(model.config.model)[0]).group];
-  if (view === "intervene") return parseInterventions(interventions).map((one) => groupOf("attention" in one ? one.attention : one.type === "zero" ? one.component : one.name));
+  if (view === "walk")
+    return [(stagesFor(model.config.model).find(({ key }) => key === stage) ?? stagesFor(model.config.model)[0]).group];
+  if (view === "intervene")
+    return parseInterventions(interventions).map((one) =>
+      groupOf("attention" in one ? one.attention : one.type === "zero" ? one.component : one.name),
+    );
   const selected = view === "heads" || view === "microscope" ? findAttention(model, attention) : null;
   return selected && [selected.name];
 }
 
 /** The group of stages that a tensor belongs to. */
-const groupOf = (name: string): string => /^\w+\.\d+(\.(self|masked|cross|feed_forward))?/.exec(name)?.[0] ?? name.split(".")[0];
+const groupOf = (name: string): string =>
+  /^\w+\.\d+(\.(self|masked|cross|feed_forward))?/.exec(name)?.[0] ?? name.split(".")[0];
 
 export function SentenceBar() {
   const { model, text, trace, busy } = useSession();
@@ -45,17 +50,17 @@ export function SentenceBar() {
       {mediaKind(model.config.model) ? (
         <MediaEntry />
       ) : (
-          <input
-            ref={field}
-            class="text-input"
-            aria-label="input text"
-            placeholder="Enter a text"
-            defaultValue={text.trim()}
-            maxLength={8000}
-            readOnly={!source.live}
-            spellcheck={false}
-            onInput={(event) => navigate({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
-          />
+        <input
+          ref={field}
+          class="text-input"
+          aria-label="input text"
+          placeholder="Enter a text"
+          defaultValue={text.trim()}
+          maxLength={8000}
+          readOnly={!source.live}
+          spellcheck={false}
+          onInput={(event) => navigate({ text: event.currentTarget.value || " ", row: -1, cell: "" })}
+        />
       )}
       <ol ref={list} class={`output-tokens${busy ? " busy" : ""}`} aria-label="output tokens">
         {trace?.target_tokens.map((token, i) => (

@@ -1,8 +1,16 @@
 // Translate, or Generate for a language model: the output follows the typing. Below it are the attention weights, and beside
 // them the probabilities of the next token, on which the sliders act without another request.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { isLargeVocabulary, source, tensor, vocabularyOf, type Explanation, type NextToken as NextTokenResponse, type Trace } from "../api";
-import { attentions, attentionTitle, findAttention, selectedHead, selectedRow, type Attention } from "../architecture";
+import {
+  type Explanation,
+  isLargeVocabulary,
+  type NextToken as NextTokenResponse,
+  source,
+  type Trace,
+  tensor,
+  vocabularyOf,
+} from "../api";
+import { type Attention, attentions, attentionTitle, findAttention, selectedHead, selectedRow } from "../architecture";
 import { formatNumber, formatPercent } from "../format";
 import { latestValue, useAsync } from "../hooks";
 import { sampleIndex, samplingDistribution, seededUniform, topIndices } from "../math";
@@ -10,8 +18,8 @@ import { mediaKind } from "../media/media";
 import { MediaAttention } from "../media/media-attention";
 import { MediaEntry } from "../media/media-entry";
 import { examplesFor, languagesFor, useSession } from "../session";
-import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider, Transliterated } from "../ui";
 import { inLatin } from "../transliteration";
+import { EmptyState, ErrorMessage, Loading, SegmentedControl, Slider, Transliterated } from "../ui";
 import { navigate, useUrlState } from "../url-state";
 import { AttentionLines, drawnHeads, LineControls } from "./attention-lines";
 import { Beam } from "./beam";
@@ -48,7 +56,12 @@ export function Translate() {
           {examples.length ? (
             <div class="examples" aria-label="examples">
               {examples.map((example) => (
-                <button key={example} class="chip" aria-pressed={example === text} onClick={() => navigate({ text: example, row: -1 })}>
+                <button
+                  key={example}
+                  class="chip"
+                  aria-pressed={example === text}
+                  onClick={() => navigate({ text: example, row: -1 })}
+                >
                   {example}
                 </button>
               ))}
@@ -56,7 +69,13 @@ export function Translate() {
           ) : null}
         </div>
       </section>
-      {trace ? <Details trace={trace} /> : text.trim() ? error ? null : <Loading what="output" /> : (
+      {trace ? (
+        <Details trace={trace} />
+      ) : text.trim() ? (
+        error ? null : (
+          <Loading what="output" />
+        )
+      ) : (
         <EmptyState>
           <p>{isMedia ? "Choose a file above." : "Enter a text above, or choose an example."}</p>
         </EmptyState>
@@ -105,7 +124,11 @@ function Output({ trace, streamedText, busy }: { trace: Trace | null; streamedTe
   return (
     <div>
       <p class={`output${busy ? " busy" : ""}`} lang="" aria-live="polite" data-output={trace?.output ?? ""}>
-        {busy && streamedText ? <Transliterated text={streamedText} /> : trace ? <Words trace={trace} firstNew={firstNew} row={row} /> : null}
+        {busy && streamedText ? (
+          <Transliterated text={streamedText} />
+        ) : trace ? (
+          <Words trace={trace} firstNew={firstNew} row={row} />
+        ) : null}
       </p>
     </div>
   );
@@ -118,8 +141,14 @@ function Caution({ trace }: { trace: Trace }) {
   return (
     <p class="caution small" role="status" data-unknown={unknown.join(" ")} data-low-confidence={String(trace.low_confidence)}>
       <span aria-hidden="true">⚠ </span>
-      {unknown.length ? <>The model never saw <b>{unknown.join(", ")}</b> in training. </> : null}
-      {trace.low_confidence ? <>Low confidence: {formatNumber(trace.confidence ?? -Infinity, 2)} per token. The output may be wrong.</> : null}
+      {unknown.length ? (
+        <>
+          The model never saw <b>{unknown.join(", ")}</b> in training.{" "}
+        </>
+      ) : null}
+      {trace.low_confidence ? (
+        <>Low confidence: {formatNumber(trace.confidence ?? -Infinity, 2)} per token. The output may be wrong.</>
+      ) : null}
     </p>
   );
 }
@@ -160,13 +189,27 @@ function LanguageControls() {
   const { model } = useSession();
   if (!model.languages) return null;
   const { sourceLanguage, targetLanguage } = languagesFor(state, model);
-  const options = model.languages.codes.map((code): [string, string] => [code, languageName(code)]).sort((a, b) => a[1].localeCompare(b[1]));
+  const options = model.languages.codes
+    .map((code): [string, string] => [code, languageName(code)])
+    .sort((a, b) => a[1].localeCompare(b[1]));
   return (
     <>
       {sourceLanguage === null ? null : (
-        <SelectField label={targetLanguage === null ? "spoken" : "from"} value={sourceLanguage} options={options} onChange={(code) => navigate({ sourceLanguage: code, row: -1 })} />
+        <SelectField
+          label={targetLanguage === null ? "spoken" : "from"}
+          value={sourceLanguage}
+          options={options}
+          onChange={(code) => navigate({ sourceLanguage: code, row: -1 })}
+        />
       )}
-      {targetLanguage === null ? null : <SelectField label="to" value={targetLanguage} options={options} onChange={(code) => navigate({ targetLanguage: code, row: -1 })} />}
+      {targetLanguage === null ? null : (
+        <SelectField
+          label="to"
+          value={targetLanguage}
+          options={options}
+          onChange={(code) => navigate({ targetLanguage: code, row: -1 })}
+        />
+      )}
     </>
   );
 }
@@ -181,17 +224,34 @@ function SearchControls() {
   const state = useUrlState();
   return (
     <div class="controls">
-      <SegmentedControl label="decoding method" options={SEARCHES} value={state.search as "greedy"} onChange={(search) => navigate({ search, row: -1 })} />
+      <SegmentedControl
+        label="decoding method"
+        options={SEARCHES}
+        value={state.search as "greedy"}
+        onChange={(search) => navigate({ search, row: -1 })}
+      />
       {state.search === "beam" ? (
         <label class="small muted">
           beam width{" "}
-          <input type="number" min={2} max={16} value={state.beam} onInput={(event) => navigate({ beam: clamp(event.currentTarget.value, 2, 16) })} />
+          <input
+            type="number"
+            min={2}
+            max={16}
+            value={state.beam}
+            onInput={(event) => navigate({ beam: clamp(event.currentTarget.value, 2, 16) })}
+          />
         </label>
       ) : null}
       {state.search === "sample" ? (
         <label class="small muted">
           seed{" "}
-          <input type="number" min={0} max={99999} value={state.seed} onInput={(event) => navigate({ seed: clamp(event.currentTarget.value, 0, 99999) })} />
+          <input
+            type="number"
+            min={0}
+            max={99999}
+            value={state.seed}
+            onInput={(event) => navigate({ seed: clamp(event.currentTarget.value, 0, 99999) })}
+          />
         </label>
       ) : null}
     </div>
@@ -253,7 +313,11 @@ function AttentionWeights({ trace, attention, all }: { trace: Trace; attention: 
           <p class="muted small">{attentionTitle(attention)}. Hover over a word or click it.</p>
         </div>
         {all.length > 1 ? (
-          <select aria-label="layer" value={attention.name} onChange={(event) => navigate({ attention: event.currentTarget.value })}>
+          <select
+            aria-label="layer"
+            value={attention.name}
+            onChange={(event) => navigate({ attention: event.currentTarget.value })}
+          >
             {all.map(({ name, layer }) => (
               <option key={name} value={name}>{`layer ${layer}`}</option>
             ))}
@@ -265,7 +329,13 @@ function AttentionWeights({ trace, attention, all }: { trace: Trace; attention: 
       ) : (
         <>
           <LineControls head={head} />
-          <AttentionLines trace={trace} attention={attention} heads={drawnHeads(state.lines, head)} row={state.row} onRow={(row) => navigate({ row })} />
+          <AttentionLines
+            trace={trace}
+            attention={attention}
+            heads={drawnHeads(state.lines, head)}
+            row={state.row}
+            onRow={(row) => navigate({ row })}
+          />
         </>
       )}
     </>
@@ -284,7 +354,10 @@ function useNextToken(trace: Trace, row: number): { error: Error | null; shown: 
   const loaded = useAsync<Loaded>(
     async (signal) => {
       if (onServer) return { row, response: await source.nextToken(trace.id, row, { temperature, topK, topP, seed }, signal) };
-      const [{ data }, { target, banned }] = await Promise.all([tensor(trace.id, "logits", `${row}`), vocabularyOf(model.name)]);
+      const [{ data }, { target, banned }] = await Promise.all([
+        tensor(trace.id, "logits", `${row}`),
+        vocabularyOf(model.name),
+      ]);
       const logits = data.slice();
       for (const id of banned) logits[id] = -Infinity;
       return { row, logits, vocabulary: target };
@@ -298,15 +371,25 @@ function useNextToken(trace: Trace, row: number): { error: Error | null; shown: 
     const { logits, vocabulary } = last;
     const probabilities = samplingDistribution(logits, { temperature, topK, topP });
     const ids = withChosen(topIndices(logits, MAX_CANDIDATES), trace.target_tokens[row].id);
-    const candidates = ids.map((id) => ({ id, token: vocabulary[id] ?? String(id), logit: logits[id], probability: probabilities[id] }));
+    const candidates = ids.map((id) => ({
+      id,
+      token: vocabulary[id] ?? String(id),
+      logit: logits[id],
+      probability: probabilities[id],
+    }));
     const step = row - trace.output_start;
-    return { row: last.row, candidates, sampled: step < 0 ? null : vocabulary[sampleIndex(probabilities, seededUniform(seed, step))] };
+    return {
+      row: last.row,
+      candidates,
+      sampled: step < 0 ? null : vocabulary[sampleIndex(probabilities, seededUniform(seed, step))],
+    };
   }, [last, row, temperature, topK, topP, seed]);
   return { error: loaded.state === "failed" ? loaded.error : null, shown };
 }
 
 /** The candidates to list: the most likely tokens, and always the chosen one. */
-const withChosen = (order: number[], chosen: number): number[] => (order.includes(chosen) ? order : [...order.slice(0, -1), chosen]);
+const withChosen = (order: number[], chosen: number): number[] =>
+  order.includes(chosen) ? order : [...order.slice(0, -1), chosen];
 
 export function NextToken({ trace, row }: { trace: Trace; row: number }) {
   const state = useUrlState();
@@ -326,7 +409,11 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
       {shown ? (
         <ol class="candidates" data-row={shown.row}>
           {shown.candidates.map(({ id, token: text, logit, probability }) => (
-            <li key={id} class={`candidate${probability === 0 ? " excluded" : ""}${id === token.id ? " selected" : ""}`} data-token={id}>
+            <li
+              key={id}
+              class={`candidate${probability === 0 ? " excluded" : ""}${id === token.id ? " selected" : ""}`}
+              data-token={id}
+            >
               <span class="name" title={`logit ${formatNumber(logit, 3)}, token ${id}`}>
                 <Transliterated text={text} />
               </span>
@@ -342,9 +429,33 @@ export function NextToken({ trace, row }: { trace: Trace; row: number }) {
         <Loading what="logits" />
       )}
       <div class="stack" data-sliders>
-        <Slider label="Temperature" value={state.temperature} min={0} max={4} step={0.05} valueText={state.temperature.toFixed(2)} onChange={(temperature) => navigate({ temperature })} />
-        <Slider label="Top-k" value={state.topK} min={0} max={50} step={1} valueText={state.topK ? String(state.topK) : "all"} onChange={(topK) => navigate({ topK })} />
-        <Slider label="Top-p" value={state.topP} min={0.05} max={1} step={0.01} valueText={state.topP.toFixed(2)} onChange={(topP) => navigate({ topP })} />
+        <Slider
+          label="Temperature"
+          value={state.temperature}
+          min={0}
+          max={4}
+          step={0.05}
+          valueText={state.temperature.toFixed(2)}
+          onChange={(temperature) => navigate({ temperature })}
+        />
+        <Slider
+          label="Top-k"
+          value={state.topK}
+          min={0}
+          max={50}
+          step={1}
+          valueText={state.topK ? String(state.topK) : "all"}
+          onChange={(topK) => navigate({ topK })}
+        />
+        <Slider
+          label="Top-p"
+          value={state.topP}
+          min={0.05}
+          max={1}
+          step={0.01}
+          valueText={state.topP.toFixed(2)}
+          onChange={(topP) => navigate({ topP })}
+        />
       </div>
       {shown ? <SampledToken sampled={shown.sampled} step={row - trace.output_start} /> : null}
     </>
@@ -366,7 +477,8 @@ function SampledToken({ sampled, step }: { sampled: string | null; step: number 
   if (temperature === 0) return <p class="small muted">At temperature 0 the most likely token is always chosen.</p>;
   return (
     <p class="small muted">
-      With seed {seed}, the random number at this step is {seededUniform(seed, step).toFixed(4)}, which selects <b>{sampled}</b>{inLatin(sampled)}
+      With seed {seed}, the random number at this step is {seededUniform(seed, step).toFixed(4)}, which selects <b>{sampled}</b>
+      {inLatin(sampled)}
       {search === "sample" || !source.live ? "." : "; choose Sample above to decode this way."}
     </p>
   );

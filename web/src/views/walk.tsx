@@ -9,8 +9,8 @@ import { useSpaceKey } from "../keyboard";
 import { maxMagnitude } from "../matrix/grid";
 import { MediaStage } from "../media/media-stage";
 import { useSession, useTrace } from "../session";
-import type { Stage } from "../stages/shared";
 import { equationsFor, hasSharedScale } from "../stages/equations";
+import type { Stage } from "../stages/shared";
 import { groupTitle, shortRoute, stagesFor } from "../stages/stages";
 import { loadPanel, TensorPanel } from "../tensor-panel";
 import { SegmentedControl, Transliterated } from "../ui";
@@ -29,9 +29,13 @@ export function Walk() {
   const hasRoutes = all.length > MIN_STAGES_FOR_ROUTES;
   const isShort = hasRoutes && state.route === "short" && short.some(({ key }) => key === (state.stage || all[0].key));
   const stages = isShort ? short : all;
-  const current = Math.max(0, stages.findIndex(({ key }) => key === state.stage));
+  const current = Math.max(
+    0,
+    stages.findIndex(({ key }) => key === state.stage),
+  );
   const stage = stages[current];
-  const goTo = (index: number): void => navigate({ stage: stages[Math.min(stages.length - 1, Math.max(0, index))].key, cell: "" });
+  const goTo = (index: number): void =>
+    navigate({ stage: stages[Math.min(stages.length - 1, Math.max(0, index))].key, cell: "" });
   const setRoute = (route: "full" | "short"): void => {
     const passed = all.slice(0, all.indexOf(stage) + 1);
     const nearest = [...short].reverse().find((one) => passed.includes(one)) ?? short[0];
@@ -89,7 +93,14 @@ export function Walk() {
           {stage.kind === "matrix" || stage.kind === "media" ? (
             <div class="panels">
               {panels.map((name) => (
-                <TensorPanel key={name} name={name} max={max} row={stage.highlightedRow ?? (isOverOutput(trace, name) ? row - Number(name === stage.previousRowTensor) : -1)} />
+                <TensorPanel
+                  key={name}
+                  name={name}
+                  max={max}
+                  row={
+                    stage.highlightedRow ?? (isOverOutput(trace, name) ? row - Number(name === stage.previousRowTensor) : -1)
+                  }
+                />
               ))}
             </div>
           ) : null}
@@ -120,9 +131,18 @@ function useSharedMax({ key, tensors }: Stage, isShared: boolean): number | unde
 function StageHeadSelect({ stage }: { stage: Stage }) {
   const { model } = useSession();
   const { head } = useUrlState();
-  if (model.config.model.heads === 1 || !/\.(self|masked|cross)$/.test(stage.group) || /norm\.|sum|projected|concatenated/.test(stage.key)) return null;
+  if (
+    model.config.model.heads === 1 ||
+    !/\.(self|masked|cross)$/.test(stage.group) ||
+    /norm\.|sum|projected|concatenated/.test(stage.key)
+  )
+    return null;
   return (
-    <select aria-label="head" value={String(Math.max(0, head))} onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}>
+    <select
+      aria-label="head"
+      value={String(Math.max(0, head))}
+      onChange={(event) => navigate({ head: Number(event.currentTarget.value), cell: "" })}
+    >
       {Array.from({ length: model.config.model.heads }, (_, i) => (
         <option key={i} value={String(i)}>{`head ${i}`}</option>
       ))}

@@ -66,17 +66,11 @@ class Lesson:
 
     def describe(self, result: Any) -> "LessonText":
         """Fills in lesson.md."""
-        if hasattr(self.module, "describe"):
-            text: LessonText = self.module.describe(result)
-            return text
         numbers = {each.name: getattr(result, each.name) for each in fields(result)}
         return fill_in(self.name, {**self._constants(), **numbers, **self._computed("values", result)})
 
     def exercises(self) -> "tuple[Exercise, ...]":
         """Returns the exercises, with their answers computed now."""
-        if hasattr(self.module, "exercises"):
-            exercises: tuple[Exercise, ...] = self.module.exercises()
-            return exercises
         return read_exercises(self.name, {**self._constants(), **self._computed("answers")})
 
     def draw(self, result: Any, path: Path) -> None:

@@ -16,6 +16,7 @@ from seq2see.course.lessons.models import (
     resolve_model,
     resolve_translator,
 )
+from seq2see.course.lessons.template import matrix
 from seq2see.course.lessons.training import (
     Dataset,
     LossCurve,
@@ -53,6 +54,7 @@ __all__ = [
     "input_stack",
     "input_words",
     "look_up",
+    "matrix",
     "next_tokens",
     "prepare_dataset",
     "relative_change",

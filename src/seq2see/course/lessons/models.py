@@ -59,12 +59,6 @@ def find_language_model(model: Model) -> Model | None:
     return _bundled(LANGUAGE_MODEL) if LANGUAGE_MODEL in bundled_names() else None
 
 
-NO_LANGUAGE_MODEL = (
-    "The model in use translates, and no language model is bundled, so nobody answers here. Any language model will: give its "
-    "directory (with --model, in the terminal), or choose it above (in the page)."
-)
-
-
 def explain_next(model: Model, text: str) -> Explanation:
     """Explains a translation; of a language model, the text and the one token that it would add, in the last row."""
     if model.config.model.shape != "decoder":

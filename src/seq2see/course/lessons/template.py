@@ -271,9 +271,9 @@ def _try(text: str) -> Try:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(_shown(text))
     except ValueError:
-        return text
+        return _shown(text)
 
 
 def _library(text: str) -> Library:

@@ -112,13 +112,6 @@ def train(
     return LossCurve(*zip(*points, strict=True))
 
 
-def undertrained_warning(accuracy: float) -> str:
-    """Returns a warning if the unmodified model has not learned the toy language, else an empty string."""
-    if accuracy >= 0.9:
-        return ""
-    return f"Too few steps: only {accuracy:.0%} of the first model's translations are correct. Train longer. "
-
-
 def translate(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     sources = [[*tokenizer.encode(text), tokenizer.end] for text in texts]
     hypotheses = translate_tokens(model.eval(), sources, SpecialTokens.from_tokenizer(tokenizer))

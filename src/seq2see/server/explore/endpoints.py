@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ from seq2see.server.explore.stores import StoredTrace
 from seq2see.server.explore.tensors import TensorBytes
 from seq2see.server.explore.training import validations
 from seq2see.server.http.errors import ApiError, suggest
-from seq2see.server.http.workers import WorkerPool
+from seq2see.server.http.workers import WorkerPool, begin
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.foreign_model import find_reader
 from seq2see.train.run_log import RunLog, downsample
@@ -117,18 +118,15 @@ async def generate(request: Request, body: requests.GenerateRequest) -> Response
     """Streams generated text."""
     server: ServerState = request.app.state.api.state
     workers: WorkerPool = request.app.state.workers
-    pieces = workers.stream(lambda deadline: _generate(Call(server, deadline), body))
-    first = await anext(pieces)  # so that an invalid request gets an error status
+    pieces = await begin(workers.stream(lambda deadline: _generate(Call(server, deadline), body)))
 
     async def lines() -> AsyncGenerator[bytes]:
-        try:
-            yield first
-            async for piece in pieces:
-                yield piece
-        except ApiError as error:
-            yield bytes(error_response(error, "/api/generate").body) + b"\n"
-        finally:
-            await pieces.aclose()
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    yield piece
+            except ApiError as error:
+                yield bytes(error_response(error, "/api/generate").body) + b"\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 

@@ -115,6 +115,19 @@ class WorkerPool:
                 del job  # an idle worker holds no references to its last request
 
 
+async def begin(stream: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Returns a stream when its first item is there, so that a request that is refused gets an error status."""
+    first = await anext(stream)
+
+    async def whole() -> AsyncGenerator[T]:
+        async with aclosing(stream):
+            yield first
+            async for item in stream:
+                yield item
+
+    return whole()
+
+
 async def until_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Returns the result of `work`, or cancels it when the client goes away."""
     working, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.middleware.cors import CORSMiddleware
 
@@ -16,7 +16,7 @@ from seq2see import __version__
 from seq2see.server.http.errors import ApiError, add_error_handlers
 from seq2see.server.http.security import Access, App, Receive, Scope, SecurityMiddleware, Send
 from seq2see.server.service import libretranslate, openai
-from seq2see.server.service.service import Service
+from seq2see.server.service.service import Authenticated, Service, ServiceOf
 
 DESCRIPTION = "Translation by LibreTranslate's API; chat, completions and embeddings by OpenAI's."
 
@@ -44,27 +44,32 @@ def create_app(service: Service, explore: App | None = None) -> FastAPI:
     app.add_middleware(SecurityMiddleware, access=access, respond=error_response)
     app.add_middleware(AccessLog, service=service)
     add_error_handlers(app, error_response, openai.validation_error)
-    app.include_router(libretranslate.create_router(service))
-    app.include_router(openai.create_router(service))
-
-    @app.get("/health", tags=["operation"])
-    async def health() -> Response:
-        """Says whether a worker is ready."""
-        if service.supervisor.workers:
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "no worker process is ready"}, 503, {"retry-after": "2"})
-
-    @app.get("/metrics", tags=["operation"], response_class=Response, responses=libretranslate.ERRORS)
-    async def metrics(request: Request) -> Response:
-        """Returns metrics for Prometheus."""
-        service.authenticate(request)
-        supervisor = service.supervisor
-        text = service.metrics.render(service.running, supervisor.restarts, await supervisor.statistics())
-        return Response(text, media_type="text/plain; version=0.0.4")
+    app.state.service = service
+    for router in (libretranslate.router, openai.router, operation):
+        app.include_router(router)
 
     if explore is not None:
         app.mount("/", KeyRequired(explore, service))
     return app
+
+
+operation = APIRouter(tags=["operation"])
+
+
+@operation.get("/health")
+async def health(service: ServiceOf) -> Response:
+    """Says whether a worker is ready."""
+    if service.supervisor.workers:
+        return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "no worker process is ready"}, 503, {"retry-after": "2"})
+
+
+@operation.get("/metrics", response_class=Response, responses=libretranslate.ERRORS)
+async def metrics(client: Authenticated, service: ServiceOf) -> Response:
+    """Returns metrics for Prometheus."""
+    supervisor = service.supervisor
+    text = service.metrics.render(service.running, supervisor.restarts, await supervisor.statistics())
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 def error_response(error: ApiError, path: str) -> Response:

@@ -5,8 +5,9 @@ Translators are not language models: they answer at LibreTranslate's endpoints.
 
 import struct
 from base64 import b64decode
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from secrets import randbelow, token_hex
 from typing import Annotated, Any, Literal
 
@@ -16,14 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from seq2see.errors import did_you_mean
 from seq2see.server.http.errors import ApiError
+from seq2see.server.http.workers import begin
 from seq2see.server.service.keys import Client
-from seq2see.server.service.service import Service, now, server_sent_event
+from seq2see.server.service.service import Authenticated, Service, ServiceOf, now, server_sent_event
 from seq2see.server.service.supervisor import Message, RequestFailedError
 
 MAX_N = 16
 MAX_STOPS = 4
 DEFAULT_COMPLETION_TOKENS = 16
-OWNER = "seq2see"
 
 Stop = str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -31,9 +32,11 @@ Prompts = Annotated[list[str], Field(min_length=1, max_length=100)]
 TokenPrompts = Annotated[list[TokenIds], Field(min_length=1, max_length=100)]
 
 
-class Parameters(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+
+class Parameters(Strict):
     model: str = Field(max_length=200)
     user: str | None = Field(None, max_length=1000)  # accepted; keys identify clients
     metadata: dict[str, str] | None = None
@@ -41,9 +44,7 @@ class Parameters(BaseModel):
     service_tier: Literal["auto", "default"] | None = None
 
 
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool | None = None
 
@@ -62,16 +63,12 @@ class GenerationParameters(Parameters):
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
 
 
-class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class TextPart(Strict):
     type: Literal["text"]
     text: str
 
 
-class ChatMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class ChatMessage(Strict):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
     name: str | None = None
@@ -159,78 +156,75 @@ def validation_error(problem: dict[str, Any]) -> OpenAIError:
     return OpenAIError(400, f"Invalid value for '{name[:80]}': {problem['msg']}", name[:80] or None, "invalid_value")
 
 
-def create_router(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=ERRORS)
-    created = now()
+router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=ERRORS)
 
-    def describe(name: str) -> Message:
-        return {"id": name, "object": "model", "created": created, "owned_by": OWNER}
 
-    @router.get("/models")
-    async def models(request: Request) -> Response:
-        """Lists the models."""
-        service.authenticate(request)
-        return JSONResponse({"object": "list", "data": [describe(name) for name in service.supervisor.models]})
+@router.get("/models")
+async def models(client: Authenticated, service: ServiceOf) -> Response:
+    """Lists the models."""
+    return JSONResponse({"object": "list", "data": [_describe(service, name) for name in service.supervisor.models]})
 
-    @router.get("/models/{model}")
-    async def model(request: Request, model: str) -> Response:
-        """Describes a model."""
-        service.authenticate(request)
-        _find(service, model)
-        return JSONResponse(describe(model))
 
-    @router.post("/chat/completions", response_class=Response)
-    async def chat(request: Request, body: ChatParameters) -> Response:
-        """Returns or streams the model's next message."""
-        client = service.authenticate(request)
-        _require(service, body.model, "decoder", "chat/completions", "chat")
-        messages = [(_role(each.role), _content(each.content)) for each in body.messages]
-        top = (body.top_logprobs or 0) if body.logprobs else 0
-        if body.top_logprobs is not None and not body.logprobs:
-            raise OpenAIError(400, "'top_logprobs' requires 'logprobs' to be true.", "top_logprobs", "invalid_value")
-        message = _generation(
-            service, body, body.max_completion_tokens or body.max_tokens or 0, bool(body.logprobs), top
-        )
-        message["messages"] = messages
-        generation = Generation(service, request, client, message, "chat.completion", body)
-        return await generation.respond(sum(len(text) for _, text in messages))
+@router.get("/models/{model}")
+async def model(client: Authenticated, service: ServiceOf, model: str) -> Response:
+    """Describes a model."""
+    _find(service, model)
+    return JSONResponse(_describe(service, model))
 
-    @router.post("/completions", response_class=Response)
-    async def completions(request: Request, body: CompletionParameters) -> Response:
-        """Returns or streams continuations of a prompt."""
-        client = service.authenticate(request)
-        _require(service, body.model, "decoder", "completions", "language")
-        prompt = body.prompt
-        prompts: list[Any] = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else list(prompt)
-        limit = body.max_tokens or DEFAULT_COMPLETION_TOKENS
-        message = _generation(service, body, limit, body.logprobs is not None, body.logprobs or 0)
-        message["prompts"] = prompts
-        generation = Generation(service, request, client, message, "text_completion", body)
-        return await generation.respond(sum(map(len, prompts)))
 
-    @router.post("/embeddings")
-    async def embeddings(request: Request, body: EmbeddingParameters) -> Response:
-        """Returns a vector for each text."""
-        client = service.authenticate(request)
-        _require(service, body.model, "encoder", "embeddings", "embedding")
-        texts = [body.input] if isinstance(body.input, str) else body.input
-        with service.admit(client, sum(map(len, texts))):
-            message = {"operation": "embed", "model": body.model, "texts": texts}
-            result = await service.call(request, client, message)
-        vectors: list[Any] = result["vectors"]
-        if body.encoding_format != "base64":
-            vectors = [list(struct.unpack(f"<{len(data) // 4}f", data)) for data in map(b64decode, vectors)]
-        tokens = result["tokens"][0]
-        return JSONResponse(
-            {
-                "object": "list",
-                "data": [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)],
-                "model": body.model,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            }
-        )
+def _describe(service: Service, name: str) -> Message:
+    return {"id": name, "object": "model", "created": service.started, "owned_by": "seq2see"}
 
-    return router
+
+@router.post("/chat/completions", response_class=Response)
+async def chat(request: Request, client: Authenticated, service: ServiceOf, body: ChatParameters) -> Response:
+    """Returns or streams the model's next message."""
+    _require(service, body.model, "decoder", "chat/completions", "chat")
+    if body.top_logprobs is not None and not body.logprobs:
+        raise OpenAIError(400, "'top_logprobs' requires 'logprobs' to be true.", "top_logprobs", "invalid_value")
+    messages = [(_ROLES.get(each.role, each.role), _content(each.content)) for each in body.messages]
+    message = {
+        **_generation(service, body, body.max_completion_tokens or body.max_tokens or 0, body.top_logprobs or 0),
+        "messages": messages,
+        "logprobs": bool(body.logprobs),
+    }
+    generation = Generation(service, request, client, message, body, chat=True)
+    return await generation.respond(sum(len(text) for _, text in messages))
+
+
+@router.post("/completions", response_class=Response)
+async def completions(
+    request: Request, client: Authenticated, service: ServiceOf, body: CompletionParameters
+) -> Response:
+    """Returns or streams continuations of a prompt."""
+    _require(service, body.model, "decoder", "completions", "language")
+    prompt = body.prompt
+    prompts: list[Any] = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else list(prompt)
+    message = {
+        **_generation(service, body, body.max_tokens or DEFAULT_COMPLETION_TOKENS, body.logprobs or 0),
+        "prompts": prompts,
+        "logprobs": body.logprobs is not None,
+    }
+    generation = Generation(service, request, client, message, body, chat=False)
+    return await generation.respond(sum(map(len, prompts)))
+
+
+@router.post("/embeddings")
+async def embeddings(
+    request: Request, client: Authenticated, service: ServiceOf, body: EmbeddingParameters
+) -> Response:
+    """Returns a vector for each text."""
+    _require(service, body.model, "encoder", "embeddings", "embedding")
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    with service.admit(client, sum(map(len, texts))):
+        message = {"operation": "embed", "model": body.model, "texts": texts}
+        result = await service.call(request, client, message)
+    vectors: list[Any] = result["vectors"]
+    if body.encoding_format != "base64":
+        vectors = [list(struct.unpack(f"<{len(data) // 4}f", data)) for data in map(b64decode, vectors)]
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+    usage = {"prompt_tokens": result["tokens"][0], "total_tokens": result["tokens"][0]}
+    return JSONResponse({"object": "list", "data": data, "model": body.model, "usage": usage})
 
 
 def _find(service: Service, name: str) -> Message:
@@ -248,68 +242,56 @@ def _require(service: Service, name: str, shape: str, endpoint: str, kind: str) 
         raise OpenAIError(404, message, "model")
 
 
-def _role(role: str) -> str:
-    return {"assistant": "model", "developer": "system"}.get(role, role)
+_ROLES = {"assistant": "model", "developer": "system"}  # as our chat templates call them
 
 
 def _content(content: str | list[TextPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def _generation(service: Service, body: GenerationParameters, max_tokens: int, logprobs: bool, top: int) -> Message:
-    """Returns the message to a worker, without the prompt."""
+def _generation(service: Service, body: GenerationParameters, max_tokens: int, alternatives: int) -> Message:
+    """Returns what the message to a worker has in common for prompts and conversations."""
     if body.stream_options is not None and not body.stream:
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise OpenAIError(400, message, "stream_options", "invalid_value")
     temperature = 1.0 if body.temperature is None else body.temperature
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     seed = randbelow(1 << 31) if body.seed is None else body.seed % (1 << 31)
-    search = {"temperature": temperature, "top_p": body.top_p or 1.0, "seed": seed, "alternatives": top}
     return {
         "operation": "generate", "model": body.model, "n": body.n or 1, "stream": bool(body.stream),
-        "stop": [each for each in stop if each], "search": search, "logprobs": logprobs,
-        "max_tokens": min(max_tokens, service.settings.max_new_tokens),
+        "stop": [each for each in stop if each], "max_tokens": min(max_tokens, service.settings.max_new_tokens),
+        "search": {"temperature": temperature, "top_p": body.top_p or 1.0, "seed": seed, "alternatives": alternatives},
     }  # fmt: skip
 
 
+@dataclass
 class Generation:
     """One completion, returned as a whole or as a stream of server-sent events."""
 
-    def __init__(
-        self,
-        service: Service,
-        request: Request,
-        client: Client,
-        message: Message,
-        kind: str,
-        body: GenerationParameters,
-    ) -> None:
-        self.service, self.request, self.client, self.message, self.body = service, request, client, message, body
-        self.chat = kind == "chat.completion"
-        self.kind = kind
-        prefix = "chatcmpl" if self.chat else "cmpl"
-        self.common: Message = {"id": f"{prefix}-{token_hex(12)}", "created": now(), "model": body.model}
+    service: Service
+    request: Request
+    client: Client
+    message: Message
+    body: GenerationParameters
+    chat: bool
+
+    def __post_init__(self) -> None:
+        self.kind, prefix = ("chat.completion", "chatcmpl") if self.chat else ("text_completion", "cmpl")
+        self.common = {"id": f"{prefix}-{token_hex(12)}", "created": now(), "model": self.body.model}
 
     async def respond(self, characters: int) -> Response:
         if not self.body.stream:
             with self.service.admit(self.client, characters):
                 result = await self.service.call(self.request, self.client, self.message)
             choices = [self._choice(each) for each in result["choices"]]
-            body = {**self.common, "object": self.kind, "choices": choices, "usage": _usage(result)}
-            return JSONResponse(body)
-        events = self._events(characters)
-        first = await anext(events)  # so that an invalid request gets an error status
-        return StreamingResponse(_prepend(first, events), media_type="text/event-stream")
+            return JSONResponse({**self.common, "object": self.kind, "choices": choices, "usage": _usage(result)})
+        return StreamingResponse(await begin(self._events(characters)), media_type="text/event-stream")
 
     def _choice(self, result: Message) -> Message:
-        choice: Message = {"index": result["index"], "finish_reason": result["finish_reason"], "logprobs": None}
-        if self.chat:
-            choice["message"] = {"role": "assistant", "content": result["text"], "refusal": None}
-        else:
-            choice["text"] = result["text"]
-        if self.message["logprobs"]:
-            choice["logprobs"] = self._logprobs(result["tokens"])
-        return choice
+        message = {"role": "assistant", "content": result["text"], "refusal": None}
+        content = {"message": message} if self.chat else {"text": result["text"]}
+        logprobs = self._logprobs(result["tokens"]) if self.message["logprobs"] else None
+        return {"index": result["index"], "finish_reason": result["finish_reason"], "logprobs": logprobs, **content}
 
     async def _events(self, characters: int) -> AsyncGenerator[bytes]:
         include_usage = self.body.stream_options is not None and self.body.stream_options.include_usage
@@ -359,8 +341,8 @@ class Generation:
             return {
                 "content": [
                     {
-                        **_token_logprob(each["token"], each["logprob"]),
-                        "top_logprobs": [_token_logprob(token, logprob) for token, logprob in each["top"]],
+                        **_logprob(each["token"], each["logprob"]),
+                        "top_logprobs": [_logprob(*top) for top in each["top"]],
                     }
                     for each in tokens
                 ],
@@ -374,17 +356,10 @@ class Generation:
         }
 
 
-def _token_logprob(token: str, logprob: float) -> Message:
+def _logprob(token: str, logprob: float) -> Message:
     return {"token": token, "logprob": max(logprob, -9999.0), "bytes": list(token.encode(errors="replace"))}
 
 
 def _usage(result: Message) -> Message:
     read, generated = result["tokens"]
     return {"prompt_tokens": read, "completion_tokens": generated, "total_tokens": read + generated}
-
-
-async def _prepend(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
-    async with aclosing(rest):
-        yield first
-        async for each in rest:
-            yield each

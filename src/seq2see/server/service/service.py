@@ -6,18 +6,21 @@ import logging
 import math
 import time
 from base64 import b64decode
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from seq2see.errors import did_you_mean
 from seq2see.server.http.errors import ApiError
 from seq2see.server.http.workers import until_disconnected
 from seq2see.server.service.keys import Client, Keys, RateLimiter, read_keys
-from seq2see.server.service.metrics import Metrics
+from seq2see.server.service.languages import Detector
+from seq2see.server.service.prometheus import Metrics
 from seq2see.server.service.supervisor import Message, Supervisor
 
 log = logging.getLogger("seq2see.server.service")
@@ -44,8 +47,9 @@ class Service:
     def __init__(self, supervisor: Supervisor, settings: Settings) -> None:
         self.supervisor, self.settings = supervisor, settings
         self.keys = self._read_keys()
-        self.limiter, self.metrics = RateLimiter(), Metrics()
-        self.running = 0
+        self.limiter, self.metrics, self.detector = RateLimiter(), Metrics(), Detector()
+        self.files: OrderedDict[str, tuple[str, bytes]] = OrderedDict()  # that wait for their download, by token
+        self.running, self.started = 0, now()
 
     def _read_keys(self) -> Keys | None:
         return read_keys(self.settings.key_file) if self.settings.key_file else None
@@ -134,6 +138,21 @@ class Service:
     def _count(self, request: Request, message: Message, result: Message) -> None:
         request.state.model, request.state.tokens = message["model"], result["tokens"]
         self.metrics.count_tokens(message["model"], *result["tokens"])
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(_service)]  # parameters of endpoints
+
+
+async def _authenticate(request: Request, service: ServiceOf) -> Client:
+    return service.authenticate(request)
+
+
+Authenticated = Annotated[Client, Depends(_authenticate)]
 
 
 def split_pair(name: str) -> tuple[str, str]:

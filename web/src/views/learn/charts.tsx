@@ -43,14 +43,22 @@ export function Chart({ title, x, y, lines, log = {}, reference, categories, isT
     const [min, max] = [Math.min(...values), Math.max(...values)];
     return isLog ? [min, max === min ? max * 2 : max] : [Math.min(from, min), max === min ? max + 1 : max];
   };
-  const [[x0, x1], [y0, y1]] = [categories ? [0, Math.max(1, categories.length - 1)] : range(xs, log.x), range(ys, log.y, isTight ? Infinity : 0)];
+  const [[x0, x1], [y0, y1]] = [
+    categories ? [0, Math.max(1, categories.length - 1)] : range(xs, log.x),
+    range(ys, log.y, isTight ? Infinity : 0),
+  ];
   const labelStep = categories && (chartWidth - LEFT - RIGHT) / categories.length < 62 ? 2 : 1; // so that names do not overlap
   const fraction = (value: number, from: number, to: number, isLog?: boolean): number =>
     isLog ? Math.log(value / from) / Math.log(to / from) : (value - from) / (to - from);
   const atX = (value: number): number => LEFT + fraction(value, x0, x1, log.x) * (chartWidth - LEFT - RIGHT);
   const atY = (value: number): number => HEIGHT - BOTTOM - fraction(value, y0, y1, log.y) * (HEIGHT - TOP - BOTTOM);
   const yTicks = log.y ? (y1 / y0 > 300 ? logTicks(y0, y1) : powersOfTwo(y0, y1)) : linearTicks(y0, y1);
-  const description = lines.map(({ name, points }) => `${name}: ${points.map(([a, b]) => `${categories?.[a] ?? formatNumber(a)} ${formatNumber(b, 3)}`).join(", ")}`).join("; ");
+  const description = lines
+    .map(
+      ({ name, points }) =>
+        `${name}: ${points.map(([a, b]) => `${categories?.[a] ?? formatNumber(a)} ${formatNumber(b, 3)}`).join(", ")}`,
+    )
+    .join("; ");
   return (
     <figure class="chart" ref={figure}>
       <figcaption>
@@ -69,12 +77,24 @@ export function Chart({ title, x, y, lines, log = {}, reference, categories, isT
           <g key={value}>
             <path class="grid-line" d={`M${LEFT} ${atY(value)}H${chartWidth - RIGHT}`} />
             <text x={LEFT - 6} y={atY(value) + 4} text-anchor="end">
-              {value >= 0.001 || value === 0 ? value.toLocaleString("en", { maximumSignificantDigits: 3 }) : formatNumber(value)}
+              {value >= 0.001 || value === 0
+                ? value.toLocaleString("en", { maximumSignificantDigits: 3 })
+                : formatNumber(value)}
             </text>
           </g>
         ))}
-        {(categories ? categories.map((_, i) => i).filter((i) => i % labelStep === 0) : log.x ? powersOfTwo(x0, x1) : linearTicks(x0, x1)).map((value) => (
-          <text key={value} x={atX(value)} y={HEIGHT - BOTTOM + 15} text-anchor={value === x0 && categories ? "start" : value === x1 && categories ? "end" : "middle"}>
+        {(categories
+          ? categories.map((_, i) => i).filter((i) => i % labelStep === 0)
+          : log.x
+            ? powersOfTwo(x0, x1)
+            : linearTicks(x0, x1)
+        ).map((value) => (
+          <text
+            key={value}
+            x={atX(value)}
+            y={HEIGHT - BOTTOM + 15}
+            text-anchor={value === x0 && categories ? "start" : value === x1 && categories ? "end" : "middle"}
+          >
             {categories?.[value] ?? value.toLocaleString("en")}
           </text>
         ))}
@@ -89,14 +109,19 @@ export function Chart({ title, x, y, lines, log = {}, reference, categories, isT
           <g key={name} class={`tone-${tone}${thin ? " thin" : ""}`}>
             <path
               class="chart-line"
-              d={points.filter(([, b]) => !log.y || b > 0).map(([a, b], i) => `${i ? "L" : "M"}${atX(a).toFixed(1)} ${atY(b).toFixed(1)}`).join("")}
+              d={points
+                .filter(([, b]) => !log.y || b > 0)
+                .map(([a, b], i) => `${i ? "L" : "M"}${atX(a).toFixed(1)} ${atY(b).toFixed(1)}`)
+                .join("")}
             />
             {points.length <= 20
-              ? points.filter(([, b]) => !log.y || b > 0).map(([a, b]) => (
-                  <circle key={a} cx={atX(a)} cy={atY(b)} r={thin ? 2 : 3}>
-                    <title>{`${name}, ${categories?.[a] ?? formatNumber(a)}: ${formatNumber(b, 4)}`}</title>
-                  </circle>
-                ))
+              ? points
+                  .filter(([, b]) => !log.y || b > 0)
+                  .map(([a, b]) => (
+                    <circle key={a} cx={atX(a)} cy={atY(b)} r={thin ? 2 : 3}>
+                      <title>{`${name}, ${categories?.[a] ?? formatNumber(a)}: ${formatNumber(b, 4)}`}</title>
+                    </circle>
+                  ))
               : null}
           </g>
         ))}
@@ -127,7 +152,10 @@ export function Bars({ title, groups, max }: BarsProps) {
               <div class="bar-row" key={i}>
                 <span class="name">{bar.name}</span>
                 <span class="meter" aria-hidden="true">
-                  <i class={bar.tone === "secondary" || bar.value < 0 ? "negative" : ""} style={{ width: `${Math.min(100, (100 * Math.abs(bar.value)) / end)}%` }} />
+                  <i
+                    class={bar.tone === "secondary" || bar.value < 0 ? "negative" : ""}
+                    style={{ width: `${Math.min(100, (100 * Math.abs(bar.value)) / end)}%` }}
+                  />
                 </span>
                 <span class="value">{formatNumber(bar.value, 3)}</span>
               </div>
@@ -178,8 +206,10 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
   };
   const [xs, ys] = [range(0), range(1)];
   const x = (point: readonly number[]): number => 34 + (((point[0] ?? 0) - xs[0]) / (xs[1] - xs[0])) * (size - 48);
-  const y = (point: readonly number[]): number => size * 0.8 - 30 - (((point[1] ?? 0) - ys[0]) / (ys[1] - ys[0])) * (size * 0.8 - 44);
-  const interpolate = (from: readonly number[], to: readonly number[]): number[] => from.map((a, i) => a + (to[i] - a) * progress);
+  const y = (point: readonly number[]): number =>
+    size * 0.8 - 30 - (((point[1] ?? 0) - ys[0]) / (ys[1] - ys[0])) * (size * 0.8 - 44);
+  const interpolate = (from: readonly number[], to: readonly number[]): number[] =>
+    from.map((a, i) => a + (to[i] - a) * progress);
   return (
     <figure class="chart arrows" ref={figure} data-arrows={title} data-done={progress === 1}>
       <figcaption>
@@ -194,18 +224,36 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
           </button>
         )}
       </figcaption>
-      <svg width={size} height={size * 0.8} role="img" aria-label={arrows.map(({ word, from, softmax }) => `${word} from ${from.slice(0, 2).map((n) => formatNumber(n)).join(", ")} to ${softmax.slice(0, 2).map((n) => formatNumber(n)).join(", ")}`).join("; ")}>
+      <svg
+        width={size}
+        height={size * 0.8}
+        role="img"
+        aria-label={arrows
+          .map(
+            ({ word, from, softmax }) =>
+              `${word} from ${from
+                .slice(0, 2)
+                .map((n) => formatNumber(n))
+                .join(", ")} to ${softmax
+                .slice(0, 2)
+                .map((n) => formatNumber(n))
+                .join(", ")}`,
+          )
+          .join("; ")}
+      >
         <path class="grid-line" d={`M${x([xs[0], 0])} ${y([0, 0])}H${size - 8}M${x([0, 0])} ${y([0, ys[0]])}V8`} />
         {linearTicks(Math.max(0, xs[0]), xs[1]).map((n) => (
           <text key={n} x={x([n, 0])} y={y([0, 0]) + 14} text-anchor="middle">
             {n}
           </text>
         ))}
-        {linearTicks(Math.max(0, ys[0]), ys[1]).filter(Boolean).map((n) => (
-          <text key={n} x={x([0, 0]) - 6} y={y([0, n]) + 4} text-anchor="end">
-            {n}
-          </text>
-        ))}
+        {linearTicks(Math.max(0, ys[0]), ys[1])
+          .filter(Boolean)
+          .map((n) => (
+            <text key={n} x={x([0, 0]) - 6} y={y([0, n]) + 4} text-anchor="end">
+              {n}
+            </text>
+          ))}
         <text class="axis-label" x={size - 8} y={y([0, 0]) + 26} text-anchor="end">
           {axes[0]}
         </text>
@@ -215,10 +263,14 @@ export function Arrows({ title, axes, arrows }: { title: string; axes: readonly 
         {arrows.map(({ word, from, softmax, normalized }, i) => {
           const hasSum = normalized.every(Number.isFinite); // not if the scores add to 0
           const [first, second] = [interpolate(from, softmax), interpolate(from, hasSum ? normalized : softmax)];
-          const overlaps = arrows.slice(0, i).filter((other) => Math.hypot(x(other.from) - x(from), y(other.from) - y(from)) < 20).length;
+          const overlaps = arrows
+            .slice(0, i)
+            .filter((other) => Math.hypot(x(other.from) - x(from), y(other.from) - y(from)) < 20).length;
           return (
             <g key={i} data-word={word} data-to={softmax.join(",")}>
-              {hasSum ? <path class="tone-secondary chart-line" d={`M${x(from)} ${y(from)}L${x(second)} ${y(second)}`} /> : null}
+              {hasSum ? (
+                <path class="tone-secondary chart-line" d={`M${x(from)} ${y(from)}L${x(second)} ${y(second)}`} />
+              ) : null}
               <path class="tone-primary chart-line" d={`M${x(from)} ${y(from)}L${x(first)} ${y(first)}`} />
               <circle class="start-point" cx={x(from)} cy={y(from)} r="4" />
               {hasSum ? <circle class="tone-secondary end-point" cx={x(second)} cy={y(second)} r="3" /> : null}

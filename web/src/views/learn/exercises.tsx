@@ -10,11 +10,19 @@ export function Exercises({ lesson, exercises }: { lesson: string; exercises: re
   return (
     <section class="exercises" aria-labelledby="exercises-title">
       <h3 id="exercises-title">
-        Exercises <span class="muted small">{solved.length} of {exercises.length} solved</span>
+        Exercises{" "}
+        <span class="muted small">
+          {solved.length} of {exercises.length} solved
+        </span>
       </h3>
       <ol>
         {exercises.map((exercise, i) => (
-          <ExerciseItem key={`${lesson} ${i}`} exercise={exercise} wasSolved={solved.includes(i)} onSolved={() => remember(lesson, exercises.length, i)} />
+          <ExerciseItem
+            key={`${lesson} ${i}`}
+            exercise={exercise}
+            wasSolved={solved.includes(i)}
+            onSolved={() => remember(lesson, exercises.length, i)}
+          />
         ))}
       </ol>
     </section>
@@ -40,7 +48,12 @@ function ExerciseItem({ exercise, wasSolved, onSolved }: ItemProps) {
   return (
     <li data-exercise={verdict || (wasSolved ? "solved" : "open")}>
       <p>
-        {exercise.question} {wasSolved ? <span class="solved" title="solved">✓</span> : null}
+        {exercise.question}{" "}
+        {wasSolved ? (
+          <span class="solved" title="solved">
+            ✓
+          </span>
+        ) : null}
       </p>
       {exercise.choices.length ? (
         <div class="choices" role="group" aria-label={exercise.question}>
@@ -58,7 +71,13 @@ function ExerciseItem({ exercise, wasSolved, onSolved }: ItemProps) {
             check(given);
           }}
         >
-          <input class="cell" inputMode="decimal" aria-label={`answer: ${exercise.question}`} value={given} onInput={(event) => setGiven(event.currentTarget.value)} />
+          <input
+            class="cell"
+            inputMode="decimal"
+            aria-label={`answer: ${exercise.question}`}
+            value={given}
+            onInput={(event) => setGiven(event.currentTarget.value)}
+          />
           <button class="chip">check</button>
         </form>
       )}

@@ -45,7 +45,13 @@ const removeAt = (list: List, i: number): List => list.filter((_, n) => n !== i)
 
 export function RemoveButton({ what, list, i, onChange }: { what: string; list: List; i: number; onChange: Change<List> }) {
   return (
-    <button class="remove" aria-label={`remove ${what}`} title={`remove ${what}`} disabled={list.length < 2} onClick={() => onChange(removeAt(list, i))}>
+    <button
+      class="remove"
+      aria-label={`remove ${what}`}
+      title={`remove ${what}`}
+      disabled={list.length < 2}
+      onClick={() => onChange(removeAt(list, i))}
+    >
       <Icon name="cross" />
     </button>
   );
@@ -80,7 +86,12 @@ export function ListField({ label, list, isNumber = false, onChange }: ListField
     <div class={isNumber ? "items inline" : "items"}>
       {list.map((value, i) => (
         <span class="item" key={i}>
-          <ValueField value={value} label={`${label}, ${i + 1}`} isNumber={isNumber} onChange={(next) => onChange(replaceAt(list, i, next))} />
+          <ValueField
+            value={value}
+            label={`${label}, ${i + 1}`}
+            isNumber={isNumber}
+            onChange={(next) => onChange(replaceAt(list, i, next))}
+          />
           <RemoveButton what={`${label}, ${i + 1}`} {...{ list, i, onChange }} />
         </span>
       ))}
@@ -125,16 +136,31 @@ export function NumberTable({ label, rows, columns, names, newRow, onRows, onCha
                 <tr key={i}>
                   {names ? (
                     <th scope="row">
-                      <ValueField value={names.texts[i]} label={`${label}, name of row ${i + 1}`} onChange={(next) => names.onChange(i, next)} />
+                      <ValueField
+                        value={names.texts[i]}
+                        label={`${label}, name of row ${i + 1}`}
+                        onChange={(next) => names.onChange(i, next)}
+                      />
                     </th>
                   ) : null}
                   {row.map((value, j) => (
                     <td key={j}>
-                      <ValueField value={value} label={`${name}, ${columns?.[j] ?? `column ${j + 1}`}`} isNumber onChange={(next) => onChange(i, replaceAt(row, j, next))} />
+                      <ValueField
+                        value={value}
+                        label={`${name}, ${columns?.[j] ?? `column ${j + 1}`}`}
+                        isNumber
+                        onChange={(next) => onChange(i, replaceAt(row, j, next))}
+                      />
                     </td>
                   ))}
                   <td>
-                    <button class="remove" aria-label={`remove ${name}`} title={`remove ${name}`} disabled={rows.length < 2} onClick={() => onRows((list) => removeAt(list, i))}>
+                    <button
+                      class="remove"
+                      aria-label={`remove ${name}`}
+                      title={`remove ${name}`}
+                      disabled={rows.length < 2}
+                      onClick={() => onRows((list) => removeAt(list, i))}
+                    >
                       <Icon name="cross" />
                     </button>
                   </td>
@@ -180,19 +206,37 @@ export function EntriesField({ label, entries, onChange, children }: EntriesFiel
           <div class="entry-fields">{children(value, (next) => set(i, [name, next]), String(name))}</div>
         </div>
       ))}
-      <AddButton what="entry" list={entries} onChange={onChange} item={newEntry(entries, (entries[entries.length - 1] as List)[1])} />
+      <AddButton
+        what="entry"
+        list={entries}
+        onChange={onChange}
+        item={newEntry(entries, (entries[entries.length - 1] as List)[1])}
+      />
     </div>
   );
 }
 
-export function MatrixField({ label, rows, columns, onChange }: { label: string; rows: readonly List[]; columns?: readonly string[] | undefined; onChange: Change }) {
+export function MatrixField({
+  label,
+  rows,
+  columns,
+  onChange,
+}: {
+  label: string;
+  rows: readonly List[];
+  columns?: readonly string[] | undefined;
+  onChange: Change;
+}) {
   let next: List = rows; // adding or removing a column changes all rows before the next render
   return (
     <NumberTable
       {...{ label, rows, columns }}
       newRow={() => rows[rows.length - 1]}
       onRows={(change) => onChange(change(rows))}
-      onChange={(i, row) => onChange((next = replaceAt(next, i, row)))}
+      onChange={(i, row) => {
+        next = replaceAt(next, i, row);
+        onChange(next);
+      }}
     />
   );
 }

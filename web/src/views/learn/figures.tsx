@@ -32,8 +32,22 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
   ),
   similarity: ({ static: fixed, contextual }) => (
     <>
-      {([["static", fixed], ["contextual", contextual]] as const).map(([name, similarity]) => (
-        <HeatMap key={name} name={`cosine similarity, ${name}`} rows={similarity.words} cols={similarity.words} numbers={similarity.cosine} scale="diverging" max={1} axes={["token", "token"]} />
+      {(
+        [
+          ["static", fixed],
+          ["contextual", contextual],
+        ] as const
+      ).map(([name, similarity]) => (
+        <HeatMap
+          key={name}
+          name={`cosine similarity, ${name}`}
+          rows={similarity.words}
+          cols={similarity.words}
+          numbers={similarity.cosine}
+          scale="diverging"
+          max={1}
+          axes={["token", "token"]}
+        />
       ))}
     </>
   ),
@@ -43,14 +57,22 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
         key={n}
         title={each.words.join(" ")}
         axes={names}
-        arrows={each.words.map((word, i) => ({ word, from: each.vectors[i], softmax: each.softmax_output[i], normalized: each.normalized_output[i] }))}
+        arrows={each.words.map((word, i) => ({
+          word,
+          from: each.vectors[i],
+          softmax: each.softmax_output[i],
+          normalized: each.normalized_output[i],
+        }))}
       />
     )),
   lookup: ({ keys, values, temperatures, weights }) => (
     <Bars
       title="Attention weights by temperature"
       max={1}
-      groups={temperatures.map((t, n) => ({ name: `T = ${t}`, bars: keys.map((key, i) => ({ name: `${key} ${values[i]}`, value: weights[n][i] })) }))}
+      groups={temperatures.map((t, n) => ({
+        name: `T = ${t}`,
+        bars: keys.map((key, i) => ({ name: `${key} ${values[i]}`, value: weights[n][i] })),
+      }))}
     />
   ),
   qkv: ({ words, steps }) => (
@@ -96,35 +118,76 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
           ["unscaled", unscaled.probes.map((p) => [p.step, p.entropy])],
         )}
       />
-      <LossChart curves={[["scaled by 1/√d", scaled.curve], ["unscaled", unscaled.curve]]} />
+      <LossChart
+        curves={[
+          ["scaled by 1/√d", scaled.curve],
+          ["unscaled", unscaled.curve],
+        ]}
+      />
     </>
   ),
   positions: ({ map, curves, curve_positions }) => (
     <>
       <div class="full-width">
-        <HeatMap name="sinusoidal position encoding" rows={map.map((_, i) => String(i))} cols={[]} numbers={map} scale="diverging" max={1} axes={["position", "dimension"]} />
+        <HeatMap
+          name="sinusoidal position encoding"
+          rows={map.map((_, i) => String(i))}
+          cols={[]}
+          numbers={map}
+          scale="diverging"
+          max={1}
+          axes={["position", "dimension"]}
+        />
       </div>
       <Chart
         title="One position as a curve: cosines, fast to slow"
         x="i"
         y=""
-        lines={curves.map((row, n): Line => ({ name: `pos = ${curve_positions[n]}`, tone: n ? "secondary" : "primary", points: row.filter((_, j) => j % 2).map((value, i) => [i, value]) }))}
+        lines={curves.map(
+          (row, n): Line => ({
+            name: `pos = ${curve_positions[n]}`,
+            tone: n ? "secondary" : "primary",
+            points: row.filter((_, j) => j % 2).map((value, i) => [i, value]),
+          }),
+        )}
       />
     </>
   ),
   order: ({ with_positions, without_positions, floor }) => (
-    <LossChart curves={[["with positions", with_positions.curve], ["without positions", without_positions.curve]]} reference={{ value: floor, name: "loss of a coin toss" }} />
+    <LossChart
+      curves={[
+        ["with positions", with_positions.curve],
+        ["without positions", without_positions.curve],
+      ]}
+      reference={{ value: floor, name: "loss of a coin toss" }}
+    />
   ),
   norms: ({ padded, batch, layer, names }) => (
     <>
-      {([["batch norm (over columns)", batch], ["layer norm (over rows)", layer]] as const).map(([name, numbers]) => (
-        <HeatMap key={name} name={name} rows={numbers.map((_, i) => `S${i + 1}`)} cols={names} numbers={numbers} scale="diverging" axes={["sample", "feature"]} />
+      {(
+        [
+          ["batch norm (over columns)", batch],
+          ["layer norm (over rows)", layer],
+        ] as const
+      ).map(([name, numbers]) => (
+        <HeatMap
+          key={name}
+          name={name}
+          rows={numbers.map((_, i) => `S${i + 1}`)}
+          cols={names}
+          numbers={numbers}
+          scale="diverging"
+          axes={["sample", "feature"]}
+        />
       ))}
       <Chart
         title="Effect of zero padding on the real rows"
         x="rows of zeros"
         y="relative change"
-        lines={twoLines(["layer norm", padded.map((p) => [p.rows, p.layer_change])], ["batch norm", padded.map((p) => [p.rows, p.batch_change])])}
+        lines={twoLines(
+          ["layer norm", padded.map((p) => [p.rows, p.layer_change])],
+          ["batch norm", padded.map((p) => [p.rows, p.batch_change])],
+        )}
       />
     </>
   ),
@@ -144,7 +207,13 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
     </>
   ),
   leak: ({ masked, unmasked, floor }) => (
-    <LossChart curves={[["with mask", masked.curve], ["without mask", unmasked.curve]]} reference={{ value: floor, name: "loss of guessing the translation" }} />
+    <LossChart
+      curves={[
+        ["with mask", masked.curve],
+        ["without mask", unmasked.curve],
+      ]}
+      reference={{ value: floor, name: "loss of guessing the translation" }}
+    />
   ),
   recurrent: ({ remembered }) => (
     <Chart
@@ -162,7 +231,17 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
     <>
       <HeatMap name="the picture" rows={[]} cols={[]} numbers={picture.pixels} axes={["", ""]} maxCellWidth={22} />
       {picture.words.map((word, i) =>
-        ["a", "in", "row", "before"].includes(word) ? null : <HeatMap key={i} name={`“${word}” attends to`} rows={[]} cols={[]} numbers={picture.attention[i]} axes={["row", "column"]} maxCellWidth={40} />,
+        ["a", "in", "row", "before"].includes(word) ? null : (
+          <HeatMap
+            key={i}
+            name={`“${word}” attends to`}
+            rows={[]}
+            cols={[]}
+            numbers={picture.attention[i]}
+            axes={["row", "column"]}
+            maxCellWidth={40}
+          />
+        ),
       )}
     </>
   ),
@@ -171,7 +250,10 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
       title={`Largest attention of any head from “it” in “${sentences[0]}”`}
       x="step"
       y="weight"
-      lines={twoLines(["pizza", moments.map((m) => [m.step, m.to_food[0]])], ["oven", moments.map((m) => [m.step, m.to_place[0]])])}
+      lines={twoLines(
+        ["pizza", moments.map((m) => [m.step, m.to_food[0]])],
+        ["oven", moments.map((m) => [m.step, m.to_place[0]])],
+      )}
     />
   ),
   senses: ({ overall }) => (
@@ -181,15 +263,33 @@ const FIGURES: { [Lesson in keyof LessonResults]?: Render<LessonResults[Lesson]>
       y="mean cosine"
       isTight
       categories={overall.map(({ name }) => name)}
-      lines={twoLines(["same sense", overall.map((layer, i) => [i, layer.same])], ["different sense", overall.map((layer, i) => [i, layer.different])])}
+      lines={twoLines(
+        ["same sense", overall.map((layer, i) => [i, layer.same])],
+        ["different sense", overall.map((layer, i) => [i, layer.different])],
+      )}
     />
   ),
 };
 
-function LossChart({ curves, reference }: { curves: [[string, Curve], [string, Curve]]; reference?: { value: number; name: string } }) {
+function LossChart({
+  curves,
+  reference,
+}: {
+  curves: [[string, Curve], [string, Curve]];
+  reference?: { value: number; name: string };
+}) {
   const [[name1, curve1], [name2, curve2]] = curves;
   const lines = twoLines([name1, zip(curve1.steps, curve1.test)], [name2, zip(curve2.steps, curve2.test)]);
-  return <Chart title="Loss on unseen sentences" x="step" y="−ln p per token" log={{ y: true }} lines={lines} reference={reference} />;
+  return (
+    <Chart
+      title="Loss on unseen sentences"
+      x="step"
+      y="−ln p per token"
+      log={{ y: true }}
+      lines={lines}
+      reference={reference}
+    />
+  );
 }
 
 /** The page's own figure of a lesson, or null. */

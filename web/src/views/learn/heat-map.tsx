@@ -14,11 +14,30 @@ interface HeatMapProps {
   maxCellWidth?: number;
 }
 
-export function HeatMap({ name, rows, cols, numbers, scale = "sequential", max, causal, axes = ["query", "key"], maxCellWidth = 56 }: HeatMapProps) {
+export function HeatMap({
+  name,
+  rows,
+  cols,
+  numbers,
+  scale = "sequential",
+  max,
+  causal,
+  axes = ["query", "key"],
+  maxCellWidth = 56,
+}: HeatMapProps) {
   const data = numbers.flatMap((row) => row.map((value) => value ?? -Infinity)); // masked cells are null
   const grid: Grid = {
-    name, rows: numbers.length, cols: numbers[0]?.length ?? 0, data, rowLabels: rows, colLabels: cols, rowAxis: axes[0], colAxis: axes[1], scale,
-    ...(max ? { max } : {}), ...(causal ? { causal } : {}),
+    name,
+    rows: numbers.length,
+    cols: numbers[0]?.length ?? 0,
+    data,
+    rowLabels: rows,
+    colLabels: cols,
+    rowAxis: axes[0],
+    colAxis: axes[1],
+    scale,
+    ...(max ? { max } : {}),
+    ...(causal ? { causal } : {}),
   }; // prettier-ignore
   return <Matrix grid={grid} maxHeight={440} maxCellWidth={maxCellWidth} />;
 }

@@ -2,7 +2,7 @@
 // a lesson that trains for long waits for a click. The edited settings are stored in the URL.
 import "./learn.css";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { source, type ApiError, type LessonInfo, type LessonResult } from "../../api";
+import { type ApiError, type LessonInfo, type LessonResult, source } from "../../api";
 import { latestValue, useAsync } from "../../hooks";
 import { useSession } from "../../session";
 import { ErrorMessage, Loading } from "../../ui";
@@ -10,7 +10,16 @@ import { getUrlState, hrefFor, navigate, useUrlState } from "../../url-state";
 import { NeedsModel } from "../intervene";
 import { lessonFigure } from "./figures";
 import { LessonTextView, type Titles } from "./lesson-text";
-import { defaultValue, formatSettings, isEqual, parseSettings, settingLabel, settingWithError, type Value, type Values } from "./lessons";
+import {
+  defaultValue,
+  formatSettings,
+  isEqual,
+  parseSettings,
+  settingLabel,
+  settingWithError,
+  type Value,
+  type Values,
+} from "./lessons";
 import { clearProgress, isDone, remember as rememberProgress, useProgress } from "./progress";
 import { SettingEditor } from "./setting-editor";
 
@@ -18,7 +27,11 @@ const DEBOUNCE = 200; // ms
 const MAX_AUTOMATIC_TRAINING = 2; // seconds; longer training waits for a click
 const MAX_CACHED = 40; // results
 /** What a lesson trains, if not two translators. */
-const TRAINED: Record<string, string> = { directions: "word vectors", patches: "one small model", learning: "one small translator" };
+const TRAINED: Record<string, string> = {
+  directions: "word vectors",
+  patches: "one small model",
+  learning: "one small translator",
+};
 
 /** The edits and results of lessons, for when the user returns to them. */
 const drafts = new Map<string, string>();
@@ -44,12 +57,25 @@ export function Learn() {
   return (
     <div class="learn">
       <LessonNav lessons={lessons} current={lesson.name} onSelect={select} />
-      <Lesson key={lesson.name} lesson={lesson} next={lessons[lessons.indexOf(lesson) + 1]} titles={new Map(lessons.map(({ name, title }) => [name, title]))} />
+      <Lesson
+        key={lesson.name}
+        lesson={lesson}
+        next={lessons[lessons.indexOf(lesson) + 1]}
+        titles={new Map(lessons.map(({ name, title }) => [name, title]))}
+      />
     </div>
   );
 }
 
-function LessonNav({ lessons, current, onSelect }: { lessons: LessonInfo[]; current: string; onSelect: (name: string) => void }) {
+function LessonNav({
+  lessons,
+  current,
+  onSelect,
+}: {
+  lessons: LessonInfo[];
+  current: string;
+  onSelect: (name: string) => void;
+}) {
   const list = useRef<HTMLDivElement>(null);
   const progress = useProgress();
   const done = lessons.filter(({ name }) => isDone(progress[name])).length;
@@ -141,7 +167,12 @@ function Lesson({ lesson, next, titles }: { lesson: LessonInfo; next: LessonInfo
     navigate({ settings: formatSettings({ ...parseSettings(getUrlState().settings, lesson), [name]: value }, lesson) });
   };
   return (
-    <article class="lesson" aria-labelledby="lesson-title" data-lesson={lesson.name} data-loaded={last && !busy && !error && !isStale ? lesson.name : ""}>
+    <article
+      class="lesson"
+      aria-labelledby="lesson-title"
+      data-lesson={lesson.name}
+      data-loaded={last && !busy && !error && !isStale ? lesson.name : ""}
+    >
       <header class="lesson-head">
         <h2 id="lesson-title">{lesson.title}</h2>
         <p class="prose question">{lesson.question}</p>
@@ -154,14 +185,17 @@ function Lesson({ lesson, next, titles }: { lesson: LessonInfo; next: LessonInfo
           <section class="card training">
             <p>
               {isStale ? "The results below are for the previous settings. " : ""}
-              This lesson trains {TRAINED[lesson.name] ?? "two small translators"} (about {lesson.training_seconds} seconds on an idle core).
+              This lesson trains {TRAINED[lesson.name] ?? "two small translators"} (about {lesson.training_seconds} seconds on
+              an idle core).
             </p>
             <button class="primary-button" onClick={() => setRequested(key)}>
               Train now
             </button>
           </section>
         ) : null}
-        {waitsForClick && busy && !cache.has(key) ? <Training seconds={lesson.training_seconds} onStop={() => setRequested("")} /> : null}
+        {waitsForClick && busy && !cache.has(key) ? (
+          <Training seconds={lesson.training_seconds} onStop={() => setRequested("")} />
+        ) : null}
         {last ? (
           <div class={`stack${busy || isStale ? " busy" : ""}`} aria-busy={busy}>
             <section class="card">
@@ -220,10 +254,15 @@ function Settings({ lesson, values, invalidSetting, error, onChange }: SettingsP
   useEffect(() => {
     if (invalidSetting) setOpen(true);
   }, [invalidSetting]);
-  const valueOf = (name: string): Value => values[name] ?? defaultValue(lesson.settings.find((setting) => setting.name === name)!);
+  const settingValue = (name: string): Value =>
+    values[name] ?? defaultValue(lesson.settings.find((setting) => setting.name === name)!);
   const columnNames = (name: string): string[] | undefined => {
-    if (lesson.name === "context" && name === "table") return (valueOf("names") as string[]).map(String);
-    return lesson.name === "context" && name === "bank" ? ["finance", "water", "verb"] : lesson.name === "lookup" ? ["room"] : undefined;
+    if (lesson.name === "context" && name === "table") return (settingValue("names") as string[]).map(String);
+    return lesson.name === "context" && name === "bank"
+      ? ["finance", "water", "verb"]
+      : lesson.name === "lookup"
+        ? ["room"]
+        : undefined;
   };
   return (
     <details class="card settings" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
@@ -243,7 +282,7 @@ function Settings({ lesson, values, invalidSetting, error, onChange }: SettingsP
       </summary>
       {lesson.settings.map((setting) => {
         const [name, title] = [setting.name, settingLabel(lesson.name, setting.name)];
-        const value = valueOf(name);
+        const value = settingValue(name);
         return (
           <div class="setting" role="group" aria-label={title} key={name} data-setting={name}>
             <div class="setting-head">
@@ -254,7 +293,13 @@ function Settings({ lesson, values, invalidSetting, error, onChange }: SettingsP
                 </button>
               )}
             </div>
-            <SettingEditor setting={setting} label={title} value={value} columns={columnNames(name)} onChange={(next) => onChange(name, next)} />
+            <SettingEditor
+              setting={setting}
+              label={title}
+              value={value}
+              columns={columnNames(name)}
+              onChange={(next) => onChange(name, next)}
+            />
             {error && invalidSetting === name ? (
               <p class="field-error" role="alert">
                 {error.message}

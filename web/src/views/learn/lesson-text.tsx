@@ -98,13 +98,24 @@ function PartView({ part, titles }: { part: Part; titles: Titles }) {
 }
 
 function BarsView({ part }: { part: BarsPart }) {
-  const groups = part.groups.map(([name, bars]) => ({ name, bars: bars.map(([label, value]) => ({ name: label, value: value ?? 0 })) }));
+  const groups = part.groups.map(([name, bars]) => ({
+    name,
+    bars: bars.map(([label, value]) => ({ name: label, value: value ?? 0 })),
+  }));
   return <Bars title={part.title} groups={groups} {...(part.maximum ? { max: part.maximum } : {})} />;
 }
 
 function HeatMapView({ part }: { part: HeatMapPart }) {
   return (
-    <HeatMap name={part.title} rows={part.rows} cols={part.columns} numbers={part.values.map((row) => row.map((value) => value ?? NaN))} scale={part.signed ? "diverging" : "sequential"} axes={["", ""]} maxCellWidth={28} />
+    <HeatMap
+      name={part.title}
+      rows={part.rows}
+      cols={part.columns}
+      numbers={part.values.map((row) => row.map((value) => value ?? NaN))}
+      scale={part.signed ? "diverging" : "sequential"}
+      axes={["", ""]}
+      maxCellWidth={28}
+    />
   );
 }
 
@@ -118,7 +129,10 @@ function Tries({ lesson, text }: { lesson: LessonInfo; text: LessonText }) {
         {text.tries.map((each) => (
           <li key={each.text}>
             {Object.keys(each.settings).length ? (
-              <a class="lesson-link" href={hrefFor({ settings: formatSettings({ ...edited, ...trySettings(each.settings, lesson) }, lesson) })}>
+              <a
+                class="lesson-link"
+                href={hrefFor({ settings: formatSettings({ ...edited, ...trySettings(each.settings, lesson) }, lesson) })}
+              >
                 {each.text}
               </a>
             ) : (
@@ -144,7 +158,11 @@ function LibraryView({ library }: { library: LessonText["library"] }) {
       {library.links.length ? (
         <p class="view-links">
           {library.links.map((link) => (
-            <a class="chip" key={link.label + link.view} href={hrefFor({ ...knownState(link.state), view: link.view, lesson: "", settings: "", row: -1, cell: "" })}>
+            <a
+              class="chip"
+              key={link.label + link.view}
+              href={hrefFor({ ...knownState(link.state), view: link.view, lesson: "", settings: "", row: -1, cell: "" })}
+            >
               {link.label} →
             </a>
           ))}
@@ -154,7 +172,8 @@ function LibraryView({ library }: { library: LessonText["library"] }) {
   );
 }
 
-const knownState = (state: Readonly<Record<string, string | number>>): StateUpdate => Object.fromEntries(Object.entries(state).filter(([key]) => key in DEFAULTS));
+const knownState = (state: Readonly<Record<string, string | number>>): StateUpdate =>
+  Object.fromEntries(Object.entries(state).filter(([key]) => key in DEFAULTS));
 
 /** Text columns are aligned to the left, numbers to the right. */
 const isTextColumn = (table: Table, column: number): boolean =>
@@ -171,7 +190,11 @@ function LessonTable({ table }: { table: Table }) {
   return (
     <figure class="lesson-table-scroll">
       {table.caption ? <figcaption>{table.caption}</figcaption> : null}
-      <table class={`lesson-table${table.shaded ? " shaded" : ""}`} aria-label={table.caption || undefined} data-table={table.caption}>
+      <table
+        class={`lesson-table${table.shaded ? " shaded" : ""}`}
+        aria-label={table.caption || undefined}
+        data-table={table.caption}
+      >
         {table.columns.some(Boolean) ? (
           <thead>
             <tr>

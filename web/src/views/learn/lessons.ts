@@ -42,7 +42,9 @@ function hasSameStructure(value: Value, template: Value): boolean {
 }
 
 export function formatSettings(values: Values, lesson: LessonInfo): string {
-  const edited = lesson.settings.filter((setting) => setting.name in values && !isEqual(values[setting.name], defaultValue(setting)));
+  const edited = lesson.settings.filter(
+    (setting) => setting.name in values && !isEqual(values[setting.name], defaultValue(setting)),
+  );
   return edited.length ? JSON.stringify(Object.fromEntries(edited.map(({ name }) => [name, values[name]]))) : "";
 }
 
@@ -66,7 +68,11 @@ export function isRight(exercise: Pick<LessonExercise, "answer" | "choices" | "t
 }
 
 export function parseAnswer(text: string): number | null {
-  const plain = text.trim().replaceAll("−", "-").replace(/(?<=\d),(?=\d{3}\b)/g, "").replace(",", ".");
+  const plain = text
+    .trim()
+    .replaceAll("−", "-")
+    .replace(/(?<=\d),(?=\d{3}\b)/g, "")
+    .replace(",", ".");
   const match = /^([-+]?[\d.]+(?:e[-+]?\d+)?)\s*(?:(%)|\/\s*([-+]?[\d.]+))?$/i.exec(plain);
   if (!match) return null;
   const value = match[2] ? Number(match[1]) / 100 : match[3] ? Number(match[1]) / Number(match[3]) : Number(match[1]);
@@ -88,7 +94,9 @@ export function settingWithError(location: string, lastEdited: string, lesson: L
 /** Splits a paragraph at the names of other lessons: odd elements are lesson names. Hints for the command line, in parentheses
  *  with `--set`, are removed. */
 export function splitLinks(text: string, names: readonly string[]): string[] {
-  const pieces = text.replace(/ ?\([^()]*--set [^()]*\)/g, "").split(/(?<=\(lessons?: [a-z, ]*)\b([a-z]+)\b(?=[a-z, ]*\))|`([a-z]+)`/);
+  const pieces = text
+    .replace(/ ?\([^()]*--set [^()]*\)/g, "")
+    .split(/(?<=\(lessons?: [a-z, ]*)\b([a-z]+)\b(?=[a-z, ]*\))|`([a-z]+)`/);
   const parts: string[] = [""];
   for (let i = 0; i < pieces.length; i += 3) {
     const name = pieces[i + 1] ?? pieces[i + 2];

@@ -50,10 +50,12 @@ export function withLesson(progress: Progress, lesson: string, total: number, so
   return { ...progress, [lesson]: { solved: all.filter((i) => i < total), total } };
 }
 
-export const remember = (lesson: string, total: number, solved?: number): void => save(withLesson(loadProgress(), lesson, total, solved));
+export const remember = (lesson: string, total: number, solved?: number): void =>
+  save(withLesson(loadProgress(), lesson, total, solved));
 export const clearProgress = (): void => save({});
 
-export const isDone = (each: LessonProgress | undefined): boolean => each !== undefined && each.total > 0 && each.solved.length >= each.total;
+export const isDone = (each: LessonProgress | undefined): boolean =>
+  each !== undefined && each.total > 0 && each.solved.length >= each.total;
 
 export function useProgress(): Progress {
   const [progress, setProgress] = useState(loadProgress);

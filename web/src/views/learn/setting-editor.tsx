@@ -1,6 +1,18 @@
 // The editor for each kind of setting. Invalid values are passed on too; the server's error message is shown beside the field.
 import type { LessonSetting } from "../../api";
-import { AddButton, EntriesField, ListField, MatrixField, newEntry, NumberTable, RemoveButton, replaceAt, ValueField, type Change, type List } from "./fields";
+import {
+  AddButton,
+  type Change,
+  EntriesField,
+  type List,
+  ListField,
+  MatrixField,
+  NumberTable,
+  newEntry,
+  RemoveButton,
+  replaceAt,
+  ValueField,
+} from "./fields";
 import type { Value } from "./lessons";
 
 const HAS_SLIDER = /^(steps|samples|sentences|width|length|map_width|shift)$/;
@@ -48,7 +60,12 @@ export function SettingEditor({ setting, label, value, columns, onChange }: Sett
           {list.map((row, i) => (
             <span class="item" key={i}>
               {row.map((text, j) => (
-                <ValueField key={j} value={text} label={`${label}, row ${i + 1}, ${j + 1}`} onChange={(next) => onChange(replaceAt(list, i, replaceAt(row, j, next)))} />
+                <ValueField
+                  key={j}
+                  value={text}
+                  label={`${label}, row ${i + 1}, ${j + 1}`}
+                  onChange={(next) => onChange(replaceAt(list, i, replaceAt(row, j, next)))}
+                />
               ))}
               <RemoveButton what={`row ${i + 1}`} {...{ list, i, onChange }} />
             </span>
@@ -60,7 +77,10 @@ export function SettingEditor({ setting, label, value, columns, onChange }: Sett
     case "table": {
       const isTable = setting.kind === "table";
       let next: List = list;
-      const set = (i: number, entry: List): void => onChange((next = replaceAt(next, i, entry)));
+      const set = (i: number, entry: List): void => {
+        next = replaceAt(next, i, entry);
+        onChange(next);
+      };
       const rows = list.map(([, numbers]) => (isTable ? (numbers as List) : [numbers]));
       const table = (
         <NumberTable
@@ -76,7 +96,9 @@ export function SettingEditor({ setting, label, value, columns, onChange }: Sett
     case "matrices":
       return (
         <EntriesField label={label} entries={list} onChange={onChange}>
-          {(rows, set, name) => <MatrixField label={name} rows={rows as readonly List[]} columns={name.split(" ")} onChange={set} />}
+          {(rows, set, name) => (
+            <MatrixField label={name} rows={rows as readonly List[]} columns={name.split(" ")} onChange={set} />
+          )}
         </EntriesField>
       );
     case "groups":

@@ -1,10 +1,10 @@
 // A cloud of words on a canvas, in two or three dimensions: drag to move or turn it, arrow keys and + − do the same.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { toCss, type Rgb } from "../../color";
+import { type Rgb, toCss } from "../../color";
 import { useFontLoaded, usePalette, useWidth } from "../../hooks";
 import { FONT } from "../../matrix/paint";
 import { hasDevanagari, transliterate } from "../../transliteration";
-import { FLAT, frameOf, placeLabels, projector, SOLID, type Camera, type Point, type ScreenPoint } from "./scene";
+import { type Camera, FLAT, frameOf, type Point, placeLabels, projector, type ScreenPoint, SOLID } from "./scene";
 
 export type Tone = "word" | "near" | "first" | "second"; // of the vocabulary, its highlighted words, and the two texts
 
@@ -63,7 +63,12 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     element.height = height * ratio;
     const ctx = element.getContext("2d")!;
     ctx.scale(ratio, ratio);
-    const colors: Record<Tone, Rgb> = { word: palette.text, near: palette.text, first: palette.accent, second: palette.negative[3] };
+    const colors: Record<Tone, Rgb> = {
+      word: palette.text,
+      near: palette.text,
+      first: palette.accent,
+      second: palette.negative[3],
+    };
     const placed = marks.map((mark) => ({ mark, at: flat(mark.point) }));
     for (const { mark, at } of [...placed].reverse()) {
       const isWord = mark.tone === "word";
@@ -75,7 +80,9 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     }
     for (const { points, tone, kind } of lines) drawLine(ctx, points.map(flat), toCss(colors[tone]), kind);
     ctx.textBaseline = "middle";
-    const visible = placed.filter(({ mark, at }) => (!mark.quiet || mark.key === hovered) && at.x > -40 && at.x < width && at.y > 0 && at.y < height);
+    const visible = placed.filter(
+      ({ mark, at }) => (!mark.quiet || mark.key === hovered) && at.x > -40 && at.x < width && at.y > 0 && at.y < height,
+    );
     const places = new Set<string>(); // a repeated word at the same place is named once
     const named = visible.filter(({ mark, at }) => {
       const place = `${mark.label} ${Math.round(at.x / SAME)} ${Math.round(at.y / SAME)}`;
@@ -84,13 +91,24 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     named.sort((a, b) => Number(b.mark.key === hovered) - Number(a.mark.key === hovered));
     const linesOf = ({ label, tone, strong, key }: Mark): { text: string; font: string }[] => {
       const isSmall = tone === "word" && key !== hovered;
-      const line = { text: label, font: `${strong || key === hovered ? 650 : tone === "word" ? 400 : 550} ${isSmall ? 12 : 15}px ${FONT}` };
+      const line = {
+        text: label,
+        font: `${strong || key === hovered ? 650 : tone === "word" ? 400 : 550} ${isSmall ? 12 : 15}px ${FONT}`,
+      };
       return hasDevanagari(label) && !isSmall ? [line, { text: transliterate(label), font: `400 12px ${FONT}` }] : [line];
     };
     const labels = named.map(({ mark, at }) => {
       const lines = linesOf(mark);
-      const widths = lines.map(({ text, font }) => ((ctx.font = font), ctx.measureText(text).width));
-      return { x: at.x, y: at.y, width: Math.max(...widths), height: (lines.length - 1) * LINE + (mark.tone === "word" ? 15 : 20) };
+      const widths = lines.map(({ text, font }) => {
+        ctx.font = font;
+        return ctx.measureText(text).width;
+      });
+      return {
+        x: at.x,
+        y: at.y,
+        width: Math.max(...widths),
+        height: (lines.length - 1) * LINE + (mark.tone === "word" ? 15 : 20),
+      };
     });
     placeLabels(labels, width).forEach((left, i) => {
       if (left === null) return;
@@ -121,7 +139,11 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
     return best.key;
   };
   const move = (x: number, y: number): void =>
-    setCamera((old) => (dimensions === 3 ? { ...old, turn: old.turn + x, tilt: Math.min(1.5, Math.max(-1.5, old.tilt + y)) } : { ...old, x: old.x + x, y: old.y + y }));
+    setCamera((old) =>
+      dimensions === 3
+        ? { ...old, turn: old.turn + x, tilt: Math.min(1.5, Math.max(-1.5, old.tilt + y)) }
+        : { ...old, x: old.x + x, y: old.y + y },
+    );
   const zoom = (factor: number): void => setCamera((old) => zoomed(old, factor));
   const onKeyDown = (event: KeyboardEvent): void => {
     const step = dimensions === 3 ? TURN : SHIFT;
@@ -142,7 +164,9 @@ export function Scatter({ marks, lines, framed, dimensions, name, description, o
   return (
     <figure class="matrix scatter" ref={figure}>
       <figcaption>
-        <span class="muted">{dimensions === 3 ? "drag or use the arrow keys to turn" : "drag or use the arrow keys to move"}; click a word</span>
+        <span class="muted">
+          {dimensions === 3 ? "drag or use the arrow keys to turn" : "drag or use the arrow keys to move"}; click a word
+        </span>
         <span class="toolbar">
           <button aria-label="zoom out" onClick={() => zoom(0.8)}>
             −

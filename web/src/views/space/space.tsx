@@ -2,19 +2,27 @@
 // or three dimensions. The server projects them; all vectors are unit vectors as seen from the mean embedding.
 import "./space.css";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { source, type ModelInfo, type NearestEmbeddings, type PlacedArithmetic, type PlacedToken, type Space as SpaceData, type Trace } from "../../api";
+import {
+  type ModelInfo,
+  type NearestEmbeddings,
+  type PlacedArithmetic,
+  type PlacedToken,
+  type Space as SpaceData,
+  source,
+  type Trace,
+} from "../../api";
 import { rowLabels } from "../../architecture";
 import { formatNumber, formatPercent } from "../../format";
 import { latestValue, prefersReducedMotion, useAsync } from "../../hooks";
 import { useSpaceKey } from "../../keyboard";
 import { explainOptions, useSession, useTrace } from "../../session";
-import { ErrorMessage, Loading, SegmentedControl, Transliterated } from "../../ui";
 import { inLatin } from "../../transliteration";
+import { ErrorMessage, Loading, SegmentedControl, Transliterated } from "../../ui";
 import { navigate, useUrlState } from "../../url-state";
 import { TextField } from "../controls";
 import { NeedsModel } from "../intervene";
-import { Scatter, type Line, type Mark } from "./scatter";
-import { pointAt, type Point } from "./scene";
+import { type Line, type Mark, Scatter } from "./scatter";
+import { type Point, pointAt } from "./scene";
 
 type Stack = "encoder" | "decoder";
 type Scene = "vocabulary" | "words" | "layers";
@@ -30,13 +38,22 @@ const STACKS = [
 ] as const;
 
 /** Shown if the model knows all their words. */
-const EXAMPLES = ["went − go + come", "his − he + she", "king − man + woman", "eating − eat + sing", "लाती − लाता + जाता", "थी − था + गया"];
+const EXAMPLES = [
+  "went − go + come",
+  "his − he + she",
+  "king − man + woman",
+  "eating − eat + sing",
+  "लाती − लाता + जाता",
+  "थी − था + गया",
+];
 const LAYER_TIME = 700; // ms from one layer to the next
 
 const DESCRIPTIONS: Record<Scene, string> = {
-  vocabulary: "One point per token of the vocabulary: its embedding, before any context. The words of your text are highlighted.",
+  vocabulary:
+    "One point per token of the vocabulary: its embedding, before any context. The words of your text are highlighted.",
   words: "Add and subtract the embeddings of words. If a direction has a meaning, the sum ends near the word you expect.",
-  layers: "Each word of your text starts at its embedding and moves as every layer adds what the word needs to know of the others.",
+  layers:
+    "Each word of your text starts at its embedding and moves as every layer adds what the word needs to know of the others.",
 };
 
 export function Space() {
@@ -50,8 +67,14 @@ export function Space() {
 function useSecondTrace(model: ModelInfo): { second: Trace | null; error: Error | null } {
   const state = useUrlState();
   const text = state.text2.trim();
-  const loaded = useAsync(text ? (signal) => source.explain(explainOptions(state, model, text), signal) : null, [model.name, text]);
-  return { second: text && loaded.state === "ready" ? loaded.value : null, error: text && loaded.state === "failed" ? loaded.error : null };
+  const loaded = useAsync(text ? (signal) => source.explain(explainOptions(state, model, text), signal) : null, [
+    model.name,
+    text,
+  ]);
+  return {
+    second: text && loaded.state === "ready" ? loaded.value : null,
+    error: text && loaded.state === "failed" ? loaded.error : null,
+  };
 }
 
 function SpaceView({ model, trace }: { model: ModelInfo; trace: Trace }) {
@@ -62,14 +85,21 @@ function SpaceView({ model, trace }: { model: ModelInfo; trace: Trace }) {
   const { second, error: secondError } = useSecondTrace(model);
   const [known, setKnown] = useState<{ key: string; words: readonly string[] }>({ key: "", words: [] });
   const vocabularyKey = `${model.name} ${stack}`;
-  const examples = known.key === vocabularyKey ? EXAMPLES.filter((example) => example.split(/ [+−] /).every((word) => known.words.includes(word))) : [];
+  const examples =
+    known.key === vocabularyKey
+      ? EXAMPLES.filter((example) => example.split(/ [+−] /).every((word) => known.words.includes(word)))
+      : [];
   const tokens = stack === "encoder" ? trace.source_tokens : trace.decoder_input_tokens;
   const firstWord = known.key === vocabularyKey ? tokens.find(({ text }) => known.words.includes(text))?.text : undefined;
-  const words = state.words.trim() || (scene === "layers" ? "" : ((scene === "words" ? examples[0] : undefined) ?? firstWord ?? ""));
+  const words =
+    state.words.trim() || (scene === "layers" ? "" : ((scene === "words" ? examples[0] : undefined) ?? firstWord ?? ""));
   const method = scene === "vocabulary" && state.placement === "tsne" ? "tsne" : "pca";
   const traces = [trace.id, ...(second ? [second.id] : [])];
   const loaded = useAsync(
-    (signal) => source.space({ model: model.name, stack, fit: scene, method, traces, words }, signal).then((data) => ({ data, scene, stack, model: model.name })),
+    (signal) =>
+      source
+        .space({ model: model.name, stack, fit: scene, method, traces, words }, signal)
+        .then((data) => ({ data, scene, stack, model: model.name })),
     [model.name, stack, scene, method, traces.join(), words],
   );
   const latest = latestValue(loaded);
@@ -87,22 +117,49 @@ function SpaceView({ model, trace }: { model: ModelInfo; trace: Trace }) {
         </div>
         <div class="controls">
           <SegmentedControl label="what to show" options={SCENES} value={scene} onChange={(space) => navigate({ space })} />
-          {hasEncoder && hasDecoder ? <SegmentedControl label="whose vectors" options={STACKS} value={stack} onChange={(next) => navigate({ stack: next, position: 0, words: "" })} /> : null}
+          {hasEncoder && hasDecoder ? (
+            <SegmentedControl
+              label="whose vectors"
+              options={STACKS}
+              value={stack}
+              onChange={(next) => navigate({ stack: next, position: 0, words: "" })}
+            />
+          ) : null}
           <SegmentedControl
             label="dimensions"
-            options={[["2", "2-D"], ["3", "3-D"]] as const}
+            options={
+              [
+                ["2", "2-D"],
+                ["3", "3-D"],
+              ] as const
+            }
             value={dimensions === 3 ? "3" : "2"}
             onChange={(next) => navigate({ dimensions: Number(next), ...(next === "3" ? { placement: "pca" } : {}) })}
           />
           {scene === "vocabulary" && current?.data.methods.includes("tsne") ? (
-            <SegmentedControl label="projection" options={[["pca", "PCA"], ["tsne", "t-SNE"]] as const} value={method} onChange={(placement) => navigate({ placement })} />
+            <SegmentedControl
+              label="projection"
+              options={
+                [
+                  ["pca", "PCA"],
+                  ["tsne", "t-SNE"],
+                ] as const
+              }
+              value={method}
+              onChange={(placement) => navigate({ placement })}
+            />
           ) : null}
         </div>
       </div>
       {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : null}
       {secondError ? <ErrorMessage error={secondError} /> : null}
       {current ? (
-        <Picture {...current} {...{ words, examples, dimensions }} traces={[trace, ...(second ? [second] : [])]} busy={loaded.state === "loading"} />
+        <Picture
+          {...current}
+          {...{ words, examples, dimensions }}
+          traces={[trace, ...(second ? [second] : [])]}
+          busy={loaded.state === "loading"}
+        />
       ) : loaded.state === "failed" ? null : (
         <Loading what={method === "tsne" ? "t-SNE, which takes some seconds," : "vectors"} />
       )}
@@ -110,7 +167,10 @@ function SpaceView({ model, trace }: { model: ModelInfo; trace: Trace }) {
   );
 }
 
-const stacksOf = ({ config }: ModelInfo) => ({ has_encoder: config.model.shape !== "decoder", has_decoder: config.model.shape !== "encoder" });
+const stacksOf = ({ config }: ModelInfo) => ({
+  has_encoder: config.model.shape !== "decoder",
+  has_decoder: config.model.shape !== "encoder",
+});
 
 interface PictureProps {
   stack: Stack;
@@ -139,7 +199,12 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
   const nearest = latestValue(loaded);
   const near = nearest?.layers[layer]?.neighbors.slice(0, 3).map(({ id }) => id) ?? [];
   const { marks, lines, framed } = useMemo(
-    () => (scene === "layers" ? layersPicture({ ...data, paths }, traces, position, Math.min(shownLayer, last), near) : scene === "words" ? wordsPicture(data) : vocabularyPicture(data, traces)),
+    () =>
+      scene === "layers"
+        ? layersPicture({ ...data, paths }, traces, position, Math.min(shownLayer, last), near)
+        : scene === "words"
+          ? wordsPicture(data)
+          : vocabularyPicture(data, traces),
     [data, scene, position, shownLayer, near.join()],
   );
   const select = (key: string): void => {
@@ -147,7 +212,10 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
     if (kind === "token") navigate({ position: Number(index) });
     else if (kind === "word") navigate({ words: data.tokens[data.ids.indexOf(Number(index))] ?? "" });
   };
-  const insight = scene === "layers" ? nearest && token && layersInsight(nearest, stack === "decoder" ? writtenBy(token, traces) : "") : arithmetic && wordsInsight(arithmetic);
+  const insight =
+    scene === "layers"
+      ? nearest && token && layersInsight(nearest, stack === "decoder" ? writtenBy(token, traces) : "")
+      : arithmetic && wordsInsight(arithmetic);
   const variance = data.variance_ratios.slice(0, dimensions).reduce((a, b) => a + b, 0);
   const description = describe(scene, { ...data, paths }, token, layer);
   return (
@@ -165,15 +233,27 @@ function Picture({ stack, scene, data, traces, words, examples, dimensions, busy
             {data.variance_ratios.length
               ? `The ${dimensions} principal axes hold ${formatPercent(variance)} of the variance of ${scene === "layers" ? "these vectors" : scene === "words" ? "the words and their neighbours" : "the embeddings"}: what looks near need not be. The cosines are computed with all dimensions.`
               : "t-SNE keeps neighbours together; distances and directions between groups have no meaning."}
-            {data.ids.length < data.vocabulary_size ? ` Shown: ${data.ids.length.toLocaleString("en")} of ${data.vocabulary_size.toLocaleString("en")} tokens.` : ""}
+            {data.ids.length < data.vocabulary_size
+              ? ` Shown: ${data.ids.length.toLocaleString("en")} of ${data.vocabulary_size.toLocaleString("en")} tokens.`
+              : ""}
           </p>
         </div>
         <div class="stack">
           {scene === "layers" ? (
             <>
               <TokenChips paths={paths} traces={traces} selected={position} />
-              {loaded.state === "failed" ? <ErrorMessage error={loaded.error} /> : nearest ? <LayerTable nearest={nearest} name={token!.text} layer={layer} /> : <Loading what="neighbours" />}
-              <TextField label="a second text, to compare the same word in two contexts" value={state.text2} onChange={(text2) => navigate({ text2: text2.trim() ? text2 : "" })} />
+              {loaded.state === "failed" ? (
+                <ErrorMessage error={loaded.error} />
+              ) : nearest ? (
+                <LayerTable nearest={nearest} name={token!.text} layer={layer} />
+              ) : (
+                <Loading what="neighbours" />
+              )}
+              <TextField
+                label="a second text, to compare the same word in two contexts"
+                value={state.text2}
+                onChange={(text2) => navigate({ text2: text2.trim() ? text2 : "" })}
+              />
             </>
           ) : (
             <Words {...{ words, examples, arithmetic }} tokens={scene === "vocabulary" ? paths : []} />
@@ -211,7 +291,8 @@ const namedRows = (paths: readonly PlacedToken[], traces: readonly Trace[], stac
     return { ...token, text: (trace && rowLabels(trace, stack)[token.position]) ?? token.text };
   });
 
-const toneOf = (token: PlacedToken, traces: readonly Trace[]): "first" | "second" => (token.trace === traces[0].id ? "first" : "second");
+const toneOf = (token: PlacedToken, traces: readonly Trace[]): "first" | "second" =>
+  token.trace === traces[0].id ? "first" : "second";
 
 /** The vocabulary behind the marks of a picture. */
 function withVocabulary(marks: readonly Mark[], { ids, tokens, points }: SpaceData, quiet: boolean): Mark[] {
@@ -238,8 +319,12 @@ function vocabularyPicture(data: SpaceData, traces: readonly Trace[]): PicturePa
 
 function arithmeticMarks(arithmetic: PlacedArithmetic | null): Mark[] {
   if (!arithmetic) return [];
-  const terms = arithmetic.terms.flatMap(({ word, ids, point }): Mark[] => (point ? [{ key: `word ${ids[0]}`, label: word, point, tone: "first", strong: true }] : []));
-  const near = arithmetic.neighbors.flatMap(({ id, token, point }): Mark[] => (point ? [{ key: `word ${id}`, label: token, point, tone: "near" }] : []));
+  const terms = arithmetic.terms.flatMap(({ word, ids, point }): Mark[] =>
+    point ? [{ key: `word ${ids[0]}`, label: word, point, tone: "first", strong: true }] : [],
+  );
+  const near = arithmetic.neighbors.flatMap(({ id, token, point }): Mark[] =>
+    point ? [{ key: `word ${id}`, label: token, point, tone: "near" }] : [],
+  );
   return [...terms, ...near];
 }
 
@@ -253,11 +338,23 @@ function wordsPicture(data: SpaceData): PictureParts {
   const [a, b, c] = terms;
   const result: Mark[] = [];
   if (terms.length > 1) {
-    result.push({ key: "sum", label: terms.map(({ word, sign }, i) => `${i || sign < 0 ? `${sign < 0 ? "−" : "+"} ` : ""}${word}`).join(" "), point: sum, tone: "second", strong: true });
+    result.push({
+      key: "sum",
+      label: terms.map(({ word, sign }, i) => `${i || sign < 0 ? `${sign < 0 ? "−" : "+"} ` : ""}${word}`).join(" "),
+      point: sum,
+      tone: "second",
+      strong: true,
+    });
     if (terms.length === 3 && a.sign > 0 && b.sign < 0 && c.sign > 0 && a.point && b.point && c.point) {
       // a − b is the arrow from b to a; drawn again from c, it leads to the sum.
-      lines.push({ points: [b.point, a.point], tone: "first", kind: "arrow" }, { points: [c.point, sum], tone: "second", kind: "arrow" });
-      lines.push({ points: [b.point, c.point], tone: "first", kind: "dashed" }, { points: [a.point, sum], tone: "first", kind: "dashed" });
+      lines.push(
+        { points: [b.point, a.point], tone: "first", kind: "arrow" },
+        { points: [c.point, sum], tone: "second", kind: "arrow" },
+      );
+      lines.push(
+        { points: [b.point, c.point], tone: "first", kind: "dashed" },
+        { points: [a.point, sum], tone: "first", kind: "dashed" },
+      );
     }
   }
   const all = [...result, ...marks];
@@ -266,9 +363,23 @@ function wordsPicture(data: SpaceData): PictureParts {
 
 const MAX_PATHS = 24; // of unselected tokens
 
-function layersPicture(data: SpaceData, traces: readonly Trace[], selected: number, layer: number, near: readonly number[]): PictureParts {
+function layersPicture(
+  data: SpaceData,
+  traces: readonly Trace[],
+  selected: number,
+  layer: number,
+  near: readonly number[],
+): PictureParts {
   const { paths, ids, points, tokens } = data;
-  const own = paths.map((token, i): Mark => ({ key: `token ${i}`, label: token.text, point: pointAt(token.path, layer), tone: toneOf(token, traces), strong: i === selected }));
+  const own = paths.map(
+    (token, i): Mark => ({
+      key: `token ${i}`,
+      label: token.text,
+      point: pointAt(token.path, layer),
+      tone: toneOf(token, traces),
+      strong: i === selected,
+    }),
+  );
   own.sort((a, b) => Number(b.strong) - Number(a.strong));
   const lines = paths.map((token, i): Line => {
     const walked = [...token.path.slice(0, Math.floor(layer) + 1), pointAt(token.path, layer)];
@@ -285,15 +396,24 @@ function layersPicture(data: SpaceData, traces: readonly Trace[], selected: numb
   };
 }
 
-function describe(scene: Scene, { arithmetic, paths, layers }: SpaceData, token: PlacedToken | undefined, layer: number): string {
-  if (scene === "layers") return `${paths.length} words at ${layerTitle(layers[layer])}; selected: ${token?.text ?? "none"}. The table beside it lists what is nearest at each layer.`;
+function describe(
+  scene: Scene,
+  { arithmetic, paths, layers }: SpaceData,
+  token: PlacedToken | undefined,
+  layer: number,
+): string {
+  if (scene === "layers")
+    return `${paths.length} words at ${layerTitle(layers[layer])}; selected: ${token?.text ?? "none"}. The table beside it lists what is nearest at each layer.`;
   const near = arithmetic?.neighbors.slice(0, 5).map(({ token, cosine }) => `${token} ${formatNumber(cosine)}`);
   const words = arithmetic?.terms.map(({ word, sign }) => `${sign < 0 ? "minus" : "plus"} ${word}`).join(" ");
-  return near ? `Nearest to ${words}: ${near.join(", ")}.` : "The embeddings of the vocabulary as points. Enter a word to list its neighbours.";
+  return near
+    ? `Nearest to ${words}: ${near.join(", ")}.`
+    : "The embeddings of the vocabulary as points. Enter a word to list its neighbours.";
 }
 
 /** The token that the model wrote after reading this one. */
-const writtenBy = (token: PlacedToken, traces: readonly Trace[]): string => traces.find(({ id }) => id === token.trace)?.target_tokens[token.position]?.text ?? "";
+const writtenBy = (token: PlacedToken, traces: readonly Trace[]): string =>
+  traces.find(({ id }) => id === token.trace)?.target_tokens[token.position]?.text ?? "";
 
 const quoted = (text: string): string => `“${text}”${inLatin(text)}`;
 
@@ -303,7 +423,8 @@ export function layersInsight({ token, layers }: NearestEmbeddings, written: str
   if (!first || !last) return "";
   const start = `The vector of ${quoted(token)} starts at ${first.token === token ? "its own embedding" : `the embedding nearest to ${quoted(first.token)}`}`;
   const end = `(cosine ${formatNumber(last.cosine)})`;
-  if (first.token === last.token) return `${start}, and after the last layer that is still the nearest one ${end}: the context has moved it, but not to another word.`;
+  if (first.token === last.token)
+    return `${start}, and after the last layer that is still the nearest one ${end}: the context has moved it, but not to another word.`;
   return `${start}; after the last layer it is nearest to ${quoted(last.token)} ${end}${last.token === written ? ", the very token that the model writes next" : ""}.`;
 }
 
@@ -360,11 +481,24 @@ function LayerPlayer({ layers, layer }: { layers: readonly string[]; layer: numb
   );
 }
 
-function TokenChips({ paths, traces, selected }: { paths: readonly PlacedToken[]; traces: readonly Trace[]; selected: number }) {
+function TokenChips({
+  paths,
+  traces,
+  selected,
+}: {
+  paths: readonly PlacedToken[];
+  traces: readonly Trace[];
+  selected: number;
+}) {
   return (
     <div class="space-tokens" role="group" aria-label="words of the text">
       {paths.map((token, i) => (
-        <button key={i} class={`chip ${toneOf(token, traces)}`} aria-pressed={i === selected} onClick={() => navigate({ position: i })}>
+        <button
+          key={i}
+          class={`chip ${toneOf(token, traces)}`}
+          aria-pressed={i === selected}
+          onClick={() => navigate({ position: i })}
+        >
           <Transliterated text={token.text} />
         </button>
       ))}
@@ -396,7 +530,14 @@ function LayerTable({ nearest, name, layer }: { nearest: NearestEmbeddings; name
                 {neighbors.slice(0, 3).map(({ token: word, cosine }, rank) => (
                   <span key={rank}>
                     {rank ? ", " : ""}
-                    {rank ? <Transliterated text={word} /> : <b><Transliterated text={word} /></b>} <span class="muted">{formatNumber(cosine)}</span>
+                    {rank ? (
+                      <Transliterated text={word} />
+                    ) : (
+                      <b>
+                        <Transliterated text={word} />
+                      </b>
+                    )}{" "}
+                    <span class="muted">{formatNumber(cosine)}</span>
                   </span>
                 ))}
               </td>
@@ -419,7 +560,12 @@ function Words({ words, examples, arithmetic, tokens }: WordsProps) {
   const own = [...new Set(tokens.map(({ text }) => text))].filter((text) => !text.startsWith("<")).slice(0, 12);
   return (
     <>
-      <TextField label="nearest to a word, or to a sum such as king − man + woman" value={words} placeholder="a word" onChange={(next) => navigate({ words: next.trim() ? next.replaceAll(" - ", " − ") : "" })} />
+      <TextField
+        label="nearest to a word, or to a sum such as king − man + woman"
+        value={words}
+        placeholder="a word"
+        onChange={(next) => navigate({ words: next.trim() ? next.replaceAll(" - ", " − ") : "" })}
+      />
       <div class="examples">
         {[...own, ...examples].map((example) => (
           <button key={example} class="chip" aria-pressed={example === words} onClick={() => navigate({ words: example })}>
@@ -431,8 +577,11 @@ function Words({ words, examples, arithmetic, tokens }: WordsProps) {
         <div>
           <h3>Nearest embeddings</h3>
           <p class="small muted">
-            by cosine, seen from the mean embedding{arithmetic.terms.length > 1 ? "; the words of the sum themselves are left out" : ""}
-            {arithmetic.terms.filter(({ ids }) => ids.length > 1).map(({ word, ids }) => `; “${word}” is the mean of ${ids.length} tokens`)}
+            by cosine, seen from the mean embedding
+            {arithmetic.terms.length > 1 ? "; the words of the sum themselves are left out" : ""}
+            {arithmetic.terms
+              .filter(({ ids }) => ids.length > 1)
+              .map(({ word, ids }) => `; “${word}” is the mean of ${ids.length} tokens`)}
           </p>
           <ol class="neighbors" aria-label="nearest embeddings">
             {arithmetic.neighbors.map(({ id, token, cosine }) => (

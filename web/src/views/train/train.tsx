@@ -86,7 +86,14 @@ function TrainView() {
       {shown && !another ? (
         <RunView run={shown} paused={training.paused} execute={execute} onAnother={() => setAnother(true)} />
       ) : (
-        <StartForm training={training} execute={async (path, body) => (await execute(path, body)) && (setAnother(false), true)} />
+        <StartForm
+          training={training}
+          execute={async (path, body) => {
+            const started = await execute(path, body);
+            if (started) setAnother(false);
+            return started;
+          }}
+        />
       )}
     </div>
   );
@@ -106,8 +113,8 @@ function StartForm({ training, execute }: { training: Training; execute: Execute
       <div>
         <h2>Train a model</h2>
         <p class="muted small description">
-          Watch it learn: the loss, the same sentence and one head at each checkpoint. The training runs in a process of its own on this machine, and saves when it is
-          paused or when this server stops. The model then opens in all views.
+          Watch it learn: the loss, the same sentence and one head at each checkpoint. The training runs in a process of its own
+          on this machine, and saves when it is paused or when this server stops. The model then opens in all views.
         </p>
       </div>
       <form
@@ -117,10 +124,30 @@ function StartForm({ training, execute }: { training: Training; execute: Execute
           void start();
         }}
       >
-        <SelectField label="text to learn from" value={file} options={[[BUILT_IN, "built-in English–Hindi corpus"], ...options]} onChange={setFile} />
-        {file && options.length > 1 ? <SelectField label="its translation, line by line" value={target} options={[[BUILT_IN, "none: a language model, or pairs"], ...options]} onChange={setTarget} /> : null}
+        <SelectField
+          label="text to learn from"
+          value={file}
+          options={[[BUILT_IN, "built-in English–Hindi corpus"], ...options]}
+          onChange={setFile}
+        />
+        {file && options.length > 1 ? (
+          <SelectField
+            label="its translation, line by line"
+            value={target}
+            options={[[BUILT_IN, "none: a language model, or pairs"], ...options]}
+            onChange={setTarget}
+          />
+        ) : null}
         <TextField label={`name of the run, in ${training.runs}/`} value={name} onChange={(next) => setName(next.trim())} />
-        <Slider label="minutes" value={minutes} min={0.5} max={60} step={0.5} valueText={formatNumber(minutes, 1)} onChange={setMinutes} />
+        <Slider
+          label="minutes"
+          value={minutes}
+          min={0.5}
+          max={60}
+          step={0.5}
+          valueText={formatNumber(minutes, 1)}
+          onChange={setMinutes}
+        />
         <button class="primary-button" type="submit">
           Start
         </button>
@@ -144,7 +171,8 @@ function StartForm({ training, execute }: { training: Training; execute: Execute
   );
 }
 
-const formatBytes = (bytes: number): string => (bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${formatNumber(bytes / 1e6, 1)} MB`);
+const formatBytes = (bytes: number): string =>
+  bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${formatNumber(bytes / 1e6, 1)} MB`;
 
 interface RunViewProps {
   run: TrainingRun;
@@ -174,14 +202,40 @@ function RunView({ run, paused, execute, onAnother }: RunViewProps) {
           </div>
           <div class="controls">
             {active && !own ? <span class="small muted">started elsewhere: stop it there</span> : null}
-            {own && (state === "training" || state === "preparing") ? <button class="chip" onClick={() => void execute("/pause")}>Pause</button> : null}
-            {own && !active && paused.includes(run.name) ? <button class="primary-button" onClick={() => void execute("/resume", { name: run.name })}>Resume</button> : null}
-            {own && (state === "training" || state === "paused") ? <button class="chip" onClick={() => void execute("/stop")}>Stop and keep the model</button> : null}
-            {run.model ? <button class="primary-button" onClick={() => openModel(run.model!)}>Open the model</button> : null}
-            {active ? null : <button class="chip" onClick={onAnother}>Train another</button>}
+            {own && (state === "training" || state === "preparing") ? (
+              <button class="chip" onClick={() => void execute("/pause")}>
+                Pause
+              </button>
+            ) : null}
+            {own && !active && paused.includes(run.name) ? (
+              <button class="primary-button" onClick={() => void execute("/resume", { name: run.name })}>
+                Resume
+              </button>
+            ) : null}
+            {own && (state === "training" || state === "paused") ? (
+              <button class="chip" onClick={() => void execute("/stop")}>
+                Stop and keep the model
+              </button>
+            ) : null}
+            {run.model ? (
+              <button class="primary-button" onClick={() => openModel(run.model!)}>
+                Open the model
+              </button>
+            ) : null}
+            {active ? null : (
+              <button class="chip" onClick={onAnother}>
+                Train another
+              </button>
+            )}
           </div>
         </div>
-        <progress class="train-progress" max={1} value={run.progress} aria-label="progress of the training" aria-valuetext={`step ${stepOf(run.step, total, run.progress < 1)}`} />
+        <progress
+          class="train-progress"
+          max={1}
+          value={run.progress}
+          aria-label="progress of the training"
+          aria-valuetext={`step ${stepOf(run.step, total, run.progress < 1)}`}
+        />
         <dl class="train-numbers">
           <Figure name="step">{stepOf(run.step, total, run.progress < 1)}</Figure>
           <Figure name="loss">{last ? formatNumber(last.loss, 3) : "–"}</Figure>
@@ -190,7 +244,11 @@ function RunView({ run, paused, execute, onAnother }: RunViewProps) {
           <Figure name="time">{formatTime(run.seconds)}</Figure>
           <Figure name="left">{left === null || !active ? "–" : formatTime(left)}</Figure>
         </dl>
-        {run.command ? <p class="code train-command"><code>{run.command}</code></p> : null}
+        {run.command ? (
+          <p class="code train-command">
+            <code>{run.command}</code>
+          </p>
+        ) : null}
       </section>
       {steps.length ? <Reports {...{ run, reports, chosen }} /> : null}
     </>
@@ -214,11 +272,19 @@ function Reports({ run, reports, chosen }: ReportsProps) {
           <div class="section-header tight">
             <div>
               <h2>Loss</h2>
-              <p class="muted small">Cross-entropy per token in nats, every 20 steps; small circles: validation set. Large circles: weights on disk.</p>
+              <p class="muted small">
+                Cross-entropy per token in nats, every 20 steps; small circles: validation set. Large circles: weights on disk.
+              </p>
             </div>
           </div>
           {steps.length > 1 ? (
-            <Curve {...{ history }} snapshots={run.steps_with_weights} selected={chosen?.step ?? -1} onSelect={reports.select} name={run.name} />
+            <Curve
+              {...{ history }}
+              snapshots={run.steps_with_weights}
+              selected={chosen?.step ?? -1}
+              onSelect={reports.select}
+              name={run.name}
+            />
           ) : (
             <EmptyState>The curve starts at the second report.</EmptyState>
           )}
@@ -231,7 +297,10 @@ function Reports({ run, reports, chosen }: ReportsProps) {
         <div class="section-header">
           <div>
             <h2>The same sentence at each checkpoint</h2>
-            <p class="muted small">Newest first, with the training loss of that step; the loss says how well the model does, not how far the training is.</p>
+            <p class="muted small">
+              Newest first, with the training loss of that step; the loss says how well the model does, not how far the training
+              is.
+            </p>
           </div>
         </div>
         {reports.error ? <ErrorMessage error={reports.error} /> : null}
@@ -240,8 +309,12 @@ function Reports({ run, reports, chosen }: ReportsProps) {
             <li key={report.step}>
               <button aria-pressed={report === chosen} onClick={() => reports.select(report.step)} data-report={report.step}>
                 <span class="small muted">step {stepOf(report.step, totalSteps(run), run.progress < 1)}</span>
-                <span class={`small-thumbnail${report.attention ? "" : " empty"}`}>{report.attention ? <Thumbnail grid={gridOf(report)} /> : null}</span>
-                <span class="snapshot-output">{report.output ? <Transliterated text={report.output} /> : <span class="muted">(empty)</span>}</span>
+                <span class={`small-thumbnail${report.attention ? "" : " empty"}`}>
+                  {report.attention ? <Thumbnail grid={gridOf(report)} /> : null}
+                </span>
+                <span class="snapshot-output">
+                  {report.output ? <Transliterated text={report.output} /> : <span class="muted">(empty)</span>}
+                </span>
                 <span class="small muted right">{lossText(run, report.step)}</span>
               </button>
             </li>
@@ -279,11 +352,16 @@ const Figure = ({ name, children }: { name: string; children: ComponentChildren 
   </div>
 );
 
-const formatTime = (seconds: number): string => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+const formatTime = (seconds: number): string =>
+  `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
 /** Reloads the page, since the list of models has changed. */
 function openModel(model: string): void {
-  history.pushState(null, "", formatHash({ ...getUrlState(), view: "map", model, row: -1, attention: "", head: -1, cell: "", interventions: "" }));
+  history.pushState(
+    null,
+    "",
+    formatHash({ ...getUrlState(), view: "map", model, row: -1, attention: "", head: -1, cell: "", interventions: "" }),
+  );
   location.reload();
 }
 
@@ -319,8 +397,20 @@ function Head({ report }: { report: TrainingReport }) {
           <p class="muted small">step {report.step.toLocaleString("en")}</p>
         </div>
         <div class="controls">
-          <SelectField label="attention" value={attention} options={report.attentions.map((name): [string, string] => [name, componentTitle(name)])} onChange={(next) => navigate({ attention: next })} />
-          {heads > 1 ? <SelectField label="head" value={head ?? -1} options={[[-1, "mean"], ...headOptions]} onChange={(next) => navigate({ head: next })} /> : null}
+          <SelectField
+            label="attention"
+            value={attention}
+            options={report.attentions.map((name): [string, string] => [name, componentTitle(name)])}
+            onChange={(next) => navigate({ attention: next })}
+          />
+          {heads > 1 ? (
+            <SelectField
+              label="head"
+              value={head ?? -1}
+              options={[[-1, "mean"], ...headOptions]}
+              onChange={(next) => navigate({ head: next })}
+            />
+          ) : null}
         </div>
       </div>
       <Matrix grid={grid} maxHeight={440} />

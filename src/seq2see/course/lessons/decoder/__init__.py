@@ -7,26 +7,10 @@ its own output, one token at a time. Both compute the same numbers, thanks to th
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
-from seq2see.api import Model
-from seq2see.course.lessons.exercises import Exercise
-from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
-from seq2see.course.lessons.models import block_steps, explain_sentence, resolve_translator
-from seq2see.course.lessons.render import (
-    ATTENTION,
-    Bars,
-    LessonText,
-    Library,
-    Note,
-    Section,
-    Table,
-    Try,
-    ViewLink,
-    format_small,
-)
+from seq2see.course.lessons import kit
 from seq2see.data.layout import Packed
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.request import SpecialTokens
@@ -68,7 +52,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    steps: Table
+    steps: kit.Table
     vocab_size: int
     generated: Pass  # the model's own translation
     search_probabilities: tuple[float, ...]  # of the same tokens, from the search, one token at a time
@@ -79,17 +63,20 @@ class Result:
 
 def compute(
     sentence: str = "We are friends", forced_sentence: str = "I am good", forced_target: str = FORCED_TARGETS[0],
-    model: Model | None = None,
+    model: kit.Model | None = None,
 ) -> Result:  # fmt: skip
     """Explains one sentence with the model's own translation, and one with a given translation."""
-    model = resolve_translator(model)
-    generated, forced = explain_sentence(model, sentence), explain_sentence(model, forced_sentence, forced_target)
+    model = kit.resolve_translator(model)
+    generated, forced = (
+        kit.explain_sentence(model, sentence),
+        kit.explain_sentence(model, forced_sentence, forced_target),
+    )
     if forced_target == FORCED_TARGETS[0]:  # in the language of the model
-        others = [explain_sentence(model, forced_sentence, target) for target in FORCED_TARGETS[1:]]
+        others = [kit.explain_sentence(model, forced_sentence, target) for target in FORCED_TARGETS[1:]]
         forced = max((forced, *others), key=lambda e: float(e.target_logprobs.mean()))
     assert generated.hypothesis is not None
     return Result(
-        block_steps(generated, "decoder.0"), model.config.model.vocab_size, _pass(generated),
+        kit.block_steps(generated, "decoder.0"), model.config.model.vocab_size, _pass(generated),
         tuple(torch.tensor(generated.hypothesis.logprobs).exp().tolist()), _pass(forced), _time(generated),
         _prefix_error(forced),
     )  # fmt: skip
@@ -139,128 +126,25 @@ def _time(e: Explanation) -> Timing:
     )
 
 
-def describe(result: Result) -> LessonText:
-    generated, forced = result.generated, result.forced
-    difference = max(
-        abs(a - p.probability) for a, p in zip(result.search_probabilities, generated.positions, strict=True)
-    )
-    timing = result.timing
-    return LessonText(
-        f'"{generated.sentence}" → {generated.output}. Each bar is the probability of one word, given the words before it. The '
-        "decoder reads its own output, shifted right behind <start>, and stops at <end>.",
-        (
-            Bars(
-                "Probability of each word",
-                (("", tuple((f"{p.input} → {p.target}", p.probability) for p in generated.positions)),),
-                1.0,
-            ),
-        ),
-        (
-            Table(
-                ("input", "output", "p, one pass", "p, step by step", "runner-up"),
-                tuple(
-                    (p.input, p.target, p.probability, probability, f"{p.top[1][0]} {p.top[1][1]:.4f}")
-                    for p, probability in zip(generated.positions, result.search_probabilities, strict=True)
-                ),
-                "One pass over the finished output, as in training; and one step at a time, as in use:",
-                4,
-            ),
-        ),
-        f"The two columns of p are the same numbers, up to {format_small(difference)}. The mask makes it possible: what a "
-        "position computes does not depend on later ones. So training computes all positions at once, and use goes one by one.",
-        Library(
-            'model.explain("We are friends", target="…")    # one pass over a given answer\n'
-            'model.stream("We are friends")                 # one token at a time',
-            "decode/engine.py",
-            (ViewLink("this sentence, step by step", "translate", {"text": generated.sentence}),),
-        ),
-        (
-            Section(
-                "Teacher forcing",
-                (
-                    Table(
-                        ("input", "target", "p", "most probable"),
-                        tuple(
-                            (p.input, p.target, p.probability, f"{p.top[0][0]} {p.top[0][1]:.2f}")
-                            for p in forced.positions
-                        ),
-                        f'"{forced.sentence}" → {forced.output}: reads the correct word, whatever it predicts',
-                        4,
-                    ),
-                    f"The loss of the given answer is the mean of −ln p: {forced.loss:.3f}. All {len(forced.positions)} "
-                    "positions were computed in one pass. A separate pass over each prefix gives the same "
-                    f"log-probabilities: they differ by at most {result.prefix_error:.0e}.",
-                ),
-            ),
-            Section(
-                "All words at once, or one after another: timed",
-                (
-                    f"A text of {timing.tokens} tokens through the decoder, best of {TIMING_RUNS}: one pass "
-                    f"{1000 * timing.parallel_seconds:.1f} ms; one token after another, keeping what is already computed, "
-                    f"{1000 * timing.sequential_seconds:.1f} ms"
-                    + (
-                        f", {timing.sequential_seconds / timing.parallel_seconds:.0f} times as long."
-                        if timing.sequential_seconds > timing.parallel_seconds
-                        else "."
-                    )
-                    + " In training the answer is known, so nothing has to wait. (Times vary with the machine.)",
-                ),
-            ),
-            Section(
-                "Every step of the first block",
-                (
-                    result.steps,
-                    f"The last vectors are multiplied with the vectors of all {result.vocab_size:,} tokens of the vocabulary: "
-                    "one number, a logit, for each word that could come next.",
-                ),
-            ),
-        ),
-        (
-            Try(
-                "The translation of the other sentence, forced: where does the probability break down?",
-                {"forced_target": generated.output or FORCED_TARGETS[0]},
-            ),
-        ),
-        (
-            Note(
-                ATTENTION,
-                '"Right shift by append <start> token", masked attention, cross-attention, feed-forward, then a '
-                "linear layer with "
-                'one neuron per word ("10K") and softmax; "auto regressive at inference time & non auto regressive at training '
-                'time". All as computed above.',
-            ),
-        ),
-    )
+def values(result: Result) -> kit.Values:
+    pairs = list(zip(result.generated.positions, result.search_probabilities, strict=True))
+    return {
+        "word_bars": [(f"{p.input} → {p.target}", p.probability) for p, _ in pairs],
+        "pass_rows": [
+            (p.input, p.target, p.probability, searched, f"{p.top[1][0]} {p.top[1][1]:.4f}") for p, searched in pairs
+        ],
+        "difference": max(abs(searched - p.probability) for p, searched in pairs),
+        "forced_rows": [
+            (p.input, p.target, p.probability, f"{p.top[0][0]} {p.top[0][1]:.2f}") for p in result.forced.positions
+        ],
+        "times_as_long": result.timing.sequential_seconds / result.timing.parallel_seconds,
+        "panels": [
+            (f"{each.sentence} → {each.output}", [(f"{p.input} → {p.target}", p.probability) for p in each.positions])
+            for each in (result.generated, result.forced)
+        ],
+    }
 
 
-def exercises() -> tuple[Exercise, ...]:
+def answers() -> kit.Values:
     probabilities = torch.tensor([0.5, 0.25, 0.5, 1.0], dtype=torch.float64)
-    return (
-        Exercise(
-            "Four words have the probabilities 0.5, 0.25, 0.5 and 1. What is the loss, the mean of −ln p?",
-            float(-probabilities.log().mean()),
-            "(0.693 + 1.386 + 0.693 + 0) / 4.",
-        ),
-        Exercise(
-            "What is the probability of the whole translation?",
-            float(probabilities.prod()),
-            "The product, since each is given the words before it.",
-            tolerance=0.001,
-        ),
-        Exercise(
-            "A translation has 7 tokens and <end>. How many passes does the decoder need to train on it?",
-            1.0,
-            "One: all positions at once. Generating it takes 8 steps.",
-        ),
-    )
-
-
-def draw(result: Result, path: Path | str) -> None:
-    figure, axes = subplots(2, any_script=True)
-    for ax, each, colour in zip(axes, (result.generated, result.forced), (BLUE, ORANGE), strict=True):
-        x = range(len(each.positions))
-        ax.bar(x, [p.probability for p in each.positions], color=colour)
-        ax.set_xticks(x, [f"{p.input} →\n{p.target}" for p in each.positions], fontsize=8)
-        ax.set_ylim(0, 1.05)
-        label_axes(ax, f"{each.sentence} → {each.output}", "input → target", "probability", legend=False)
-    save_figure(figure, path)
+    return {"loss": float(-probabilities.log().mean()), "product": float(probabilities.prod())}

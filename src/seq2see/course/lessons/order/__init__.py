@@ -12,31 +12,21 @@ from pathlib import Path
 import torch
 
 from seq2see.config import Positions
-from seq2see.course.lessons.attention import Matrix, to_matrix
-from seq2see.course.lessons.exercises import Exercise, choose
+from seq2see.course.lessons import kit
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, reference_line, save_figure, subplots
-from seq2see.course.lessons.models import relative_change
-from seq2see.course.lessons.render import ATTENTION, Bars, LessonText, Library, Note, Section, Table, Try
 from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, generate_corpus
-from seq2see.course.lessons.training import (
-    Dataset,
-    LossCurve,
-    build_model,
-    prepare_dataset,
-    train,
-    translate,
-    undertrained_warning,
-)
 from seq2see.data.layout import Packed
 from seq2see.model.transformer import Transformer
+
+NAMES = ("with positions", "without")
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    curve: LossCurve
+    curve: kit.LossCurve
     accuracy: float  # share of test sentences translated correctly
     distinguished: float  # share of mirror images with different translations
-    vectors: tuple[Matrix, Matrix]  # encoder output of `EXAMPLE` and its mirror
+    vectors: tuple[kit.Matrix, kit.Matrix]  # encoder output of `EXAMPLE` and its mirror
     translations: tuple[str, str]  # of the two
     change: tuple[float, ...]  # relative change of each word's vector from the one to the other
 
@@ -54,7 +44,7 @@ def compute(seed: int = 1, steps: int = 150) -> Result:
     """Trains two translators that differ only in positions, and compares their vectors of `EXAMPLE` and its mirror."""
     corpus = generate_corpus(seed)
     train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))
-    with prepare_dataset(train_pairs, test_pairs, seed) as dataset:
+    with kit.prepare_dataset(train_pairs, test_pairs, seed) as dataset:
         with_positions, without_positions = (
             _train(dataset, positions, corpus.test, steps, seed) for positions in ("sinusoidal", "none")
         )
@@ -64,10 +54,10 @@ def compute(seed: int = 1, steps: int = 150) -> Result:
     return Result(with_positions, without_positions, words, floor, len(corpus.test))
 
 
-def _train(dataset: Dataset, positions: Positions, test: Sequence[Sentence], steps: int, seed: int) -> TrainingRun:
-    model = build_model(replace(dataset.model_config, positions=positions), seed)
-    curve = train(model, dataset, steps, seed)
-    outputs = translate(model, dataset.tokenizer, [s.english for s in test])
+def _train(dataset: kit.Dataset, positions: Positions, test: Sequence[Sentence], steps: int, seed: int) -> TrainingRun:
+    model = kit.build_model(replace(dataset.model_config, positions=positions), seed)
+    curve = kit.train(model, dataset, steps, seed)
+    outputs = kit.translate(model, dataset.tokenizer, [s.english for s in test])
     accuracy = sum(text == s.hindi for text, s in zip(outputs, test, strict=True)) / len(test)
     mirrors = list(zip(outputs[::2], outputs[1::2], strict=True))
     vectors, change = _encode_example(model, dataset)
@@ -76,16 +66,18 @@ def _train(dataset: Dataset, positions: Positions, test: Sequence[Sentence], ste
 
 
 @torch.no_grad()
-def _encode_example(model: Transformer, dataset: Dataset) -> tuple[tuple[Matrix, Matrix], tuple[float, ...]]:
+def _encode_example(
+    model: Transformer, dataset: kit.Dataset
+) -> tuple[tuple[kit.Matrix, kit.Matrix], tuple[float, ...]]:
     """Returns the encoder output of `EXAMPLE` and of its mirror, and the relative change of each word's vector."""
     tokenizer = dataset.tokenizer
     tokens = [[*tokenizer.encode(s.english), tokenizer.end] for s in (EXAMPLE, EXAMPLE.mirror)]
     one, other = (model.encode(Packed.from_sequences([ids])) for ids in tokens)  # [4, width] each
     reordered = other[[tokens[1].index(token) for token in tokens[0]]]
-    return (to_matrix(one), to_matrix(other)), relative_change(one, reordered)
+    return (kit.to_matrix(one), kit.to_matrix(other)), kit.relative_change(one, reordered)
 
 
-def describe(result: Result) -> LessonText:
+def values(result: Result) -> kit.Values:
     runs = (result.with_positions, result.without_positions)
     changes = [
         (
@@ -94,97 +86,27 @@ def describe(result: Result) -> LessonText:
         )
         for i, word in enumerate(result.words)
     ]
-    metrics = (
-        ("loss on test sentences", *(f"{run.curve.test[-1]:.3f}" for run in runs)),
-        ("mirror images with different translations", *(f"{run.distinguished:.0%}" for run in runs)),
-        (f"correct translations of {result.test_size}", *(f"{run.accuracy:.0%}" for run in runs)),
-    )
-    translations = tuple(
-        (sentence.english if i == 0 else "", name, run.translations[number])
-        for number, sentence in enumerate((EXAMPLE, EXAMPLE.mirror))
-        for i, (name, run) in enumerate(zip(("with positions", "without"), runs, strict=True))
-    )
-    without = result.without_positions
-    guessed = without.distinguished == 0
-    return LessonText(
-        f'"{EXAMPLE.english}" and "{EXAMPLE.mirror.english}": the same words, the opposite event. Both translators have read '
-        "thousands of such pairs.",
-        (
-            Bars(
-                f"Of {result.test_size} sentences",
-                (
-                    ("translated correctly", (("with positions", runs[0].accuracy), ("without", runs[1].accuracy))),
-                    (
-                        "mirror images told apart",
-                        (("with positions", runs[0].distinguished), ("without", runs[1].distinguished)),
-                    ),
-                ),
-                1.0,
-            ),
-        ),
-        (Table(("", "", ""), translations),),
-        f"{undertrained_warning(result.with_positions.accuracy)}Attention is a sum over words, and a sum does not "
-        "know an order. "
-        + (
-            "Without positions every word has the same vector in both sentences, up to rounding; both get the same "
-            "translation, and one of the two is wrong."
-            if guessed
-            else "Without positions the vectors are the same in both sentences, up to rounding."
-        ),
-        Library(
-            "seq2see train --src a.en --tgt a.hi --out run --set model.positions=none\n"
-            'ModelConfig(positions="none")                   # or "sinusoidal", "learned"',
-            "model/positions.py",
-        ),
-        (
-            Section(
-                "Who changes, and what it costs",
-                (
-                    Table(
-                        ("", "with positions", "without"),
-                        (*changes, *metrics),
-                        bold_rows=(len(changes) + len(metrics) - 1,),
-                    ),
-                    "Everything but the order is learned: the loss without positions can come down to the cost of "
-                    f"tossing a coin for who did it, ln 2 per sentence or {result.floor:.3f} per token; here it is "
-                    f"{without.curve.test[-1]:.3f}.",
-                ),
-            ),
-        ),
-        (Try("Stop early: what is learned first?", {"steps": 50}),),
-        (
-            Note(
-                ATTENTION,
-                'Self-attention has "no mechanism to understand the order of words", so the two sentences are "hard to '
-                'differentiate". More than hard: without positions it is impossible. A recurrent network reads one word after '
-                "another and needs none (lesson: recurrent).",
-            ),
-        ),
-    )
+    return {
+        "example": EXAMPLE,
+        "correct": list(zip(NAMES, (run.accuracy for run in runs), strict=True)),
+        "told_apart": list(zip(NAMES, (run.distinguished for run in runs), strict=True)),
+        "translations": [
+            (sentence.english if name == NAMES[0] else "", name, run.translations[i])
+            for i, sentence in enumerate((EXAMPLE, EXAMPLE.mirror))
+            for name, run in zip(NAMES, runs, strict=True)
+        ],
+        "changes": [
+            *changes,
+            ("loss on test sentences", *(f"{run.curve.test[-1]:.3f}" for run in runs)),
+            ("mirror images with different translations", *(f"{run.distinguished:.0%}" for run in runs)),
+            (f"correct translations of {result.test_size}", *(f"{run.accuracy:.0%}" for run in runs)),
+        ],
+        "guesses": runs[1].distinguished == 0,
+    }
 
 
-def exercises() -> tuple[Exercise, ...]:
-    sentences = 100
-    return (
-        Exercise(
-            "A model cannot tell who did it and tosses a coin. What is the loss −ln p for that one choice?",
-            math.log(2),
-            "−ln 0.5 = ln 2.",
-        ),
-        Exercise(
-            f"{sentences} sentences come in mirror pairs, and both of a pair get the same translation. How many can be "
-            "right at most?",
-            sentences / 2,
-            "One of each pair.",
-        ),
-        choose(
-            "Without positions, which of these does the encoder see alike: a sentence with two words exchanged, or "
-            "with one word replaced?",
-            ("two words exchanged", "one word replaced"),
-            lambda choice: float(sorted(["a", "b"]) == sorted(["b", "a"] if "exchanged" in choice else ["a", "c"])),
-            "A sum over the same words is the same sum.",
-        ),
-    )
+def answers() -> kit.Values:
+    return {"coin": math.log(2)}
 
 
 def draw(result: Result, path: Path | str) -> None:

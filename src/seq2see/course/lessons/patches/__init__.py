@@ -19,22 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.course.lessons.attention import Matrix, attention, to_matrix
-from seq2see.course.lessons.exercises import Exercise
-from seq2see.course.lessons.figures import heatmap, save_figure, subplots
-from seq2see.course.lessons.render import (
-    ATTENTION,
-    LANGUAGE_MODELS,
-    HeatMap,
-    LessonText,
-    Library,
-    Note,
-    Part,
-    Section,
-    Table,
-    Try,
-)
-from seq2see.course.lessons.training import Dataset, LossCurve, build_model, prepare_dataset, train, translate
+from seq2see.course.lessons import kit
 from seq2see.data.layout import Packed
 from seq2see.data.media.pictures import cut_patches
 from seq2see.data.media.sounds import mel_rows, resample
@@ -63,11 +48,11 @@ SHARPNESS = 12.0  # of the attention between tokens of the sentence: their cosin
 
 @dataclass(frozen=True)
 class Picture:
-    pixels: Matrix
+    pixels: kit.Matrix
     codes: tuple[str, ...]  # the token of each patch
     caption: str
     words: tuple[str, ...]  # of the model's caption
-    attention: tuple[Matrix, ...]  # per word: weights over the patches, as a square
+    attention: tuple[kit.Matrix, ...]  # per word: weights over the patches, as a square
 
 
 @dataclass(frozen=True)
@@ -87,7 +72,7 @@ class Cut:
     tokens: int
     numbers: int  # of each token
     query: int
-    weights: Matrix  # of the query, in the layout of the sentence: one line, or a picture
+    weights: kit.Matrix  # of the query, in the layout of the sentence: one line, or a picture
 
 
 @dataclass(frozen=True)
@@ -100,7 +85,7 @@ class Result:
     best_word: int  # the word of the caption that attends most sharply
     best_patch: int  # and where
     training_size: int  # different pictures and melodies
-    curve: LossCurve
+    curve: kit.LossCurve
     cuts: tuple[Cut, ...]  # of one sentence: text, picture, speech
 
 
@@ -122,10 +107,10 @@ def compute(steps: int = 250, seed: int = 1) -> Result:
     heard = {key: (" ".join(_frame_codes(samples)), " ".join(key)) for key, samples in sounds.items()}
     training = [pairs[scene] for scene in scenes[59:]] + 3 * [heard[melody] for melody in melodies[40:]]
     test = [pairs[scene] for scene in test_scenes] + [heard[melody] for melody in test_melodies]
-    with prepare_dataset(training, test, seed) as dataset:
-        model = build_model(dataset.model_config, seed)
-        curve = train(model, dataset, steps, seed)
-        outputs = translate(model, dataset.tokenizer, [source for source, _ in test])
+    with kit.prepare_dataset(training, test, seed) as dataset:
+        model = kit.build_model(dataset.model_config, seed)
+        curve = kit.train(model, dataset, steps, seed)
+        outputs = kit.translate(model, dataset.tokenizer, [source for source, _ in test])
         right = [output == target for output, (_, target) in zip(outputs, test, strict=True)]
         words, weights = _attend(model, dataset, test[0][0], outputs[0])
     count = len(test_scenes)
@@ -138,8 +123,8 @@ def compute(steps: int = 250, seed: int = 1) -> Result:
     first_sound = test_melodies[0]
     return Result(
         Picture(
-            to_matrix(pictures[EXAMPLE]), tuple(test[0][0].split()), test[0][1], words,
-            tuple(to_matrix(row.unflatten(0, (GRID, GRID))) for row in weights),
+            kit.to_matrix(pictures[EXAMPLE]), tuple(test[0][0].split()), test[0][1], words,
+            tuple(kit.to_matrix(row.unflatten(0, (GRID, GRID))) for row in weights),
         ),
         Sound(
             tuple(sounds[first_sound].tolist()), tuple(heard[first_sound][0].split()),
@@ -170,8 +155,8 @@ def _compare(kind: str, vectors: Tensor, rows: int, query: int) -> Cut:
     """Attention without parameters: each token compares itself with all others, by the cosine of their numbers."""
     x = torch.nn.functional.normalize(vectors.double() - vectors.double().mean(0), dim=1)
     x *= (SHARPNESS * x.shape[1] ** 0.5) ** 0.5  # q · k / √d is then SHARPNESS × cosine
-    weights = torch.tensor(attention(x, x, x).weights)[query]
-    return Cut(kind, len(vectors), vectors.shape[1], query, to_matrix(weights.unflatten(0, (-1, rows)).T))
+    weights = torch.tensor(kit.attention(x, x, x).weights)[query]
+    return Cut(kind, len(vectors), vectors.shape[1], query, kit.to_matrix(weights.unflatten(0, (-1, rows)).T))
 
 
 Scene = tuple[tuple[int, str], tuple[int, str]]
@@ -232,7 +217,7 @@ def _strongest(samples: Tensor) -> list[int]:
 
 
 @torch.no_grad()
-def _attend(model: Transformer, dataset: Dataset, source: str, output: str) -> tuple[tuple[str, ...], Tensor]:
+def _attend(model: Transformer, dataset: kit.Dataset, source: str, output: str) -> tuple[tuple[str, ...], Tensor]:
     """Returns the words of the caption, and the mean weights of the last layer over the patches, [words, patches]."""
     tokenizer = dataset.tokenizer
     ids = tokenizer.encode(output)
@@ -245,118 +230,27 @@ def _attend(model: Transformer, dataset: Dataset, source: str, output: str) -> t
     return tuple(output.split()), weights[: len(ids), :-1]
 
 
-def describe(result: Result) -> LessonText:
-    picture, sound = result.picture, result.sound
-    numbers = tuple(str(i) for i in range(len(picture.pixels)))
-    caption = " ".join(picture.words)
-    parts: list[Part] = []
-    if picture.words:
-        word = picture.words[result.best_word]
-        y, x = divmod(result.best_patch, GRID)
-        parts.append(
-            f"The word that looks most sharply at one patch is “{word}”: "
-            f"{picture.attention[result.best_word][y][x]:.2f} of its weight lies on row {y + 1}, column {x + 1}, which "
-            f"shows: {picture.codes[result.best_patch].removeprefix('patch')}."
-        )
-    return LessonText(
-        f"a picture of {SIDE} × {SIDE} pixels, cut into {GRID} × {GRID} patches. Each patch becomes a token, and the "
-        "model describes the sequence of tokens as it would translate a sentence.",
-        (HeatMap("The picture", numbers, (), picture.pixels),),
-        (
-            f"Caption by the model: “{caption}”"
-            + (". It is right." if caption == picture.caption else f"; right would be “{picture.caption}”."),
-            *parts,
-        ),
-        f"To a Transformer a patch is a token like any other. One model, trained on {result.training_size:,} pictures "
-        f"and melodies just now, captions {result.picture_accuracy:.0%} of the test pictures and writes down "
-        f"{result.sound_accuracy:.0%} of the test melodies correctly. Cross-attention takes its keys and values from "
-        "patches, frames or words alike.",
-        Library(
-            "patches = pixels.unfold(0, 4, 4).unfold(1, 4, 4).flatten(0, 1).flatten(1)\n"
-            "network(Packed.from_sequences([codes]), Packed.from_sequences([caption]))",
-            "course/lessons/patches/__init__.py",
-        ),
-        (
-            Section(
-                "From pixels to tokens",
-                (
-                    Table(
-                        ("", *(f"column {i + 1}" for i in range(GRID))),
-                        tuple(
-                            (
-                                f"row {i + 1}",
-                                *(code.removeprefix("patch") for code in picture.codes[GRID * i : GRID * i + GRID]),
-                            )
-                            for i in range(GRID)
-                        ),
-                        "The token of each patch: the nearest entry of a code book",
-                    ),
-                    f"{result.code_error:.1%} of the patches of the test pictures are named wrongly, because of the "
-                    "noise. (Large models skip the code book: they multiply the numbers of a patch by a learned matrix "
-                    "and use the result as its vector.)",
-                ),
-            ),
-            Section(
-                "Which patch each word looks at",
-                tuple(
-                    HeatMap(f"“{word}”", tuple(f"row {i + 1}" for i in range(GRID)), (), weights)
-                    for word, weights in zip(picture.words, picture.attention, strict=True)
-                ),
-            ),
-            Section(
-                "Sound: frames instead of patches",
-                (
-                    f"{len(sound.samples)} samples, cut into {len(sound.codes)} frames of {FRAME}; the strongest "
-                    f"frequency names each: {', '.join(f'{f:.0f} Hz' for f in sound.frequencies)}, the tokens "
-                    f"{' '.join(sound.codes)}.",
-                    f"The model writes “{sound.transcript}”"
-                    + (
-                        ", which is right."
-                        if sound.transcript == sound.reference
-                        else f"; right would be “{sound.reference}”."
-                    )
-                    + " Speech recognition works the same way, with finer frames and a larger model.",
-                ),
-            ),
-            Section("One sentence: as text, as a picture, as speech", _sentence_parts(result.cuts)),
-        ),
-        (Try("Fewer steps: what does it get right first?", {"steps": 50}), Try("Other pictures.", options="--seed 2")),
-        (
-            Note(
-                LANGUAGE_MODELS,
-                "“Tokens – patches of sound / text / picture”: all three, above and in the other lessons.",
-            ),
-            Note(
-                ATTENTION,
-                "Cross-attention also serves “multi-model” tasks: “image captioning, text to speech, text to image”. "
-                "Captioning and transcription are trained above; to speak or to draw, the decoder would have to "
-                "produce codes of sound or picture instead of words.",
-            ),
-        ),
-    )
-
-
-def _sentence_parts(cuts: Sequence[Cut]) -> tuple[Part, ...]:
-    text, picture, sound = cuts
-    return (
-        Table(
-            ("", "tokens", "numbers in each"), tuple((each.kind, each.tokens, each.numbers) for each in cuts),
-            f"“{SENTENCE}”, cut as large models cut it", decimals=0,
-        ),
-        f"Below, one token of each kind compares its own numbers with those of all others, by softmax({SHARPNESS:.0f} × "
-        "cosine): attention before anything is learned. It finds what is like it: the same word, the same stroke of a "
-        "letter, the same vowel. What a token was made of makes no difference to the computation.",
-        HeatMap(f"Text: “{SENTENCE.split()[text.query]}” attends to", ("",), tuple(SENTENCE.split()), text.weights),
-        HeatMap(
-            f"Picture: a patch of “{SENTENCE[picture.query // len(picture.weights)]}” attends to",
-            tuple(f"row {i + 1}" for i in range(len(picture.weights))), tuple(SENTENCE), picture.weights,
-        ),
-        HeatMap(f"Speech: the vowel of “we”, at {0.02 * sound.query:.2f} s, attends to", ("",), (), sound.weights),
-        f"The same vowel is at {' and '.join(f'{0.02 * i:.2f} s' for i in _elsewhere(sound))}, in “see” and "
-        "in the second “we”.",
-        "`seq2see train --pictures` and `--sounds` train models that read such tokens; `seq2see explain` shows where "
-        "they look.",
-    )  # fmt: skip
+def values(result: Result) -> kit.Values:
+    picture, (text, drawn, sound) = result.picture, result.cuts
+    codes = [code.removeprefix("patch") for code in picture.codes]
+    row, column = divmod(result.best_patch, GRID)
+    return {
+        "side": [str(i) for i in range(len(picture.pixels))],
+        "output": " ".join(picture.words),
+        "best": picture.words[result.best_word] if picture.words else None,
+        "best_place": (row + 1, column + 1, codes[result.best_patch]),
+        "best_weight": picture.attention[result.best_word][row][column] if picture.words else 0.0,
+        "columns": [f"column {i + 1}" for i in range(GRID)],
+        "rows": [f"row {i + 1}" for i in range(GRID)],
+        "code_rows": [(f"row {i + 1}", *codes[GRID * i : GRID * i + GRID]) for i in range(GRID)],
+        "attended": list(zip(picture.words, picture.attention, strict=True)),
+        "text": text,
+        "drawn": drawn,
+        "drawn_letter": SENTENCE[drawn.query // len(drawn.weights)],
+        "drawn_rows": [f"row {i + 1}" for i in range(len(drawn.weights))],
+        "speech": sound,
+        "vowels": [0.02 * i for i in _elsewhere(sound)],
+    }
 
 
 def _elsewhere(sound: Cut, gap: int = 5, count: int = 2) -> list[int]:
@@ -369,32 +263,11 @@ def _elsewhere(sound: Cut, gap: int = 5, count: int = 2) -> list[int]:
     return sorted(found[1 : 1 + count])
 
 
-def exercises() -> tuple[Exercise, ...]:
+def answers() -> kit.Values:
     patches = cut(torch.zeros(2 * SIDE, 2 * SIDE))
     samples = torch.sin(2 * math.pi * 160 * torch.arange(FRAME) / RATE)
-    return (
-        Exercise(
-            f"A picture of {2 * SIDE} × {2 * SIDE} pixels is cut into patches of {PATCH} × {PATCH}. How many tokens "
-            "does it become?",
-            float(len(patches)),
-            f"{2 * GRID} rows of {2 * GRID}.",
-        ),
-        Exercise("How many numbers describe one patch?", float(patches.shape[1]), f"{PATCH} × {PATCH} pixels."),
-        Exercise(
-            f"A frame of {FRAME} samples, {RATE} per second, holds a tone of 160 Hz. How many periods?",
-            float(torch.fft.rfft(samples).abs().argmax()),
-            f"{FRAME} / {RATE} = 0.1 s, times 160. The strongest component of its spectrum is that number.",
-        ),
-    )
-
-
-def draw(result: Result, path: Path | str) -> None:
-    picture = result.picture
-    shown = [(word, weights) for word, weights in zip(picture.words, picture.attention, strict=True) if word in SHAPES]
-    figure, axes = subplots(1 + len(shown))
-    axes[0].imshow(picture.pixels, cmap="Greys")
-    axes[0].set_title(" ".join(picture.words), fontsize=10, loc="left")
-    for ax, (word, weights) in zip(axes[1:], shown, strict=True):
-        numbers = [str(i + 1) for i in range(GRID)]
-        heatmap(ax, weights, numbers, numbers, f"“{word}” attends to")
-    save_figure(figure, path)
+    return {
+        "tokens": float(len(patches)),
+        "numbers": float(patches.shape[1]),
+        "periods": float(torch.fft.rfft(samples).abs().argmax()),
+    }

@@ -15,28 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.api import Model
-from seq2see.course.lessons.attention import Matrix, to_matrix
-from seq2see.course.lessons.exercises import Exercise
-from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, save_figure, subplots
-from seq2see.course.lessons.models import resolve_model
-from seq2see.course.lessons.render import (
-    ATTENTION,
-    LANGUAGE_MODELS,
-    Bars,
-    LessonText,
-    Library,
-    Note,
-    Row,
-    Section,
-    Table,
-    Try,
-    ViewLink,
-)
+from seq2see.course.lessons import kit
 from seq2see.data.layout import Packed
 from seq2see.data.token_spans import Span
 from seq2see.data.word_spans import whitespace_spans
-from seq2see.errors import UserError
 from seq2see.inspect.token_similarity import contextual_embeddings
 from seq2see.inspect.trace import trace
 
@@ -104,7 +86,7 @@ class Word:
     senses: tuple[str, ...]  # of each sentence
     sentences: tuple[str, ...]
     translations: tuple[str, ...]
-    cosines: tuple[Matrix, ...]  # [layer][sentence][sentence]
+    cosines: tuple[kit.Matrix, ...]  # [layer][sentence][sentence]
     layers: tuple[Layer, ...]
     chance: float  # of `nearest`, if the nearest were drawn at random
     is_static: (
@@ -132,9 +114,11 @@ class Result:
     wic: WiC | None
 
 
-def compute(senses: Mapping[str, Sequence[str]] = SENSES, wic: str | None = None, model: Model | None = None) -> Result:
+def compute(
+    senses: Mapping[str, Sequence[str]] = SENSES, wic: str | None = None, model: kit.Model | None = None
+) -> Result:
     """Compares every word across its sentences and senses; `wic` is a directory with the data and gold files of WiC."""
-    model = resolve_model(model)
+    model = kit.resolve_model(model)
     by_word: dict[str, list[tuple[str, str]]] = {}
     for name, sentences in senses.items():
         word, _, sense = name.removesuffix(")").partition(" (")
@@ -165,13 +149,13 @@ def _mean(numbers: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _compare(model: Model, word: str, marked: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], Word]:
+def _compare(model: kit.Model, word: str, marked: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], Word]:
     sentences = [sentence for _, sentence in marked]
     found = contextual_embeddings(model, word, sentences)
     if missing := [sentence for sentence in sentences if sentence not in found.sentences]:
-        raise UserError(f'"{word}" is not in "{missing[0]}": every sentence must contain the word')
+        raise kit.UserError(f'"{word}" is not in "{missing[0]}": every sentence must contain the word')
     if len(found.sentences) < 2:
-        raise UserError(f'1 sentence with "{word}": needs at least 2 to compare')
+        raise kit.UserError(f'1 sentence with "{word}": needs at least 2 to compare')
     sense_of = {sentence: sense for sense, sentence in marked}
     senses = tuple(sense_of[sentence] for sentence in found.sentences)
     translations: list[str] = []
@@ -182,7 +166,7 @@ def _compare(model: Model, word: str, marked: Sequence[tuple[str, str]]) -> tupl
     )
     others = len(senses) - 1
     chance = sum(senses.count(sense) - 1 for sense in senses) / (others * len(senses))
-    cosines = tuple(to_matrix(matrix) for matrix in found.cosines)
+    cosines = tuple(kit.to_matrix(matrix) for matrix in found.cosines)
     is_static = float(found.cosines[0].min()) > 0.999
     return found.layers, Word(word, senses, found.sentences, tuple(translations), cosines, layers, chance, is_static)
 
@@ -213,7 +197,7 @@ class _WiCPairs:
     same: Tensor  # [pairs] bool
 
 
-def _evaluate_wic(model: Model, directory: Path, layers: Sequence[str]) -> WiC:
+def _evaluate_wic(model: kit.Model, directory: Path, layers: Sequence[str]) -> WiC:
     """Chooses a threshold per layer on train.{data,gold}.txt and evaluates it on dev.{data,gold}.txt."""
     train, dev = _read_wic(directory, "train"), _read_wic(directory, "dev")
     train_cosines, dev_cosines = _cosines(model, train, layers), _cosines(model, dev, layers)  # [layers, pairs]
@@ -232,29 +216,29 @@ def _read_wic(directory: Path, split: str) -> _WiCPairs:
             (directory / f"{split}.{kind}.txt").read_text(encoding="utf-8").splitlines() for kind in ("data", "gold")
         )
     except OSError as error:
-        raise UserError(f"cannot read WiC from {directory}: {error.strerror} ({error.filename})") from error
+        raise kit.UserError(f"cannot read WiC from {directory}: {error.strerror} ({error.filename})") from error
     if len(lines) != len(answers):
-        raise UserError(
+        raise kit.UserError(
             f"{directory}: {len(lines)} pairs in {split}.data.txt, but {len(answers)} answers in {split}.gold.txt"
         )
     first, second = [], []
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
         if len(cells) != 5:
-            raise UserError(f"{directory}/{split}.data.txt, line {number}: {len(cells)} columns, expected 5")
+            raise kit.UserError(f"{directory}/{split}.data.txt, line {number}: {len(cells)} columns, expected 5")
         i, j = cells[2].split("-")
         first.append((cells[3], whitespace_spans(cells[3])[int(i)]))
         second.append((cells[4], whitespace_spans(cells[4])[int(j)]))
     return _WiCPairs(first, second, torch.tensor([answer.strip() == "T" for answer in answers]))
 
 
-def _cosines(model: Model, pairs: _WiCPairs, layers: Sequence[str]) -> Tensor:
+def _cosines(model: kit.Model, pairs: _WiCPairs, layers: Sequence[str]) -> Tensor:
     first, second = (_word_vectors(model, sentences, layers) for sentences in (pairs.first, pairs.second))
     return F.cosine_similarity(first, second, dim=-1)
 
 
 @torch.no_grad()
-def _word_vectors(model: Model, sentences: Sequence[MarkedSentence], layers: Sequence[str]) -> Tensor:
+def _word_vectors(model: kit.Model, sentences: Sequence[MarkedSentence], layers: Sequence[str]) -> Tensor:
     """Returns the mean vector of the tokens of each marked word, [layers, sentences, width]."""
     tokenizer, has_encoder = model.tokenizers[0], model.config.model.has_encoder
     vectors = []
@@ -286,131 +270,43 @@ def best_threshold(cosines: Tensor, same: Tensor) -> tuple[float, float]:
     return float(threshold), float(correct[best] / len(cosines))
 
 
-def describe(result: Result) -> LessonText:
-    last, first = result.overall[-1], result.overall[0]
+def values(result: Result) -> kit.Values:
+    last = result.overall[-1]
     best = max(result.overall, key=lambda layer: layer.order if not math.isnan(layer.order) else 0.0)
-    more = [_word_section(word) for word in result.words]
-    if result.wic is not None:
-        wic = result.wic
-        accuracies = tuple(zip(map(_layer_name, wic.layers), wic.thresholds, wic.train, wic.dev, strict=True))
-        caption = f"{wic.pairs} pairs; always giving the more frequent answer is right in {wic.majority:.3f}:"
-        more.append(
-            Section("WiC: words in context", (Table(("", "threshold", "train", "dev"), accuracies, caption, 3),))
-        )
     spelled = [word.word for word in result.words if not word.is_static]
-    averaged = [word.word for word in result.words if word.is_static] or spelled
-    left_out = (
-        f" Not {', '.join(spelled)}, written in two ways: its spelling gives the sense away before any layer."
-        if 0 < len(spelled) < len(result.words)
-        else ""
-    )
-    unknown = (
-        f" It does not know {len(result.unknown)} word{'s' * (len(result.unknown) > 1)} of these sentences "
-        f"({', '.join(result.unknown[:6])}{' …' * (len(result.unknown) > 6)})."
-        if result.unknown
-        else ""
-    )
-    return LessonText(
-        "pairs of sentences with the same word. If the model understands, the word's vectors are nearer where the "
-        "meaning is the same than where it differs.",
-        (
-            Bars(
-                "Mean cosine of two occurrences",
-                tuple(
-                    (layer.name, (("same sense", layer.same), ("different sense", layer.different)))
-                    for layer in result.overall
-                ),
-                1.0,
-            ),
+    return {
+        "by_layer": [
+            (layer.name, {"same sense": layer.same, "different sense": layer.different}) for layer in result.overall
+        ],
+        "averaged": [word.word for word in result.words if word.is_static] or spelled,
+        "left_out": spelled if len(spelled) < len(result.words) else [],
+        "best": best,
+        "is_comparable": not math.isnan(last.order),
+        "has_better": best.order > last.order + 0.05,
+        "word_rows": [
+            [
+                (i + 1, sense, sentence, word.translations[i] if word.translations else "")
+                for i, (sense, sentence) in enumerate(zip(word.senses, word.sentences, strict=True))
+            ]
+            for word in result.words
+        ],
+        "wic_rows": result.wic
+        and list(
+            zip(
+                map(_layer_name, result.wic.layers),
+                result.wic.thresholds,
+                result.wic.train,
+                result.wic.dev,
+                strict=True,
+            )
         ),
-        (
-            Table(
-                ("", "same", "different", "same is nearer", "nearest has the same sense"),
-                tuple((each.name, each.same, each.different, each.order, each.nearest) for each in result.overall),
-                f"Mean over {', '.join(averaged)}. Chance: 0.50 and {result.chance:.2f}",
-            ),
-        ),
-        f"In the embedding a word has one vector for all its meanings: same and different have cosine {first.same:.2f} and "
-        f"{first.different:.2f}. {_verdict(last, best)}{unknown}{left_out}",
-        Library(
-            "from seq2see.inspect.token_similarity import contextual_embeddings\n"
-            'contextual_embeddings(model, "bank", sentences).cosines     # [layers, n, n]',
-            "inspect/token_similarity.py",
-            (
-                ViewLink(
-                    "two of these sentences side by side",
-                    "compare",
-                    {
-                        "compare": "sentences",
-                        "text": result.words[0].sentences[0],
-                        "text2": result.words[0].sentences[-1],
-                    },
-                ),
-            ),
-        ),
-        tuple(more),
-        (
-            Try(
-                "Your own word, sense by sense.",
-                {
-                    "senses": {
-                        "bat (animal)": ["The bat flew at night.", "There is a bat in the tree."],
-                        "bat (sport)": ["He hit the ball with a bat.", "This bat is for cricket."],
-                    }
-                },
-            ),
-            Try("A published encoder, such as BERT.", options="--model DIRECTORY"),
-            Try("The accuracy on WiC, a test with thousands of such pairs.", options="--data DIRECTORY"),
-        ),
-        (
-            Note(
-                ATTENTION,
-                "Static embeddings give “bank” the same vector next to money and next to a river. True, and the first "
-                "row shows it; whether the later layers then part the meanings depends on the model.",
-            ),
-            Note(
-                LANGUAGE_MODELS,
-                "“After first step … mole would mean the sum” of its meanings, and then its neighbours “have the "
-                "chances to pass the contextual information”. A chance is not a certainty: see the numbers.",
-            ),
-        ),
-    )
-
-
-def _verdict(last: Layer, best: Layer) -> str:
-    """Says what the numbers say, for any model."""
-    if math.isnan(last.order):
-        return "With one sense per word, or one sentence per sense, nothing can be compared."
-    where = f"after all layers {last.order:.0%} of the comparisons find the same sense nearer, where chance finds 50%"
-    if last.order >= 0.75:
-        text = f"This model tells meanings apart: {where}."
-    elif last.order >= 0.6:
-        text = f"This model tells meanings apart only a little: {where}."
-    else:
-        text = f"This model does not tell meanings apart by the vector of the word: {where}."
-    if best.order > last.order + 0.05:
-        text += f" Its best layer is {best.name}, with {best.order:.0%}."
-    return text + " The surrounding words and the position move the vector as well."
-
-
-def _word_section(word: Word) -> Section:
-    rows: list[Row] = [
-        (i + 1, sense, sentence, word.translations[i] if word.translations else "")
-        for i, (sense, sentence) in enumerate(zip(word.senses, word.sentences, strict=True))
-    ]
-    last = word.layers[-1]
-    return Section(
-        f'"{word.word}"',
-        (
-            Table(
-                ("", "same", "different", "same is nearer", "nearest has the same sense"),
-                tuple((each.name, each.same, each.different, each.order, each.nearest) for each in word.layers),
-                f"Chance: 0.50 and {word.chance:.2f}",
-            ),
-            Table(("", "", "", ""), tuple(rows)),
-            f"After all layers, the same sense has cosine {last.same:.2f}, another {last.different:.2f}.",
-        ),
-    )
+        "layer_names": [layer.name for layer in result.overall],
+        "same_curve": [(i, layer.same) for i, layer in enumerate(result.overall)],
+        "different_curve": [(i, layer.different) for i, layer in enumerate(result.overall)],
+        "order_curves": [
+            (word.word, [(i, layer.order) for i, layer in enumerate(word.layers)]) for word in result.words
+        ],
+    }
 
 
 def _layer_name(name: str) -> str:
@@ -418,37 +314,8 @@ def _layer_name(name: str) -> str:
     return {"embedded": "embedding", "input": "+ position", "vectors": "output"}.get(part, f"block {part}")
 
 
-def exercises() -> tuple[Exercise, ...]:
+def answers() -> kit.Values:
     cosines = torch.tensor([[1.0, 0.9, 0.4], [0.9, 1.0, 0.6], [0.4, 0.6, 1.0]])
     measured = _measure("", cosines, ("money", "money", "river"))
     tied = _measure("", torch.ones(4, 4), ("a", "a", "b", "b"))
-    return (
-        Exercise(
-            "Two sentences about a money bank have cosine 0.9; with one about a river bank they have 0.4 and 0.6. In "
-            "what share of the comparisons is the same sense nearer?",
-            measured.order,
-            "0.9 is larger than 0.4 and than 0.6: in both.",
-        ),
-        Exercise("What is the mean cosine of the different senses?", measured.different, "(0.4 + 0.6) / 2."),
-        Exercise(
-            "In the embedding all cosines are 1. In what share is the same sense nearer, if a tie counts half?",
-            tied.order,
-            "Always a tie: 0.5. A static vector cannot tell senses apart.",
-        ),
-    )
-
-
-def draw(result: Result, path: Path | str) -> None:
-    figure, axes = subplots(2)
-    x = range(len(result.overall))
-    names = [layer.name for layer in result.overall]
-    axes[0].plot(x, [layer.same for layer in result.overall], "o-", color=BLUE, label="same sense")
-    axes[0].plot(x, [layer.different for layer in result.overall], "o--", color=ORANGE, label="different sense")
-    for word in result.words:
-        axes[1].plot(x, [layer.order for layer in word.layers], "o-", markersize=3, linewidth=1, label=word.word)
-    axes[1].axhline(0.5, color="grey", linewidth=0.8)
-    for ax in axes:
-        ax.set_xticks(x, names, rotation=30, fontsize=7)
-    label_axes(axes[0], "Cosine of two occurrences", "", "mean cosine")
-    label_axes(axes[1], "How often the same sense is nearer (0.5: chance)", "", "share")
-    save_figure(figure, path)
+    return {"order": measured.order, "different": measured.different, "tied": tied.order}
