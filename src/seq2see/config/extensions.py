@@ -24,9 +24,9 @@ BUILT_IN: dict[str, dict[str, str] | str] = {
         "rnn-attention": "seq2see.course.recurrent.cache:RecurrentCache",
     },
     "weights": {  # the symbols of a model's weights in the formulas
-        "transformer": "seq2see.inspect.weights:TRANSFORMER",
-        "rnn": "seq2see.course.recurrent.weights:RNN",
-        "rnn-attention": "seq2see.course.recurrent.weights:RNN_ATTENTION",
+        "transformer": "seq2see.inspect.weights:describe_transformer_weight",
+        "rnn": "seq2see.course.recurrent.weights:describe_recurrent_weight",
+        "rnn-attention": "seq2see.course.recurrent.weights:describe_recurrent_weight",
     },
     "checks": {  # of data, before training and in an error
         "training": "seq2see.check.training:check_training_pairs",

@@ -86,18 +86,12 @@ def force_attention(attention: str, weights: Tensor, where: Selection = EVERYWHE
     """Replaces the attention weights by given ones, which broadcast to [sentences, heads, queries, keys]."""
 
     def replace_weights(value: Tensor, point: HookPoint) -> Tensor:
-        assert point.rows is not None
-        queries = point.rows
         table = weights.view(*[1] * (4 - weights.dim()), *weights.shape).to(value)
-        sentences = queries.resolved_sequence_ids.view(-1, 1, 1, 1)
-        positions = queries.pad(queries.positions)[:, None, :, None]
-        heads, columns = torch.arange(value.shape[1]).view(1, -1, 1, 1), torch.arange(value.shape[3])
+        sentences, positions = _coordinates(point, value)
+        heads, keys = (torch.arange(value.shape[axis], device=value.device) for axis in (1, 3))
         # An axis of size 1 broadcasts; a full axis is indexed at the positions that this pass computes.
-        indices = [
-            index.to(value.device) if size > 1 else index.new_zeros(()).to(value.device)
-            for size, index in zip(table.shape, (sentences, heads, positions, columns), strict=True)
-        ]
-        return table[tuple(indices)].expand_as(value)
+        indices = zip(table.shape, (sentences, heads[:, None, None], positions, keys), strict=True)
+        return table[tuple(index if size > 1 else torch.zeros_like(index) for size, index in indices)]
 
     return Intervention(f"{attention}.weights", replace_weights, where)
 
@@ -133,28 +127,31 @@ def intervene(model: Network, *interventions: Intervention) -> Iterator[None]:
         yield
 
 
-def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor:
-    """Returns a mask that is True where the intervention acts; broadcasts to the shape of `value`."""
-    axes = quantity(point.name).axes
+def _coordinates(point: HookPoint, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the sentence and the position of each row of a value, in shapes that broadcast with it."""
     layout = point.layout
     assert layout is not None
     sentences = layout.resolved_sequence_ids[layout.padded_index // layout.max_length]  # [T]
-    positions = layout.positions  # [T]
-    if axes[0] == "sentence":
-        sentences, positions = layout.pad(sentences), layout.pad(positions)  # [S, L]
-    mask = torch.ones_like(sentences + positions, dtype=torch.bool)
+    if quantity(point.name).axes[0] == "sentence":
+        return layout.pad(sentences)[:, None, :, None], layout.pad(layout.positions)[
+            :, None, :, None
+        ]  # [S, 1, queries, 1]
+    shape = -1, *[1] * (value.dim() - 1)
+    return sentences.view(shape), layout.positions.view(shape)  # [T, 1, ...]
+
+
+def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor:
+    """Returns a mask that is True where the intervention acts; broadcasts to the shape of `value`."""
+    sentences, positions = _coordinates(point, value)
+    mask = torch.ones_like(sentences, dtype=torch.bool)
     if where.sentence is not None:
         mask = mask & (sentences == where.sentence)
     if where.positions is not None:
         mask = mask & torch.isin(positions, torch.tensor(where.positions, device=value.device))
-    if axes[0] == "sentence":
-        mask = mask[:, None, :, None]  # [S, 1, queries, 1]
-    else:
-        mask = mask.view(-1, *[1] * (value.dim() - 1))  # [T, 1, ...]
     if where.head is not None:
-        axis = axes.index("head")
+        axis = quantity(point.name).axes.index("head")
         heads = torch.arange(value.shape[axis], device=value.device) == where.head
-        mask = mask & heads.view([-1 if i == axis else 1 for i in range(value.dim())])
+        mask = mask & heads.view(-1, *[1] * (value.dim() - axis - 1))
     if where.unit is not None:
         _require_index(point.name, "unit", where.unit, value.shape[-1])
         mask = mask & (torch.arange(value.shape[-1], device=value.device) == where.unit)

@@ -4,8 +4,9 @@ Together with a trace, this is enough to recompute any value from its operands. 
 output: x · W in a formula is x · rowsᵀ here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from torch import Tensor, nn
 
@@ -39,24 +40,19 @@ class WeightInfo:
     component: str = field(
         metadata={"description": "The component it belongs to, as named in traces.", "examples": ["decoder.1.cross"]}
     )
-    symbols: tuple[Symbol, ...]
+    symbols: list[Symbol]
 
 
-@dataclass(frozen=True)
-class WeightNames:
-    """How the weights of a kind of model are called in the formulas."""
-
-    component: Callable[[str], str]  # of a weight
-    symbols: Callable[[Network, str], Iterator[Symbol]]  # of the rows of a weight
+# Returns the component that uses a weight, and the symbols of its rows; one for each kind of model, found by name.
+DescribeWeight = Callable[[Network, str], tuple[str, list[Symbol]]]
 
 
 def list_weights(model: Network) -> list[WeightInfo]:
     """Describes every weight of a model."""
-    describe: WeightNames = load_extension("weights", model.config.kind)
+    describe: DescribeWeight = load_extension("weights", model.config.kind)
     plain = type(model).on_meta_device(model.config)  # the layers may have been replaced by faster ones
     return [
-        WeightInfo(name, tuple(weight.shape), describe.component(name), tuple(describe.symbols(plain, name)))
-        for name, weight in plain.state_dict().items()
+        WeightInfo(name, tuple(weight.shape), *describe(plain, name)) for name, weight in plain.state_dict().items()
     ]
 
 
@@ -68,42 +64,33 @@ def get_weight(model: Network, name: str) -> Tensor:
     return getattr(model.get_submodule(path), kind)
 
 
-def transformer_component(name: str) -> str:
-    """Returns the tap prefix: decoder.blocks.1.attention_norm.norm.weight belongs to decoder.1.masked.norm."""
+def describe_transformer_weight(model: Network, name: str) -> tuple[str, list[Symbol]]:
+    """The component is the tap prefix: decoder.blocks.1.attention_norm.norm.weight belongs to decoder.1.masked.norm."""
     stack, *parts = name.split(".")[:-1] or [name]
     if stack == "masked_head":
-        return ".".join(["head", *(part for part in parts if part != "dense")])
+        return ".".join(["head", *(part for part in parts if part != "dense")]), symbols(model, name)
     attention = "self" if stack == "encoder" else "masked"
     names = {
-        "attention": attention,
-        "attention_norm": attention,
-        "cross_norm": "cross",
-        "feed_forward_norm": "feed_forward",
+        "attention": attention, "attention_norm": attention, "cross_norm": "cross", "feed_forward_norm": "feed_forward",
         "embedding_norm": "norm",
-    }
+    }  # fmt: skip
     omitted = ("blocks", *STACKED, *SINGLE)
-    return ".".join([stack, *(names.get(part, part) for part in parts if part not in omitted)])
+    return ".".join([stack, *(names.get(part, part) for part in parts if part not in omitted)]), symbols(model, name)
 
 
-def transformer_symbols(model: Network, name: str) -> Iterator[Symbol]:
+def symbols(model: Network, name: str) -> list[Symbol]:
     path, _, kind = name.rpartition(".")
     last = path.rpartition(".")[2]
     module = model.get_submodule(path)
-    letter = "W" if kind == "weight" else "b"
-    rows = model.state_dict()[name].shape[0]
+    letter, rows = "W" if kind == "weight" else "b", len(getattr(module, kind))
     if isinstance(module, StackedLinear):
-        start = 0
-        for part, size in zip(STACKED[last], module.sizes, strict=True):
-            yield Symbol(f"{letter}_{part}", start, start + size)
-            start += size
-    elif last in SINGLE:
-        yield Symbol(f"{letter}{'' if SINGLE[last] in '₁₂' else '_'}{SINGLE[last]}", 0, rows)
+        ends = list(accumulate(module.sizes))
+        parts = zip(STACKED[last], ends, module.sizes, strict=True)
+        return [Symbol(f"{letter}_{part}", end - size, end) for part, end, size in parts]
+    if last in SINGLE:
+        letter += SINGLE[last] if SINGLE[last] in "₁₂" else f"_{SINGLE[last]}"
     elif last in TABLES:
-        yield Symbol(TABLES[last], 0, rows)
+        letter = TABLES[last]
     elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
-        yield Symbol("γ" if kind == "weight" else "β", 0, rows)
-    else:
-        yield Symbol(letter, 0, rows)  # output bias, masked-token head, pooler
-
-
-TRANSFORMER = WeightNames(transformer_component, transformer_symbols)
+        letter = "γ" if kind == "weight" else "β"
+    return [Symbol(letter, 0, rows)]  # W and b: the output bias, the head for masked tokens, the pooler
