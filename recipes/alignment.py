@@ -18,9 +18,8 @@ from recipe import RESULTS
 
 from seq2see.api import load
 from seq2see.data.word_spans import whitespace_spans
-from seq2see.evaluate.translation import alignment_by_head
-from seq2see.inspect.alignment import align_with, best_heads
-from seq2see.inspect.alignment_error import GoldPairs, alignment_scores
+from seq2see.evaluate.alignment import GoldPairs, alignment_by_head, alignment_scores, best_heads
+from seq2see.inspect.alignment import align_with
 
 GOLD = {"en-fr": ("en-fr/test", "en-fr/alignv2.txt"), "de-en": ("de-en/test.uc", "de-en/alignment.talp")}
 

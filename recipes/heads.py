@@ -18,9 +18,8 @@ from seq2see import Packed, Selection, ablate_head, intervene, patch, trace
 from seq2see.api import Model
 from seq2see.course.sample_corpus import Pair, load_corpus
 from seq2see.data.word_spans import wordpunct_spans
-from seq2see.evaluate.translation import alignment_by_head
-from seq2see.inspect.alignment import align_with, best_heads
-from seq2see.inspect.alignment_error import GoldAlignment, GoldPairs, alignment_scores
+from seq2see.evaluate.alignment import GoldAlignment, GoldPairs, alignment_by_head, alignment_scores, best_heads
+from seq2see.inspect.alignment import align_with
 from seq2see.storage.bundled import GRAMMAR, find_model
 
 Batch = tuple[Packed, Packed, torch.Tensor]

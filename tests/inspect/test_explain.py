@@ -14,8 +14,8 @@ from seq2see.config import ModelConfig, TextConfig
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.search import Search
 from seq2see.errors import UsageError, UserError
-from seq2see.inspect.alignment import LayerHead, align, best_heads, word_alignment
-from seq2see.inspect.alignment_error import GoldAlignment, GoldPairs, alignment_scores
+from seq2see.evaluate.alignment import GoldAlignment, GoldPairs, alignment_scores, best_heads
+from seq2see.inspect.alignment import LayerHead, align, word_alignment
 from seq2see.inspect.attention_flow import (
     attention_entropy,
     attention_names,

@@ -18,9 +18,9 @@ from seq2see.storage.bundled import LANGUAGE_MODEL, model_label
 
 if TYPE_CHECKING:
     from seq2see.api import Model
+    from seq2see.evaluate.alignment import GoldPairs
     from seq2see.evaluate.datasets import TestSet
     from seq2see.evaluate.translation import Evaluation
-    from seq2see.inspect.alignment_error import GoldPairs
 
 PHRASE_WORDS = 4  # of BLEU's longest phrases
 _TEST_SET, _LANGUAGE_MODEL, _SCORING = "Text", "Language model", "Scoring"
@@ -107,7 +107,7 @@ class TestOptions:
 
     def gold(self, test: "TestSet") -> "GoldPairs | None":
         from seq2see.data.word_spans import whitespace_spans, wordpunct_spans
-        from seq2see.inspect.alignment_error import GoldPairs
+        from seq2see.evaluate.alignment import GoldPairs
 
         if self.align is None:
             return None
@@ -210,8 +210,9 @@ def _evaluate_translations(
     chosen: ModelChoice, options: TestOptions, scoring: Scoring, loader: "_Loader", report: Report
 ) -> None:
     from seq2see.cli.evaluation_report import plot_translation, print_translation
+    from seq2see.evaluate.alignment import alignment_by_head
     from seq2see.evaluate.breakdown import word_tokenizer
-    from seq2see.evaluate.translation import alignment_by_head, evaluate
+    from seq2see.evaluate.translation import evaluate
 
     test = options.read()
     word_tokenizer(scoring.tokenize)  # an unknown name fails before anything is translated, like the files below

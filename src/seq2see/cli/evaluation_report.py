@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from seq2see.cli.data_report import escape_controls, truncate_to_width
+from seq2see.evaluate.alignment import HeadScores
 from seq2see.evaluate.language_model import LanguageModelEvaluation
 from seq2see.evaluate.metrics import METRICS
-from seq2see.evaluate.translation import Evaluation, HeadScores, SentenceScore
+from seq2see.evaluate.translation import Evaluation, SentenceScore
 
 _SIGNIFICANCE = 0.05
 

@@ -8,6 +8,7 @@ from itertools import islice
 from seq2see.config import DataConfig
 from seq2see.data.corpus import training_pairs
 from seq2see.errors import UserError
+from seq2see.evaluate.alignment import HeadScores
 from seq2see.evaluate.breakdown import (
     FrequencyBucket,
     LengthBucket,
@@ -32,9 +33,6 @@ from seq2see.evaluate.metrics import (
     score,
 )
 from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
-from seq2see.inspect.alignment import LayerHead, align_with, all_layer_heads
-from seq2see.inspect.alignment_error import AlignmentScores, GoldPairs, alignment_scores
-from seq2see.storage.pipeline import Pipeline
 
 MAX_COUNTED_SENTENCES = 1_000_000  # training sentences in which words are counted
 
@@ -48,12 +46,6 @@ class SentenceScore:
     source: str
     translation: str
     reference: str
-
-
-@dataclass(frozen=True)
-class HeadScores:
-    layer_head: LayerHead
-    scores: AlignmentScores
 
 
 @dataclass(frozen=True)
@@ -113,15 +105,6 @@ def exact_match(translations: Sequence[str], references: References) -> float:
     """Returns the share of translations that are identical, after NFC normalisation, to one of their references."""
     matches = sum(_normalize(text) in map(_normalize, row) for text, row in zip(translations, references, strict=True))
     return matches / len(references)
-
-
-def alignment_by_head(model: Pipeline, gold: GoldPairs) -> list[HeadScores]:
-    """Scores the word alignments of each layer's cross-attention: the mean over its heads, and every head."""
-    heads = all_layer_heads(model)
-    alignments = align_with(model, gold.pairs, [(head,) for head in heads], gold.split)
-    return [
-        HeadScores(head, alignment_scores(links, gold.golds)) for head, links in zip(heads, alignments, strict=True)
-    ]
 
 
 def _word_frequencies(data: DataConfig | None, references: References, split: Tokenize) -> tuple[str, dict[str, int]]:

@@ -8,8 +8,8 @@ Which row of the weights belongs to token t: the row that predicts it, or the ne
 rate (AER) on the test set of the built-in corpus, mean over the heads, for rows by target and by input: last of two layers
 22% and 92%, last of four 21% and 74%, worse in lower layers; only the first of four is better by input (73% and 61%). So a
 word is aligned by the rows that predict it, in the last layer, whose mean is better than each of its heads (25% and 27% for
-the best). `best_heads` finds a few heads whose mean is better still. Leaving a word unaligned if it attends most to `<end>`
-raises the error.
+the best). `best_heads` (evaluate/alignment.py) finds a few heads whose mean is better still. Leaving a word unaligned if it
+attends most to `<end>` raises the error.
 
 Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
 """
@@ -17,7 +17,6 @@ Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -28,7 +27,6 @@ from seq2see.data.token_spans import TokenSpan
 from seq2see.data.tokenizer import Framing
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
-from seq2see.inspect.alignment_error import GoldPairs, alignment_scores
 from seq2see.inspect.attention_tables import AttentionTable
 from seq2see.inspect.explain import Explanation, escape_control
 from seq2see.inspect.trace import trace
@@ -124,23 +122,6 @@ def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSp
     by_word = _by_word(weights, heads, e.decoder.start - 1, [source], [target], framing)[0]
     words = [tuple(escape_control(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
     return Alignment(words[0], words[1], by_word, _link(by_word))
-
-
-def best_heads(model: Pipeline, gold: GoldPairs, max_heads: int = 8) -> tuple[LayerHeads, float]:
-    """Returns the heads, of any layer, whose mean aligns gold pairs best, and their error rate.
-
-    Heads are ranked by their own error rates, and the first n are averaged, for the best n. Report results on other pairs
-    than those used here.
-    """
-
-    def ranked(heads: Sequence[LayerHeads]) -> list[tuple[float, LayerHeads]]:
-        found = align_with(model, gold.pairs, heads, gold.split)
-        scored = [(alignment_scores(links, gold.golds).aer, one) for links, one in zip(found, heads, strict=True)]
-        return sorted(scored, key=itemgetter(0))
-
-    best = [one for _, (one,) in ranked([(one,) for one in all_layer_heads(model) if one.head is not None])]
-    rate, heads = ranked([tuple(best[:n]) for n in range(1, max_heads + 1)])[0]
-    return heads, rate
 
 
 def all_layer_heads(model: Pipeline) -> list[LayerHead]:

@@ -1,4 +1,4 @@
-"""Scores word alignments against gold alignments: the alignment error rate (AER) of Och and Ney (2003).
+"""Scores word alignments against gold alignments: the alignment error rate (AER) of Och and Ney (2003), of each head.
 
 Annotators mark sure links, S, and possible links, P; every sure link is also possible, so S ⊆ P. For an alignment A,
 
@@ -14,6 +14,8 @@ from typing import Self
 from seq2see.data.formats.lines import read_lines
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
+from seq2see.inspect.alignment import LayerHead, LayerHeads, align_with, all_layer_heads
+from seq2see.storage.pipeline import Pipeline
 
 Link = tuple[int, int]
 
@@ -35,6 +37,12 @@ class AlignmentScores:
     precision: float
     recall: float
     links: int
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    layer_head: LayerHead
+    scores: AlignmentScores
 
 
 def alignment_scores(alignments: Iterable[Iterable[Link]], golds: Iterable[GoldAlignment]) -> AlignmentScores:
@@ -61,6 +69,31 @@ class GoldPairs:
     def read(cls, path: Path, pairs: Sequence[tuple[str, str]], split: WordSplitter = wordpunct_spans) -> Self:
         sizes = [(len(split(source)), len(split(target))) for source, target in pairs]
         return cls(tuple(pairs), tuple(read_gold(path, sizes)), split)
+
+
+def alignment_by_head(model: Pipeline, gold: GoldPairs) -> list[HeadScores]:
+    """Scores the word alignments of each layer's cross-attention: the mean over its heads, and every head."""
+    heads = all_layer_heads(model)
+    scores = _scores(model, gold, [(head,) for head in heads])
+    return [HeadScores(head, one) for head, one in zip(heads, scores, strict=True)]
+
+
+def best_heads(model: Pipeline, gold: GoldPairs, max_heads: int = 8) -> tuple[LayerHeads, float]:
+    """Returns the heads, of any layer, whose mean aligns gold pairs best, and their error rate.
+
+    Heads are ranked by their own error rates, and the first n are averaged, for the best n. Report results on other pairs
+    than those used here.
+    """
+    single = [one for one in alignment_by_head(model, gold) if one.layer_head.head is not None]
+    ranked = tuple(one.layer_head for one in sorted(single, key=lambda one: one.scores.aer))
+    candidates = [ranked[:n] for n in range(1, max_heads + 1)]
+    rates = [scores.aer for scores in _scores(model, gold, candidates)]
+    best = min(range(len(rates)), key=rates.__getitem__)
+    return candidates[best], rates[best]
+
+
+def _scores(model: Pipeline, gold: GoldPairs, heads: Sequence[LayerHeads]) -> list[AlignmentScores]:
+    return [alignment_scores(links, gold.golds) for links in align_with(model, gold.pairs, heads, gold.split)]
 
 
 def read_gold(path: Path, sizes: Sequence[tuple[int, int]]) -> list[GoldAlignment]:
