@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from seq2see.check.documents import check_documents
+from seq2see.check.collect import CheckSettings
+from seq2see.check.data import check_data
 from seq2see.check.drift import Signatures, first_drift
-from seq2see.check.fix import write_clean_pairs, write_clean_text
-from seq2see.check.pairs import CheckSettings, check_pairs
+from seq2see.check.fix import write_clean_copy
 from seq2see.check.report import Finding, FindingKind, Report, summary, to_json
 from seq2see.check.scripts import SCRIPTS, count_letters
 from seq2see.cli.check import check
@@ -72,13 +72,13 @@ def test_examples_name_the_file_among_several(tmp_path: Path) -> None:
         write(tmp_path / f"{n}.en", source[n * 50 : n * 50 + 50])
         write(tmp_path / f"{n}.hi", ["" if n else target[0], *target[n * 50 + 1 : n * 50 + 50]])
     pairs = parallel_files([tmp_path / "0.en", tmp_path / "1.en"], [tmp_path / "0.hi", tmp_path / "1.hi"])
-    example = finding(check_pairs(pairs).report, "one-sided").examples[0]
+    example = finding(check_data(pairs).report, "one-sided").examples[0]
     assert (Path(example.file).name, example.line, example.source) == ("1.en", 1, source[50])
 
 
 def test_good_data_has_no_findings(tmp_path: Path) -> None:
     source, target = sentences(2000)
-    report = check_pairs(two_files(tmp_path, source, target)).report
+    report = check_data(two_files(tmp_path, source, target)).report
     assert kinds_found(report) == set()
     assert report.trainable
     assert (report.count, report.kept) == (2000, 2000)
@@ -97,7 +97,7 @@ def test_each_kind_of_problem_is_located(tmp_path: Path) -> None:
     source[60], target[60] = source[3], target[3]
     source[70] = source[4]
     source[80], target[80] = "word " * 30, "शब्द " * 30
-    report = check_pairs(two_files(tmp_path, source, target), CheckSettings(max_length=25, examples=9)).report
+    report = check_data(two_files(tmp_path, source, target), CheckSettings(max_length=25, examples=9)).report
     lines = {kind: [example.line - 1 for example in finding(report, kind).examples] for kind in kinds_found(report)}
     assert lines == {
         "one-sided": [10], "empty": [20], "script": [30, 40], "length-ratio": [50], "duplicate": [60],
@@ -113,7 +113,7 @@ def test_duplicates_ignore_unicode_composition_and_spaces(tmp_path: Path) -> Non
     source, target = sentences(100)
     source[7], target[7] = "caf\u00e9  is \t old", "क\u093c\u0932म"
     source[9], target[9] = " cafe\u0301 is old", "क\u093c\u0932म "
-    assert finding(check_pairs(two_files(tmp_path, source, target)).report, "duplicate").count == 1
+    assert finding(check_data(two_files(tmp_path, source, target)).report, "duplicate").count == 1
 
 
 def test_names_numbers_and_short_lines_are_not_reported(tmp_path: Path) -> None:
@@ -124,16 +124,16 @@ def test_names_numbers_and_short_lines_are_not_reported(tmp_path: Path) -> None:
          ("%(index)d of %(total)d", "%(total)d का %(index)d"), ("Hi!", "नमस्ते, आप कैसे हैं?")]
     ):  # fmt: skip
         source[i * 10], target[i * 10] = left, right
-    assert kinds_found(check_pairs(two_files(tmp_path, source, target)).report) == set()
+    assert kinds_found(check_data(two_files(tmp_path, source, target)).report) == set()
 
 
 def test_untranslated_pairs_are_reported_unless_common(tmp_path: Path) -> None:
     source, _ = sentences(200)
     other, _ = sentences(200, seed=1)
     few = [*source[:3], *other[3:]]
-    assert finding(check_pairs(two_files(tmp_path, source, few)).report, "untranslated").count == 3
+    assert finding(check_data(two_files(tmp_path, source, few)).report, "untranslated").count == 3
     half = [*source[:100], *other[100:]]
-    assert finding(check_pairs(two_files(tmp_path, source, half)).report, "untranslated").count == 0
+    assert finding(check_data(two_files(tmp_path, source, half)).report, "untranslated").count == 0
 
 
 # Misaligned files
@@ -145,7 +145,7 @@ def test_untranslated_pairs_are_reported_unless_common(tmp_path: Path) -> None:
 def test_lost_line_is_located_within_a_few_lines(tmp_path: Path, line: int, lost: int, side: str) -> None:
     source, target = sentences(1000, seed=line)
     del (source if side == "source" else target)[line - 1 : line - 1 + lost]
-    report = check_pairs(two_files(tmp_path, source, target)).report
+    report = check_data(two_files(tmp_path, source, target)).report
     found = finding(report, "line-count")
     assert not report.trainable
     assert found.title.endswith(f"has {len(source):,} lines but {tmp_path / 'a.hi'} has {len(target):,}")
@@ -156,7 +156,7 @@ def test_lost_line_is_located_within_a_few_lines(tmp_path: Path, line: int, lost
 
 def test_truncated_file_is_not_reported_as_misaligned(tmp_path: Path) -> None:
     source, target = sentences(1000)
-    example = finding(check_pairs(two_files(tmp_path, source, target[:700])).report, "line-count").examples[0]
+    example = finding(check_data(two_files(tmp_path, source, target[:700])).report, "line-count").examples[0]
     assert example.line == 701
     assert "the end of one file may be missing" in example.note
 
@@ -165,7 +165,7 @@ def test_misaligned_files_of_equal_length_are_found(tmp_path: Path) -> None:
     source, target = sentences(2000)
     del source[500]
     del target[1500]
-    report = check_pairs(two_files(tmp_path, source, target)).report
+    report = check_data(two_files(tmp_path, source, target)).report
     assert abs(finding(report, "misaligned").examples[0].line - 501) <= 5
     assert report.trainable
 
@@ -174,7 +174,7 @@ def test_first_of_several_lost_lines_is_located(tmp_path: Path) -> None:
     source, target = sentences(3000)
     del target[400]
     del target[2000]
-    example = finding(check_pairs(two_files(tmp_path, source, target)).report, "line-count").examples[0]
+    example = finding(check_data(two_files(tmp_path, source, target)).report, "line-count").examples[0]
     assert abs(example.line - 401) <= 5
     assert "a.en has 1 extra line" in example.note
 
@@ -199,7 +199,7 @@ def test_invalid_utf8_is_reported_and_the_rest_is_checked(tmp_path: Path) -> Non
     raw = (tmp_path / "a.hi").read_bytes().split(b"\n")
     raw[6], raw[8] = b"ab\xff", b"\xe9"
     (tmp_path / "a.hi").write_bytes(b"\n".join(raw))
-    report = check_pairs(pairs).report
+    report = check_data(pairs).report
     found = finding(report, "encoding")
     assert found.count == 2
     assert [(Path(e.file).name, e.line, e.note) for e in found.examples] == [
@@ -214,7 +214,7 @@ def test_malformed_rows_are_counted(tmp_path: Path) -> None:
     source, target = sentences(100)
     rows = [f"{a}\t{b}" for a, b in zip(source, target, strict=True)]
     rows[5] = "one column"
-    report = check_pairs(tsv([write(tmp_path / "a.tsv", rows)])).report
+    report = check_data(tsv([write(tmp_path / "a.tsv", rows)])).report
     assert (finding(report, "malformed").count, finding(report, "malformed").examples[0].line) == (1, 6)
     assert "line-count" not in {f.kind for f in report.findings}
     assert not report.trainable
@@ -236,7 +236,7 @@ def test_a_column_of_tags_or_ids_read_as_text_is_named_with_the_right_columns(
 ) -> None:
     rows = [f"{i}\tnews\tthe cat number {i} sleeps\t0.9\tबिल्ली नंबर {i} सोती है" for i in range(60)]
     file = write(tmp_path / "a.tsv", ["id\ttopic\ten\tscore\thi"] * header + rows)
-    report = check_pairs(tsv([file], *columns)).report
+    report = check_data(tsv([file], *columns)).report
     assert (finding(report, "column").title if finding(report, "column").count else None) == expected
     assert report.trainable  # a warning only: the values may be meant
 
@@ -244,19 +244,19 @@ def test_a_column_of_tags_or_ids_read_as_text_is_named_with_the_right_columns(
 def test_repeated_sentences_and_short_files_are_not_taken_for_tags(tmp_path: Path) -> None:
     repeated = [f"every source has many translations here\tnumber {i} of them" for i in range(60)]
     for rows in (repeated, ["1\tone", "2\ttwo"]):
-        assert not finding(check_pairs(tsv([write(tmp_path / "a.tsv", rows)])).report, "column").count
+        assert not finding(check_data(tsv([write(tmp_path / "a.tsv", rows)])).report, "column").count
 
 
 def test_an_overlong_line_is_reported_and_left_out(tmp_path: Path) -> None:
     source, target = sentences(50)
     source[9] += " word" * (MAX_LINE_BYTES // 5)
     pairs = two_files(tmp_path, source, target)
-    checked = check_pairs(pairs)
+    checked = check_data(pairs)
     assert finding(checked.report, "malformed").examples[0].note == f"longer than {MAX_LINE_BYTES:,} bytes"
     assert finding(checked.report, "malformed").examples[0].line == 10
-    write_clean_pairs(pairs, checked, tmp_path / "clean")
+    write_clean_copy(pairs, checked, tmp_path / "clean")
     assert (tmp_path / "clean" / "a.hi").read_text().splitlines() == target[:9] + target[10:]
-    report = check_documents(plain_text([tmp_path / "a.en"])).report
+    report = check_data(plain_text([tmp_path / "a.en"])).report
     assert finding(report, "malformed").count == 1
     assert not report.trainable
 
@@ -268,7 +268,7 @@ def test_held_out_sentences_in_training_are_found(tmp_path: Path) -> None:
     source, target = sentences(300)
     valid = two_files(tmp_path / "valid", ["new words here", source[5], source[6]], ["नया", target[5], "और"])
     test = two_files(tmp_path / "test", ["all new"], ["नया"])
-    checked = check_pairs(two_files(tmp_path, source, target), valid=valid, test=test)
+    checked = check_data(two_files(tmp_path, source, target), valid=valid, test=test)
     found = finding(checked.report, "valid")
     assert (found.count, found.total) == (2, 3)
     assert found.title == "validation sentences in the training data, 1 with the same translation"
@@ -281,7 +281,7 @@ def test_malformed_validation_set_is_an_error(tmp_path: Path) -> None:
     train = two_files(tmp_path, *sentences(50))
     valid = parallel_files([write(tmp_path / "v.en", ["a", "b"])], [write(tmp_path / "v.hi", ["a"])])
     with pytest.raises(UserError, match="has 2 lines but"):
-        check_pairs(train, valid=valid)
+        check_data(train, valid=valid)
 
 
 # The cleaned copy
@@ -296,13 +296,13 @@ def test_cleaned_copy_is_clean_and_keeps_everything_else(tmp_path: Path) -> None
     raw = (tmp_path / "a.hi").read_bytes().split(b"\n")
     raw[6] = b"\xff"
     (tmp_path / "a.hi").write_bytes(b"\n".join(raw))
-    cleaned = write_clean_pairs(pairs, check_pairs(pairs), tmp_path / "out")
+    cleaned = write_clean_copy(pairs, check_data(pairs), tmp_path / "out")
     assert cleaned.removed == {"encoding": 1, "one-sided": 1, "script": 1, "duplicate": 1}
     assert cleaned.files == (tmp_path / "out" / "a.en", tmp_path / "out" / "a.hi")
     copy = parallel_files([cleaned.files[0]], [cleaned.files[1]])
     kept = [i for i in range(500) if i not in (6, 10, 30, 60)]
     assert list(copy) == [(source[i], target[i]) for i in kept]
-    assert kinds_found(check_pairs(copy).report) == set()
+    assert kinds_found(check_data(copy).report) == set()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.en", "a.hi"]
 
 
@@ -314,11 +314,11 @@ any_sentence = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 def test_cleaned_copy_keeps_the_text(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     folder = tmp_path_factory.mktemp("fix")
     pairs = jsonl([write(folder / "a.jsonl", [json.dumps({"en": a, "x.hi": b}) for a, b in rows])], "en", "x.hi")
-    checked = check_pairs(pairs)
+    checked = check_data(pairs)
     kept = [pair for pair, reason in zip(rows, checked.reasons, strict=True) if not reason]
     if not kept:
         return
-    cleaned = write_clean_pairs(pairs, checked, folder / "out")
+    cleaned = write_clean_copy(pairs, checked, folder / "out")
     assert [file.name for file in cleaned.files] == ["a.en", "a.hi"]
 
     for side in (0, 1):
@@ -330,31 +330,31 @@ def test_unsafe_copies_are_refused(tmp_path: Path) -> None:
     source, target = sentences(50)
     pairs = two_files(tmp_path, source, target)
     with pytest.raises(UserError, match="already exists"):
-        write_clean_pairs(pairs, check_pairs(pairs), tmp_path)
+        write_clean_copy(pairs, check_data(pairs), tmp_path)
     unequal = two_files(tmp_path / "unequal", source, target[1:])
     with pytest.raises(UserError, match="would pair the wrong lines"):
-        write_clean_pairs(unequal, check_pairs(unequal), tmp_path / "out")
+        write_clean_copy(unequal, check_data(unequal), tmp_path / "out")
     nothing = two_files(tmp_path / "nothing", ["", ""], ["", ""])
-    checked = check_pairs(nothing)
+    checked = check_data(nothing)
     assert not checked.report.trainable
     with pytest.raises(UserError, match="nothing would be kept"):
-        write_clean_pairs(nothing, checked, tmp_path / "out")
+        write_clean_copy(nothing, checked, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_failed_copy_leaves_nothing_behind(tmp_path: Path) -> None:
     pairs = two_files(tmp_path, *sentences(50))
-    checked = check_pairs(pairs)
+    checked = check_data(pairs)
     (tmp_path / "a.hi").write_text("another text now\n" * 7)
     with pytest.raises(UserError, match="changed during the check"):
-        write_clean_pairs(pairs, checked, tmp_path / "out")
+        write_clean_copy(pairs, checked, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_po_is_cleaned_to_two_plain_files(tmp_path: Path) -> None:
     entries = ['msgid "Open\\nit"\nmsgstr "खोलें\\n"', 'msgid "Close"\nmsgstr "बंद"', 'msgid "Close"\nmsgstr "बंद"']
     pairs = po([write(tmp_path / "app.po", entries)])
-    cleaned = write_clean_pairs(pairs, check_pairs(pairs), tmp_path / "out")
+    cleaned = write_clean_copy(pairs, check_data(pairs), tmp_path / "out")
     assert [file.name for file in cleaned.files] == ["app.source", "app.target"]
     assert cleaned.files[0].read_text(encoding="utf-8") == "Open it\nClose\n"
 
@@ -368,12 +368,12 @@ def test_text_is_counted_and_duplicate_documents_are_removed(tmp_path: Path) -> 
     second = write(tmp_path / "b.txt", [long, "more", "", "other"])
     valid = plain_text([write(tmp_path / "v.txt", [long, "more", "", "Yes."])])
     documents = plain_text([first, second])
-    checked = check_documents(documents, valid=valid)
+    checked = check_data(documents, valid=valid)
     assert (checked.report.count, checked.report.sides[0].sentences) == (6, 8)
     assert [e.line for e in finding(checked.report, "duplicate").examples] == [8, 1]
     assert finding(checked.report, "duplicate").examples[1].note == "same as line 3 of a.txt"
     assert (finding(checked.report, "valid").count, finding(checked.report, "valid").total) == (1, 2)
-    cleaned = write_clean_text(documents, check_documents(documents), tmp_path / "out")
+    cleaned = write_clean_copy(documents, check_data(documents), tmp_path / "out")
     assert list(plain_text(cleaned.files)) == ["Yes.", f"{long}\nmore", "Yes.", "other"]
     assert cleaned.removed == {"duplicate": 2}
 
@@ -383,10 +383,10 @@ def test_long_documents_are_compared_in_full(tmp_path: Path) -> None:
     files = [write(tmp_path / name, lines) for name in ("a.txt", "b.txt")]
     files.append(write(tmp_path / "c.txt", [lines[0].upper(), *lines[1:]]))
     documents = plain_text(files, "file")
-    report = check_documents(documents).report
+    report = check_data(documents).report
     assert (report.count, finding(report, "duplicate").count) == (3, 1)
     assert finding(report, "duplicate").examples[0].source.startswith(f"{lines[0]}\n{lines[1]}\n")
-    cleaned = write_clean_text(documents, check_documents(documents), tmp_path / "out")
+    cleaned = write_clean_copy(documents, check_data(documents), tmp_path / "out")
     assert [file.name for file in cleaned.files] == ["a.txt", "c.txt"]
     assert cleaned.files[0].read_bytes() == files[0].read_bytes()
 
@@ -427,7 +427,7 @@ def test_json_contains_the_whole_report(tmp_path: Path) -> None:
     assert document.pop("cleaned") == {
         "files": [str(tmp_path / "out" / "a.en"), str(tmp_path / "out" / "a.hi")], "kept": 99, "removed": {"length-ratio": 1},
     }  # fmt: skip
-    assert document == json.loads(json.dumps(to_json(check_pairs(pairs).report)))
+    assert document == json.loads(json.dumps(to_json(check_data(pairs).report)))
     assert code == 0
 
 
@@ -462,7 +462,7 @@ def test_options_accept_several_files(tmp_path: Path) -> None:
 
 def test_summary_is_two_to_six_lines(tmp_path: Path) -> None:
     source, target = sentences(300)
-    clean = summary(check_pairs(two_files(tmp_path, source, target)).report)
+    clean = summary(check_data(two_files(tmp_path, source, target)).report)
     assert clean.count("\n") == 1
     assert "300 pairs" in clean
     assert clean.endswith("data: no problems found")
@@ -470,7 +470,7 @@ def test_summary_is_two_to_six_lines(tmp_path: Path) -> None:
         source[i], target[i + 20], target[i + 40] = "", "Another English line is here too.", "हाँ" * 100
         source[i + 60], target[i + 60] = "word " * 2000, "शब्द " * 2000
         source[i + 80], target[i + 80] = "", ""
-    text = summary(check_pairs(two_files(tmp_path, source, target)).report)
+    text = summary(check_data(two_files(tmp_path, source, target)).report)
     assert 3 <= text.count("\n") + 1 <= 6
     assert "both sides empty: 10 (3.3%), first at a.en:91" in text
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from seq2see.check.media_files import check_media
+from seq2see.check.collect import CheckSettings
+from seq2see.check.data import check_data
 from seq2see.config import ModelConfig
 from seq2see.data.corpus import open_media
 from seq2see.data.media import sounds
@@ -165,9 +166,8 @@ def test_the_check_reports_too_long_files_without_decoding_them(
     write_sound(tmp_path / "a.wav", noise(0.5))
     (tmp_path / "list.tsv").write_text("a.wav\ta\n")
     forbid(monkeypatch, soundfile.SoundFile, "read")
-    report = check_media(
-        open_media([tmp_path / "list.tsv"], "sounds"), MediaReader(replace(SOUNDS, max_source_positions=9))
-    )
+    settings = CheckSettings(reader=MediaReader(replace(SOUNDS, max_source_positions=9)))
+    report = check_data(open_media([tmp_path / "list.tsv"], "sounds"), settings).report
     counts = {finding.kind: finding.count for finding in report.findings}
     assert (counts["too-long"], counts["unreadable"]) == (1, 0)
 

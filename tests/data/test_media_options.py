@@ -13,8 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from seq2see.check import media as media_check
-from seq2see.check.media import check_media_pairs
+from seq2see.check.data import check_data, content_hash
 from seq2see.check.report import summary
 from seq2see.config import Config, DataConfig, ModelConfig, TextConfig, TrainConfig
 from seq2see.data.batches import Batches, Sequences
@@ -90,8 +89,12 @@ def test_a_copy_with_the_same_text_is_a_duplicate_and_each_file_is_hashed_once(
     shutil.copy("0.png", "copy.png")
     Path("list.tsv").write_text("0.png\tzero\ncopy.png\tzero\n0.png\tzero\ncopy.png\tanother\n1.png\tzero\n")
     hashed: list[str] = []
-    content = media_check._content
-    monkeypatch.setattr(media_check, "_content", lambda path: hashed.append(path) or content(path))  # type: ignore[func-returns-value]
+
+    def hashing(path: str) -> str:
+        hashed.append(path)
+        return content_hash(path)
+
+    monkeypatch.setattr("seq2see.check.data.content_hash", hashing)
     duplicate = findings("--pictures", "list.tsv")["duplicate"]
     assert duplicate["count"] == 2 and duplicate["examples"][0]["note"] == "same as 0.png"
     assert sorted(hashed) == ["0.png", "1.png", "copy.png"]
@@ -103,7 +106,7 @@ def test_training_finds_leaks_under_other_paths_without_reading_the_files(folder
     for file in folder.glob("*.png"):
         file.write_bytes(b"")
     pairs, valid = open_media([Path("list.tsv")], "pictures"), open_media([folder / "train.tsv"], "pictures")
-    counts = {finding.kind: finding.count for finding in check_media_pairs(pairs, valid=valid).findings}
+    counts = {finding.kind: finding.count for finding in check_data(pairs, valid=valid).report.findings}
     assert counts["duplicate"] == 1 and counts["valid"] == 3
 
 
@@ -156,7 +159,7 @@ def test_no_cleaned_copy_is_offered_for_pictures(folder: Path) -> None:
     Path("list.tsv").write_text("0.png\tzero\n0.png\tzero\n")
     result = cli("data", "check", "--pictures", "list.tsv")
     assert result.exit_code == 0 and "see the warnings above" in result.stdout and "--fix" not in result.stdout
-    told = summary(check_media_pairs(open_media([Path("list.tsv")], "pictures")))
+    told = summary(check_data(open_media([Path("list.tsv")], "pictures")).report)
     assert "duplicate pairs" in told and told.endswith("on these files for examples")
     Path("list.tsv").write_text("0.png\t \n")
     result = cli("data", "check", "--pictures", "list.tsv")

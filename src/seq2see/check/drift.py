@@ -23,6 +23,7 @@ _MARK_PENALTY = 1.5  # for a question, an exclamation or a number that the other
 # square of each step makes exp(sum) a supermartingale under any symmetric noise, so that the sum stays small.
 _LAMBDA = 0.3
 _EVIDENCE = 25.0  # odds of e²⁵ to one: enough for millions of lines and dozens of shifts
+_BLOCK_SIZE = 1 << 20  # lines searched at a time
 _MIN_GAIN = 10.0  # by which a drift must fit better than a missing end of file
 
 
@@ -50,6 +51,10 @@ class Signatures:
             marks.append(_mark(line or ""))
         return cls(np.log(np.asarray(lengths, np.float32) + 10), np.frombuffer(bytes(marks), np.uint8))
 
+    @classmethod
+    def from_lengths(cls, lengths: NDArray[np.uint16]) -> "Signatures":
+        return cls(np.log(lengths.astype(np.float32) + 10), np.zeros(len(lengths), np.uint8))
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -76,9 +81,29 @@ def first_drift(source: Signatures, target: Signatures) -> Drift | None:
     return single if only_once else earliest
 
 
+def find_lost_line(source: Iterable[str | None], target: Iterable[str | None]) -> Drift | None:
+    """Finds the first misalignment of two texts, given by their lines."""
+    return first_drift(Signatures.from_lines(source), Signatures.from_lines(target))
+
+
+def find_drift(source: NDArray[np.uint16], target: NDArray[np.uint16]) -> Drift | None:
+    """Finds the first misalignment of two files of equal length, given the lengths of their lines."""
+    for start in range(0, len(source), _BLOCK_SIZE):
+        drift = first_drift(*(Signatures.from_lengths(each[start : start + _BLOCK_SIZE]) for each in (source, target)))
+        if drift is not None:
+            return Drift(start + drift.line, drift.shift)
+    return None
+
+
+def describe_drift(shift: int, source: str, target: str) -> str:
+    longer, shorter = (target, source) if shift > 0 else (source, target)
+    count = "1 extra line" if abs(shift) == 1 else f"{abs(shift):,} extra lines"
+    return f"near here {longer} has {count}, or {shorter} is missing {'one' if abs(shift) == 1 else f'{abs(shift):,}'}"
+
+
 def describe_misalignment(left: Iterable[str], right: Iterable[str]) -> str:
     """Returns the end of an error message: from which line on two files seem to be misaligned; "" if from none."""
-    drift = first_drift(Signatures.from_lines(left), Signatures.from_lines(right))
+    drift = find_lost_line(left, right)
     return f"they seem to be misaligned from line {drift.line:,} on" if drift else ""
 
 

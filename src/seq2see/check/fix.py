@@ -9,19 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.check.documents import TEXT_REMOVAL_REASONS, CheckedText
-from seq2see.check.pairs import REMOVAL_REASONS, CheckedPairs
+from seq2see.check.collect import Corpus, Reader, read_items
+from seq2see.check.data import REMOVAL_REASONS, Checked
 from seq2see.check.report import FindingKind
-from seq2see.check.statistics import IssueLog
-from seq2see.data.corpus import ParallelCorpus, TextChunk, TextCorpus, format_paths
+from seq2see.data.corpus import TextCorpus, format_paths
 from seq2see.data.formats.lines import ReadCallbacks, ignore_issue
-from seq2see.data.formats.tabular import SentencePair, strip_compression_suffix
 from seq2see.errors import ProgressFactory, UserError, no_progress
 from seq2see.tensors.files import atomic_write
 
@@ -37,71 +34,55 @@ class CleanedCopy:
     removed: Mapping[FindingKind, int]
 
 
-def write_clean_pairs(
-    pairs: ParallelCorpus, checked: CheckedPairs, out: Path, progress: ProgressFactory = no_progress
+def write_clean_copy(
+    corpus: Corpus, checked: Checked, out: Path, progress: ProgressFactory = no_progress
 ) -> CleanedCopy:
-    """Writes the good pairs of each reader to two files in `out`, named after the input."""
+    """Writes the good items to files in `out`, named after the input; unreadable lines are left out."""
     if checked.issues.mismatches:
         reason = checked.issues.mismatches[0].reason
         raise UserError(f"{reason}: no copy written, because it would pair the wrong lines; fix this first")
-    kept = [reasons == 0 for reasons in _split_by_file(checked.reasons, checked.starts)]
-    names = [reader.output_names if keep.any() else () for reader, keep in zip(pairs.readers, kept, strict=True)]
-    files = _output_paths(out, [name for both in names for name in both], pairs.files)
-    callbacks = ReadCallbacks(ignore_issue, progress("writing", pairs.size))
-    with _all_or_nothing(out) as stack:
-        for reader, keep, both in zip(pairs.readers, kept, names, strict=True):
-            if both:
-                source, target = (stack.enter_context(atomic_write(out / name)) for name in both)
-                if _write_pairs(compress(reader.read(callbacks), keep), source, target) != keep.sum():
-                    changed = format_paths(reader.files)
-                    raise UserError(f"{changed} changed during the check: no copy written; try again")
-    return CleanedCopy(files, checked.report.kept, _count_removed(checked.reasons, REMOVAL_REASONS, checked.issues))
-
-
-def _write_pairs(pairs: Iterator[SentencePair], source: Path, target: Path) -> int:
-    with (
-        source.open("w", encoding="utf-8", newline="\n") as source_file,
-        target.open("w", encoding="utf-8", newline="\n") as target_file,
-    ):
-        count = 0
-        for pair in pairs:
-            count += 1
-            source_file.write(_LINE_BREAKS.sub(" ", pair.source) + "\n")
-            target_file.write(_LINE_BREAKS.sub(" ", pair.target) + "\n")
-    return count
-
-
-def write_clean_text(
-    corpus: TextCorpus, checked: CheckedText, out: Path, progress: ProgressFactory = no_progress
-) -> CleanedCopy:
-    """Writes the good documents to files in `out`, named after the input, without lines that are not UTF-8."""
-    kept = [reasons == 0 for reasons in _split_by_file(checked.reasons, checked.starts)]
-    names = [
-        strip_compression_suffix(file) if keep.any() else "" for file, keep in zip(corpus.files, kept, strict=True)
-    ]
-    files = _output_paths(out, [name for name in names if name], corpus.files)
+    kept = np.split(checked.reasons == 0, checked.starts[1:-1])
+    readers: Sequence[Reader] = corpus.readers
+    written = [(reader, keep, reader.output_names) for reader, keep in zip(readers, kept, strict=True) if keep.any()]
+    files = _output_paths(out, [name for _, _, names in written for name in names], corpus.files)
     callbacks = ReadCallbacks(ignore_issue, progress("writing", corpus.size))
-    separator = "\n\n" if corpus.boundaries == "blank-line" else "\n"
+    separator = None
+    if isinstance(corpus, TextCorpus):
+        separator = "\n\n" if corpus.boundaries == "blank-line" else "\n"
     with _all_or_nothing(out) as stack:
-        for file, keep, name in zip(corpus.files, kept, names, strict=True):
-            if name:
-                path = stack.enter_context(atomic_write(out / name))
-                _write_chunks(corpus.read(file, callbacks), keep, path, separator)
-    removed = _count_removed(checked.reasons, TEXT_REMOVAL_REASONS, checked.issues)
-    return CleanedCopy(files, checked.report.kept, removed)
+        for reader, keep, names in written:
+            texts = _kept_texts(reader, keep, callbacks, separator)
+            _write(texts, [stack.enter_context(atomic_write(out / name)) for name in names])
+    return CleanedCopy(files, checked.report.kept, _count_removed(checked))
 
 
-def _write_chunks(chunks: Iterator[TextChunk], keep: NDArray[np.bool_], path: Path, separator: str) -> None:
-    document = 0
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for chunk in chunks:
-            if keep[document]:
-                file.write(chunk.text + separator * chunk.ends_document)
-            document += chunk.ends_document
+def _kept_texts(
+    reader: Reader, keep: NDArray[np.bool_], callbacks: ReadCallbacks, separator: str | None
+) -> Iterator[Sequence[str]]:
+    """Yields what is written for each item: its sentences as lines, or, with a separator, a document unchanged."""
+    number = 0
+    for texts, _, ends in read_items(reader, callbacks):
+        if number == len(keep):
+            break
+        if keep[number]:
+            yield (
+                [_LINE_BREAKS.sub(" ", text) + "\n" for text in texts]
+                if separator is None
+                else [texts[0] + separator * ends]
+            )
+        number += ends
+    else:
+        if number == len(keep):
+            return
+    raise UserError(f"{format_paths(reader.files)} changed during the check: no copy written; try again")
 
 
-def _split_by_file(reasons: NDArray[np.uint8], starts: Sequence[int]) -> list[NDArray[np.uint8]]:
-    return np.split(reasons, starts[1:-1])
+def _write(rows: Iterator[Sequence[str]], paths: Sequence[Path]) -> None:
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+        for row in rows:
+            for file, text in zip(files, row, strict=True):
+                file.write(text)
 
 
 def _output_paths(out: Path, names: Sequence[str], inputs: Sequence[Path]) -> tuple[Path, ...]:
@@ -128,10 +109,8 @@ def _all_or_nothing(out: Path) -> Iterator[ExitStack]:
         raise UserError(f"cannot write to {out}: {error.strerror}; no copy written") from error
 
 
-def _count_removed(
-    reasons: NDArray[np.uint8], kinds: Sequence[FindingKind], issues: IssueLog
-) -> dict[FindingKind, int]:
-    counts = np.bincount(reasons, minlength=len(kinds) + 1)[1:]
-    removed: dict[FindingKind, int] = {kind: issues.counts[kind] for kind in ("encoding", "malformed")}
-    removed |= dict(zip(kinds, map(int, counts), strict=True))
+def _count_removed(checked: Checked) -> dict[FindingKind, int]:
+    counts = np.bincount(checked.reasons, minlength=len(REMOVAL_REASONS) + 1)[1:]
+    removed: dict[FindingKind, int] = {kind: checked.issues.counts[kind] for kind in ("encoding", "malformed")}
+    removed |= dict(zip(REMOVAL_REASONS, map(int, counts), strict=True))
     return {kind: count for kind, count in removed.items() if count}

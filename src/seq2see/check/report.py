@@ -120,11 +120,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "count": report.count,
         "kept": report.kept,
         "sides": [asdict(side) for side in report.sides],
-        "findings": [
-            {"kind": f.kind, "level": f.level, "title": f.title, "count": f.count, "total": f.total}
-            | {"examples": [asdict(example) for example in f.examples]}
-            for f in report.findings
-        ],
+        "findings": [{"kind": f.kind, "level": f.level, **asdict(f)} for f in report.findings],
     }
 
 

@@ -1,10 +1,9 @@
 """`seq2see data check`: checks data before training and prints a table, or JSON for programs."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +15,6 @@ from seq2see.storage.bundled import bundled_model, bundled_names
 
 if TYPE_CHECKING:
     from seq2see.check.fix import CleanedCopy
-    from seq2see.check.pairs import CheckSettings
     from seq2see.check.report import Report
     from seq2see.data.tokenizer import Tokenizer
 
@@ -64,27 +62,27 @@ def check(
 
     The exit code is 1 if training is impossible and no cleaned copy was written, and 0 otherwise.
     """
-    from seq2see.check.pairs import CheckSettings
+    from seq2see.check.collect import CheckSettings
+    from seq2see.check.data import check_data
+    from seq2see.check.fix import write_clean_copy
+    from seq2see.data.corpus import open_data
 
     _refuse_other_kinds(context, data)
-    with progress() as start_progress:
-        settings = CheckSettings(max_length, examples, _load_tokenizer(tokenizer), start_progress)
-        check_data = _check_media if data.pictures or data.sounds else _check_text if data.text else _check_pairs
-        outcome = check_data(data, settings, fix)
-    _print(outcome, as_json)
-    if outcome.error is not None:
-        raise outcome.error
-    if not (outcome.report.trainable or outcome.cleaned):
+    cleaned, error = None, None
+    with progress() as advance:
+        settings = CheckSettings(max_length, examples, _load_tokenizer(tokenizer), advance, **_media_reader(data))
+        corpus = open_data(data)
+        assert corpus is not None
+        checked = check_data(corpus, settings, open_data(data, "valid_"), open_data(data, "test_"))
+        try:
+            cleaned = write_clean_copy(corpus, checked, fix, advance) if fix else None
+        except UserError as reason:
+            error = reason  # raised later: the report, which explains it, is printed first
+    _print(checked.report, cleaned, as_json)
+    if error is not None:
+        raise error
+    if not (checked.report.trainable or cleaned):
         raise typer.Exit(1)
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """The report, and the cleaned copy or the reason why there is none."""
-
-    report: "Report"
-    cleaned: "CleanedCopy | None" = None
-    error: UserError | None = None
 
 
 def _refuse_other_kinds(context: typer.Context, data: CheckedData) -> None:
@@ -105,51 +103,17 @@ def _refuse_other_kinds(context: typer.Context, data: CheckedData) -> None:
         )
 
 
-def _check_pairs(data: CheckedData, settings: "CheckSettings", fix: Path | None) -> _Outcome:
-    from seq2see.check.fix import write_clean_pairs
-    from seq2see.check.pairs import check_pairs
-    from seq2see.data.corpus import has_pairs, open_pairs
-
-    pairs = open_pairs(data)
-    held_out = (open_pairs(data, name) if has_pairs(data, name) else None for name in ("valid_", "test_"))
-    checked = check_pairs(pairs, settings, *held_out)
-    return _write_copy(checked.report, lambda out: write_clean_pairs(pairs, checked, out, settings.progress), fix)
-
-
-def _check_media(data: CheckedData, settings: "CheckSettings", fix: Path | None) -> _Outcome:
-    """Decodes every file as a preset does, and names it: other settings make fewer or more tokens of a file."""
-    from seq2see.check.media_files import check_media
-    from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
+def _media_reader(data: CheckedData) -> dict[str, Any]:
+    """Decodes pictures and sounds as a preset does, and names it: other settings make fewer or more tokens of a file."""
+    from seq2see.data.corpus import media_kind
     from seq2see.data.media.reader import MediaReader
     from seq2see.train.presets import preset, preset_for_media
 
-    name = preset_for_media(str(media_kind(data)))
-    pairs, valid = training_pairs(data), validation_pairs(data)
-    return _Outcome(check_media(pairs, MediaReader(preset(name)), settings, valid, f"the preset {name}"))
-
-
-def _check_text(data: CheckedData, settings: "CheckSettings", fix: Path | None) -> _Outcome:
-    from seq2see.check.documents import check_documents
-    from seq2see.check.fix import write_clean_text
-    from seq2see.data.corpus import plain_text
-
-    text, *held_out = (
-        plain_text(map(Path, files), data.boundaries) if files else None
-        for files in (data.text, data.valid_text, data.test_text)
-    )
-    assert text is not None
-    checked = check_documents(text, settings, *held_out)
-    return _write_copy(checked.report, lambda out: write_clean_text(text, checked, out, settings.progress), fix)
-
-
-def _write_copy(report: "Report", write: Callable[[Path], "CleanedCopy"], out: Path | None) -> _Outcome:
-    """Keeps an error for later: the report, which explains it, is printed first."""
-    if out is None:
-        return _Outcome(report)
-    try:
-        return _Outcome(report, write(out))
-    except UserError as error:
-        return _Outcome(report, error=error)
+    kind = media_kind(data)
+    if kind is None:
+        return {}
+    name = preset_for_media(kind)
+    return {"reader": MediaReader(preset(name)), "model": f"the preset {name}"}
 
 
 def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
@@ -162,7 +126,7 @@ def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
     return load_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
 
 
-def _print(outcome: _Outcome, as_json: bool) -> None:
+def _print(report: "Report", cleaned: "CleanedCopy | None", as_json: bool) -> None:
     from seq2see.check.report import to_json
 
     if not as_json:
@@ -170,10 +134,10 @@ def _print(outcome: _Outcome, as_json: bool) -> None:
 
         from seq2see.cli.data_report import print_report
 
-        print_report(outcome.report, outcome.cleaned, Console())
+        print_report(report, cleaned, Console())
         return
-    document = to_json(outcome.report)
-    if outcome.cleaned is not None:
-        files = [str(file) for file in outcome.cleaned.files]
-        document["cleaned"] = {"files": files, "kept": outcome.cleaned.kept, "removed": dict(outcome.cleaned.removed)}
+    document = to_json(report)
+    if cleaned is not None:
+        files = [str(file) for file in cleaned.files]
+        document["cleaned"] = {"files": files, "kept": cleaned.kept, "removed": dict(cleaned.removed)}
     typer.echo(json.dumps(document, ensure_ascii=False, indent=2))

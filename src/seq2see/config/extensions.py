@@ -29,7 +29,7 @@ BUILT_IN: dict[str, dict[str, str] | str] = {
         "rnn-attention": "seq2see.course.recurrent.weights:describe_recurrent_weight",
     },
     "checks": {  # of data, before training and in an error
-        "training": "seq2see.check.training:check_training_pairs",
+        "training": "seq2see.check.data:check_training_pairs",
         "misalignment": "seq2see.check.drift:describe_misalignment",
     },
     "commands": {  # of the command line, in the order of its help: functions, or groups of typer

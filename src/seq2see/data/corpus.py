@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from seq2see.config import Boundaries, DataConfig
-from seq2see.data.formats.lines import STRICT, ReadCallbacks, ignore_progress, read_lines
+from seq2see.data.formats.documents import DocumentReader, TextChunk
+from seq2see.data.formats.lines import STRICT, ignore_progress
 from seq2see.data.formats.media import MediaKind, open_media_reader
 from seq2see.data.formats.po import PoReader
 from seq2see.data.formats.tabular import (
@@ -28,9 +29,6 @@ from seq2see.data.formats.tabular import (
 from seq2see.data.formats.tmx import TmxReader
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import require_regular_file
-
-# Documents longer than this many characters are read in several chunks.
-_CHUNK_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,6 @@ class ParallelCorpus:
         return _fingerprint((reader.format_key, reader.contents) for reader in self.readers)
 
 
-class TextChunk(NamedTuple):
-    """A document, or a part of a long one, and the line number where it begins."""
-
-    text: str
-    line: int
-    ends_document: bool
-
-
 @dataclass(frozen=True)
 class TextCorpus:
     """Plain text; a document ends at a blank line or at the end of its file. Each iteration reads the files again."""
@@ -96,35 +86,16 @@ class TextCorpus:
         `on_progress` receives the number of bytes read, as they are read.
         """
         empty = True
-        for file in self.files:
-            for chunk in self.read(file, replace(STRICT, on_progress=on_progress)):
+        for reader in self.readers:
+            for chunk in reader.read(replace(STRICT, on_progress=on_progress)):
                 empty = False
                 yield chunk
         if empty:
             raise UserError(f"{format_paths(self.files)}: no text, only blank lines")
 
-    def read(self, file: Path, callbacks: ReadCallbacks) -> Iterator[TextChunk]:
-        """Yields the chunks of one file; a line that is not UTF-8 is reported to the callbacks and skipped."""
-        lines: list[str] = []
-        start, size, in_document = 1, 0, False
-        for number, line in enumerate(read_lines(file, callbacks), 1):
-            if line is None:
-                continue
-            if self.boundaries == "blank-line" and not line.strip():
-                if lines:
-                    yield TextChunk("\n".join(lines), start, True)
-                lines, size, in_document = [], 0, False
-                continue
-            if size >= _CHUNK_CHARACTERS and lines[-1] and not lines[-1][-1].isspace():
-                yield TextChunk("\n".join(lines), start, False)
-                lines, size, in_document = [""], 0, True  # the next chunk begins with the line end: a word boundary
-                start = number
-            if not lines:
-                start = number
-            lines.append(line)
-            size += len(line) + 1
-        if in_document or any(line and not line.isspace() for line in lines):
-            yield TextChunk("\n".join(lines), start, True)
+    @property
+    def readers(self) -> tuple[DocumentReader, ...]:
+        return tuple(DocumentReader(file, self.boundaries) for file in self.files)
 
     @property
     def size(self) -> int:
@@ -328,16 +299,22 @@ def is_translation(data: DataConfig) -> bool:
 
 
 def training_pairs(data: DataConfig) -> ParallelCorpus:
-    if kind := media_kind(data):
-        return _open_media(data, kind, "")
-    return open_pairs(data)
+    return _open_pairs(data, "") or open_pairs(data)
 
 
 def validation_pairs(data: DataConfig) -> ParallelCorpus | None:
+    return _open_pairs(data, "valid_")
+
+
+def _open_pairs(data: DataConfig, prefix: str) -> ParallelCorpus | None:
     if kind := media_kind(data):
-        return _open_media(data, kind, "valid_") if getattr(data, f"valid_{kind}") else None
-    return open_pairs(data, "valid_") if has_pairs(data, "valid_") else None
+        files = [Path(path) for path in getattr(data, prefix + kind, ())]
+        return open_media(files, kind, data.columns, data.fields) if files else None
+    return open_pairs(data, prefix) if has_pairs(data, prefix) else None
 
 
-def _open_media(data: DataConfig, kind: MediaKind, prefix: str) -> ParallelCorpus:
-    return open_media([Path(path) for path in getattr(data, prefix + kind)], kind, data.columns, data.fields)
+def open_data(data: DataConfig, prefix: str = "") -> ParallelCorpus | TextCorpus | None:
+    """Opens one set of the data, of training or, with a prefix such as `valid_`, another; None if it has no files."""
+    if text := getattr(data, f"{prefix}text"):
+        return plain_text(map(Path, text), data.boundaries)
+    return _open_pairs(data, prefix)

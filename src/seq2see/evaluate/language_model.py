@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.data.corpus import TextChunk, TextCorpus
+from seq2see.data.corpus import TextCorpus
+from seq2see.data.formats.documents import TextChunk
 from seq2see.data.layout import Packed
 from seq2see.data.tokenizer import Tokenizer, split_text
 from seq2see.errors import UserError

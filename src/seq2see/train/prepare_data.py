@@ -19,13 +19,13 @@ from seq2see.data.batches import Batches, ClassBatches, PairBatches, TextBatches
 from seq2see.data.bpe_dropout import BpeDropout
 from seq2see.data.corpus import (
     ParallelCorpus,
-    TextChunk,
     TextCorpus,
     media_kind,
     plain_text,
     training_pairs,
     validation_pairs,
 )
+from seq2see.data.formats.documents import TextChunk
 from seq2see.data.formats.lines import ignore_progress
 from seq2see.data.media.augment import build_augmentation
 from seq2see.data.media.reader import MediaReader

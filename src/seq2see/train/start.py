@@ -314,8 +314,7 @@ def _check_data(config: Config, display: Display, quiet: bool) -> int:
         return 0
     pairs, valid = training_pairs(config.data), validation_pairs(config.data)
     check = load_extension("checks", "training")
-    media = bool(media_kind(config.data))
-    count, summary = check(pairs, valid, config.model.max_positions, media, display.task)
+    count, summary = check(pairs, valid, config.model.max_positions, display.task)
     if not quiet:
         display.message(summary)
     return count
