@@ -9,31 +9,26 @@ so one can be repeated with `--first`.
 
 import argparse
 import os
-import pkgutil
 import random
 import re
 import shutil
-import signal
+import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ["MPLBACKEND"] = "agg"
 
-import torch
 import typer
 
-import seq2see
-from seq2see.cli import app, main
+from seq2see.cli import app
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
+from tests.commands import run_command
 
 TIME_LIMIT = 60  # seconds per case: far above what any of them takes, so that only a hang exceeds it
 SKIPPED = {"explore"}  # runs until it is stopped
@@ -334,60 +329,17 @@ def commands(command: Any, names: tuple[str, ...] = ()) -> list[tuple[tuple[str,
 COMMANDS = commands(typer.main.get_command(app))
 
 
-def import_everything() -> None:
-    """Imports all modules once, instead of in each forked process."""
-    for module in pkgutil.walk_packages(seq2see.__path__, "seq2see."):
-        with suppress(ImportError):  # of an optional package
-            if not module.name.endswith("__main__"):
-                import_module(module.name)
-
-
 def run(case: Case, folder: Path) -> tuple[int, str]:
-    """Runs the command in a forked process; returns its exit code, or −1 for a hang, and what it said."""
-    (folder / "stdin").write_bytes(case.stdin)
-    child = os.fork()
-    if not child:
-        os.setsid()
-        for number, name, flags in (
-            (0, "stdin", os.O_RDONLY),
-            (1, "stdout", os.O_CREAT | os.O_WRONLY),
-            (2, "stderr", os.O_CREAT | os.O_WRONLY),
-        ):
-            os.dup2(os.open(folder / name, flags), number)
-        sys.stdin, sys.stdout, sys.stderr = (
-            os.fdopen(os.dup(n), mode, encoding="utf-8") for n, mode in ((0, "r"), (1, "w"), (2, "w"))
-        )
-        os.chdir(folder)
-        sys.argv = ["seq2see", *case.arguments]
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            code = 70
-        sys.stderr.flush()
-        os._exit(code)
-    deadline = time.monotonic() + TIME_LIMIT
-    while time.monotonic() < deadline:
-        finished, status = os.waitpid(child, os.WNOHANG)
-        if finished:
-            # A report, such as that of the data check, goes to standard output.
-            said = [(folder / name).read_text(encoding="utf-8", errors="replace") for name in ("stderr", "stdout")]
-            return os.waitstatus_to_exitcode(status), said[0] or said[1]
-        time.sleep(0.002)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1, "no answer within the time limit"
+    """Runs the command; returns its exit code, or −1 for a hang, and what it said."""
+    try:
+        done = run_command(*case.arguments, given=case.stdin, cwd=folder, timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        return -1, "no answer within the time limit"
+    return done.returncode, done.stderr or done.stdout  # a report, such as that of the data check
 
 
 def fuzz(kinds: list[str], cases: int, seed: int, first: int = 0) -> tuple[Counter[str], list[str]]:
     """Runs cases; returns the count of exit codes and a description of each failure."""
-    torch.set_num_threads(1)
-    import_everything()
     counts: Counter[str] = Counter()
     failures = []
     bundled = sorted(BUNDLED.rglob("*"))

@@ -9,18 +9,15 @@ about a second per kill on a quiet machine and ends in one line of JSON.
 
 import argparse
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor
@@ -29,7 +26,8 @@ from seq2see.config import Config
 from seq2see.train import start as run
 from seq2see.train.checkpoint import Checkpoint, CheckpointManager, load_checkpoint
 from seq2see.train.run_lock import RunStatus
-from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
+from tests.commands import Command
+from tests.corpora import SMALL_SETTINGS, load_weights, tensors_equal, write_phrases
 
 # Everything random or stateful: dropout, R-Drop, BPE-dropout, checkpoint average.
 STATEFUL = [
@@ -37,55 +35,6 @@ STATEFUL = [
 ]  # fmt: skip
 KILLED_RUN = [*STATEFUL, "train.steps=300", "train.checkpoint_steps=7", "train.validate_every=100"]
 GENTLE = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-
-
-class ForkServer:
-    """Starts `seq2see train` in forked processes that have imported torch already, which takes longer than they live."""
-
-    PROGRAM = """
-import os, signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
-import seq2see.train.start
-from seq2see.cli import main
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        sys.argv = line.split()
-        sys.exit(main())
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        with log.open("wb") as stderr:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr}
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", self.PROGRAM], text=True, env=SINGLE_THREAD_ENV, **pipes
-            )  # type: ignore[call-overload]
-        self._running = 0
-
-    def start(self, *arguments: str | Path) -> None:
-        self._process.stdin.write(" ".join(map(str, ["seq2see", "train", *arguments])) + "\n")
-        self._process.stdin.flush()
-        self._running = int(self._process.stdout.readline())
-
-    def wait(self) -> int:
-        return int(self._process.stdout.readline())
-
-    def stop(self, number: int) -> int:
-        """Sends a signal and returns the exit code; 0 if the process had finished before."""
-        with suppress(ProcessLookupError):
-            os.kill(self._running, number)
-        return self.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self._running, signal.SIGKILL)
-        self._process.communicate()
 
 
 def checkpoints(out: Path) -> list[Checkpoint]:
@@ -116,30 +65,32 @@ def is_same_run(out: Path, other: Path) -> bool:
 
 
 def kill_repeatedly(
-    server: ForkServer, config: Path, out: Path, random: Random, seconds: float, kills: Counter[str], trials: int
+    log: Path, config: Path, out: Path, random: Random, seconds: float, kills: Counter[str], trials: int
 ) -> None:
     """Kills and resumes one run until it ends or `trials` kills are counted in `kills`; then lets it end."""
     while True:
         resumable = (out / "config.toml").exists()
         arguments: list[str | Path] = ["--resume", out] if resumable else ["--config", config, "--out", out]
         earlier = RunStatus.load(out).step
-        server.start(*arguments)
+        with log.open("a") as stderr:
+            process = Command("train", *arguments, stderr=stderr)
         if kills.total() >= trials:
-            assert server.wait() == 0, server.log.read_text()
+            assert process.wait() == 0, log.read_text()
             return
         time.sleep(random.uniform(0, seconds))
         number = random.choice(GENTLE) if random.random() < 0.25 else signal.SIGKILL
-        code = server.stop(number)
+        process.send_signal(number)
+        code = process.wait()
         if code == 0:
             return
         kills[signal.Signals(number).name] += 1
-        assert code in (-number, 1), server.log.read_text()
+        assert code in (-number, 1), log.read_text()
         if code == 1:  # it handled the signal: the last step that it made is saved
             step = RunStatus.load(
                 out
             ).step  # of a killed predecessor if the signal came before its checkpoint was loaded
             assert step == earlier or (checkpoints(out)[0].step if checkpoints(out) else 0) == step
-        assert "Traceback" not in server.log.read_text(), server.log.read_text()
+        assert "Traceback" not in log.read_text(), log.read_text()
 
 
 def study(folder: Path, trials: int, seed: int) -> dict[str, Any]:
@@ -150,16 +101,15 @@ def study(folder: Path, trials: int, seed: int) -> dict[str, Any]:
     kills: Counter[str] = Counter()
     runs = different = 0
     start = time.monotonic()
-    with ForkServer(folder / "stderr") as server:
-        while kills.total() < trials:
-            kill_repeatedly(
-                server, folder / "config.toml", folder / "killed", Random(seed + runs), training["seconds"] / 4 + 1, kills,
-                trials,
-            )  # fmt: skip
-            runs += 1
-            different += not is_same_run(folder / "killed", folder / "uninterrupted")
-            shutil.rmtree(folder / "killed")
-            print(f"{kills.total()} kills, {runs} runs, {different} different", file=sys.stderr, flush=True)
+    while kills.total() < trials:
+        kill_repeatedly(
+            folder / "stderr", folder / "config.toml", folder / "killed", Random(seed + runs), training["seconds"] / 4 + 1,
+            kills, trials,
+        )  # fmt: skip
+        runs += 1
+        different += not is_same_run(folder / "killed", folder / "uninterrupted")
+        shutil.rmtree(folder / "killed")
+        print(f"{kills.total()} kills, {runs} runs, {different} different", file=sys.stderr, flush=True)
     minutes = (time.monotonic() - start) / 60
     return {"kills": kills.total(), **kills, "runs": runs, "different": different, "minutes": round(minutes, 1)}
 

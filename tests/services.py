@@ -2,8 +2,6 @@
 
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.commands import Command
 from tests.foreign_models import CHAT, byte_level, decoder, encoder, save, word_piece
 from tests.models import GRAMMAR_MODEL
 from tests.waiting import HANG, wait_until
@@ -18,7 +17,7 @@ from tests.waiting import HANG, wait_until
 
 @dataclass(frozen=True)
 class RunningService:
-    process: "subprocess.Popen[str]"
+    process: Command
     url: str
     log: Path  # its stdout and stderr
 
@@ -42,9 +41,8 @@ def save_models(folder: Path) -> dict[str, Path]:
 @contextmanager
 def running_service(log: Path, models: dict[str, Path], *options: str) -> Iterator[RunningService]:
     arguments = [argument for name, path in models.items() for argument in ("--model", f"{name}={path}")]
-    command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--workers", "1", *arguments, *options]
     with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
+        process = Command("serve", "--port", "0", "--workers", "1", *arguments, *options, stdout=file, stderr=file)
     try:
         wait_until(lambda: "http://" in log.read_text() or process.poll() is not None)
         address = re.search(r"http://\S+", log.read_text())
@@ -52,4 +50,4 @@ def running_service(log: Path, models: dict[str, Path], *options: str) -> Iterat
         yield RunningService(process, address[0], log)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(HANG)
+        process.wait()

@@ -1,10 +1,9 @@
-"""The command line, run in a subprocess."""
+"""The command line, run in processes of their own."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -17,12 +16,9 @@ import seq2see
 from seq2see.cli import _share_cores
 from seq2see.cli.options import CommandGroup
 from seq2see.config.extensions import extension_names, load_extension
-from tests.waiting import HANG, wait_until
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "seq2see", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from tests.commands import COLD, Command
+from tests.commands import run_command as run
+from tests.waiting import wait_until
 
 
 def functions() -> Iterator[Callable[..., object]]:
@@ -56,10 +52,9 @@ def test_a_command_imports_no_other() -> None:
 
 
 def test_version_and_help() -> None:
-    assert run("--version").stdout == f"seq2see {seq2see.__version__}\n"
-    result = run("--help")
-    assert result.returncode == 0
-    assert "model" in result.stdout
+    version = subprocess.run([*COLD, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == f"seq2see {seq2see.__version__}\n"
+    assert "model" in subprocess.run([*COLD, "--help"], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -149,12 +144,11 @@ def test_files_that_do_not_fit_are_refused_before_anything_is_measured(
 
 def test_sigterm_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("I like apples. " * 3000)
-    command = [sys.executable, "-m", "seq2see", "translate", "--to", "fr", "long.txt", "--out", "long.fr"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    process = Command("translate", "--to", "fr", "long.txt", "--out", "long.fr", cwd=tmp_path)
     wait_until(lambda: list(tmp_path.glob(".*.part")) or process.poll() is not None)
     assert list(tmp_path.glob(".*.part")), "the command ended too early"
-    process.terminate()
-    assert process.wait(HANG) == 128 + signal.SIGTERM
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
     assert [path.name for path in tmp_path.iterdir()] == ["long.txt"]
 
 

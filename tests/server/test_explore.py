@@ -61,6 +61,7 @@ from seq2see.server.http.security import HEADERS
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
 from seq2see.storage.directory import save_weights, snapshot_file
 from seq2see.tensors.quantize import quantize_4_bits
+from tests.commands import run_command
 from tests.models import TINY, save, tiny_model
 from tests.waiting import HANG, wait_until
 
@@ -787,8 +788,7 @@ def _start_and_stop(port: int) -> None:
 
 
 def test_a_directory_without_a_model_is_a_one_line_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--model", str(tmp_path)]
-    failed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
+    failed = run_command("explore", "--no-open", "--model", tmp_path)
     assert failed.returncode == 1
     assert failed.stderr == f"seq2see: {tmp_path} is not a model directory: it has no config.toml\n"
 

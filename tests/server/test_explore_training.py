@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import snapshots
 from seq2see.train.run_lock import RunStatus, is_locked
 from seq2see.train.saved_weights import load_at_step, steps_with_weights
+from tests.commands import Command
 from tests.corpora import SINGLE_THREAD_ENV, write_phrases
 from tests.models import GRAMMAR_MODEL
 from tests.server.test_explore import serving
@@ -117,17 +116,19 @@ def test_a_training_is_watched_paused_resumed_and_stopped(client: httpx.Client, 
 
 
 def test_a_training_ends_with_its_server_however_that_ends(options: TrainingOptions) -> None:
-    command = [sys.executable, "-m", "seq2see", "explore", "--no-open", "--port", "0"]
-    command += ["--runs-dir", str(options.runs), "--data-dir", str(options.data)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV) as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().split(" at ")[1].split()[0]
-        with httpx.Client(base_url=address, timeout=HANG) as client:
-            start(client).raise_for_status()
-            wait_for(client, lambda run: run["step"])
-        pid = RunStatus.load(options.runs / "first").pid
-        assert is_alive(pid)
-        server.send_signal(signal.SIGKILL)
+    reader, writer = os.pipe()
+    folders = ["--runs-dir", str(options.runs), "--data-dir", str(options.data)]
+    server = Command("explore", "--no-open", "--port", "0", *folders, stdout=writer)
+    os.close(writer)
+    with open(reader) as stdout:
+        address = stdout.readline().split(" at ")[1].split()[0]
+    with httpx.Client(base_url=address, timeout=HANG) as client:
+        start(client).raise_for_status()
+        wait_for(client, lambda run: run["step"])
+    pid = RunStatus.load(options.runs / "first").pid
+    assert is_alive(pid)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
     deadline = time.monotonic() + HANG
     while is_locked(options.runs / "first"):
         assert time.monotonic() < deadline

@@ -30,6 +30,7 @@ from seq2see.server.service.server import default_workers, parse_models
 from seq2see.server.service.supervisor import Supervisor, WorkerDiedError, WorkerOptions
 from seq2see.storage.bundled import bundled_model
 from tests.browser import NEEDS_BROWSER
+from tests.commands import run_command
 from tests.models import GRAMMAR_MODEL
 from tests.service_fuzz import fuzz
 from tests.services import RunningService, running_service, save_models
@@ -499,8 +500,7 @@ def test_key_file_is_checked(tmp_path: Path) -> None:
 
 
 def test_public_address_requires_keys() -> None:
-    command = [sys.executable, "-m", "seq2see", "serve", "--host", "0.0.0.0"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
+    result = run_command("serve", "--host", "0.0.0.0")
     assert result.returncode == 2 and "--key-file" in result.stderr
 
 
@@ -688,8 +688,7 @@ def _children(pid: int) -> list[int]:
 )
 def test_unusable_models_are_reported_at_the_start(arguments: list[str], problem: str, tmp_path: Path) -> None:
     filled = [each.format(empty=tmp_path, bundled=GRAMMAR_MODEL) for each in arguments]
-    command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", *filled]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
+    result = run_command("serve", "--port", "0", *filled)
     assert result.returncode in (1, 2) and problem in result.stderr
 
 

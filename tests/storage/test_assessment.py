@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import permutations
@@ -29,6 +27,7 @@ from seq2see.train.calibration import fit_threshold
 from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
+from tests.commands import run_command
 from tests.corpora import SMALL_SETTINGS
 from tests.models import GRAMMAR_MODEL
 from tests.server.test_explore import serving
@@ -63,9 +62,8 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bundled_model_notes_words_it_does_not_know() -> None:
-    command = [sys.executable, "-m", "seq2see", "translate", "--model", GRAMMAR, NONSENSE]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
-    assert done.stdout.strip()
+    done = run_command("translate", "--model", GRAMMAR, NONSENSE)
+    assert done.returncode == 0 and done.stdout.strip()
     (note,) = done.stderr.splitlines()
     assert note.startswith("seq2see: the text, line 1: unknown words: weather, nice; low confidence: -")
     assert seq2see("translate", "--model", GRAMMAR, "How are you? I like tea.").stderr == ""

@@ -24,6 +24,7 @@ from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.directory import save_weights, snapshot_file
 from seq2see.storage.manifest import MANIFEST, remove_manifest, verify_files, write_manifest
 from seq2see.tensors.quantize import quantize_4_bits
+from tests.commands import run_command
 from tests.models import GRAMMAR_MODEL, TINY, tiny_model
 
 ENGLISH = ["I like tea.", "We are friends."] * 5
@@ -282,36 +283,31 @@ def test_verify_finds_a_flipped_bit_that_loading_does_not(folder: Path) -> None:
     content[-4] ^= 1  # the last bit of a mantissa
     weights.write_bytes(content)
     load(folder)
-    result = seq2see("model", folder, "--verify")
+    result = run_command("model", folder, "--verify")
     assert result.returncode == 1 and result.stdout == ""
     assert "model.safetensors has been changed: its SHA-256 is" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_model_describes_a_directory(folder: Path) -> None:
-    result = seq2see("model", folder, "--verify")
+    result = run_command("model", folder, "--verify")
     assert result.returncode == 0, result.stderr
     for fact in ("Transformer, encoder-decoder", "290 bpe tokens for the target", "loss 1.500",
                  "model.safetensors", "all 4 files have their recorded sizes and hashes", "queries_keys_values"):  # fmt: skip
         assert fact in result.stdout
-    described = json.loads(seq2see("model", folder, "--json").stdout)
+    described = json.loads(run_command("model", folder, "--json").stdout)
     assert described["scores"] == {"validation": {"loss": 1.5}} and described["files"]["config.toml"] > 0
     remove_manifest(folder)
-    assert "has no files.json" in seq2see("model", folder, "--verify").stderr
-    assert seq2see("model", folder).returncode == 0
-    assert 'did you mean "paper-base"?' in seq2see("model", "papper-base").stderr
-    assert "--set changes a preset" in seq2see("model", folder, "--set", "model.width=8").stderr
+    assert "has no files.json" in run_command("model", folder, "--verify").stderr
+    assert run_command("model", folder).returncode == 0
+    assert 'did you mean "paper-base"?' in run_command("model", "papper-base").stderr
+    assert "--set changes a preset" in run_command("model", folder, "--set", "model.width=8").stderr
 
 
 def test_a_damaged_directory_ends_a_command_with_one_line(folder: Path) -> None:
     (folder / "source.json").unlink()
-    result = seq2see("translate", "--model", folder, TEXT)
+    result = run_command("translate", "--model", folder, TEXT)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("seq2see: ") and result.stderr.count("\n") == 1
-
-
-def seq2see(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "seq2see", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_translating_does_not_import_the_compiler(folder: Path) -> None:

@@ -3,9 +3,9 @@
 import os
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,8 +14,8 @@ from seq2see.cli import app
 from seq2see.errors import UserError
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.tensors.files import atomic_write
+from tests.commands import CLOSED, COLD, run_command
 
-COMMAND = [sys.executable, "-m", "seq2see"]
 needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
 
 
@@ -129,9 +129,8 @@ def test_a_failed_write_leaves_the_old_file_and_names_it(tmp_path: Path) -> None
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
 
 
-def fails_in_one_line(arguments: Sequence[str | Path], message: str, **options: object) -> None:
-    command = [*COMMAND, *map(str, arguments)]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=300, **options)  # type: ignore[call-overload]
+def fails_in_one_line(arguments: Sequence[str | Path], message: str, **options: Any) -> None:
+    done = run_command(*arguments, **options)
     assert done.returncode in (1, 2), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert message in done.stderr, done.stderr
@@ -153,13 +152,16 @@ def test_a_full_standard_output_is_one_line(arguments: list[str], inputs: Path) 
 def test_a_closed_standard_output_is_silent(arguments: list[str], inputs: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    broken = subprocess.run([*COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, check=False, cwd=inputs)
+    broken = run_command(*arguments, stdout=writer, cwd=inputs)
     os.close(writer)
-    assert (broken.returncode, broken.stderr) == (1, b"")
-    shell = 'exec "$@" >&-'
-    closed = subprocess.run(
-        ["sh", "-c", shell, "sh", *COMMAND, *arguments], stderr=subprocess.PIPE, check=False, cwd=inputs
-    )
+    assert (broken.returncode, broken.stderr) == (1, "")
+    closed = run_command(*arguments, stdout=CLOSED, cwd=inputs)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_a_closed_standard_output_is_silent_from_the_start(inputs: Path) -> None:
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COLD, "model", "tiny"]
+    closed = subprocess.run(shell, stderr=subprocess.PIPE, check=False, cwd=inputs)
     assert (closed.returncode, closed.stderr) == (0, b"")
 
 

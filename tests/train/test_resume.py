@@ -5,8 +5,6 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,12 +26,11 @@ from seq2see.train.run_log import RunLog
 from seq2see.train.stop_signals import SIGNALS, StopSignals
 from seq2see.train.trainer import Trainer
 from seq2see.train.validation import Validator
-from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
-from tests.kill_study import KILLED_RUN, STATEFUL, ForkServer, checkpoints, is_same_run, newest, rows, study
+from tests.commands import Command, run_command
+from tests.corpora import SMALL_SETTINGS, load_weights, tensors_equal
+from tests.kill_study import KILLED_RUN, STATEFUL, checkpoints, is_same_run, newest, rows, study
 from tests.models import GRAMMAR_MODEL
-from tests.waiting import HANG, wait_until
-
-SEQ2SEE = [sys.executable, "-m", "seq2see"]
+from tests.waiting import wait_until
 
 
 def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGINT) -> None:
@@ -48,14 +45,21 @@ def interrupt_at(steps: set[int], monkeypatch: pytest.MonkeyPatch, number: int =
     monkeypatch.setattr(Trainer, "step", step)
 
 
-@pytest.fixture
-def interrupted(corpus: DataConfig, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def interrupted_once(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run stopped at step 30, with checkpoints of steps 20 and 30."""
+    out = tmp_path_factory.mktemp("interrupted") / "run"
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at({30}, patch)
         with pytest.raises(UserError, match="stopped at step 30"):
-            run.train(corpus, tmp_path / "run", settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
-    return tmp_path / "run"
+            run.train(corpus, out, settings=[*STATEFUL, "train.steps=60", "train.checkpoint_steps=10"])
+    return out
+
+
+@pytest.fixture
+def interrupted(interrupted_once: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    return Path(shutil.copytree(interrupted_once, tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -96,15 +100,16 @@ def test_run_killed_while_it_writes_a_checkpoint_ends_like_an_uninterrupted_one(
     config = Config(data=corpus).override(KILLED_RUN)
     (tmp_path / "config.toml").write_text(config.to_toml())
     killed, random = tmp_path / "killed", Random(7)
-    with ForkServer(tmp_path / "stderr") as server:
-        server.start("--config", tmp_path / "config.toml", "--out", killed)
+    with (tmp_path / "stderr").open("w") as log:
+        process = Command("train", "--config", tmp_path / "config.toml", "--out", killed, stderr=log)
         wait_until((killed / "config.toml").exists)  # before that there is nothing to resume
         for _ in range(4):
             wait_until(partial(has_reached, killed, last_step(killed) + 7 * random.choice([0, 1, 2])))
             wait_until(partial(partial_files, killed))
-            assert server.stop(signal.SIGKILL) == -signal.SIGKILL
-            server.start("--resume", killed)
-        assert server.wait() == 0, server.log.read_text()
+            process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+            process = Command("train", "--resume", killed, stderr=log)
+        assert process.wait() == 0, (tmp_path / "stderr").read_text()
     run.train(corpus, tmp_path / "uninterrupted", config=config)
     assert is_same_run(killed, tmp_path / "uninterrupted")
     assert [row["step"] for row in rows(killed) if row["kind"] == "step"] == [1, *range(20, 301, 20)]
@@ -236,8 +241,7 @@ def test_impossible_output_directory_is_a_one_line_error_before_any_work(corpus:
     file.write_text("")
     with pytest.raises(UserError, match=f"cannot write {file}: File exists; choose another --out"):
         run.train(corpus, file)
-    command = [*SEQ2SEE, "train", "--src", *corpus.src, "--tgt", *corpus.tgt, "--out", str(file / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=SINGLE_THREAD_ENV)
+    done = run_command("train", "--src", *corpus.src, "--tgt", *corpus.tgt, "--out", file / "run")
     assert done.returncode == 1
     assert done.stderr == f"seq2see: cannot write {file / 'run'}: Not a directory; choose another --out\n"
 
@@ -311,8 +315,7 @@ def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
 ) -> None:
     config, out = tmp_path / "config.toml", tmp_path / "run"
     config.write_text(Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000"]).to_toml())
-    command = [*SEQ2SEE, "train", "--config", str(config), "--out", str(out)]
-    first = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=SINGLE_THREAD_ENV)
+    first = Command("train", "--config", config, "--out", out)
     try:
         wait_until(lambda: (out / "log.jsonl").exists() and RunLog.load(out).step > 0)
         message = f"{out} is in use: process {first.pid} on {socket.gethostname()} since 20"
@@ -322,7 +325,7 @@ def test_only_one_process_trains_in_a_directory_and_the_other_is_told_which(
             run.resume(out)
         assert RunLog.load(out).running
     finally:
-        first.kill()
+        first.send_signal(signal.SIGKILL)
         first.wait()
     log = RunLog.load(out)
     assert not log.running and not log.finished
@@ -402,15 +405,14 @@ def test_second_ctrl_c_exits_immediately_even_while_a_checkpoint_is_written(corp
     )
     (tmp_path / "slow.py").write_text(ENDLESS_WRITE)
     arguments = ["train", "--config", "config.toml", "--out", "run", "--set", "train.validate_every=100000"]
-    process = subprocess.Popen(
-        [sys.executable, "slow.py", *arguments], stderr=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV, cwd=tmp_path
-    )
+    with (tmp_path / "stderr").open("w") as file:
+        process = Command(*arguments, program=tmp_path / "slow.py", stderr=file, cwd=tmp_path)
     wait_until((tmp_path / "run" / "log.jsonl").exists)
     process.send_signal(signal.SIGINT)
     wait_until((tmp_path / "writing").exists)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 130
+    assert process.wait() == 130
+    stderr = (tmp_path / "stderr").read_text()
     assert "interrupted; the last checkpoint is intact" in stderr
     assert "Traceback" not in stderr
 

@@ -1,6 +1,5 @@
 """Training: loss, schedules and the training step are correct, and one command trains and scores a model."""
 
-import fcntl
 import json
 import math
 import os
@@ -8,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
@@ -32,8 +30,9 @@ from seq2see.train.run_lock import RunStatus
 from seq2see.train.run_log import RunLog, sparkline
 from seq2see.train.schedule import learning_rate
 from seq2see.train.trainer import Trainer
+from tests.commands import COLD, Command, run_command
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
-from tests.waiting import HANG
+from tests.waiting import HANG, wait_until
 
 
 def test_loss_equals_torch_cross_entropy_with_label_smoothing() -> None:
@@ -81,8 +80,8 @@ def test_one_command_trains_and_scores_a_model(corpus: DataConfig, tmp_path: Pat
     out = tmp_path / "run"
     files = ["--src", *corpus.src, "--tgt", *corpus.tgt]  # a validation set is held out automatically
     settings = [argument for setting in SMALL_SETTINGS for argument in ("--set", setting)]
-    command = [sys.executable, "-m", "seq2see", "train", *files, "--out", str(out), "--steps", "400", *settings]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=SINGLE_THREAD_ENV)
+    command = ["train", *files, "--out", str(out), "--steps", "400", *settings]
+    done = subprocess.run([*COLD, *command], capture_output=True, text=True, check=False, env=SINGLE_THREAD_ENV)
     assert done.returncode == 0, done.stderr
     assert "preset tiny" in done.stderr
     assert "data:" in done.stderr
@@ -105,7 +104,7 @@ def test_one_command_trains_and_scores_a_model(corpus: DataConfig, tmp_path: Pat
     card = (out / "README.md").read_text()
     for fact in (scores["validation"]["signatures"][0], "train.en", f"{scores['training']['parameters']:,}"):
         assert fact in card
-    again = subprocess.run(command, capture_output=True, text=True, check=False, env=SINGLE_THREAD_ENV)
+    again = run_command(*command)
     assert again.returncode == 1
     assert "already contains a run" in again.stderr
 
@@ -188,13 +187,12 @@ def test_ctrl_c_saves_a_checkpoint_and_prints_how_to_resume(corpus: DataConfig, 
     out = tmp_path / "run"
     config = Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000"])
     (tmp_path / "config.toml").write_text(config.to_toml())
-    command = [sys.executable, "-m", "seq2see", "train", "--config", str(tmp_path / "config.toml"), "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV)
-    while not (out / "log.jsonl").exists() and process.poll() is None:
-        time.sleep(0.05)
+    with open(tmp_path / "stderr", "w") as file:
+        process = Command("train", "--config", tmp_path / "config.toml", "--out", out, stderr=file)
+    wait_until(lambda: (out / "log.jsonl").exists() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 1
+    assert process.wait() == 1
+    stderr = (tmp_path / "stderr").read_text()
     assert f"to continue: seq2see train --resume {out}" in stderr
     assert "Traceback" not in stderr
     assert list((out / "checkpoints").glob("step-*.safetensors"))
@@ -205,12 +203,10 @@ def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataC
     out = tmp_path / "run"
     config = Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000", "train.validate_every=100000"])
     (tmp_path / "config.toml").write_text(config.to_toml())
-    command = [sys.executable, "-m", "seq2see", "train", "--config", str(tmp_path / "config.toml"), "--out", str(out)]
     controller, terminal = os.openpty()
-    process = subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that closing the terminal sends SIGHUP
-        env={**SINGLE_THREAD_ENV, "TERM": "xterm", "COLUMNS": "200"},
+    process = Command(
+        "train", "--config", tmp_path / "config.toml", "--out", out, stdin=terminal, stdout=terminal, stderr=terminal,
+        terminal=True, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
     )  # fmt: skip
     os.close(terminal)
     shown, deadline = "", time.monotonic() + HANG
@@ -219,7 +215,7 @@ def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataC
         assert process.poll() is None and time.monotonic() < deadline, shown
         shown = shown[-10_000:] + os.read(controller, 1 << 16).decode(errors="replace")
     os.close(controller)
-    process.wait(timeout=HANG)
+    process.wait()
     assert CheckpointManager(out / "checkpoints").list_files("step")[0].step == RunStatus.load(out).step > 0
 
 

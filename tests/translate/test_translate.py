@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from seq2see.storage.directory import save_config, save_tokenizers, save_weights
 from seq2see.translate.lines import read_chunks, translate_lines, translate_lines_as_json
 from seq2see.translate.segmentation import split_long_sentence, split_sentences, wrap_like
 from seq2see.translate.warning_log import WarningLog
+from tests.commands import COLD, Command
 from tests.corpora import SINGLE_THREAD_ENV
 from tests.fake_model import TOKENIZER, fake_translator, identity, warnings
 
@@ -255,13 +257,9 @@ def test_empty_file_gives_an_empty_translation(models: Path, tmp_path: Path) -> 
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"seq2see: {tmp_path / 'empty'} is empty\n")
 
 
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "seq2see", *map(str, arguments)]
-
-
 def test_each_line_is_answered_immediately_and_a_closed_pipe_is_silent(models: Path) -> None:
-    arguments = command("translate", "--model", models / "translator")
-    with subprocess.Popen(arguments, stdin=-1, stdout=-1, stderr=-1, env=SINGLE_THREAD_ENV) as process:
+    command = [*COLD, "translate", "--model", str(models / "translator")]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env=SINGLE_THREAD_ENV) as process:
         assert process.stdin and process.stdout and process.stderr
         process.stdin.write(b"The boy.\n")
         process.stdin.flush()
@@ -274,17 +272,15 @@ def test_each_line_is_answered_immediately_and_a_closed_pipe_is_silent(models: P
 
 def test_interactive_translation_in_a_terminal(models: Path) -> None:
     main, other = pty.openpty()
-    arguments = command("translate", "--model", models / "translator")
-    with subprocess.Popen(
-        arguments, stdin=other, stdout=other, stderr=other, env={**SINGLE_THREAD_ENV, "TERM": "dumb"}
-    ) as process:
-        os.close(other)
-        shown = _read_until(main, b"> ")
-        assert b"Ctrl-D to exit" in shown
-        os.write(main, b"The boy.\n")
-        assert len(_read_until(main, b"> ").splitlines()) == 3  # the input, its translation, the next prompt
-        os.write(main, b"\x04")
-        assert process.wait(20) == 0
+    streams: dict[str, Any] = {"stdin": other, "stdout": other, "stderr": other, "terminal": True}
+    process = Command("translate", "--model", models / "translator", **streams, env={**os.environ, "TERM": "dumb"})
+    os.close(other)
+    shown = _read_until(main, b"> ")
+    assert b"Ctrl-D to exit" in shown
+    os.write(main, b"The boy.\n")
+    assert len(_read_until(main, b"> ").splitlines()) == 3  # the input, its translation, the next prompt
+    os.write(main, b"\x04")
+    assert process.wait() == 0
 
 
 def _read_until(terminal: int, until: bytes) -> bytes:
