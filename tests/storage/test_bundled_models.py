@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 
 import seq2see
 from seq2see.cli import app
-from seq2see.cli.explore import explore
 from seq2see.config import Config, DataConfig, Shape, TextConfig
 from seq2see.course.sample_corpus import load_corpus
 from seq2see.decode.int8 import Int8Linear
@@ -151,12 +150,11 @@ def test_explore_offers_all_bundled_models_with_the_chosen_one_first(
     served: list[list[str]] = []
     monkeypatch.setattr(server, "serve", lambda models, *_, **__: served.append(list(server.name_models(models))))
     monkeypatch.setattr(os, "_exit", lambda code: None)
-    explore()
-    explore(to="fr")
-    explore(model=[Path("books"), Path("en-fr")])
+    for arguments in ([], ["--to", "fr"], ["--model", "books", "en-fr"]):
+        assert CliRunner().invoke(app, ["explore", *arguments]).exception is None
     assert served == [["en-hi", "en-fr", "books"], ["en-fr", "en-hi", "books"], ["books", "en-fr"]]
-    with pytest.raises(UsageError, match="give only one of the two"):
-        explore(model=[Path("books")], to="fr")
+    refused = CliRunner().invoke(app, ["explore", "--model", "books", "--to", "fr"]).exception
+    assert isinstance(refused, UsageError) and "give only one of the two" in str(refused)
 
 
 def test_the_list_of_models_starts_with_the_bundled_ones(bundled: Path) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from seq2see.cli.model_options import Compute, SamplingSeed, is_interactive, prompt_loop
 from seq2see.cli.options import Options
+from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UserError
 
@@ -34,7 +35,7 @@ def chat(
             metavar="DIRECTORY",
         ),
     ],
-    system: Annotated[str, typer.Option(help="Instructions to the model.", metavar="TEXT")] = "",
+    system: str = option("", "Instructions to the model.", metavar="TEXT"),
     search: Annotated[Search, OPTIONS] = SAMPLED,
     seed: SamplingSeed = None,
     *,

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -37,20 +37,15 @@ def check(
     context: typer.Context,
     *,
     data: CheckedData,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also count tokens, with a tokenizer.json or that of a model directory.", metavar="FILE|DIRECTORY"
-        ),
-    ] = None,
-    max_length: Annotated[
-        int, typer.Option(help="Maximum sentence length in tokens (without a tokenizer: in words).", min=1)
-    ] = ModelConfig().max_positions,
-    examples: Annotated[int, typer.Option(help="Number of examples per kind of problem.", min=0, max=1000)] = 3,
-    fix: Annotated[
-        Path | None, typer.Option(help="Write a cleaned copy to this directory.", metavar="DIRECTORY")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    tokenizer: Path | None = option(
+        None, "Also count tokens, with a tokenizer.json or that of a model directory.", metavar="FILE|DIRECTORY"
+    ),
+    max_length: int = option(
+        ModelConfig().max_positions, "Maximum sentence length in tokens (without a tokenizer: in words).", min=1
+    ),
+    examples: int = option(3, "Number of examples per kind of problem.", min=0, max=1000),
+    fix: Path | None = option(None, "Write a cleaned copy to this directory.", metavar="DIRECTORY"),
+    as_json: bool = option(False, "Print the report as JSON.", flag="--json"),
 ) -> None:
     """Check data before training: find broken, misaligned, duplicate, untranslated or leaked data.
 

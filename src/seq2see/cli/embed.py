@@ -10,6 +10,7 @@ import typer
 from seq2see.cli.model_options import Compute
 from seq2see.cli.ray.options import RayOptions
 from seq2see.cli.streams import TextInput, open_output, printed_warnings, resolve_inputs
+from seq2see.config import option
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,27 +25,21 @@ def embed(
     model: Annotated[
         Path, typer.Option("--model", help="Directory of an encoder, ours or Hugging Face's.", metavar="DIRECTORY")
     ],
-    inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT|FILE", help="Text or files; by default standard input.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Output file: .npy for an array, otherwise one JSON object per line.", metavar="FILE"),
-    ] = None,
-    similarity: Annotated[
-        tuple[str, str] | None,
-        typer.Option(help="Print the cosine similarity of two texts instead.", metavar="TEXT TEXT"),
-    ] = None,
-    pooling: Annotated[
-        PoolingName | None,
-        typer.Option(help="How the tokens' vectors become one; by default as the model's files say, or mean."),
-    ] = None,
-    normalize: Annotated[
-        bool | None,
-        typer.Option(
-            "--normalize/--no-normalize", help="Scale vectors to length 1; by default as the model's files say."
-        ),
-    ] = None,
+    inputs: list[str] | None = option(
+        None, "Text or files; by default standard input.", argument=True, metavar="TEXT|FILE"
+    ),
+    out: Path | None = option(
+        None, "Output file: .npy for an array, otherwise one JSON object per line.", metavar="FILE"
+    ),
+    similarity: tuple[str, str] | None = option(
+        None, "Print the cosine similarity of two texts instead.", metavar="TEXT TEXT"
+    ),
+    pooling: PoolingName | None = option(
+        None, "How the tokens' vectors become one; by default as the model's files say, or mean."
+    ),
+    normalize: bool | None = option(
+        None, "Scale vectors to length 1; by default as the model's files say.", flag="--normalize/--no-normalize"
+    ),
     *,
     compute: Compute,
     ray: RayOptions,

@@ -11,7 +11,7 @@ import typer
 from seq2see.cli.model_options import Compute, Languages, ModelChoice
 from seq2see.cli.options import Options
 from seq2see.cli.streams import check_plot
-from seq2see.config import Boundaries, DataConfig
+from seq2see.config import Boundaries, DataConfig, option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError
 from seq2see.storage.bundled import LANGUAGE_MODEL, model_label
@@ -23,24 +23,18 @@ if TYPE_CHECKING:
     from seq2see.evaluate.translation import Evaluation
 
 PHRASE_WORDS = 4  # of BLEU's longest phrases
-_TEST_SET, _LANGUAGE_MODEL, _SCORING = "Text", "Language model", "Scoring"
 
 
 @dataclass(frozen=True)
 class TestOptions:
     """What is evaluated: the files of a test set, and the systems besides the chosen model."""
 
-    src: Annotated[
-        Path | None, typer.Option(help="Sentences to translate.", metavar="FILE", rich_help_panel=_TEST_SET)
-    ] = None
-    ref: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Reference translations, line by line; several files, or a .jsonl with several per row.",
-            metavar="FILE...",
-            rich_help_panel=_TEST_SET,
-        ),
-    ] = None
+    src: Path | None = option(None, "Sentences to translate.", metavar="FILE")
+    ref: list[Path] | None = option(
+        None,
+        "Reference translations, line by line; several files, or a .jsonl with several per row.",
+        metavar="FILE...",
+    )
     data: Annotated[
         DataConfig,
         Options(
@@ -48,33 +42,14 @@ class TestOptions:
             pairs={"help": "Sentence pairs in a .tsv, .jsonl, .tmx or .po file, instead of --src and --ref."},
         ),
     ] = field(default_factory=DataConfig)  # fmt: skip
-    hyp: Annotated[
-        Path | None,
-        typer.Option(
-            help="Score this file of translations instead of a model.", metavar="FILE", rich_help_panel=_TEST_SET
-        ),
-    ] = None
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            help="Model directory or file of translations to compare with, with significance tests.",
-            metavar="PATH",
-            rich_help_panel=_TEST_SET,
-        ),
-    ] = None
-    align: Annotated[
-        Path | None,
-        typer.Option(
-            help="Gold word alignments to score the cross-attention.", metavar="FILE", rich_help_panel=_TEST_SET
-        ),
-    ] = None
-    words: Annotated[
-        Literal["punctuation", "spaces"],
-        typer.Option(
-            help="How gold alignments count words: punctuation marks separately, or split at spaces only.",
-            rich_help_panel=_TEST_SET,
-        ),
-    ] = "punctuation"
+    hyp: Path | None = option(None, "Score this file of translations instead of a model.", metavar="FILE")
+    against: Path | None = option(
+        None, "Model directory or file of translations to compare with, with significance tests.", metavar="PATH"
+    )
+    align: Path | None = option(None, "Gold word alignments to score the cross-attention.", metavar="FILE")
+    words: Literal["punctuation", "spaces"] = option(
+        "punctuation", "How gold alignments count words: punctuation marks separately, or split at spaces only."
+    )
 
     @property
     def kind(self) -> str:
@@ -121,55 +96,34 @@ class TestOptions:
 class HeldOut:
     """The text for a language model."""
 
-    text: Annotated[
-        list[Path] | None,
-        typer.Option(help="Held-out text for a language model.", metavar="FILE...", rich_help_panel=_LANGUAGE_MODEL),
-    ] = None
-    boundaries: Annotated[
-        Boundaries | None,
-        typer.Option(help="Where a document ends; by default as in training.", rich_help_panel=_LANGUAGE_MODEL),
-    ] = None
-    stride: Annotated[
-        int,
-        typer.Option(
-            help="Tokens by which the context window advances; 0 for half a window.",
-            min=0,
-            rich_help_panel=_LANGUAGE_MODEL,
-        ),
-    ] = 0
+    text: list[Path] | None = option(None, "Held-out text for a language model.", metavar="FILE...")
+    boundaries: Boundaries | None = option(None, "Where a document ends; by default as in training.")
+    stride: int = option(0, "Tokens by which the context window advances; 0 for half a window.", min=0)
 
 
 @dataclass(frozen=True)
 class Scoring:
-    search: Annotated[Search, Options("beam", panel=_SCORING)] = Search()
-    tokenize: Annotated[
-        str,
-        typer.Option(
-            help="sacreBLEU's tokenizer for BLEU, such as 13a; intl also splits off the danda (।).",
-            metavar="NAME",
-            rich_help_panel=_SCORING,
-        ),
-    ] = "intl"
-    worst: Annotated[
-        int, typer.Option(help="Number of worst translations to show.", min=0, rich_help_panel=_SCORING)
-    ] = 5
+    search: Annotated[Search, Options("beam", panel="Scoring")] = Search()
+    tokenize: str = option(
+        "intl", "sacreBLEU's tokenizer for BLEU, such as 13a; intl also splits off the danda (।).", metavar="NAME"
+    )
+    worst: int = option(5, "Number of worst translations to show.", min=0)
 
 
 @dataclass(frozen=True)
 class Report:
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Plot the results into a .png, .svg or .pdf file (needs seq2see\\[plot]).", metavar="FILE"),
-    ] = None
+    as_json: bool = option(False, "Print the results as JSON.", flag="--json")
+    out: Path | None = option(
+        None, "Plot the results into a .png, .svg or .pdf file (needs seq2see\\[plot]).", metavar="FILE"
+    )
 
 
 def evaluate(
     *,
     chosen: ModelChoice,
-    test: TestOptions,
-    held_out: HeldOut,
-    scoring: Scoring,
+    test: Annotated[TestOptions, Options(panel="Text")],
+    held_out: Annotated[HeldOut, Options(panel="Language model")],
+    scoring: Annotated[Scoring, Options(panel="Scoring")],
     languages: Languages,
     compute: Compute,
     report: Report,

@@ -14,6 +14,7 @@ import typer
 from seq2see.cli.model_options import Compute, Languages, ModelChoice
 from seq2see.cli.options import Options
 from seq2see.cli.streams import check_plot, refuse_overwriting
+from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError
 from seq2see.storage.bundled import model_label
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["cross", "masked", "self"]
 PAGES = (".html", ".htm")
-_ANALYSIS, _DECODING = "Analysis", "Decoding"
+_DECODING = "Decoding"
 SEARCHED = Options(
     "beam",
     "max_new_tokens",
@@ -41,33 +42,15 @@ SEARCHED = Options(
 class Analysis:
     """What is analysed of the output: one attention, and one of its heads and of its tokens."""
 
-    kind: Annotated[
-        Kind | None,
-        typer.Option(
-            help="Kind of attention; by default cross, or masked for a language model.", rich_help_panel=_ANALYSIS
-        ),
-    ] = None
-    layer: Annotated[
-        int | None, typer.Option(help="Layer, from 0; by default the last.", rich_help_panel=_ANALYSIS)
-    ] = None
-    head: Annotated[
-        int | None, typer.Option(help="Head, from 0; by default the mean over heads.", rich_help_panel=_ANALYSIS)
-    ] = None
-    step: Annotated[
-        int | None,
-        typer.Option(
-            help="Also analyse this output token, from 1: alternatives, logit lens and logit attribution.",
-            rich_help_panel=_ANALYSIS,
-        ),
-    ] = None
-    ablate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Ablate a head, for example decoder.1.cross:5, and compare; can be repeated.",
-            metavar="ATTENTION:HEAD",
-            rich_help_panel=_ANALYSIS,
-        ),
-    ] = None
+    kind: Kind | None = option(None, "Kind of attention; by default cross, or masked for a language model.")
+    layer: int | None = option(None, "Layer, from 0; by default the last.")
+    head: int | None = option(None, "Head, from 0; by default the mean over heads.")
+    step: int | None = option(
+        None, "Also analyse this output token, from 1: alternatives, logit lens and logit attribution."
+    )
+    ablate: list[str] | None = option(
+        None, "Ablate a head, for example decoder.1.cross:5, and compare; can be repeated.", metavar="ATTENTION:HEAD"
+    )
 
     def attention(self, e: "Explanation") -> str:
         """Returns the name of the attention; empty for a recurrent model without any, if none was asked for."""
@@ -90,23 +73,20 @@ def explain(
     ],
     *,
     chosen: ModelChoice,
-    analysis: Analysis,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Explain this output instead of the model's own.", metavar="TEXT", rich_help_panel=_DECODING),
-    ] = None,
+    analysis: Annotated[Analysis, Options(panel="Analysis")],
+    target: str | None = option(
+        None, "Explain this output instead of the model's own.", panel=_DECODING, metavar="TEXT"
+    ),
     search: Annotated[Search, SEARCHED],
     languages: Languages,
     compute: Compute,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a file; the suffix sets the format: .html (interactive page), .png, .svg or .pdf (plot, "
-            "needs seq2see\\[plot]), .json, .safetensors (trace).",
-            metavar="FILE",
-        ),
-    ] = None,
+    as_json: bool = option(False, "Print all results as JSON.", flag="--json"),
+    out: Path | None = option(
+        None,
+        "Write a file; the suffix sets the format: .html (interactive page), .png, .svg or .pdf (plot, "
+        "needs seq2see\\[plot]), .json, .safetensors (trace).",
+        metavar="FILE",
+    ),
 ) -> None:
     """Explain a model's output: attention, probabilities, word alignment and the effect of each head.
 

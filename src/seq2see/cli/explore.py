@@ -3,42 +3,23 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from seq2see.cli.model_options import ON_CPU, InspectionCompute, ModelChoice
-from seq2see.config import Config, ModelConfig
+from seq2see.config import Config, ModelConfig, option
 from seq2see.errors import UserError
 from seq2see.storage.bundled import bundled_model, bundled_names
 
 
 def explore(
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--model",
-            metavar="DIRECTORY",
-            help="Model directory or bundled model; can be repeated. By default all bundled models.",
-        ),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="LANGUAGE", help="Start with the bundled model into this language: hi or fr."),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(help="First port to try; the next free one is used. 0: any free port.", min=0, max=65535)
-    ] = 8000,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    follow: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Watch this training run while it trains.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Offer the files in it for training from the page.")
-    ] = None,
-    runs_dir: Annotated[
-        Path, typer.Option(metavar="DIRECTORY", help="Where the page's own trainings are written.")
-    ] = Path("runs"),
+    model: list[Path] | None = option(
+        None, "Model directory or bundled model; can be repeated. By default all bundled models.", metavar="DIRECTORY"
+    ),
+    to: str | None = option(None, "Start with the bundled model into this language: hi or fr.", metavar="LANGUAGE"),
+    port: int = option(8000, "First port to try; the next free one is used. 0: any free port.", min=0, max=65535),
+    no_open: bool = option(False, "Do not open a browser."),
+    follow: Path | None = option(None, "Watch this training run while it trains.", metavar="DIRECTORY"),
+    data_dir: Path | None = option(None, "Offer the files in it for training from the page.", metavar="DIRECTORY"),
+    runs_dir: Path = option(Path("runs"), "Where the page's own trainings are written.", metavar="DIRECTORY"),
     compute: InspectionCompute = ON_CPU,
 ) -> None:
     """Explore models in the browser: every number of a translation, and the effect of interventions.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.config import ExportFormat, ExportPrecision
+from seq2see.config import ExportFormat, ExportPrecision, option
 
 if TYPE_CHECKING:
     from seq2see.exchange.export import Exported
@@ -17,18 +17,16 @@ def export(
         ExportFormat, typer.Option("--to", help="The format: of transformers, CTranslate2, ONNX or llama.cpp.")
     ],
     out: Annotated[Path, typer.Option(help="New directory for the exported model.", metavar="DIRECTORY")],
-    model: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled en-hi.",
-        ),
-    ] = None,
-    precision: Annotated[
-        ExportPrecision,
-        typer.Option(help="Precision of the weights; huggingface has no int8, onnx only float32 and int8."),
-    ] = "float32",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    model: Path | None = option(
+        None,
+        "Model directory, ours or Hugging Face's, or a GGUF file; by default the bundled en-hi.",
+        argument=True,
+        metavar="MODEL",
+    ),
+    precision: ExportPrecision = option(
+        "float32", "Precision of the weights; huggingface has no int8, onnx only float32 and int8."
+    ),
+    as_json: bool = option(False, "Print the result as JSON.", flag="--json"),
 ) -> None:
     """Write a model in the format of another library, and compare it there with our own.
 

@@ -12,6 +12,7 @@ import typer
 
 from seq2see.cli.model_options import Compute, ModelChoice, SamplingSeed, is_interactive, prompt_loop
 from seq2see.cli.options import Options
+from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UserError
 from seq2see.storage.bundled import LANGUAGE_MODEL
@@ -25,24 +26,18 @@ OPTIONS = Options("max_new_tokens", "samples", "temperature", "top_k", "top_p", 
 
 
 def generate(
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model",
-            help="Directory of a language model, ours or Hugging Face's, a GGUF file, or a bundled model.",
-            metavar="DIRECTORY",
-        ),
-    ] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(help="Text to continue; by default standard input, or interactive in a terminal.", metavar="TEXT"),
-    ] = None,
+    model: Path | None = option(
+        None,
+        "Directory of a language model, ours or Hugging Face's, a GGUF file, or a bundled model.",
+        metavar="DIRECTORY",
+    ),
+    prompt: str | None = option(
+        None, "Text to continue; by default standard input, or interactive in a terminal.", metavar="TEXT"
+    ),
     search: Annotated[Search, OPTIONS] = SAMPLED,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="Stop before this text; can be repeated.", metavar="TEXT")
-    ] = None,
+    stop: list[str] | None = option(None, "Stop before this text; can be repeated.", metavar="TEXT"),
     seed: SamplingSeed = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and the samples as JSON.")] = False,
+    as_json: bool = option(False, "Print the prompt and the samples as JSON.", flag="--json"),
     *,
     compute: Compute,
 ) -> None:

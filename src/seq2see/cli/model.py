@@ -3,10 +3,11 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from seq2see.config import option
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.storage.bundled import About, bundled_model, bundled_names, find_model
 from seq2see.storage.scores import load_scores, score_texts
@@ -20,29 +21,22 @@ if TYPE_CHECKING:
 
 
 def describe(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DIRECTORY|PRESET",
-            help="A model directory, ours or Hugging Face's, a GGUF file, a bundled model or a preset; without one, lists the "
-            "bundled models and the presets.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of a preset, for example model.width=256."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the structure as JSON.")] = False,
-    as_toml: Annotated[bool, typer.Option("--toml", help="Print the settings as config.toml.")] = False,
-    traced: Annotated[
-        bool,
-        typer.Option(
-            "--trace", help="Show the shape, mean and standard deviation of every activation of the untrained model."
-        ),
-    ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every file of a model directory with its recorded hash.")
-    ] = False,
+    name: str | None = option(
+        None,
+        "A model directory, ours or Hugging Face's, a GGUF file, a bundled model or a preset; without one, lists the "
+        "bundled models and the presets.",
+        argument=True,
+        metavar="DIRECTORY|PRESET",
+    ),
+    settings: list[str] | None = option(
+        None, "Change a setting of a preset, for example model.width=256.", flag="--set", metavar="KEY=VALUE"
+    ),
+    as_json: bool = option(False, "Print the structure as JSON.", flag="--json"),
+    as_toml: bool = option(False, "Print the settings as config.toml.", flag="--toml"),
+    traced: bool = option(
+        False, "Show the shape, mean and standard deviation of every activation of the untrained model.", flag="--trace"
+    ),
+    verify: bool = option(False, "Compare every file of a model directory with its recorded hash."),
 ) -> None:
     """Describe a trained model or a preset: its size, its scores, and every part with its shape.
 

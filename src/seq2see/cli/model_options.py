@@ -12,7 +12,7 @@ import typer
 
 from seq2see.cli.options import Options
 from seq2see.cli.streams import valid_unicode
-from seq2see.config import InferencePrecision
+from seq2see.config import InferencePrecision, option
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import bundled_model, bundled_translator, model_label
 
@@ -28,17 +28,12 @@ _KINDS = {"encoder-decoder": "a translator", "decoder": "a language model", "enc
 class ModelChoice:
     """A model directory, or a bundled model by its name or language."""
 
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help='Model directory, ours or Hugging Face\'s, a GGUF file, or a bundled model; "seq2see model" lists those.',
-            metavar="DIRECTORY",
-        ),
-    ] = None
-    to: Annotated[
-        str | None,
-        typer.Option(help="Bundled model from English into this language: hi or fr.", metavar="LANGUAGE"),
-    ] = None
+    model: Path | None = option(
+        None,
+        'Model directory, ours or Hugging Face\'s, a GGUF file, or a bundled model; "seq2see model" lists those.',
+        metavar="DIRECTORY",
+    )
+    to: str | None = option(None, "Bundled model from English into this language: hi or fr.", metavar="LANGUAGE")
 
     def path(self, default: str | None = None) -> Path:
         """Returns the value of --model, or the directory of the bundled model for --to, or of the default one."""
@@ -55,14 +50,12 @@ class ModelChoice:
 class Languages:
     """The languages of a model that has a choice."""
 
-    source_language: Annotated[
-        str | None,
-        typer.Option(help="Source language, if the model has a choice, such as eng_Latn.", metavar="CODE"),
-    ] = None
-    target_language: Annotated[
-        str | None,
-        typer.Option(help="Target language, if the model has a choice, such as fra_Latn.", metavar="CODE"),
-    ] = None
+    source_language: str | None = option(
+        None, "Source language, if the model has a choice, such as eng_Latn.", metavar="CODE"
+    )
+    target_language: str | None = option(
+        None, "Target language, if the model has a choice, such as fra_Latn.", metavar="CODE"
+    )
 
     def choose(self, model: "Model") -> "Model":
         pair = (self.source_language, self.target_language)
@@ -73,11 +66,10 @@ class Languages:
 class Compute:
     """How the numbers are computed, and where."""
 
-    precision: Annotated[
-        InferencePrecision,
-        typer.Option(help="Compute in float32, bf16 (needs a GPU or a CPU with bf16) or int8 (fastest on a CPU)."),
-    ] = "float32"
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")] = ""
+    precision: InferencePrecision = option(
+        "float32", "Compute in float32, bf16 (needs a GPU or a CPU with bf16) or int8 (fastest on a CPU)."
+    )
+    device: str = option("", "cpu, cuda or mps; by default the best available.", metavar="DEVICE")
 
     def load(self, path: Path) -> "Model":
         import seq2see

@@ -1,12 +1,11 @@
-"""How a command declares its options: as parameters with typer's annotations, and as dataclasses that commands share.
+"""How a command declares its options: `name: type = option(default, help, …)`, as a parameter or as a field of a dataclass.
 
-Each field of such a dataclass is an option, and the command gets the dataclass back, filled in. A field with an annotation of
-typer has its help there; a field of `seq2see.config` where it is declared, with what else the command line shows of it.
+Commands share dataclasses, those of `seq2see.config` among them: each field is an option, and the command gets the dataclass
+back, filled in. An argument or an option without a default has an annotation of typer.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
-from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
-from typer.models import OptionInfo
 
 from seq2see.errors import UsageError
 
@@ -22,15 +20,15 @@ from seq2see.errors import UsageError
 class Options:
     """The fields of a dataclass that are options: `Annotated[Search, Options("beam", beam={"help": "…"})]`.
 
-    The others keep their values. A panel, and the changes to a field, are those of one command.
+    The others keep their values. A panel of the help, and the changes to a field, are those of one command.
     """
 
     def __init__(self, *names: str, panel: str = "", **changes: dict[str, Any]) -> None:
-        self.names, self.panel, self.changes = names, panel, changes
+        self.names, self.panel, self.changes = names, {"panel": panel} if panel else {}, changes
 
 
 def expand_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function with one parameter for each field of the dataclasses that it takes."""
+    """Returns the function with typer's annotations, and one parameter for each field of the dataclasses that it takes."""
     declared = signature(function, eval_str=True).parameters.values()
     expanded = [option for parameter in declared for option in _expand(parameter)]
 
@@ -44,48 +42,53 @@ def expand_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _expand(parameter: Parameter) -> Iterator[Parameter]:
-    kind, options = _split(parameter.annotation)
-    if is_dataclass(kind):
+    kind, _ = _split(parameter.annotation)
+    if dataclasses.is_dataclass(kind):
         for field in _fields(parameter):
             yield from _expand(field)
-        return
-    if get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
-        parameter = parameter.replace(annotation=Annotated[list[Path] | None, options], default=None)
-    elif isinstance(options, OptionInfo) and options.metavar == parameter.name.upper() and options.default is ...:
-        # Some versions of typer would call the option like its metavar: --DEVICE.
-        parameter = parameter.replace(annotation=Annotated[kind, _changed(options, default=flag(parameter.name))])
-    yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    elif isinstance(parameter.default, dataclasses.Field):
+        default = parameter.default.default
+        info = _typer_info(parameter.name, default, **parameter.default.metadata)
+        if _is_paths(kind):
+            kind, default = list[Path] | None, None
+        yield Parameter(parameter.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+    else:
+        yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+def _typer_info(
+    name: str, default: Any, help: str, panel: str | None = None, flag: str | tuple[str, ...] = (), argument: bool = False,
+    **shown: Any,
+) -> Any:  # fmt: skip
+    if argument:
+        return typer.Argument(help=help, **shown)
+    if not flag and (default is False or shown.get("metavar") == name.upper()):
+        # Typer would add --no-NAME to a flag, and some versions call an option like its metavar: --DEVICE.
+        flag = f"--{name.replace('_', '-')}"
+    return typer.Option(*([flag] if isinstance(flag, str) else flag), help=help, rich_help_panel=panel, **shown)
 
 
 def _collect(parameter: Parameter, values: dict[str, Any]) -> Any:
     """Returns the value of a parameter from those of its options."""
     kind, _ = _split(parameter.annotation)
-    if is_dataclass(kind):
-        return replace(_base(parameter), **{field.name: _collect(field, values) for field in _fields(parameter)})
+    if dataclasses.is_dataclass(kind):
+        chosen = {field.name: _collect(field, values) for field in _fields(parameter)}
+        return dataclasses.replace(_base(parameter), **chosen)
     value = values[parameter.name]
-    return tuple(map(str, value or ())) if get_origin(kind) is tuple and get_args(kind)[1:] == (...,) else value
+    return tuple(map(str, value or ())) if _is_paths(kind) else value
 
 
 def _fields(parameter: Parameter) -> Iterator[Parameter]:
-    """Yields the fields of a dataclass that are options."""
+    """Yields the fields of a dataclass that are options, with the defaults of this command."""
     cls, options = _split(parameter.annotation)
     base, hints = _base(parameter), get_type_hints(cls, include_extras=True)
-    declared = {field.name: field.metadata for field in fields(cls)}
-    options = options or Options()
+    declared, options = {field.name: field for field in dataclasses.fields(cls)}, options or Options()
     for name in options.names or declared:
-        kind, info = _split(hints[name])
-        if info is None and not is_dataclass(kind):
-            shown = {key: value for key, value in declared[name].items() if key != "panel"}
-            info = typer.Option(**shown, rich_help_panel=declared[name].get("panel"))
-        if isinstance(info, OptionInfo):
-            panel = {"rich_help_panel": options.panel} if options.panel else {}
-            info = _changed(info, **panel, **options.changes.get(name, {}))
-        yield Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=getattr(base, name),
-            annotation=Annotated[kind, info] if info else kind,
-        )
+        default = getattr(base, name)
+        if not dataclasses.is_dataclass(_split(hints[name])[0]):
+            metadata = {**declared[name].metadata, **options.panel, **options.changes.get(name, {})}
+            default = dataclasses.field(default=default, metadata=metadata)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
 
 
 def _split(annotation: Any) -> tuple[Any, Any]:
@@ -94,18 +97,12 @@ def _split(annotation: Any) -> tuple[Any, Any]:
     return kind, info
 
 
+def _is_paths(kind: Any) -> bool:
+    return kind == tuple[str, ...]
+
+
 def _base(parameter: Parameter) -> Any:
     return _split(parameter.annotation)[0]() if parameter.default is Parameter.empty else parameter.default
-
-
-def _changed(info: OptionInfo, **changes: Any) -> OptionInfo:
-    info = copy(info)
-    vars(info).update(changes)
-    return info
-
-
-def flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def refuse_given(context: typer.Context, names: Iterable[str], reason: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2see.cli.streams import check_plot
+from seq2see.config import option
 from seq2see.storage.bundled import find_model
 
 if TYPE_CHECKING:
@@ -15,11 +16,10 @@ if TYPE_CHECKING:
 
 def runs(
     folders: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="DIRECTORY")],
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the curves to a .png, .svg or .pdf file (needs seq2see\\[plot])."),
-    ] = None,
+    as_json: bool = option(False, "Print JSON.", flag="--json"),
+    out: Path | None = option(
+        None, "Draw the curves to a .png, .svg or .pdf file (needs seq2see\\[plot]).", metavar="FILE"
+    ),
 ) -> None:
     """Compare training runs: progress, scores, loss curves and settings.
 

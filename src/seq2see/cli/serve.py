@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from seq2see.cli.model_options import ON_CPU, Compute
 from seq2see.cli.options import Options
+from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UserError
 
@@ -15,44 +14,39 @@ BEAM = Search(beam=4)
 
 
 def serve(
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model", metavar="NAME=DIRECTORY",
-            help="A model and its name in the API; a translator is called by its languages: en-hi=runs/en-hi. Can be "
-            "repeated. By default the bundled models.",
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all addresses.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: any free port.", min=0, max=65535)] = 5000,
-    key_file: Annotated[
-        Path | None, typer.Option(help="API keys with their limits; required unless the address is local.", metavar="FILE")
-    ] = None,
-    new_key: Annotated[
-        str | None, typer.Option(help="Print an entry for the key file, and the key on stderr, and exit.", metavar="NAME")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Worker processes, each with all models. By default one on a GPU, and on a CPU one per core, at most 4, as "
-            "long as the files of their models together have less than 1 GiB.",
-            min=1, max=64, show_default=False,
-        ),
-    ] = None,
+    model: list[str] | None = option(
+        None,
+        "A model and its name in the API; a translator is called by its languages: en-hi=runs/en-hi. Can be "
+        "repeated. By default the bundled models.",
+        metavar="NAME=DIRECTORY",
+    ),
+    host: str = option("127.0.0.1", "Address to listen at; 0.0.0.0: all addresses."),
+    port: int = option(5000, "Port; 0: any free port.", min=0, max=65535),
+    key_file: Path | None = option(
+        None, "API keys with their limits; required unless the address is local.", metavar="FILE"
+    ),
+    new_key: str | None = option(
+        None, "Print an entry for the key file, and the key on stderr, and exit.", metavar="NAME"
+    ),
+    workers: int | None = option(
+        None,
+        "Worker processes, each with all models. By default one on a GPU, and on a CPU one per core, at most 4, as "
+        "long as the files of their models together have less than 1 GiB.",
+        min=1,
+        max=64,
+        show_default=False,
+    ),
     compute: Annotated[Compute, Options("device", "precision", device={"help": "cpu, cuda or mps."})] = ON_CPU,
     search: Annotated[Search, Options("beam", beam={"help": "Beam size of translations.", "max": 16})] = BEAM,
-    max_characters: Annotated[int, typer.Option(help="Characters in a request.", min=1)] = 10_000,
-    max_requests: Annotated[int, typer.Option(help="Requests that run or wait; more are answered 503.", min=1)] = 1000,
-    timeout: Annotated[float, typer.Option(help="Seconds for a request.", min=1)] = 60.0,
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(help="An origin whose pages may use the service. Can be repeated.", metavar="ORIGIN"),
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Also serve the page and the API of seq2see explore, behind the key.")
-    ] = False,
-    access_log: Annotated[bool, typer.Option(help="Write a line of JSON per request, without its texts.")] = True,
-) -> None:  # fmt: skip
+    max_characters: int = option(10_000, "Characters in a request.", min=1),
+    max_requests: int = option(1000, "Requests that run or wait; more are answered 503.", min=1),
+    timeout: float = option(60.0, "Seconds for a request.", min=1),
+    cors: list[str] | None = option(
+        None, "An origin whose pages may use the service. Can be repeated.", metavar="ORIGIN"
+    ),
+    explain: bool = option(False, "Also serve the page and the API of seq2see explore, behind the key."),
+    access_log: bool = option(True, "Write a line of JSON per request, without its texts."),
+) -> None:
     """Serve models to the clients of LibreTranslate and OpenAI.
 
     Example: seq2see serve --model en-hi=runs/en-hi --model chat=runs/books --host 0.0.0.0 --key-file keys.toml

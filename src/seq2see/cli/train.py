@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from seq2see.cli.options import flag
-from seq2see.config import Config, DataConfig
+from seq2see.config import Config, DataConfig, option
 from seq2see.errors import UsageError
 
 _LENGTH = "Training length"
@@ -22,34 +20,20 @@ _READING = ("columns", "fields", "languages", "boundaries")  # how files are rea
 class Changes:
     """A preset and what is different from it."""
 
-    preset: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help='Preset (see "seq2see model"); by default chosen by corpus size and training time.'
-        ),
-    ] = ""
-    steps: Annotated[int | None, typer.Option(help="Maximum number of training steps.", rich_help_panel=_LENGTH)] = None
-    epochs: Annotated[
-        float | None, typer.Option(help="Maximum number of passes over the corpus.", rich_help_panel=_LENGTH)
-    ] = None
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help="Maximum training time in minutes; settings that you leave unset are adapted to it.",
-            rich_help_panel=_LENGTH,
-        ),
-    ] = None
-    batch_tokens: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto",
-            help="Target tokens per step; auto: the preset's, in as few micro-batches as fit in memory.",
-        ),
-    ] = ""
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as train.lr=3e-4; can be repeated."),
-    ] = None
+    preset: str = option(
+        "", 'Preset (see "seq2see model"); by default chosen by corpus size and training time.', metavar="NAME"
+    )
+    steps: int | None = option(None, "Maximum number of training steps.", panel=_LENGTH)
+    epochs: float | None = option(None, "Maximum number of passes over the corpus.", panel=_LENGTH)
+    minutes: float | None = option(
+        None, "Maximum training time in minutes; settings that you leave unset are adapted to it.", panel=_LENGTH
+    )
+    batch_tokens: str = option(
+        "", "Target tokens per step; auto: the preset's, in as few micro-batches as fit in memory.", metavar="N|auto"
+    )
+    settings: list[str] | None = option(
+        None, "Override a setting, such as train.lr=3e-4; can be repeated.", flag="--set", metavar="KEY=VALUE"
+    )
 
     def overrides(self) -> list[str]:
         """Returns the settings that change, such as `train.steps=100`."""
@@ -68,25 +52,16 @@ class Changes:
 
 def train(
     *,
-    out: Annotated[Path | None, typer.Option(help="Output directory for the model.", metavar="DIRECTORY")] = None,
+    out: Path | None = option(None, "Output directory for the model.", metavar="DIRECTORY"),
     data: DataConfig,
     changes: Changes,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Repeat a run from its config.toml.")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Continue the run in this directory.")
-    ] = None,
-    init: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIRECTORY", help="Start from the weights and tokenizer of this model; also a bundled one."
-        ),
-    ] = None,
-    stop_on_eof: Annotated[
-        bool, typer.Option("--stop-on-eof", metavar="", help="Save and stop when standard input is closed.")
-    ] = False,
-    device: Annotated[
-        str, typer.Option(help="cpu, cuda or mps; by default the best available.", metavar="DEVICE")
-    ] = "",
+    config: Path | None = option(None, "Repeat a run from its config.toml.", metavar="FILE"),
+    resume: Path | None = option(None, "Continue the run in this directory.", metavar="DIRECTORY"),
+    init: Path | None = option(
+        None, "Start from the weights and tokenizer of this model; also a bundled one.", metavar="DIRECTORY"
+    ),
+    stop_on_eof: bool = option(False, "Save and stop when standard input is closed."),
+    device: str = option("", "cpu, cuda or mps; by default the best available.", metavar="DEVICE"),
 ) -> None:
     """Train a translator from parallel text, a language model from plain text, or a reader of pictures or sounds.
 
@@ -114,7 +89,7 @@ def train(
         given = {"out": out, **vars(data), "preset": changes.preset, "config": config, "init": init}
         own = [name for name, value in given.items() if value and name not in _READING]
         if own:
-            raise UsageError(f"--resume continues a run with its own data and model: omit {flag(own[0])}")
+            raise UsageError(f"--resume continues a run with its own data and model: omit --{own[0].replace('_', '-')}")
         with _exit_on_interrupt():
             run.resume(resume, overrides, device)
         return

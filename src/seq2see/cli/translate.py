@@ -14,6 +14,7 @@ from seq2see.cli.options import Options
 from seq2see.cli.progress import progress
 from seq2see.cli.ray.options import RayOptions
 from seq2see.cli.streams import TextInput, open_output, printed_warnings, refuse_overwriting, resolve_inputs
+from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import model_label
@@ -33,25 +34,16 @@ FILES_AT_ONCE = 64  # pictures or sounds in memory
 class Output:
     """What is written, where, and how the translations are chosen."""
 
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Output file; for several documents, a directory.", metavar="FILE")
-    ] = None
+    out: Path | None = option(None, "Output file; for several documents, a directory.", metavar="FILE")
     search: Annotated[Search, Options("beam")] = Search()
-    nbest: Annotated[int, typer.Option(help="Number of translations per sentence, with --format jsonl.", min=1)] = 1
-    format: Annotated[
-        Format, typer.Option(help="One line of text per line, or one JSON object with scores and word alignments.")
-    ] = "text"
-    glossary: Annotated[
-        Path | None,
-        typer.Option(help="Translations to use: a term, a tab and its translation per line.", metavar="FILE"),
-    ] = None
-    retranslate: Annotated[bool, typer.Option("--all", help="Also replace existing translations in a .po file.")] = (
-        False
+    nbest: int = option(1, "Number of translations per sentence, with --format jsonl.", min=1)
+    format: Format = option("text", "One line of text per line, or one JSON object with scores and word alignments.")
+    glossary: Path | None = option(
+        None, "Translations to use: a term, a tab and its translation per line.", metavar="FILE"
     )
+    retranslate: bool = option(False, "Also replace existing translations in a .po file.", flag="--all")
     languages: Languages = field(default_factory=Languages)
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps", help="Write subtitles (.srt): what a recording says, and when.")
-    ] = False
+    timestamps: bool = option(False, "Write subtitles (.srt): what a recording says, and when.")
 
     def __post_init__(self) -> None:
         if self.format == "text" and self.nbest > 1:
@@ -71,10 +63,9 @@ class Output:
 
 
 def translate(
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT|FILE", help="Text or files, also pictures or sounds; by default standard input."),
-    ] = None,
+    inputs: list[str] | None = option(
+        None, "Text or files, also pictures or sounds; by default standard input.", argument=True, metavar="TEXT|FILE"
+    ),
     *,
     chosen: ModelChoice,
     output: Output,

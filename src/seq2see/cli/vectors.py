@@ -12,7 +12,7 @@ import typer
 
 from seq2see.cli.options import CommandGroup, Options
 from seq2see.cli.streams import check_plot
-from seq2see.config import DataConfig
+from seq2see.config import DataConfig, option
 from seq2see.errors import UsageError, UserError
 from seq2see.tensors.files import check_output
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Method = Literal["word2vec", "tf-idf", "one-hot"]
 MeasureOption = Literal["dot", "cosine", "scaled", "all"]
-_PANEL = "Word2Vec"
 VectorFile = Annotated[
     Path,
     typer.Option(
@@ -41,45 +40,27 @@ DEFAULT = Path("vectors.safetensors")
 
 @dataclass(frozen=True)
 class Word2VecOptions:
-    objective: Annotated[
-        Literal["skip-gram", "cbow"],
-        typer.Option(help="Predict a word from each context word, or (cbow) from their mean.", rich_help_panel=_PANEL),
-    ] = "skip-gram"
-    width: Annotated[int, typer.Option(help="Dimension of the vectors.", min=1, rich_help_panel=_PANEL)] = 100
-    window: Annotated[int, typer.Option(help="Maximum distance of context words.", min=1, rich_help_panel=_PANEL)] = 5
-    negatives: Annotated[int, typer.Option(help="Negative samples per pair.", min=1, rich_help_panel=_PANEL)] = 5
-    epochs: Annotated[int, typer.Option(help="Passes over the text.", min=1, rich_help_panel=_PANEL)] = 5
-    sample: Annotated[
-        float,
-        typer.Option(help="Subsample words above this relative frequency; 0: none.", min=0, rich_help_panel=_PANEL),
-    ] = 1e-3
-    lr: Annotated[float, typer.Option(help="Initial learning rate, which decays linearly.", rich_help_panel=_PANEL)] = (
-        0.025
+    objective: Literal["skip-gram", "cbow"] = option(
+        "skip-gram", "Predict a word from each context word, or (cbow) from their mean."
     )
-    seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=_PANEL)] = 1
+    width: int = option(100, "Dimension of the vectors.", min=1)
+    window: int = option(5, "Maximum distance of context words.", min=1)
+    negatives: int = option(5, "Negative samples per pair.", min=1)
+    epochs: int = option(5, "Passes over the text.", min=1)
+    sample: float = option(1e-3, "Subsample words above this relative frequency; 0: none.", min=0)
+    lr: float = option(0.025, "Initial learning rate, which decays linearly.")
+    seed: int = option(1, "Random seed.")
 
 
 def fit(
     *,
     data: Annotated[DataConfig, Options("text", "boundaries", boundaries={"help": "Where a document ends."})],
-    method: Annotated[Method, typer.Option(help="Kind of vectors.")] = "word2vec",
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Output file; .txt or .vec for word2vec's text format.")
-    ] = DEFAULT,
-    min_count: Annotated[
-        int | None, typer.Option(help="Drop rarer words; by default below 5 for word2vec, 1 for the others.", min=1)
-    ] = None,
-    keep_case: Annotated[bool, typer.Option("--keep-case", help="Distinguish Apple from apple.")] = False,
-    word2vec: Word2VecOptions,
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device",
-            help="cpu, cuda or mps; by default the best available.",
-            metavar="DEVICE",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "",
+    method: Method = option("word2vec", "Kind of vectors."),
+    out: Path = option(DEFAULT, "Output file; .txt or .vec for word2vec's text format.", metavar="FILE"),
+    min_count: int | None = option(None, "Drop rarer words; by default below 5 for word2vec, 1 for the others.", min=1),
+    keep_case: bool = option(False, "Distinguish Apple from apple."),
+    word2vec: Annotated[Word2VecOptions, Options(panel="Word2Vec")],
+    device: str = option("", "cpu, cuda or mps; by default the best available.", metavar="DEVICE", panel="Word2Vec"),
 ) -> None:
     """Fit word vectors on text, one per word regardless of context.
 
@@ -142,7 +123,7 @@ def similarity(
         list[str], typer.Argument(metavar="WORD", help='Words, or a document in quotes: "apple and an orange".')
     ],
     file: VectorFile = DEFAULT,
-    measure: Annotated[MeasureOption, typer.Option(help="Dot product, cosine, or dot product / √d.")] = "all",
+    measure: MeasureOption = option("all", "Dot product, cosine, or dot product / √d."),
     as_json: AsJson = False,
 ) -> None:
     """Compare all pairs of words by dot product, cosine and scaled dot product.
@@ -180,7 +161,7 @@ def analogy(
         list[str], typer.Argument(metavar="WORD", help="Three words A B C: king man woman means king − man + woman.")
     ],
     file: VectorFile = DEFAULT,
-    answer: Annotated[str, typer.Option(help="Expected answer, to show its rank.", metavar="WORD")] = "",
+    answer: str = option("", "Expected answer, to show its rank.", metavar="WORD"),
     count: Count = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -209,16 +190,13 @@ def analogy(
 
 
 def direction(
-    pairs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FIRST:SECOND", help="Pairs that define the direction: cats:cat dogs:dog."),
-    ] = None,
-    words: Annotated[str, typer.Option("--words", help='Words to project: "houses house many".', metavar="WORDS")] = "",
+    pairs: list[str] | None = option(
+        None, "Pairs that define the direction: cats:cat dogs:dog.", argument=True, metavar="FIRST:SECOND"
+    ),
+    words: str = option("", 'Words to project: "houses house many".', metavar="WORDS"),
     pair_file: PairFile = None,
     file: VectorFile = DEFAULT,
-    count: Annotated[
-        int, typer.Option("--count", "-n", help="Without --words: number of words from each end.", min=1)
-    ] = 10,
+    count: int = option(10, "Without --words: number of words from each end.", flag=("--count", "-n"), min=1),
     as_json: AsJson = False,
 ) -> None:
     """Project words on a direction, the mean of pairs such as cats − cat and dogs − dog.
@@ -251,19 +229,15 @@ def direction(
 
 
 def plot(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="Words; cat:cats draws an arrow from cat to cats.")
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file, .png, .svg or .pdf.")] = Path("vectors.png"),
+    words: list[str] | None = option(
+        None, "Words; cat:cats draws an arrow from cat to cats.", argument=True, metavar="WORD"
+    ),
+    out: Path = option(Path("vectors.png"), "Output file, .png, .svg or .pdf.", metavar="FILE"),
     file: VectorFile = DEFAULT,
-    x_axis: Annotated[
-        str, typer.Option(help='Pairs that define the x axis: "cats:cat dogs:dog".', metavar="PAIRS")
-    ] = "",
-    y_axis: Annotated[
-        str, typer.Option(help='Pairs that define the y axis: "king:queen man:woman".', metavar="PAIRS")
-    ] = "",
+    x_axis: str = option("", 'Pairs that define the x axis: "cats:cat dogs:dog".', metavar="PAIRS"),
+    y_axis: str = option("", 'Pairs that define the y axis: "king:queen man:woman".', metavar="PAIRS"),
     pair_file: PairFile = None,
-    top: Annotated[int, typer.Option(help="Without words: number of most frequent words.", min=2)] = 100,
+    top: int = option(100, "Without words: number of most frequent words.", min=2),
 ) -> None:
     """Plot words on two directions, or on their two principal axes (needs seq2see\\[plot]).
 

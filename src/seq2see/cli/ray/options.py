@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from seq2see.cli.streams import TextInput
+from seq2see.config import option
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,27 +18,15 @@ _PANEL = "Many texts"
 class RayOptions:
     """Whether to run on Ray, with how many workers, and what they read."""
 
-    engine: Annotated[
-        Literal["local", "ray"],
-        typer.Option(
-            help="This process, or a Ray cluster, on this machine or many (needs seq2see\\[ray]).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "local"
-    workers: Annotated[
-        int,
-        typer.Option(
-            help="Ray workers, each with its own model; 0 for one per GPU, or per core if there is none.",
-            min=0,
-            rich_help_panel=_PANEL,
-        ),
-    ] = 0
-    field: Annotated[
-        str,
-        typer.Option(
-            help="The text in JSON lines and Parquet files, with --engine ray.", metavar="NAME", rich_help_panel=_PANEL
-        ),
-    ] = "text"
+    engine: Literal["local", "ray"] = option(
+        "local", "This process, or a Ray cluster, on this machine or many (needs seq2see\\[ray]).", panel=_PANEL
+    )
+    workers: int = option(
+        0, "Ray workers, each with its own model; 0 for one per GPU, or per core if there is none.", panel=_PANEL, min=0
+    )
+    field: str = option(
+        "text", "The text in JSON lines and Parquet files, with --engine ray.", panel=_PANEL, metavar="NAME"
+    )
 
     @property
     def on_cluster(self) -> bool:
