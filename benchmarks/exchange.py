@@ -27,13 +27,13 @@ import torch
 import transformers
 
 from seq2see.config import Config, ModelConfig
-from seq2see.data.foreign_tokenizer import ids_tokenizer
-from seq2see.data.tokenizer import Framing
+from seq2see.data.framing import Framing
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import block_weights, optimize_for_decoding
 from seq2see.decode.request import Request, SpecialTokens
 from seq2see.decode.search import Search
+from seq2see.exchange.foreign_tokenizer import ids_tokenizer
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.exchange.to_ctranslate2 import write_ctranslate2
 from seq2see.exchange.to_onnx import Runner, write_onnx

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.cli import app
-from seq2see.data.foreign_tokenizer import ForeignTokenizer, load_tokenizer
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
+from seq2see.exchange.foreign_tokenizer import ForeignTokenizer
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.static_export import embedded_data
 from seq2see.storage.jinja_template import JinjaTemplate
@@ -336,7 +337,7 @@ def test_a_model_of_another_library_is_described_saved_and_loaded(qwen: Path, nl
     assert again.chat_template.render(messages) == model.chat_template.render(messages)
     chosen = seq2see.load(nllb).with_languages("eng_Latn", "hin_Deva")
     chosen.save(tmp_path / "nllb")
-    assert load_tokenizer(tmp_path / "nllb" / "tokenizer.json").framing == chosen.tokenizers[1].framing
+    assert Tokenizer.load(tmp_path / "nllb" / "tokenizer.json").framing == chosen.tokenizers[1].framing
     again = seq2see.load(tmp_path / "nllb")
     assert again.translate_sentences([TEXT], max_new_tokens=6) == chosen.translate_sentences([TEXT], max_new_tokens=6)
 

@@ -53,7 +53,7 @@ def chat(
 
     echo "What is a transformer?" | seq2see chat --model Qwen3-0.6B
     """
-    from seq2see.data.foreign_tokenizer import ForeignTokenizer
+    from seq2see.exchange.foreign_tokenizer import ForeignTokenizer
     from seq2see.storage.chat import ChatTemplate
 
     language_model = compute.load_of_shape(model, "decoder")

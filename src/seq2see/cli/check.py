@@ -114,11 +114,11 @@ def _media_reader(data: CheckedData) -> dict[str, Any]:
 def _load_tokenizer(path: Path | None) -> "Tokenizer | None":
     if path is None:
         return None
-    from seq2see.data.foreign_tokenizer import load_tokenizer
+    from seq2see.data.tokenizer import Tokenizer
 
     if str(path) in bundled_names() and not path.exists():
         path = bundled_model(str(path))
-    return load_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
+    return Tokenizer.load(path / "tokenizer.json" if path.is_dir() else path)
 
 
 def _print(report: "Report", cleaned: "CleanedCopy | None", as_json: bool) -> None:

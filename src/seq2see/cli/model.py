@@ -145,7 +145,6 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
 def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
     """Describes another library's model: its family, its options, the memory it takes, and what is not supported."""
     from seq2see.config import ModelConfig
-    from seq2see.data.foreign_tokenizer import ForeignTokenizer
     from seq2see.model.summary import summarize
     from seq2see.storage.chat import ChatTemplate
 
@@ -158,7 +157,7 @@ def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
     options = {name: f"{len(value)} numbers" if isinstance(value, tuple) else value for name, value in options.items()}
     parameters = summarize(model.config, "").parameters
     target = model.tokenizers[1]
-    languages = len(target.languages.codes) if isinstance(target, ForeignTokenizer) else 0
+    languages = len(target.languages.codes)
     return {
         "family": model.family, **model.facts,
         "options": ", ".join(f"{name} = {value}" for name, value in options.items()),

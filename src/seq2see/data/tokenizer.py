@@ -11,8 +11,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
@@ -23,7 +22,9 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from seq2see.config import Normalization, TokenizerKind
+from seq2see.config.extensions import load_extension
 from seq2see.data.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
+from seq2see.data.framing import Framing, Languages
 from seq2see.data.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans, readable
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import atomic_write, require_regular_file
@@ -60,27 +61,10 @@ class RaggedTokens(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Framing:
-    """The special tokens of a tokenizer, and where a model expects them."""
-
-    pad: int
-    start: int
-    end: int
-    prompt: tuple[int, ...]  # before the text in a decoder; empty for models without a start token
-    before: tuple[int, ...] = ()  # before and after the text in an encoder
-    after: tuple[int, ...] = ()
-    forced: int = 0  # how many tokens of `prompt` belong to the output: they count for a beam's length penalty
-    other_ends: tuple[int, ...] = ()  # further tokens that end the output
-    banned: tuple[int, ...] = ()  # never generated
-    banned_first: tuple[int, ...] = ()  # never generated as the first token
-    timestamps: int = (
-        0  # the first of the tokens that are times, 20 ms apart; the last token of `prompt` excludes them; 0: none
-    )
-
-
 class Tokenizer:
     """Converts text to tokens and back. Encoding never produces `<start>`, `<end>`, `<pad>` or role tokens."""
+
+    languages = Languages()
 
     def __init__(self, backend: hf.Tokenizer) -> None:
         self._backend = backend
@@ -94,6 +78,16 @@ class Tokenizer:
         self.roles = {token[1:-1]: id for token, id in special.items() if token not in (PAD, START, END, UNKNOWN)}
         self.framing = Framing(pad, start, end, (start,), after=(end,), banned=(pad, start, *self.roles.values()))
         self._special = frozenset(special.values())
+
+    def choose_languages(
+        self, target: "Tokenizer", source_code: str | None, target_code: str | None
+    ) -> "tuple[Tokenizer, Tokenizer]":
+        """Returns this tokenizer of sources and that of targets for a pair of languages; None keeps what is chosen."""
+        raise UserError("this model has no choice of languages: leave out the language options")
+
+    def chosen_languages(self, target: "Tokenizer") -> tuple[str | None, str | None]:
+        """Returns the languages chosen; no source if the model detects it, no target if none is chosen yet."""
+        return None, None
 
     @property
     def can_split(self) -> bool:
@@ -163,14 +157,18 @@ class Tokenizer:
         backend.train_from_iterator(_batched(texts), trainer)
         return cls(backend)
 
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
+    @staticmethod
+    def load(path: Path | str) -> "Tokenizer":
+        """Loads a tokenizer that was saved by `save`: one of ours, or one of another library's model."""
         try:
             text = require_regular_file(Path(path)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         try:
-            return cls(hf.Tokenizer.from_str(text))
+            if '"seq2see"' in text[:20]:
+                foreign: type[Tokenizer] = load_extension("tokenizers", "other libraries")
+                return foreign.from_table(json.loads(text))
+            return Tokenizer(hf.Tokenizer.from_str(text))
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         except Exception as error:  # the library raises nothing more specific
@@ -182,6 +180,11 @@ class Tokenizer:
                 temporary.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Self:
+        """Rebuilds a tokenizer from the content of its tokenizer.json."""
+        return cls(hf.Tokenizer.from_str(json.dumps(table)))
 
     def table(self) -> dict[str, Any]:
         """Returns the content of its tokenizer.json, as the `tokenizers` library writes it."""

@@ -9,9 +9,9 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from seq2see.data.foreign_tokenizer import ForeignTokenizer, Vocabulary
-from seq2see.data.tokenizer import Framing
+from seq2see.data.framing import Framing
 from seq2see.errors import UserError
+from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Vocabulary
 from seq2see.exchange.gguf_file import GgufFile
 from seq2see.exchange.sentencepiece import BPE, CONTROL, UNKNOWN, USER_DEFINED, Piece, SentencePieceModel
 from seq2see.exchange.tokenizer_files import read_backend

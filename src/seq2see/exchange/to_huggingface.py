@@ -12,7 +12,8 @@ from torch import Tensor
 
 from seq2see.config import ExportPrecision, ModelConfig
 from seq2see.config.model import Shape
-from seq2see.data.tokenizer import Framing, Tokenizer
+from seq2see.data.framing import Framing
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.exchange.check import BEAM, Check, Exporter, Samples, compare, count_equal, quiet
 from seq2see.exchange.families import FAMILIES

@@ -18,19 +18,11 @@ import tokenizers as hf
 from tokenizers import models, normalizers, pre_tokenizers
 
 from seq2see.config import ModelConfig
-from seq2see.data.foreign_tokenizer import (
-    ForeignTokenizer,
-    Languages,
-    LanguageStyle,
-    Notation,
-    Vocabulary,
-    ids_tokenizer,
-    source_framing,
-    target_framing,
-)
-from seq2see.data.tokenizer import Framing, Tokenizer
+from seq2see.data.framing import Framing, Languages, LanguageStyle, source_framing, target_framing
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
 from seq2see.exchange.files import read_json
+from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Notation, Vocabulary, ids_tokenizer
 from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
 from seq2see.tensors.files import require_regular_file
 

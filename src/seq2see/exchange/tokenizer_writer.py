@@ -14,8 +14,9 @@ import tokenizers as hf
 from tokenizers import decoders, processors
 
 from seq2see.config import ModelConfig
-from seq2see.data.foreign_tokenizer import ForeignTokenizer
-from seq2see.data.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Framing, Tokenizer
+from seq2see.data.framing import Framing
+from seq2see.data.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Tokenizer
+from seq2see.exchange.foreign_tokenizer import ForeignTokenizer
 from seq2see.exchange.tokenizer_files import TARGET, WORD_PREFIX, template
 from seq2see.storage.chat import ConversationTemplate
 from seq2see.storage.jinja_template import FILE as CHAT_TEMPLATE

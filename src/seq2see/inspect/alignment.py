@@ -22,9 +22,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.data.token_spans import TokenSpan
-from seq2see.data.tokenizer import Framing
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
 from seq2see.inspect.attention_tables import AttentionTable

@@ -20,7 +20,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import Config, InferencePrecision, TextConfig
-from seq2see.data.foreign_tokenizer import load_tokenizer
 from seq2see.data.known_words import KnownWords, load_words, save_words
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.int8 import quantize_int8
@@ -214,9 +213,9 @@ def save_tokenizers(folder: Path, tokenizers: tuple[Tokenizer, Tokenizer]) -> No
 
 
 def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    target = load_tokenizer(folder / "tokenizer.json")
+    target = Tokenizer.load(folder / "tokenizer.json")
     source_path = folder / "source.json"
-    return (load_tokenizer(source_path) if source_path.is_file() else target), target
+    return (Tokenizer.load(source_path) if source_path.is_file() else target), target
 
 
 def save_config(folder: Path, config: Config) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from seq2see.config import Config, ModelConfig
 from seq2see.config.search import Search, SearchOptions
-from seq2see.data.foreign_tokenizer import ForeignTokenizer, choose_languages
 from seq2see.data.known_words import KnownWords, unknown_words
 from seq2see.data.layout import Packed, Tokens
 from seq2see.data.media.reader import MediaReader
@@ -87,16 +86,13 @@ class Pipeline:
     def _detects_language(self) -> bool:
         """Whether the language of each recording has to be found: the model knows several, and none is chosen."""
         target = self.tokenizers[1]
-        if not isinstance(target, ForeignTokenizer) or target.languages.style != "spoken":
-            return False
-        return target.languages.find(target.framing.prompt) is None
+        return target.languages.style == "spoken" and target.languages.find(target.framing.prompt) is None
 
     def with_detected_language(self, path: Path | str) -> Self:
         """Returns the model for the language that it hears at the beginning of a sound, if it has a choice and none is made."""
         if not self._detects_language:
             return self
         target = self.tokenizers[1]
-        assert isinstance(target, ForeignTokenizer)
         codes = target.languages.codes
         rows = MediaReader(self.config.model).windows(path)[0]
         device = self.network.embedding.weight.device
@@ -187,7 +183,8 @@ class Pipeline:
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Self:
         """Returns the same model for another pair of languages, if it has a choice: "eng_Latn", "fra_Latn"."""
-        return replace(self, tokenizers=choose_languages(self.tokenizers, source, target))
+        first, second = self.tokenizers
+        return replace(self, tokenizers=first.choose_languages(second, source, target))
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str], pooling: Pooling | None = None) -> Tensor:

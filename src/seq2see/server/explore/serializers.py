@@ -6,7 +6,6 @@ from typing import Any, Literal
 import torch
 
 from seq2see.config import Config
-from seq2see.data.foreign_tokenizer import ForeignTokenizer, chosen_languages
 from seq2see.data.token_spans import grapheme_boundaries
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.search import Hypothesis
@@ -40,10 +39,10 @@ def model_info(
 
 
 def _languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> responses.Languages | None:
-    first = tokenizers[0]
-    if not isinstance(first, ForeignTokenizer) or not first.languages.codes:
+    first, second = tokenizers
+    if not first.languages.codes:
         return None
-    source, target = chosen_languages(tokenizers)
+    source, target = first.chosen_languages(second)
     return responses.Languages(codes=list(first.languages.codes), source=source, target=target)
 
 

@@ -1,12 +1,12 @@
 """Tokenizers of other libraries' models, which keep their own rules: normalisation, added tokens, special tokens in text.
 
 Their vocabularies write spaces and bytes in one of a few notations; with those, tokens become text and spans of text as in
-our own tokenizers. A model with several languages has a token for each, before or after the text.
+our own tokenizers.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,37 +15,16 @@ import numpy as np
 import tokenizers as hf
 from tokenizers import models, pre_tokenizers
 
-from seq2see.data.tokenizer import Framing, Tokenizer, byte_characters, join_words
-from seq2see.errors import UserError, did_you_mean
-from seq2see.tensors.files import atomic_write, require_regular_file
+from seq2see.data.framing import Framing, Languages, source_framing, target_framing
+from seq2see.data.tokenizer import Tokenizer, byte_characters, join_words
+from seq2see.errors import UserError
+from seq2see.tensors.files import atomic_write
 
 # How a vocabulary writes spaces: as one of GPT-2's 256 characters for bytes, as ▁ (SentencePiece), as the absence of ## inside
 # a word (WordPiece), or not at all: words are then joined by spaces, or as our own word tokenizer joins them.
 # Characters need no rule.
 Notation = Literal["bytes", "metaspace", "wordpiece", "words", "our words", "characters"]
-# Where the language goes: before the source and, as the first token, before the target (NLLB, mBART-50, M2M100); after the
-# source and in place of the start token (mBART); only before the source, naming the target (Marian); or after the start token,
-# naming the language that is spoken (Whisper).
-LanguageStyle = Literal["before", "after", "source", "spoken"]
 KINDS = {"BPE": "BPE", "Unigram": "Unigram", "WordPiece": "WordPiece", "WordLevel": "word-level"}
-
-
-@dataclass(frozen=True)
-class Languages:
-    """The languages of a model: the id of each code."""
-
-    codes: Mapping[str, int] = field(default_factory=dict)
-    style: LanguageStyle = "before"
-
-    def id(self, code: str) -> int:
-        if code not in self.codes:
-            raise UserError(f'unknown language "{code}": {did_you_mean(code, self.codes)}')
-        return self.codes[code]
-
-    def find(self, ids: Iterable[int]) -> str | None:
-        """Returns the code of the first id that is a language's."""
-        by_id = {id: code for code, id in self.codes.items()}
-        return next((by_id[id] for id in ids if id in by_id), None)
 
 
 @dataclass(frozen=True)
@@ -100,6 +79,47 @@ class ForeignTokenizer(Tokenizer):
 
     def with_framing(self, framing: Framing) -> Self:
         return type(self)(self._backend, framing, self.vocabulary, self.languages)
+
+    def choose_languages(
+        self, target: Tokenizer, source_code: str | None, target_code: str | None
+    ) -> tuple[Tokenizer, Tokenizer]:
+        languages = self.languages
+        if not languages.codes or not isinstance(target, ForeignTokenizer):
+            return super().choose_languages(target, source_code, target_code)
+        if languages.style == "source":
+            if source_code is not None:
+                raise UserError("this model detects the source language: choose only the target language")
+            if target_code is None:
+                return self, target
+            return self.with_framing(replace(self.framing, before=(languages.id(target_code),))), target
+        if languages.style == "spoken":
+            if target_code is not None:
+                raise UserError(
+                    "this model writes what it hears: choose only the language that is spoken, --source-language"
+                )
+            if source_code is None:
+                return self, target
+            start, *others = (id for id in target.framing.prompt if id not in languages.codes.values())
+            prompt = (start, languages.id(source_code), *others)
+            spoken = target.with_framing(replace(target.framing, prompt=prompt))
+            return spoken, spoken
+        source = self
+        if source_code is not None:
+            source = source.with_framing(source_framing(source.base_framing, languages, source_code))
+        if target_code is not None:
+            source = source.with_framing(source.base_framing)  # reads sources whatever the target
+            target = target.with_framing(target_framing(target.base_framing, languages, target_code))
+        return source, target
+
+    def chosen_languages(self, target: Tokenizer) -> tuple[str | None, str | None]:
+        if not isinstance(target, ForeignTokenizer):
+            return None, None
+        if self.languages.style == "spoken":
+            return target.languages.find(target.base_framing.prompt), None
+        around_source = self.languages.find((*self.base_framing.before, *self.base_framing.after))
+        if self.languages.style == "source":
+            return None, around_source
+        return around_source, None if target.needs_language else target.languages.find(target.base_framing.prompt)
 
     def frame_prompt(self, ids: Iterable[int]) -> list[int]:
         return super().frame_prompt(ids) or [self.start]  # a model cannot read an empty prompt
@@ -212,79 +232,8 @@ def _content(token: str, notation: Notation, byte_of: Mapping[str, bytes]) -> by
     return token.replace("▁", " ").encode()
 
 
-def choose_languages(
-    tokenizers: tuple[Tokenizer, Tokenizer], source: str | None, target: str | None
-) -> tuple[Tokenizer, Tokenizer]:
-    """Returns the tokenizers for a pair of languages; None keeps what is chosen."""
-    first, second = tokenizers
-    codes = first.languages.codes if isinstance(first, ForeignTokenizer) else {}
-    if not codes or not isinstance(first, ForeignTokenizer) or not isinstance(second, ForeignTokenizer):
-        raise UserError("this model has no choice of languages: leave out the language options")
-    languages = first.languages
-    if languages.style == "source":
-        if source is not None:
-            raise UserError("this model detects the source language: choose only the target language")
-        if target is None:
-            return tokenizers
-        return first.with_framing(replace(first.framing, before=(languages.id(target),))), second
-    if languages.style == "spoken":
-        if target is not None:
-            raise UserError(
-                "this model writes what it hears: choose only the language that is spoken, --source-language"
-            )
-        if source is None:
-            return tokenizers
-        start, *others = (id for id in second.framing.prompt if id not in languages.codes.values())
-        spoken = second.with_framing(replace(second.framing, prompt=(start, languages.id(source), *others)))
-        return spoken, spoken
-    if source is not None:
-        first = first.with_framing(source_framing(first.base_framing, languages, source))
-    if target is not None:
-        first = first.with_framing(first.base_framing)  # reads sources whatever the target
-        second = second.with_framing(target_framing(second.base_framing, languages, target))
-    return first, second
-
-
-def chosen_languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> tuple[str | None, str | None]:
-    """Returns the languages that are chosen; no source if the model detects it, no target if none is chosen yet."""
-    first, second = tokenizers
-    if not isinstance(first, ForeignTokenizer) or not isinstance(second, ForeignTokenizer):
-        return None, None
-    if first.languages.style == "spoken":
-        return second.languages.find(second.base_framing.prompt), None
-    around_source = first.languages.find((*first.base_framing.before, *first.base_framing.after))
-    if first.languages.style == "source":
-        return None, around_source
-    return around_source, None if second.needs_language else second.languages.find(second.base_framing.prompt)
-
-
-def source_framing(framing: Framing, languages: Languages, code: str) -> Framing:
-    id = languages.id(code)
-    before, after = ((), (framing.end, id)) if languages.style == "after" else ((id,), (framing.end,))
-    return replace(framing, before=before, after=after)
-
-
-def target_framing(framing: Framing, languages: Languages, code: str) -> Framing:
-    id = languages.id(code)
-    if languages.style == "after":
-        return replace(framing, prompt=(id,))
-    return replace(framing, prompt=(framing.prompt[0], id), forced=1)
-
-
 def ids_tokenizer(size: int, framing: Framing) -> ForeignTokenizer:
     """A tokenizer for a model without one: a text is a list of ids, such as "12 7 99"."""
     backend = hf.Tokenizer(models.WordLevel({str(id): id for id in range(size)}, unk_token="0"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return ForeignTokenizer(backend, framing, Vocabulary(size, "words", strips_first_space=True))
-
-
-def load_tokenizer(path: Path | str) -> Tokenizer:
-    """Loads a tokenizer that was saved by `save`: one of ours, or one of another library's model."""
-    try:
-        text = require_regular_file(Path(path)).read_text(encoding="utf-8")
-        table = json.loads(text) if '"seq2see"' in text[:20] else {}
-        return ForeignTokenizer.from_table(table) if table else Tokenizer.load(path)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{path} is not a tokenizer.json: {error}") from error
