@@ -36,7 +36,8 @@ class Pass:
 
     layout: Layout
     memory: Memory | None = None  # None: there is no source, or its keys and values are stored
-    rotations: tuple[Rotation | None, Rotation | None] = (None, None)  # of global and of local layers
+    rotation: Rotation | None = None  # of rotary positions
+    local_rotation: Rotation | None = None  # in layers with a window
     bias: Tensor | None = None  # relative positions, [S or 1, H, L, L]
 
 
@@ -166,7 +167,7 @@ class SelfAttention(Attention):
         if self.query_norm is not None and self.key_norm is not None:
             q = taps("normed_queries", self.query_norm(q, NO_TAPS))
             k = taps("normed_keys", self.key_norm(k, NO_TAPS))
-        rotation = p.rotations[self.local]
+        rotation = p.local_rotation if self.local else p.rotation
         if rotation is not None:
             q, k = taps("rotated_queries", rotate(q, rotation)), taps("rotated_keys", rotate(k, rotation))
         return self.attend(q, p.layout, store.append(PackedKeys(k, v, p.layout, self.causal, p.bias)), taps)

@@ -60,7 +60,7 @@ class Stack(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = self.embed_positions(embedded, layout, taps, segments)
-        p = Pass(layout, memory, self._rotations(layout), self._position_bias(layout, taps))
+        p = Pass(layout, memory, *self._rotations(layout), self._position_bias(layout, taps))
         for i, block in enumerate(self.blocks):
             x = block(x, p, taps.at(str(i)), stores[i] if stores else NO_STORES)
         if self.final_norm is not None:
