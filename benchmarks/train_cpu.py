@@ -137,7 +137,7 @@ def main() -> None:
         )
         data = prepare_translation(config, Path(folder), None, 29_000, static=False)
         config = with_vocab_sizes(config, data.tokenizers)
-        batches = data.batches(0)
+        batches = data.batches
         assert isinstance(batches, PairBatches)
         pairs, tokenizer = Pairs(batches), data.tokenizers[1]
         contenders = {"seq2see": seq2see_contender(config, data)}

@@ -68,7 +68,7 @@ def side(lengths: np.ndarray, vocab_size: int) -> TokenizedSide:
 
 def seq2see_step(config: Config, batches: Batches) -> Step:
     model = Transformer(config.model).to(DEVICE)
-    trainer = Trainer(config, model, lambda epoch: batches, World(torch.device(DEVICE)))
+    trainer = Trainer(config, model, batches, World(torch.device(DEVICE)))
     build, targets = batches.batch, {}
 
     def count_targets(epoch: int, number: int) -> Batch:

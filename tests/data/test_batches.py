@@ -23,6 +23,7 @@ from seq2see.data.batch_plan import Budget, EpochPlan, plan_epoch
 from seq2see.data.batches import (
     IGNORE_INDEX,
     Batch,
+    Batches,
     PairBatches,
     Sequences,
     Shape,
@@ -36,7 +37,7 @@ from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.train import prepare_data
-from seq2see.train.prepare_data import Pair, PairSplit, prepare_text, prepare_translation
+from seq2see.train.prepare_data import Pair, PairSplit, PrefetchedEpochs, prepare_text, prepare_translation
 from tests.corpora import SMALL_SETTINGS, write_phrases
 from tests.waiting import HANG, wait_until
 
@@ -404,6 +405,11 @@ def test_the_example_in_the_documentation_runs() -> None:
     assert isinstance(names["tensors"], TensorBatch)
 
 
+def of_epoch(batches: Batches, epoch: int) -> Batches:
+    assert isinstance(batches, PrefetchedEpochs)
+    return batches.of_epoch(epoch)
+
+
 def test_static_batches_of_all_epochs_have_one_shape_with_bpe_dropout(tmp_path: Path) -> None:
     """The captured step on a GPU is made for one shape, but BPE-dropout changes the lengths of sentences in every epoch."""
     data = write_phrases(tmp_path)
@@ -419,9 +425,9 @@ def test_static_batches_of_all_epochs_have_one_shape_with_bpe_dropout(tmp_path: 
     )
     for one in prepared:
         batches = one.batches
-        token_counts = {sum(batch.num_targets for batch in batches(epoch).iterate(epoch)) for epoch in range(4)}
+        token_counts = {sum(batch.num_targets for batch in batches.iterate(epoch)) for epoch in range(4)}
         assert len(token_counts) > 1  # the epochs do differ
-        assert len({batches(epoch).shape for epoch in range(4)}) == 1
+        assert len({of_epoch(batches, epoch).shape for epoch in range(4)}) == 1
         one.close()
 
 
@@ -438,9 +444,9 @@ def test_the_next_epoch_is_tokenized_while_one_is_trained_on(tmp_path: Path) -> 
         return epochs
 
     assert 0 in stored_epochs()
-    present = [batch.targets.tolist() for batch in data.batches(0).iterate(0)]
+    present = [batch.targets.tolist() for batch in data.batches.iterate(0)]
     wait_until(lambda: 1 in stored_epochs())
-    assert present == [batch.targets.tolist() for batch in data.batches(0).iterate(0)]  # it is still there
+    assert present == [batch.targets.tolist() for batch in data.batches.iterate(0)]  # it is still there
     data.close()
 
 
@@ -454,12 +460,12 @@ def test_the_segmentations_of_a_small_corpus_repeat(
     data = prepare_translation(config, tmp_path / "tokens", None, 340, static=False)
     corpora = []
     for epoch in range(7):
-        batches = data.batches(epoch)
+        batches = of_epoch(data.batches, epoch)
         assert isinstance(batches, PairBatches)
         corpora.append(batches.target.tokens[:].tolist())
     assert len({str(corpus) for corpus in corpora}) == (3 if small else 7)
     assert (corpora[1] == corpora[4]) == small
-    order = [[batch.indices.tolist() for batch in data.batches(epoch).iterate(epoch)] for epoch in (1, 4)]
+    order = [[batch.indices.tolist() for batch in data.batches.iterate(epoch)] for epoch in (1, 4)]
     assert order[0] != order[1]  # the batches are shuffled in every epoch
     data.close()
 
@@ -475,7 +481,7 @@ def test_an_epoch_that_is_no_longer_needed_is_given_up(tmp_path: Path, monkeypat
             yield from rows(split)
 
     monkeypatch.setattr(PairSplit, "train", endless)
-    data.batches(0)
+    data.batches.num_batches(0)
     started.wait(HANG)
     data.close()
     assert not list((tmp_path / "tokens").glob("*.building"))

@@ -432,7 +432,7 @@ def test_a_run_resumes_without_decoding_files_again(
 def test_every_picture_is_in_one_batch_and_a_process_without_work_gets_a_dummy(pictures: Path, tmp_path: Path) -> None:
     config = replace(preset_config("tiny-vision"), data=DataConfig(pictures=(str(pictures),)))
     data = prepare_translation(config, tmp_path, None, 150, static=False)
-    batches = data.batches(0)
+    batches = data.batches
     seen = [index for batch in batches.iterate(epoch=0) for index in batch.indices]
     assert sorted(seen) == list(range(data.train_count))
     dummy = batches.batch(0, batches.num_batches(0))

@@ -367,18 +367,18 @@ def test_a_model_of_three_channels_is_trained_on_colours(folder: Path) -> None:
     for i in range(4):
         noise(folder / f"{i}.png", seed=i, channels=3)
     data = DataConfig(pictures=("train.tsv",), valid_pictures=("valid.tsv",))
-    colours = sources(prepare(data, folder / "tokens", replace(PICTURES, channels=3)).batches(0))
+    colours = sources(prepare(data, folder / "tokens", replace(PICTURES, channels=3)).batches)
     for i, patches in enumerate(colours):
         pixels = np.asarray(Image.open(f"{i}.png"))
         np.testing.assert_array_equal(join_patches(patches, PICTURES.patch_size, rows=2), pixels)
-    grey = sources(prepare(data, folder / "tokens", PICTURES).batches(0))
+    grey = sources(prepare(data, folder / "tokens", PICTURES).batches)
     assert {patches.shape[1] for patches in grey} == {PICTURES.patch_size**2}
 
 
 def test_shift_pixels_changes_the_training_pictures(folder: Path) -> None:
     data = DataConfig(pictures=("train.tsv",), valid_pictures=("valid.tsv",))
     still, shifted = (prepare(data, folder / "tokens", shift_pixels=pixels) for pixels in (0, 2))
-    pairs = list(zip(sources(still.batches(0)), sources(shifted.batches(0)), strict=True))
+    pairs = list(zip(sources(still.batches), sources(shifted.batches), strict=True))
     assert len(pairs) == 3 and any(not np.array_equal(one, other) for one, other in pairs)
     for one, other in zip(sources(still.valid_batches), sources(shifted.valid_batches), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -395,7 +395,7 @@ def test_each_mask_alone_changes_the_training_sounds(folder: Path, option: str) 
     data = DataConfig(sounds=("train.tsv",), valid_sounds=("valid.tsv",))
     plain = prepare(data, folder / "tokens", SOUNDS, mask_bands=0, mask_frames=0)
     masked = prepare(data, folder / "tokens", SOUNDS, **{"mask_bands": 0, "mask_frames": 0, option: 6})
-    pairs = zip(sources(plain.batches(0)), sources(masked.batches(0)), strict=True)
+    pairs = zip(sources(plain.batches), sources(masked.batches), strict=True)
     changed = [(one != other).reshape(-1, SOUNDS.mel_bands) for one, other in pairs]  # each [frames, bands]
     along = 0 if option == "mask_bands" else 1  # a masked band is masked in all frames, a masked frame in all bands
     shares = list(chain.from_iterable(each.mean(along) for each in changed))

@@ -57,7 +57,7 @@ def text_batches() -> Batches:
 def build(model: ModelConfig, batches: Batches, **train: Any) -> Trainer:
     torch.manual_seed(0)
     config = Config(model=model, train=replace(TRAIN, **train))
-    return Trainer(config, Transformer(model).cuda(), lambda epoch: batches, World(torch.device("cuda")))
+    return Trainer(config, Transformer(model).cuda(), batches, World(torch.device("cuda")))
 
 
 def losses(trainer: Trainer, steps: int) -> list[float]:

@@ -303,12 +303,12 @@ def gradients(trainer: Trainer, batches: list[Batch]) -> dict[str, Tensor]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer.plain_step.optimizer, "step", record)
-        trainer.plain_step.run_in_memory(batches, seed=0, lr=0.0)
+        trainer.plain_step.run_in_memory(batches, number=0, lr=0.0)
     return found
 
 
 def test_batch_that_does_not_fit_is_split_without_changing_gradients(trainer: Trainer) -> None:
-    batch = trainer.batches(0).batch(0, 0)
+    batch = trainer.batches.batch(0, 0)
     expected = gradients(trainer, [batch])
     original, sizes = trainer.plain_step.loss, []
 
@@ -334,7 +334,7 @@ def test_batch_that_does_not_fit_is_split_without_changing_gradients(trainer: Tr
 
 
 def test_accumulated_micro_batches_equal_one_large_batch(trainer: Trainer) -> None:
-    first, second = (trainer.batches(0).batch(0, n) for n in (0, 1))
+    first, second = (trainer.batches.batch(0, n) for n in (0, 1))
     actual = gradients(trainer, [first, second])
     losses = [trainer.plain_step.loss(trainer.model, batch.to("cpu")) for batch in (first, second)]
     total = torch.stack([one.objective for one in losses]).sum()

@@ -125,7 +125,7 @@ def seconds_per_token(config: Config, device: torch.device) -> float:
 
     def seconds() -> float:
         start = time.perf_counter()
-        float(step.run([batch], seed=0, lr=0.0).nll)  # waits for the device
+        float(step.run([batch], number=0, lr=0.0).nll)  # waits for the device
         return time.perf_counter() - start
 
     seconds()  # allocates memory

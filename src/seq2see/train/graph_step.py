@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seq2see.data.batches import Batch, Shape, TensorBatch
 from seq2see.data.layout import Layout, Packed
-from seq2see.train.step import StepResult, TrainStep, compile_blocks
+from seq2see.train.step import StepResult, TrainStep, compile_blocks, seed_step
 
 
 class GraphStep:
@@ -25,7 +25,7 @@ class GraphStep:
 
     def __init__(self, plain: TrainStep, shape: Shape) -> None:
         self.shape, self.optimizer, self.max_grad_norm = shape, plain.optimizer, plain.max_grad_norm
-        self.device, self.loss = plain.world.device, plain.loss
+        self.device, self.loss, self.seed = plain.world.device, plain.loss, plain.seed
         self.master_weights: list[Tensor] = list(plain.model.parameters())
         self.gradients = [torch.zeros_like(p) for p in self.master_weights]
         for p, gradient in zip(self.master_weights, self.gradients, strict=True):
@@ -45,11 +45,11 @@ class GraphStep:
         """Copies the float32 master weights into the network; needed after the master weights were changed elsewhere."""
         torch._foreach_copy_(self.weights, [p.detach() for p in self.master_weights])
 
-    def run(self, batches: Sequence["StaticBatch"], seed: int, lr: float) -> StepResult:
-        """Makes one step; the next one overwrites the result."""
+    def run(self, batches: Sequence["StaticBatch"], number: int, lr: float) -> StepResult:
+        """Makes the step of this number; the next one overwrites the result."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            torch.manual_seed(seed)
+            seed_step(self.seed, number, 0)
             self.targets.fill_(sum(batch.num_targets for batch in batches))
             self.nll.zero_()
             for group in self.optimizer.param_groups:

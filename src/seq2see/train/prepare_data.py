@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import TypeVar
 
 from seq2see.config import Config, DataConfig
-from seq2see.data.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
+from seq2see.data.batches import Batch, Batches, ClassBatches, PairBatches, TextBatches, require_classes
 from seq2see.data.bpe_dropout import BpeDropout
 from seq2see.data.corpus import (
     ParallelCorpus,
@@ -52,7 +52,7 @@ class TrainingData:
     """The tokenized training and validation data of a run."""
 
     tokenizers: tuple[Tokenizer, Tokenizer]  # source and target; the same object if shared
-    batches: Callable[[int], Batches]  # by epoch
+    batches: Batches
     valid_batches: Batches
     valid_pairs: list[Pair]  # as text, or the path of a picture or sound and its text; empty for a language model
     valid_sources: TokenizedSide | None  # their tokens
@@ -69,29 +69,33 @@ class TrainingData:
 Row = TypeVar("Row")
 
 
-class PrefetchedEpochs:
-    """The batches of each epoch, where each is tokenized anew: a thread prepares the next epoch while one is trained on.
+class PrefetchedEpochs(Batches):
+    """Batches where each epoch is tokenized anew: a thread prepares the next epoch while one is trained on.
 
     `make` returns the batches of an epoch, and gives up when the event is set. With a `period`, as many epochs are kept and
-    then repeated.
+    then repeated. For use by one thread.
     """
 
     def __init__(self, first: Batches, make: Callable[[int, Event], Batches], period: int | None) -> None:
-        self._first, self._make, self._period = first, make, period
+        self.shape, self._first, self._make, self._period = first.shape, first, make, period
         self._epochs: dict[int, Future[Batches]] = {}
-        self._pool, self._lock, self._closed = ThreadPoolExecutor(1), Lock(), Event()
+        self._pool, self._closed = ThreadPoolExecutor(1), Event()
 
-    def __call__(self, epoch: int) -> Batches:
+    def of_epoch(self, epoch: int) -> Batches:
+        """Returns the batches of an epoch; if they are not yet there, waits for them."""
         this, following = (number % self._period if self._period else number for number in (epoch, epoch + 1))
-        with self._lock:
-            for number in (this, following):
-                if number and number not in self._epochs:
-                    self._epochs[number] = self._pool.submit(self._make, number, self._closed)
-            if not self._period:
-                for number in [number for number in self._epochs if number < epoch - 1]:
-                    del self._epochs[number]  # the epoch before may still be asked for
-            found = self._epochs.get(this)
-        return found.result() if found else self._first
+        for number in (this, following):
+            if number and number not in self._epochs:
+                self._epochs[number] = self._pool.submit(self._make, number, self._closed)
+        if not self._period:
+            self._epochs = {number: batches for number, batches in self._epochs.items() if number >= this}
+        return self._epochs[this].result() if this else self._first
+
+    def num_batches(self, epoch: int) -> int:
+        return self.of_epoch(epoch).num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        return self.of_epoch(epoch).batch(epoch, number)
 
     def close(self) -> None:
         self._closed.set()
@@ -220,7 +224,7 @@ def prepare_translation(
     valid_batches = make_batches(valid_store, max(4000, micro_batch_tokens(config)))
     first = make(0, Event(), None)
     return TrainingData(
-        tokenizers, _by_epoch(config, first, lambda epoch, stopped: make(epoch, stopped, first)), valid_batches, valid,
+        tokenizers, _all_epochs(config, first, lambda epoch, stopped: make(epoch, stopped, first)), valid_batches, valid,
         valid_store.sides[0], lambda: _with_progress((source for source, _ in split.train()), progress(_WORDS_TASK, count)),
         len(first.kept), len(first.dropped),
     )  # fmt: skip
@@ -252,7 +256,7 @@ def prepare_text(
     first = make(0, Event())
     valid = make_batches(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer))
     return TrainingData(
-        (tokenizer, tokenizer), _by_epoch(config, first, make), valid, [], None,
+        (tokenizer, tokenizer), _all_epochs(config, first, make), valid, [], None,
         lambda: (text for text, _ in split.train(_WORDS_TASK)), len(first.text), 0,
     )  # fmt: skip
 
@@ -282,9 +286,9 @@ def _with_progress(texts: Iterator[str], advance: Callable[[int], None]) -> Iter
         yield text
 
 
-def _by_epoch(config: Config, first: Batches, make: Callable[[int, Event], Batches]) -> Callable[[int], Batches]:
+def _all_epochs(config: Config, first: Batches, make: Callable[[int, Event], Batches]) -> Batches:
     if not config.text.bpe_dropout:
-        return lambda epoch: first
+        return first
     repeats = first.num_batches(0) * micro_batch_tokens(config) <= MAX_REPEATED_TOKENS
     return PrefetchedEpochs(first, make, SEGMENTATIONS if repeats else None)
 

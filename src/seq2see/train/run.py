@@ -149,7 +149,7 @@ class Run:
     def _default_validation_interval(self) -> int:
         """About one epoch, in steps, and at most MAX_VALIDATIONS times in a run of known length."""
         train = self.config.train
-        batches = self.data.batches(self.state.epoch).num_batches(self.state.epoch)
+        batches = self.data.batches.num_batches(self.state.epoch)
         epoch = min(max(math.ceil(batches / train.gradient_accumulation), 100), 2000)
         return max(epoch, math.ceil(train.steps / MAX_VALIDATIONS))
 

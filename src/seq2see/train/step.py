@@ -43,7 +43,7 @@ class TrainStep:
     """Makes optimizer steps, in several processes each with its share of the micro-batches."""
 
     def __init__(self, model: Network, train: TrainConfig, world: World) -> None:
-        self.model, self.world, self.max_grad_norm = model, world, train.max_grad_norm
+        self.model, self.world, self.seed, self.max_grad_norm = model, world, train.seed, train.max_grad_norm
         self.precision = compute_precision(train.precision, model.config.width, world.device)
         # Recurrent layers are not compiled: each is already one kernel, or a loop that would recompile for every length.
         # Batches of pictures and sounds are not static: their convolutions pad, which must not reach the maximum length.
@@ -67,10 +67,10 @@ class TrainStep:
         betas = train.beta1, train.beta2
         return torch.optim.AdamW(groups, lr, betas, train.epsilon, fused=True, capturable=self.capturable)
 
-    def run(self, batches: Sequence[Batch], seed: int, lr: float) -> StepResult:
-        """Makes one step over the micro-batches of this process; skips the update if the gradient is NaN."""
+    def run(self, batches: Sequence[Batch], number: int, lr: float) -> StepResult:
+        """Makes the step of this number with the micro-batches of this process; without an update if the gradient is NaN."""
         self.module.train()
-        torch.manual_seed(seed)
+        seed_step(self.seed, number, self.world.rank)
         # Created on the device: copying a number from the host would synchronise.
         targets = torch.full((), float(sum(batch.num_targets for batch in batches)), device=self.world.device)
         nll = torch.zeros((), device=self.world.device)
@@ -93,11 +93,11 @@ class TrainStep:
         self.optimizer.zero_grad()
         return StepResult(nll, targets, grad_norm.nan_to_num(0, 0, 0), is_nan)
 
-    def run_in_memory(self, batches: Sequence[Batch], seed: int, lr: float) -> StepResult:
+    def run_in_memory(self, batches: Sequence[Batch], number: int, lr: float) -> StepResult:
         """Makes a step; a single process that runs out of memory splits its micro-batches in half and tries again."""
         while True:
             try:
-                return self.run(batches, seed, lr)
+                return self.run(batches, number, lr)
             except torch.OutOfMemoryError:
                 self.optimizer.zero_grad()
                 halves = [half for batch in batches for half in batch.halves()]
@@ -117,12 +117,12 @@ def compile_blocks(network: Network) -> None:
             module.compile(dynamic=False, fullgraph=True)
 
 
-def derive_seed(*numbers: int) -> int:
-    """Hashes several numbers into a seed (splitmix64), so that neighbouring numbers give unrelated seeds."""
+def seed_step(*numbers: int) -> None:
+    """Seeds the random numbers with a hash of seed, step and process (splitmix64): neighbouring steps get unrelated ones."""
     mask, state = (1 << 64) - 1, 0
     for number in numbers:
         state = (state ^ (number + 0x9E3779B97F4A7C15)) & mask
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
         state ^= state >> 31
-    return state
+    torch.manual_seed(state)

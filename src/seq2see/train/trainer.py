@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from seq2see.train.estimates import peak_flops, training_flops
 from seq2see.train.graph_step import GraphStep, StaticBatch
 from seq2see.train.parallel import World, copy_full_tensors, full_tensor
 from seq2see.train.schedule import learning_rate
-from seq2see.train.step import StepResult, TrainStep, derive_seed
+from seq2see.train.step import StepResult, TrainStep
 
 MAX_NAN_STEPS = 5  # consecutive steps with a NaN loss before the run stops
 
@@ -65,14 +65,14 @@ class StepPlan:
 
 
 class Trainer:
-    """Trains a model on the micro-batches that `batches` returns for each epoch."""
+    """Trains a model, one step after the other."""
 
-    def __init__(self, config: Config, model: Network, batches: Callable[[int], Batches], world: World) -> None:
+    def __init__(self, config: Config, model: Network, batches: Batches, world: World) -> None:
         self.config, self.model, self.batches, self.world = config, model, batches, world
         self.state = State()
         self.plain_step = TrainStep(model, config.train, world)
         self.precision = self.plain_step.precision
-        self.graph_step = GraphStep(self.plain_step, batches(0).shape) if self.plain_step.capturable else None
+        self.graph_step = GraphStep(self.plain_step, batches.shape) if self.plain_step.capturable else None
         self._plans = self._prefetch_plans()
         self._batches_in_epoch = 1  # of the epoch of the last step
         # Accumulated on the device since the last report: nll, targets, gradient norm.
@@ -88,9 +88,8 @@ class Trainer:
         """Makes the next step."""
         plan, state, train = next(self._plans), self.state, self.config.train
         state.step += 1
-        seed = derive_seed(train.seed, state.step, self.world.rank)
         lr = learning_rate(train, self.config.model.width, state.step, self.progress)
-        self._record(self._run(plan, seed, lr))
+        self._record(self._run(plan, lr))
         if self._peak_flops:
             self._flops += sum(training_flops(self.config.model, batch) for batch in plan.batches)
         (state.epoch, state.batch), self._batches_in_epoch = plan.next_position, plan.batches_in_epoch
@@ -98,18 +97,18 @@ class Trainer:
         if train.minutes:  # clocks differ, but all processes must stop at the same step
             (state.seconds,) = self.world.all_reduce_max(state.seconds)
 
-    def _run(self, plan: StepPlan, seed: int, lr: float) -> StepResult:
+    def _run(self, plan: StepPlan, lr: float) -> StepResult:
         """Replays CUDA graphs, if it can; out of memory, continues with plain steps, which can split a batch."""
         if self.graph_step is not None:
             try:
-                return self.graph_step.run(plan.static_batches, seed, lr)
+                return self.graph_step.run(plan.static_batches, self.state.step, lr)
             except torch.OutOfMemoryError:
                 self.graph_step = None
             # After the handler, whose traceback refers to the graphs and their memory.
             self.plain_step.optimizer.zero_grad()
             self.plain_step.optimizer.grad_scale = None  # type: ignore[attr-defined]
             torch.cuda.empty_cache()
-        return self.plain_step.run_in_memory(plan.batches, seed, lr)
+        return self.plain_step.run_in_memory(plan.batches, self.state.step, lr)
 
     def _prefetch_plans(self) -> Iterator[StepPlan]:
         """Yields the batches of each step; a thread builds the next step's while the device works."""
@@ -122,13 +121,12 @@ class Trainer:
 
     def _plan_step(self, epoch: int, first: int) -> StepPlan:
         """Builds this process's share of the micro-batches first, first + 1, … of a step."""
-        batches, world = self.batches(epoch), self.world
-        count = batches.num_batches(epoch)
+        world, count = self.world, self.batches.num_batches(epoch)
         end = min(first + self.config.train.gradient_accumulation, count)
         # FSDP exchanges shards in every pass, so all processes make the same number of passes: one without a batch gets
         # the empty batch that follows the last of the epoch.
         numbers = [number + world.rank for number in range(first, end, world.size)]
-        local = [batches.batch(epoch, number if number < end else count) for number in numbers]
+        local = [self.batches.batch(epoch, number if number < end else count) for number in numbers]
         static = [] if self.graph_step is None else [StaticBatch(batch) for batch in local]
         return StepPlan(local, static, (epoch, end) if end < count else (epoch + 1, 0), count)
 
@@ -235,7 +233,7 @@ class Trainer:
         scores = [tuple(score) for score in metadata["state"]["scores"]]
         self.state = state = State(**{**metadata["state"], "scores": scores})
         # Changed settings may change the number of batches per epoch: continue at about the same place.
-        self._batches_in_epoch = self.batches(state.epoch).num_batches(state.epoch)
+        self._batches_in_epoch = self.batches.num_batches(state.epoch)
         state.batch = state.batch * self._batches_in_epoch // metadata["batches_in_epoch"]
         unreported, now = metadata["since_last_report"], time.perf_counter()
         self._sums.copy_(torch.tensor(unreported["sums"]))

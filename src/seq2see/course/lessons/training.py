@@ -99,7 +99,7 @@ def train(
             steps=steps, batch_tokens=600, schedule="cosine", lr=4e-3, warmup_steps=40, label_smoothing=0.0, seed=seed
         ),
     )
-    trainer = Trainer(config, model, lambda epoch: dataset.train, World(CPU))
+    trainer = Trainer(config, model, dataset.train, World(CPU))
     points: list[tuple[int, float, float]] = []
     check_cancelled = before_each_step.get()
     for step in range(1, steps + 1):
