@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _calibrate() -> None:
-    section = "\n".join(confidence_section({"confidence": asdict(calibrate(MODEL))}))
+    section = confidence_section({"confidence": asdict(calibrate(MODEL))}).rstrip()
     card = MODEL / "README.md"
     before, heading, after = card.read_text(encoding="utf-8").partition("\n\n## Model\n")
     before = before.partition("\n\n## Confidence\n")[0]

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from seq2see.api import load
 from seq2see.cli import app
+from seq2see.cli.runs import sparkline
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
 from seq2see.data.batches import IGNORE_INDEX, Batch, TensorBatch
 from seq2see.errors import Notice, UsageError, UserError
@@ -27,7 +28,7 @@ from seq2see.train.loss import Losses, cross_entropy, symmetric_kl
 from seq2see.train.parallel import World
 from seq2see.train.prepare_data import TextSplit, open_documents
 from seq2see.train.run_lock import RunStatus
-from seq2see.train.run_log import RunLog, sparkline
+from seq2see.train.run_log import RunLog
 from seq2see.train.schedule import learning_rate
 from seq2see.train.trainer import Trainer
 from tests.commands import COLD, Command, run_command

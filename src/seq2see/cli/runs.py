@@ -1,13 +1,14 @@
 """`seq2see runs`: compares training runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seq2see.cli.streams import check_plot
-from seq2see.config import option
+from seq2see.config import DataConfig, differences, option
 from seq2see.storage.bundled import find_model
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ def runs(
 
     Example: seq2see runs runs/en-hi runs/en-hi-wider --out curves.png
     """
-    from seq2see.train.run_log import RunLog, config_differences
+    from seq2see.train.run_log import RunLog
 
     check_plot(out)
     logs = [RunLog.load(find_model(folder)) for folder in folders]
+    changed = differences([replace(log.config, data=DataConfig()) for log in logs])
     if as_json:
         rows = [
             {
@@ -42,18 +44,16 @@ def runs(
             }
             for log in logs
         ]
-        typer.echo(json.dumps({"runs": rows, "differences": config_differences(logs)}))
+        typer.echo(json.dumps({"runs": rows, "differences": changed}))
     else:
-        _print_table(logs)
+        _print_table(logs, changed)
     if out is not None:
         _draw(logs, out)
 
 
-def _print_table(logs: list["RunLog"]) -> None:
+def _print_table(logs: list["RunLog"], changed: dict[str, list[Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
-
-    from seq2see.train.run_log import config_differences, sparkline
 
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
@@ -72,11 +72,10 @@ def _print_table(logs: list["RunLog"]) -> None:
             sparkline([row["loss"] for row in log.validations], 24),
         )  # fmt: skip
     console.print(table)
-    different = config_differences(logs)
-    if len(logs) > 1 and different:
+    if changed:
         console.print("\nsettings that differ:")
-        for name, values in different.items():
-            console.print(f"  {name}: {', '.join(map(str, values))}")
+    for name, values in changed.items():
+        console.print(f"  {name}: {', '.join(map(str, values))}")
 
 
 def _state(log: "RunLog") -> str:
@@ -90,6 +89,14 @@ def _best_validation(validations: list[dict[str, Any]]) -> dict[str, Any]:
 def _speed(log: "RunLog") -> float | None:
     speeds = sorted(row["tokens_per_second"] for row in log.steps if row.get("tokens_per_second") is not None)
     return speeds[len(speeds) // 2] if speeds else None
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """Draws a curve in one line of text."""
+    count = min(width, len(values))
+    samples = [values[round(i * (len(values) - 1) / max(count - 1, 1))] for i in range(count)]
+    low, high = min(samples, default=0.0), max(samples, default=0.0)
+    return "".join("▁▂▃▄▅▆▇█"[round((value - low) / ((high - low) or 1) * 7)] for value in samples)
 
 
 def _format(value: float | None, spec: str) -> str:

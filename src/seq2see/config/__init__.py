@@ -7,6 +7,7 @@ given by the user, always through the same checks. Nothing here imports torch.
 from typing import Literal
 
 from seq2see.config.file import Config as Config
+from seq2see.config.file import differences as differences
 from seq2see.config.model import Activation as Activation
 from seq2see.config.model import Bias as Bias
 from seq2see.config.model import EncoderPositions as EncoderPositions

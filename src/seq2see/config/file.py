@@ -7,8 +7,9 @@ trains it, which would go on in another way.
 
 import tomllib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -93,6 +94,15 @@ class Config:
             return build(type(self), table, base=self)
         except UserError as error:
             raise UsageError(str(error)) from error
+
+
+def differences(configs: Sequence[Config]) -> dict[str, list[Any]]:
+    """Returns the settings in which the configurations differ, each with its value in every one."""
+    names = [
+        f"{section}.{name}" for section in ("data", "text", "model", "train") for name in vars(getattr(Config, section))
+    ]
+    values = {name: [attrgetter(name)(config) for config in configs] for name in names}
+    return {name: all_values for name, all_values in values.items() if any(v != all_values[0] for v in all_values)}
 
 
 def _drop_retired(table: dict[str, Any], training: bool) -> None:

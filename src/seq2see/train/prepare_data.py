@@ -5,6 +5,7 @@ alone reproduces the run.
 """
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from seq2see.config import Config, DataConfig
+from seq2see.config import Config, DataConfig, TextConfig
 from seq2see.data.batches import Batch, Batches, ClassBatches, PairBatches, TextBatches, require_classes
 from seq2see.data.bpe_dropout import BpeDropout
 from seq2see.data.corpus import (
@@ -128,7 +129,7 @@ class PairSplit:
         share = 0.0 if valid is not None else min(max(HELD_OUT_SHARE, low), high, MAX_HELD_OUT_SHARE)
         self._hash_limit = int(share * (1 << 32))
         self.fingerprint = f"{train.fingerprint} {self._hash_limit}"
-        self.valid_fingerprint = self.fingerprint if valid is None else valid.fingerprint
+        self.valid_fingerprint = f"{self.fingerprint if valid is None else valid.fingerprint} held out"
 
     def _is_held_out(self, source: str) -> bool:
         source = Path(source).name if self._sources_are_paths else source
@@ -154,25 +155,19 @@ class TextSplit:
         size = 0 if valid is not None else sum(len(chunk.text) for chunk in self._chunks("reading"))
         self._train_size = size - min(HELD_OUT_CHARACTERS, int(size * HELD_OUT_TEXT_SHARE))  # in characters; 0: all
         self.fingerprint = f"{train.fingerprint} {self._train_size}"
-        self.valid_fingerprint = (
-            valid.fingerprint if valid is not None else f"{train.fingerprint} from {self._train_size}"
-        )
+        self.valid_fingerprint = f"{train.fingerprint} from {self._train_size}" if valid is None else valid.fingerprint
 
     def _chunks(self, task: str) -> Iterator[TextChunk]:
         yield from self._train.chunks(self._progress(task, self._train.size) if task else ignore_progress)
 
     def train(self, task: str = "") -> Iterator[tuple[str, bool]]:
         """Yields the training text; shows the progress of the named task."""
-        if not self._train_size:
-            yield from ((chunk.text, chunk.ends_document) for chunk in self._chunks(task))
-            return
-        remaining = self._train_size
+        remaining = self._train_size or sys.maxsize
         for chunk in self._chunks(task):
-            if len(chunk.text) >= remaining:
-                yield chunk.text[:remaining], True
-                return
+            yield chunk.text[:remaining], chunk.ends_document or len(chunk.text) >= remaining
             remaining -= len(chunk.text)
-            yield chunk.text, chunk.ends_document
+            if remaining <= 0:
+                return
 
     def valid(self) -> Iterator[tuple[str, bool]]:
         remaining = self._train_size
@@ -217,8 +212,7 @@ def prepare_translation(
             augment=build_augmentation(config),
         )  # fmt: skip
 
-    valid_fingerprint = _fingerprint(valid) if model.source == "tokens" else f"{split.valid_fingerprint} held out"
-    valid_store = store_pairs(folder, valid, valid_fingerprint, encoders)
+    valid_store = store_pairs(folder, valid, split.valid_fingerprint, encoders)
     if model.classifier:
         require_classes(valid_store)
     valid_batches = make_batches(valid_store, max(4000, micro_batch_tokens(config)))
@@ -236,10 +230,7 @@ def prepare_text(
     """Prepares plain text for a language model. Trains a tokenizer if none is given."""
     valid_corpus = open_documents(config.data, "valid_") if config.data.valid_text else None
     split = TextSplit(open_documents(config.data), valid_corpus, progress)
-    if tokenizer is None:
-        texts = (text for text, _ in split.train(_TOKENIZER_TASK))
-        vocab_size, kind = config.text.vocab_size, config.text.tokenizer
-        tokenizer = Tokenizer.train(texts, kind, vocab_size, normalize=config.text.normalize)
+    tokenizer = tokenizer or _train_tokenizer(config.text, (text for text, _ in split.train(_TOKENIZER_TASK)))
 
     def make_batches(store: TokenStore) -> TextBatches:
         return TextBatches(
@@ -264,20 +255,19 @@ def prepare_text(
 def _train_tokenizers(
     config: Config, split: PairSplit, count: int, progress: ProgressFactory
 ) -> tuple[Tokenizer, Tokenizer]:
-    text = config.text
+    def train(sides: Sequence[int]) -> Tokenizer:
+        advance = progress(_TOKENIZER_TASK, min(len(sides) * count, MAX_TOKENIZER_LINES))
+        lines = (pair[side] for pair in split.train() for side in sides)
+        return _train_tokenizer(config.text, _with_progress(islice(lines, MAX_TOKENIZER_LINES), advance))
 
-    def train(lines: Iterator[str], total: int) -> Tokenizer:
-        advance = progress(_TOKENIZER_TASK, min(total, MAX_TOKENIZER_LINES))
-        lines = _with_progress(islice(lines, MAX_TOKENIZER_LINES), advance)
-        return Tokenizer.train(lines, text.tokenizer, text.vocab_size, normalize=text.normalize)
+    if config.model.source != "tokens" or config.text.shared_vocab:  # other sources are paths
+        shared = train([0, 1] if config.model.source == "tokens" else [1])
+        return shared, shared
+    return train([0]), train([1])
 
-    if config.model.source != "tokens":  # the sources are paths
-        target = train((target for _, target in split.train()), count)
-        return target, target
-    if text.shared_vocab:
-        both = train((side for pair in split.train() for side in pair), 2 * count)
-        return both, both
-    return train((pair[0] for pair in split.train()), count), train((pair[1] for pair in split.train()), count)
+
+def _train_tokenizer(config: TextConfig, texts: Iterator[str]) -> Tokenizer:
+    return Tokenizer.train(texts, config.tokenizer, config.vocab_size, normalize=config.normalize)
 
 
 def _with_progress(texts: Iterator[str], advance: Callable[[int], None]) -> Iterator[str]:
@@ -295,13 +285,6 @@ def _all_epochs(config: Config, first: Batches, make: Callable[[int, Event], Bat
 
 def _bpe_dropout(config: Config, epoch: int) -> BpeDropout | None:
     return BpeDropout(config.text.bpe_dropout, config.train.seed, epoch) if config.text.bpe_dropout else None
-
-
-def _fingerprint(pairs: Sequence[Pair]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for source, target in pairs:
-        digest.update(f"{source}\n{target}\n".encode(errors="replace"))
-    return digest.hexdigest()
 
 
 def micro_batch_tokens(config: Config) -> int:

@@ -92,27 +92,3 @@ def downsample(rows: list[dict[str, Any]], max_rows: int = 1000) -> list[dict[st
     if len(rows) <= max_rows:
         return rows
     return [rows[round(i * (len(rows) - 1) / (max_rows - 1))] for i in range(max_rows)]
-
-
-def config_differences(runs: list[RunLog]) -> dict[str, list[Any]]:
-    """Returns the settings in which the runs differ, each with its value in every run."""
-    different: dict[str, list[Any]] = {}
-    for section in ("text", "model", "train"):
-        for name in vars(getattr(runs[0].config, section)):
-            values = [getattr(getattr(run.config, section), name) for run in runs]
-            if any(value != values[0] for value in values):
-                different[f"{section}.{name}"] = values
-    return different
-
-
-BLOCKS = " ▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: list[float], width: int = 32) -> str:
-    """Draws a curve in one line of text."""
-    if not values:
-        return ""
-    count = min(width, len(values))
-    samples = [values[round(i * (len(values) - 1) / max(count - 1, 1))] for i in range(count)]
-    low, high = min(samples), max(samples)
-    return "".join(BLOCKS[1 + round((value - low) / ((high - low) or 1) * 7)] for value in samples)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from seq2see.config import Config, DataConfig, ModelConfig
+from seq2see.config import Config, DataConfig, ModelConfig, differences
 from seq2see.config.extensions import load_extension
 from seq2see.data.corpus import is_translation, media_kind, training_pairs, validation_pairs
 from seq2see.data.tokenizer import Tokenizer
@@ -105,21 +105,17 @@ def _check_config(config: Config) -> None:
 
 def _check_files(data: DataConfig) -> None:
     """Refuses files of several kinds, and validation files of another kind than those to train on."""
-    groups = {
-        "--text": (data.text, data.valid_text),
-        "--src and --tgt or --pairs": (
-            data.src + data.tgt + data.pairs,
-            data.valid_src + data.valid_tgt + data.valid_pairs,
-        ),
-        "--pictures": (data.pictures, data.valid_pictures),
-        "--sounds": (data.sounds, data.valid_sounds),
-    }
-    given = [name for name, (files, _) in groups.items() if files]
+    options = {"--text": ["text"], "--src and --tgt or --pairs": ["src", "tgt", "pairs"]}
+    options |= {"--pictures": ["pictures"], "--sounds": ["sounds"]}
+    given, validated = (
+        [option for option, names in options.items() if any(getattr(data, prefix + name) for name in names)]
+        for prefix in ("", "valid_")
+    )
     if len(given) > 1:
         raise UsageError(f"use either {given[0]}, or {given[1]}: one run trains one kind of model")
-    for name, (files, valid) in groups.items():
-        if valid and not files and given:
-            raise UsageError(f"validation files for {name} do not fit a training on {given[0]}: leave them out")
+    for option in validated:
+        if given and option not in given:
+            raise UsageError(f"validation files for {option} do not fit a training on {given[0]}: leave them out")
     if not media_kind(data):
         validation_pairs(data)  # refuses one side without the other
 
@@ -166,17 +162,13 @@ def _override_config(out: Path, settings: Sequence[str], display: Display) -> Co
     """Returns the run's configuration with changed settings; refuses changes of the data, tokenizers or model."""
     original = Config.load(out / "config.toml", training=True)
     config = original.override(settings)
-    for section in ("data", "text", "model", "train"):
-        for name, value in vars(getattr(original, section)).items():
-            new = getattr(getattr(config, section), name)
-            if new == value:
-                continue
-            if section != "train" and name not in ("dropout", "attention_dropout", "activation_dropout", "bpe_dropout"):
-                raise UsageError(
-                    f"{section}.{name} = {new} conflicts with the run in {out}, which has {value}: start a new run, "
-                    f"or start from its weights with --init {out}"
-                )
-            display.message(f"{section}.{name} changed from {value} to {new}")
+    for name, (value, new) in differences([original, config]).items():
+        if not name.startswith("train.") and not name.endswith("dropout"):
+            raise UsageError(
+                f"{name} = {new} conflicts with the run in {out}, which has {value}: start a new run, or start from its "
+                f"weights with --init {out}"
+            )
+        display.message(f"{name} changed from {value} to {new}")
     return config
 
 
