@@ -21,7 +21,7 @@ from seq2see.inspect.token_similarity import contextual_embeddings
 from seq2see.server.explore.app import create_app
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import load_pipeline
-from seq2see.tensors.precision import bf16_supported
+from seq2see.tensors.device import bf16_supported
 from tests.models import GRAMMAR_MODEL, tiny_model
 from tests.server.test_explore import serving
 

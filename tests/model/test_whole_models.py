@@ -25,7 +25,7 @@ from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import ablate_head, intervene
 from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
-from seq2see.tensors.precision import bf16_supported
+from seq2see.tensors.device import bf16_supported
 from tests.decoders import (
     LANGUAGE_MODEL,
     PAPER,

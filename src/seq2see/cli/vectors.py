@@ -77,7 +77,7 @@ def fit(
     from seq2see.course.vectors import Word2VecConfig, fit_one_hot, fit_tf_idf, fit_word2vec
     from seq2see.course.vectors.files import SUFFIXES
     from seq2see.data.corpus import plain_text
-    from seq2see.tensors.precision import resolve_device
+    from seq2see.tensors.device import resolve_device
 
     out = out if out.suffix in SUFFIXES else out.with_name(out.name + ".safetensors")
     check_output(out)

@@ -34,8 +34,8 @@ from seq2see.storage.foreign_model import ForeignModel, find_reader
 from seq2see.storage.manifest import check_files, write_manifest
 from seq2see.storage.pipeline import Pipeline
 from seq2see.storage.scores import load_scores
+from seq2see.tensors.device import bf16_supported, resolve_device
 from seq2see.tensors.files import atomic_write, new_directory
-from seq2see.tensors.precision import bf16_supported, resolve_device
 from seq2see.tensors.quantize import dequantize
 from seq2see.tensors.tensor_file import TensorFile
 

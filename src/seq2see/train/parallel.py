@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
-from seq2see.tensors.precision import resolve_device
+from seq2see.tensors.device import resolve_device
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from seq2see.errors import UserError
 from seq2see.model.layers import Block
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
-from seq2see.tensors.precision import compute_precision
+from seq2see.tensors.device import compute_precision
 from seq2see.train.loss import TrainingLoss
 from seq2see.train.parallel import World, full_tensor, gradient_sync, parallelize
 

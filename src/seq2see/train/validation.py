@@ -22,7 +22,7 @@ from seq2see.evaluate.metrics import Metric, References, bleu_and_chrf, score
 from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
-from seq2see.tensors.precision import ComputePrecision
+from seq2see.tensors.device import ComputePrecision
 from seq2see.train.loss import cross_entropy
 from seq2see.train.prepare_data import TrainingData
 

@@ -1,4 +1,4 @@
-"""The single rule for devices and compute dtypes."""
+"""A device and the precision in which it computes: the single rule for both."""
 
 import re
 import subprocess
