@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
+from seq2see.data.split import PairSplit
 from seq2see.evaluate.metrics import sentence_scores
 from seq2see.storage.directory import load_pipeline
 from seq2see.storage.manifest import remove_manifest, write_manifest
 from seq2see.tensors.files import atomic_write
 from seq2see.train.calibration import Calibration, fit_threshold, store_known_words
-from seq2see.train.prepare_data import PairSplit
 from seq2see.train.validation import translate_sources
 
 

@@ -32,12 +32,13 @@ from seq2see.data.batches import (
     _pad_to_shape,
 )
 from seq2see.data.layout import Layout
+from seq2see.data.split import Pair, PairSplit
 from seq2see.data.store import TokenizedSide, TokenStore, store_documents, store_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.train import prepare_data
-from seq2see.train.prepare_data import Pair, PairSplit, PrefetchedEpochs, prepare_text, prepare_translation
+from seq2see.train.prepare_data import PrefetchedEpochs, prepare_text, prepare_translation
 from tests.corpora import SMALL_SETTINGS, write_phrases
 from tests.waiting import HANG, wait_until
 

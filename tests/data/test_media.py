@@ -27,6 +27,7 @@ from seq2see.data.media import sounds
 from seq2see.data.media.augment import MaskSpectrogram, ShiftPictures, build_augmentation
 from seq2see.data.media.pictures import cut_patches, join_patches, read_picture
 from seq2see.data.media.reader import MediaReader
+from seq2see.data.split import PairSplit
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.errors import UserError
@@ -43,7 +44,7 @@ from seq2see.server.explore.static_export import embedded_data
 from seq2see.server.service.worker import Worker
 from seq2see.train import start as run
 from seq2see.train.estimates import min_micro_batches, seconds_per_token
-from seq2see.train.prepare_data import PairSplit, prepare_translation
+from seq2see.train.prepare_data import prepare_translation
 from seq2see.train.presets import preset_config
 from tests.models import TINY, save, tiny_model
 

@@ -20,13 +20,14 @@ from seq2see.cli import app
 from seq2see.cli.runs import sparkline
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
 from seq2see.data.batches import IGNORE_INDEX, Batch, TensorBatch
+from seq2see.data.corpus import open_documents
+from seq2see.data.split import TextSplit
 from seq2see.errors import Notice, UsageError, UserError
 from seq2see.storage.manifest import verify_files
 from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager
 from seq2see.train.loss import Losses, cross_entropy, symmetric_kl
 from seq2see.train.parallel import World
-from seq2see.train.prepare_data import TextSplit, open_documents
 from seq2see.train.run_lock import RunStatus
 from seq2see.train.run_log import RunLog
 from seq2see.train.schedule import learning_rate

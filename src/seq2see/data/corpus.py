@@ -286,6 +286,10 @@ def open_media(paths: Iterable[Path], kind: MediaKind, columns: str = "", fields
     return ParallelCorpus(tuple(open_media_reader(path, kind, names, fields) for path in paths))
 
 
+def open_documents(data: DataConfig, prefix: str = "") -> TextCorpus:
+    return plain_text([Path(path) for path in getattr(data, f"{prefix}text")], data.boundaries)
+
+
 def media_kind(data: DataConfig) -> MediaKind | None:
     """Returns what the sources of the data are, if they are not text."""
     if data.pictures and data.sounds:

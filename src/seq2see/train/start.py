@@ -16,7 +16,7 @@ import torch
 
 from seq2see.config import Config, DataConfig, ModelConfig, differences
 from seq2see.config.extensions import load_extension
-from seq2see.data.corpus import is_translation, media_kind, training_pairs, validation_pairs
+from seq2see.data.corpus import is_translation, media_kind, open_documents, training_pairs, validation_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UsageError, UserError
 from seq2see.model.registry import model_class
@@ -28,7 +28,7 @@ from seq2see.train.checkpoint import CheckpointManager
 from seq2see.train.display import Display
 from seq2see.train.estimates import min_micro_batches
 from seq2see.train.parallel import World, init_distributed
-from seq2see.train.prepare_data import open_documents, prepare_text, prepare_translation, with_vocab_sizes
+from seq2see.train.prepare_data import prepare_text, prepare_translation, with_vocab_sizes
 from seq2see.train.presets import preset_config, preset_for_media, preset_for_size
 from seq2see.train.run import Run, RunContext
 from seq2see.train.run_lock import LOCK, is_locked, lock_run
