@@ -8,9 +8,8 @@ from seq2see.api import Model
 from seq2see.config import ModelConfig, TextConfig
 from seq2see.errors import UserError
 from seq2see.inspect.embedding_space import EmbeddingSpace, Stack, layer_names, token_paths
-from seq2see.inspect.similarity import principal_axes, similarities
+from seq2see.inspect.similarity import principal_axes, similarities, tsne
 from seq2see.inspect.trace import tap_names
-from seq2see.inspect.tsne import tsne
 from tests.models import GRAMMAR_MODEL, TINY, tiny_model
 
 TEXTS = ["the cat sees the dog", "the dog sees a bird", "a bird sings", "the king and the queen"]

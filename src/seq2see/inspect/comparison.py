@@ -32,23 +32,18 @@ def compare(before: Explanation, after: Explanation) -> tuple[TokenChange, ...]:
     Probabilities are comparable up to the first token that differs; from there on each model continues its own output. To
     compare a whole output, hold it fixed: `compare(e, rerun(e, *interventions))`.
     """
-    shared = _shared_prefix(before, after)
+    pairs = enumerate(zip(before.target_ids, after.target_ids, strict=False))
+    differ = next((i for i, (a, b) in pairs if a != b), len(after.target_ids))
     p_before, p_after = before.target_logprobs.exp().tolist(), after.target_logprobs.exp().tolist()
     table = []
     for i, j in _aligned(before.target_ids, after.target_ids):
         p_same_token = None
-        if i is not None and i <= shared and i < len(after.decoder_input_tokens):
+        if i is not None and i <= differ and i < len(after.target_ids):
             p_same_token = float(after.logprobs[i, before.target_ids[i]].exp())
         old, p_old = (None, None) if i is None else (before.target_tokens[i], p_before[i])
         new, p_new = (None, None) if j is None else (after.target_tokens[j], p_after[j])
         table.append(TokenChange(old, new, p_old, p_new, p_same_token))
     return tuple(table)
-
-
-def _shared_prefix(before: Explanation, after: Explanation) -> int:
-    """Returns the length of the common prefix of both outputs."""
-    pairs = zip(before.target_ids, after.target_ids, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(before.target_ids), len(after.target_ids)))
 
 
 def _aligned(a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[tuple[int | None, int | None]]:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, token_labels
+from seq2see.inspect.trace import block_outputs
 from seq2see.inspect.weights import get_weight
 from seq2see.storage.pipeline import Pipeline
 
@@ -164,9 +165,7 @@ def token_paths(e: Explanation, stack: Stack) -> TokenPaths:
 def layer_names(model: Pipeline, stack: Stack) -> tuple[str, ...]:
     """Names the vectors of a stack in a trace: embedding, input with positions, output of each block and of the stack."""
     config = model.config.model
-    blocks = config.encoder_layers if stack == "encoder" else config.decoder_layers
-    if config.kind != "transformer":
-        return (f"{stack}.embedded", *(f"{stack}.{n}.states" for n in range(blocks)))
-    last = "sum" if config.norm_first else "norm.output"
-    end = [f"{stack}.vectors"] if config.norm_first else []
-    return (f"{stack}.embedded", f"{stack}.input", *(f"{stack}.{n}.feed_forward.{last}" for n in range(blocks)), *end)
+    is_transformer = config.kind == "transformer"
+    first = [f"{stack}.embedded", f"{stack}.input"] if is_transformer else [f"{stack}.embedded"]
+    last = [f"{stack}.vectors"] if is_transformer and config.norm_first else []
+    return (*first, *block_outputs(config, stack), *last)

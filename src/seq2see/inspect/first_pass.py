@@ -28,16 +28,17 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
     console.print(f"[bold]{name}[/]: {count:,} parameters, untrained")
     sources, targets = ([pair[side].split() for pair in PAIRS] for side in (0, 1))
     vocabulary = ["<start>", "<end>", *sorted({word for sentence in sources + targets for word in sentence})]
-    ids = {word: id for id, word in enumerate(vocabulary)}
-    source = Packed.from_sequences([[ids[word] for word in sentence] for sentence in sources])
-    labels = Packed.from_sequences([[*(ids[word] for word in s[1:]), ids["<end>"]] for s in sources])
+
+    def pack(sentences: list[list[str]]) -> Packed:
+        return Packed.from_sequences([[vocabulary.index(word) for word in sentence] for sentence in sentences])
+
+    source, labels = pack(sources), pack([[*sentence[1:], "<end>"] for sentence in sources])
     if config.source != "tokens":
         source = _random_rows(config, [8 * len(sentence) for sentence in sources])
     inputs: tuple[Packed, ...] = (source,)
     if config.shape == "encoder-decoder":
-        target = Packed.from_sequences([[ids["<start>"], *(ids[word] for word in sentence)] for sentence in targets])
-        labels = Packed.from_sequences([[*(ids[word] for word in sentence), ids["<end>"]] for sentence in targets])
-        inputs = (source, target)
+        inputs = (source, pack([["<start>", *sentence] for sentence in targets]))
+        labels = pack([[*sentence, "<end>"] for sentence in targets])
     for english, hindi in PAIRS:
         english = english if config.source == "tokens" else f"random {config.source}"
         console.print(f"  {english}" + (f"  [dim]→[/]  {hindi}" if len(inputs) > 1 else ""))

@@ -6,6 +6,7 @@ prediction, in the last layer's representation. Also here: the model's most like
 distribution that sampling draws from.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from seq2see.decode.sampling import draw_uniforms, filter_logits, sample_tokens
 from seq2see.decode.search import Search
 from seq2see.inspect.explain import Explanation
+from seq2see.inspect.trace import block_outputs
 from seq2see.model.taps import NO_TAPS
 
 
@@ -47,34 +49,32 @@ def logit_lens(e: Explanation, top: int = 5) -> LogitLens:
     """Computes softmax(norm(x) · Eᵀ) for the decoder's vectors x before and after every block."""
     e.require_output("the logit lens")
     e.require_transformer("the logit lens")
-    layers = _layers(e)
-    targets = torch.tensor(e.target_ids)[:, None]
-    readings = []
-    for layer in layers:
-        logprobs = read_out(e, e.trace[layer, 0]).log_softmax(-1)  # [rows, vocabulary]
-        target_logprobs = logprobs.gather(1, targets)
-        ranks = (logprobs > target_logprobs).sum(-1) + 1
-        best, ids = logprobs.topk(min(top, logprobs.shape[1]))
-        readings.append(
-            tuple(
-                LensReading(tuple(zip(map(e.token_label, row_ids), row, strict=True)), probability, rank)
-                for row_ids, row, probability, rank in zip(
-                    ids.tolist(), best.exp().tolist(), target_logprobs[:, 0].exp().tolist(), ranks.tolist(), strict=True
-                )
-            )
-        )
-    return LogitLens(layers, tuple(readings))
+    config = e.model.config.model
+    first = "decoder.norm.output" if config.embedding_norm else "decoder.input"
+    layers = (first, *block_outputs(config, "decoder"))
+    return LogitLens(layers, tuple(tuple(_read_layer(e, layer, top)) for layer in layers))
+
+
+def _read_layer(e: Explanation, layer: str, top: int) -> Iterator[LensReading]:
+    logprobs = read_out(e, e.trace[layer, 0]).log_softmax(-1)  # [rows, vocabulary]
+    target = logprobs.gather(1, torch.tensor(e.target_ids)[:, None])
+    ranks = (logprobs > target).sum(-1) + 1
+    best, ids = logprobs.topk(min(top, logprobs.shape[1]))
+    for row, (probability,) in enumerate(target.exp().tolist()):
+        tokens = zip(map(e.token_label, ids[row].tolist()), best[row].exp().tolist(), strict=True)
+        yield LensReading(tuple(tokens), probability, int(ranks[row]))
 
 
 def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, ...]:
     """Returns the most likely tokens of a row, best first, with their logits and probabilities."""
     row = e.resolve_row(row)
-    best, ids = e.logprobs[row].topk(min(top, e.logprobs.shape[1]))
-    logits = e.trace["logits", 0][row].float().cpu()[ids]
-    return tuple(
-        Alternative(e.token_label(id), id, logit, probability)
-        for id, logit, probability in zip(ids.tolist(), logits.tolist(), best.exp().tolist(), strict=True)
-    )
+    ids = e.logprobs[row].topk(min(top, e.logprobs.shape[1])).indices.tolist()
+    return _candidates(e, e.trace["logits", 0][row].float().cpu(), e.logprobs[row].exp(), ids)
+
+
+def _candidates(e: Explanation, logits: Tensor, probabilities: Tensor, ids: list[int]) -> tuple[Alternative, ...]:
+    rows = zip(ids, logits[ids].tolist(), probabilities[ids].tolist(), strict=True)
+    return tuple(Alternative(e.token_label(id), id, logit, probability) for id, logit, probability in rows)
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,11 @@ def next_token(e: Explanation, row: int, search: Search, top: int = 8) -> NextTo
     ids = allowed.topk(min(top, len(allowed))).indices.tolist()
     if e.target_ids[row] not in ids:
         ids[-1] = e.target_ids[row]
-    values = zip(ids, logits[ids].tolist(), filtered.softmax(-1)[ids].tolist(), strict=True)
-    step = row - e.output_start
-    sampled = None
+    step, sampled = row - e.output_start, None
     if step >= 0:
         uniforms = draw_uniforms([search.seed], step + 1)[:, step:]
         sampled = e.token_label(int(sample_tokens(filtered[None], uniforms)))
-    return NextToken(tuple(Alternative(e.token_label(id), id, logit, p) for id, logit, p in values), sampled)
+    return NextToken(_candidates(e, logits, filtered.softmax(-1), ids), sampled)
 
 
 def most_likely_tokens(e: Explanation, count: int) -> list[int]:
@@ -129,10 +127,3 @@ def read_out(e: Explanation, x: Tensor) -> Tensor:
     if model.decoder.final_norm is not None:
         x = model.decoder.final_norm(x, NO_TAPS)
     return model.logits(x, e.trace.layouts["decoder"]).float().cpu()
-
-
-def _layers(e: Explanation) -> tuple[str, ...]:
-    config = e.model.config.model
-    first = "decoder.norm.output" if config.embedding_norm else "decoder.input"
-    last = "sum" if config.norm_first else "norm.output"
-    return (first, *(f"decoder.{layer}.feed_forward.{last}" for layer in range(config.decoder_layers)))

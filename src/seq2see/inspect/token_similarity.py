@@ -8,13 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.data.layout import Packed
-from seq2see.data.token_spans import TokenSpan
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.errors import UsageError, UserError, did_you_mean
 from seq2see.inspect.embedding_space import Stack, layer_names
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.similarity import Measure
-from seq2see.inspect.similarity import similarities as table
+from seq2see.inspect.similarity import Measure, similarities
 from seq2see.inspect.trace import trace
 from seq2see.storage.pipeline import Pipeline
 
@@ -30,7 +28,7 @@ def token_similarity(e: Explanation, name: str, measure: Measure = "cosine") -> 
         known = [other for other in e.trace.names() if e.trace.quantity(other).axes == ("token", "width")]
         raise UsageError(f'"{name}" does not have one vector per token: {did_you_mean(name, known)}')
     vectors = e.trace[name, 0].float().cpu().flatten(1)
-    return table(vectors, vectors, measure)
+    return similarities(vectors, vectors, measure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +53,18 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
     """
     sentences = [sentences] if isinstance(sentences, str) else sentences
     stack: Stack = "encoder" if model.config.model.has_encoder else "decoder"
-    tokenizer = model.tokenizers[0]
+    tokenizer, framing = model.tokenizers[0], model.tokenizers[0].framing
+    before, after = (framing.before, framing.after) if stack == "encoder" else (framing.prompt, ())
     spans = [tokenizer.token_spans(sentence) for sentence in sentences]
-    found = [
-        (i, span)
+    found = [  # the sentence of each occurrence, and its rows
+        (i, [row for row, token in enumerate(spans[i], len(before)) if token.start < end and start < token.end])
         for i, sentence in enumerate(sentences)
-        for span in wordpunct_spans(sentence)
-        if sentence[slice(*span)].casefold() == word.casefold()
+        for start, end in wordpunct_spans(sentence)
+        if sentence[start:end].casefold() == word.casefold()
     ]
     if not found:
         raise UserError(f'the word "{word}" does not occur in the {len(sentences)} given sentences')
-    frame = tokenizer.frame_source if stack == "encoder" else tokenizer.frame_prompt
-    prefix = tokenizer.framing.before if stack == "encoder" else tokenizer.framing.prompt
-    ids = [frame(span.id for span in sentence) for sentence in spans]
+    ids = [[*before, *(span.id for span in sentence), *after] for sentence in spans]
     packed = Packed.from_sequences(ids, model.network.embedding.weight.device)
     with trace(model.network) as t:
         if stack == "encoder":  # the decoder is not needed
@@ -75,20 +72,10 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
         else:
             model.network(packed)
     layers = layer_names(model, stack)
-    rows = [[len(prefix) + i for i in _covering(spans[sentence], word_span)] for sentence, word_span in found]
-    vectors = torch.stack(
-        [
-            torch.stack([t[layer, i][tokens].float().cpu().mean(0) for (i, _), tokens in zip(found, rows, strict=True)])
-            for layer in layers
-        ]
-    )  # [layers, n, width]
+    by_layer = [torch.stack([t[layer, i][rows].float().cpu().mean(0) for i, rows in found]) for layer in layers]
+    vectors = torch.stack(by_layer)  # [layers, n, width]
     static = vectors[0, 0]
-    cosines = torch.stack([table(x, x, "cosine") for x in vectors])
-    return ContextualEmbeddings(
-        word, tuple(sentences[i] for i, _ in found), layers, vectors, static, cosines,
-        F.cosine_similarity(vectors, static.expand_as(vectors), dim=-1),
-    )  # fmt: skip
-
-
-def _covering(spans: Sequence[TokenSpan], word: tuple[int, int]) -> list[int]:
-    return [i for i, token in enumerate(spans) if token.start < word[1] and word[0] < token.end]
+    cosines = torch.stack([similarities(x, x) for x in vectors])
+    to_static = F.cosine_similarity(vectors, static.expand_as(vectors), dim=-1)
+    occurrences = tuple(sentences[i] for i, _ in found)
+    return ContextualEmbeddings(word, occurrences, layers, vectors, static, cosines, to_static)

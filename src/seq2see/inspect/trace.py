@@ -240,6 +240,14 @@ def matching_taps(pattern: str, config: ModelConfig) -> list[str]:
     return found
 
 
+def block_outputs(config: ModelConfig, stack: str) -> list[str]:
+    """Names the output of each block of a stack, or of each layer of a recurrent model."""
+    last = "feed_forward.sum" if config.norm_first else "feed_forward.norm.output"
+    last = last if config.kind == "transformer" else "states"
+    layers = config.encoder_layers if stack == "encoder" else config.decoder_layers
+    return [f"{stack}.{layer}.{last}" for layer in range(layers)]
+
+
 def tap_names(config: ModelConfig) -> list[str]:
     """Returns the full name of every tap of a model, in order of computation."""
     return list(_tap_names(config))

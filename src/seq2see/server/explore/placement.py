@@ -4,16 +4,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.api import Model
-from seq2see.inspect import tsne
 from seq2see.inspect.embedding_space import EmbeddingSpace, Stack, WordArithmetic, layer_names, token_paths
 from seq2see.inspect.explain import Explanation, token_labels
-from seq2see.inspect.similarity import principal_axes
+from seq2see.inspect.similarity import principal_axes, tsne
 from seq2see.server.explore import requests, responses
 from seq2see.server.explore.responses import Point
 from seq2see.server.http.errors import ApiError
@@ -69,7 +69,7 @@ class Placement:
         else:
             projection = _principal(ids, vocabulary, _fitted(body.fit, space, vocabulary, paths, words))
         return responses.Space(
-            methods=["pca", "tsne"] if tsne.is_installed() else ["pca"], variance_ratios=projection.ratios,
+            methods=["pca", "tsne"] if find_spec("openTSNE") else ["pca"], variance_ratios=projection.ratios,
             vocabulary_size=len(space.tokenizer), ids=ids, tokens=token_labels(space.tokenizer, ids),
             points=projection.points, layers=list(layer_names(model, body.stack)),
             paths=[
@@ -83,7 +83,7 @@ class Placement:
             deadline.check()
         try:
             if key not in self._maps:
-                placed = tsne.tsne(vocabulary, deadline.check)
+                placed = tsne(vocabulary, deadline.check)
                 self._maps[key] = _points(placed / placed.abs().max().clamp(min=1e-12))
             self._maps.move_to_end(key)
             while len(self._maps) > self._max_remembered:
