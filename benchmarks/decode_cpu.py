@@ -26,10 +26,11 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 import torch
 import transformers
 
+from seq2see.data.framing import Framing
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import block_weights, optimize_for_decoding
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.network import Network
@@ -60,7 +61,7 @@ def marian() -> Any:
 def run_seq2see(model: Network) -> Run:
     def run(sources: list[list[int]], beam: int) -> int:
         requests = [Request(i, source, [START], OUT) for i, source in enumerate(sources)]
-        special_tokens = SpecialTokens(START, END, banned=(0, END))
+        special_tokens = Framing(-1, START, END, (START,), banned=(0, END))
         results = decode_requests(model, requests, Search(beam=beam), special_tokens, token_budget=10**6)
         return sum(len(best.tokens) for best, *_ in results)
 

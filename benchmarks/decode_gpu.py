@@ -19,9 +19,10 @@ from typing import Any
 import torch
 import transformers
 
+from seq2see.data.framing import Framing
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.optimize import optimize_for_decoding
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.network import Network
@@ -68,7 +69,7 @@ MODELS = {"transformer-base": (transformer_base, 30, 64), "gpt2": (gpt2, 32, 256
 
 
 def run_seq2see(model: Network, work: Workload, inputs: list[list[int]]) -> Run:
-    special_tokens = SpecialTokens(START, END, banned=(0, END))
+    special_tokens = Framing(-1, START, END, (START,), banned=(0, END))
     pairs = [(tokens, [START]) if model.encoder is not None else ((), tokens) for tokens in inputs]
     requests = [Request(i, source, prompt, work.tokens_out) for i, (source, prompt) in enumerate(pairs)]
 

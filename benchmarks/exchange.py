@@ -31,7 +31,7 @@ from seq2see.data.framing import Framing
 from seq2see.decode.engine import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import block_weights, optimize_for_decoding
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.exchange.foreign_tokenizer import ids_tokenizer
 from seq2see.exchange.huggingface import from_huggingface
@@ -109,7 +109,7 @@ def _llama() -> Any:
 def _decoding(theirs: Any, rounds: int) -> dict[str, float]:
     ours = block_weights(optimize_for_decoding(from_huggingface(theirs)))
     end = theirs.config.vocab_size - 1
-    tokens, request = SpecialTokens(0, end, banned=(end,)), Request(0, (), PROMPT, NEW)
+    tokens, request = Framing(-1, 0, end, (0,), banned=(end,)), Request(0, (), PROMPT, NEW)
     speeds: dict[str, list[float]] = {"seq2see": [], "transformers": []}
     for _ in range(rounds):
         start = time.perf_counter()
@@ -206,7 +206,7 @@ def _contend(name: str, folder: str, threads: int, layers: int, pipe: Connection
 def _ours(precision: str, layers: int) -> Decode:
     network = _translator(layers).network
     network = quantize_int8(network) if precision == "int8" else block_weights(optimize_for_decoding(network))
-    request, tokens = Request(0, SOURCE, [1], NEW), SpecialTokens(1, END, banned=(END,))
+    request, tokens = Request(0, SOURCE, [1], NEW), Framing(-1, 1, END, (1,), banned=(END,))
     return lambda: len(decode_requests(network, [request], Search(), tokens)[0][0].tokens)
 
 

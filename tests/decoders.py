@@ -5,11 +5,11 @@ from dataclasses import replace
 import torch
 
 from seq2see.config import ModelConfig
-from seq2see.decode.request import SpecialTokens
+from seq2see.data.framing import Framing
 from seq2see.model.transformer import Transformer
 
 START, END = 1, 2
-SPECIAL_TOKENS = SpecialTokens(START, END)
+SPECIAL_TOKENS = Framing(-1, START, END, (START,))
 PAPER = ModelConfig(
     vocab_size=60, width=32, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=48, dropout=0.0, max_positions=64,
     output_bias=True,

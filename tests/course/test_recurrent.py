@@ -14,11 +14,12 @@ from seq2see.api import load
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainConfig
 from seq2see.course.recurrent.network import Recurrent
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Layout, Packed
 from seq2see.decode import engine, session
 from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.int8 import quantize_int8
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.decode.session import DeviceProfile
 from seq2see.errors import UserError
@@ -44,7 +45,7 @@ from seq2see.train.presets import preset
 from tests.corpora import SMALL_SETTINGS, WORDS, write_phrases
 
 START, END = 1, 2
-SPECIAL_TOKENS = SpecialTokens(START, END)
+SPECIAL_TOKENS = Framing(-1, START, END, (START,))
 RNN = ModelConfig(
     kind="rnn", vocab_size=40, width=12, heads=1, encoder_layers=2, decoder_layers=2, dropout=0.0, output_bias=True
 )

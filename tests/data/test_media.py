@@ -496,10 +496,9 @@ def test_decoding_a_batch_equals_decoding_each_source(config: ModelConfig) -> No
     model = tiny_model(["a b c d e f g"], config)
     sources = random_rows(model.config.model, (9, 5, 2, 7))
     from seq2see.decode.engine import translate_tokens
-    from seq2see.decode.request import SpecialTokens
     from seq2see.decode.search import Search
 
-    special = SpecialTokens.from_tokenizer(model.tokenizers[1])
+    special = model.tokenizers[1].framing
     for search in (Search(max_new_tokens=8), Search(beam=3, max_new_tokens=8)):
         together = translate_tokens(model.network, sources, special, search)
         for rows, hypotheses in zip(sources, together, strict=True):

@@ -11,11 +11,12 @@ import torch
 import transformers
 from torch import Tensor
 
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode import engine, session
 from seq2see.decode.cache import COMPACT_STEPS, CacheSize
 from seq2see.decode.engine import decode_requests, generate_tokens, translate_tokens
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.sampling import filter_logits
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
 from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Session
@@ -214,7 +215,7 @@ def test_forced_prefix_is_continued() -> None:
 def test_banned_tokens_are_never_generated() -> None:
     m, sources = exact_model(), random_sentences(20)
     frequent = {token for best, *_ in translate_tokens(m, sources, SPECIAL_TOKENS) for token in best.tokens[:1]}
-    special_tokens = SpecialTokens(START, END, tuple(frequent))
+    special_tokens = Framing(-1, START, END, (START,), banned=tuple(frequent))
     for beam in (1, 4):
         found = translate_tokens(m, sources, special_tokens, Search(beam=beam))
         assert frequent.isdisjoint(token for best, *_ in found for token in best.tokens)
@@ -256,7 +257,9 @@ def next_token_logits(**logprobs: float) -> Tensor:
 
 
 def test_beam_continues_while_it_may_beat_its_worst_finished_hypothesis() -> None:
-    beam = BeamSearch(Search(beam=2, nbest=2, length_penalty=0.0), 1, 6, SpecialTokens(START, END), torch.device("cpu"))
+    beam = BeamSearch(
+        Search(beam=2, nbest=2, length_penalty=0.0), 1, 6, Framing(-1, START, END, (START,)), torch.device("cpu")
+    )
     beam.reset(slice(0, 1), torch.tensor([6]), None)
     for step in (
         [next_token_logits(a=-0.6, end=-1.0, b=-3.0)],  # finished: −1
@@ -321,7 +324,7 @@ def cut_at_end(tokens: list[int]) -> list[int]:
     return tokens[: tokens.index(END)] if END in tokens else [token for token in tokens if token != 0]
 
 
-HF_SPECIAL_TOKENS = SpecialTokens(START, END, banned=(0,))
+HF_SPECIAL_TOKENS = Framing(-1, START, END, (START,), banned=(0,))
 
 
 @pytest.mark.parametrize(
@@ -355,7 +358,7 @@ def test_greedy_continuation_equals_hugging_face(kind: str, positions: str) -> N
             parameter.add_(torch.randn_like(parameter) * 0.15)
     ours = from_huggingface(theirs.double())  # no two tokens are close enough to be swapped by rounding
     prompts = [[5, 9, 2], [7, 3, 8, 1, 4, 6], [11]]
-    special_tokens = SpecialTokens(-1, 100)
+    special_tokens = Framing(-1, -1, 100, (-1,))
     requests = [Request(i, (), prompt, 20) for i, prompt in enumerate(prompts)]
     for prompt, (best, *_) in zip(prompts, decode_requests(ours, requests, Search(), special_tokens), strict=True):
         with torch.no_grad(), their_precision(theirs, torch.float64):

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode import session
 from seq2see.decode.engine import decode_requests, translate_tokens
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.interventions import intervene, scale, uniform_attention
@@ -39,9 +40,9 @@ def test_continuations_equal_hugging_face(family: str, seed: int) -> None:
         theirs = float64_model(family, seed)
         ours = from_huggingface(theirs)
     requests = [Request(i, (), prompt, NEW) for i, prompt in enumerate(PROMPTS)]
-    found = decode_requests(ours, requests, Search(), SpecialTokens(-1, END))
+    found = decode_requests(ours, requests, Search(), Framing(-1, -1, END, (-1,)))
     with intervene(ours, scale("decoder.0.masked.values", 1.0)):  # open attention, step by step
-        traced = decode_requests(ours, requests, Search(), SpecialTokens(-1, END))
+        traced = decode_requests(ours, requests, Search(), Framing(-1, -1, END, (-1,)))
     for prompt, (best, *_), (open_best, *_) in zip(PROMPTS, found, traced, strict=True):
         with torch.no_grad(), their_precision(theirs, torch.float64):
             out = theirs.generate(
@@ -61,9 +62,7 @@ def test_translations_equal_hugging_face(family: str, forced: int | None, beam: 
     ours = from_huggingface(theirs)
     start, padding = theirs.config.decoder_start_token_id, theirs.config.pad_token_id
     end = 37
-    tokens = SpecialTokens(
-        start, end, prompt=(start,) if forced is None else (start, forced), forced=int(forced is not None)
-    )
+    tokens = Framing(-1, start, end, (start,) if forced is None else (start, forced), forced=int(forced is not None))
     found = translate_tokens(ours, PROMPTS, tokens, Search(beam=beam, nbest=beam, max_new_tokens=NEW))
     ids, mask = padded(PROMPTS, padding)
     with torch.no_grad(), their_precision(theirs, torch.float64):
@@ -87,7 +86,7 @@ def test_the_window_of_local_layers_is_kept_while_a_beam_reorders_its_hypotheses
         source = PROMPTS[0] if family == "T5" else ()
         request = Request(0, source, [3, 9, 4], 10)
         options = Search(beam=4, nbest=4)
-        (found,) = decode_requests(ours, [request], options, SpecialTokens(3, END))
+        (found,) = decode_requests(ours, [request], options, Framing(-1, 3, END, (3,)))
         for hypothesis in found:
             logprobs = _logprobs(ours, source, [3, 9, 4, *hypothesis.tokens])
             expected = [float(logprobs[2 + i, token]) for i, token in enumerate(hypothesis.tokens)]
@@ -109,10 +108,10 @@ def test_static_shapes_as_on_a_gpu_give_the_same_sequences(
     sources: list[Any] = PROMPTS if family == "T5" else [()] * 3
     requests = [Request(i, source, [3, 9, 4 + i], 10) for i, source in enumerate(sources)]
     options = Search(beam=beam)
-    expected = decode_requests(ours, requests, options, SpecialTokens(3, END))
+    expected = decode_requests(ours, requests, options, Framing(-1, 3, END, (3,)))
     profile = replace(session.CPU_PROFILE, static_shapes=True)
     monkeypatch.setattr(session, "CPU_PROFILE", profile)
-    found = decode_requests(ours, requests, options, SpecialTokens(3, END))
+    found = decode_requests(ours, requests, options, Framing(-1, 3, END, (3,)))
     assert [h.tokens for (h, *_) in found] == [h.tokens for (h, *_) in expected]
 
 

@@ -20,7 +20,6 @@ from seq2see.api import load
 from seq2see.data.layout import Packed
 from seq2see.data.media.reader import MediaReader
 from seq2see.decode.engine import translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
@@ -125,7 +124,8 @@ def test_a_recording_is_transcribed_with_the_tokens_of_transformers(
     theirs = transformers.WhisperForConditionalGeneration.from_pretrained(directory).eval()
     configure(theirs, **GENERATION)  # their loader drops what is not in its own class
     model = load(directory).with_languages(source=language)
-    special_tokens = SpecialTokens.from_tokenizer(model.tokenizers[1], timestamps)
+    special_tokens = model.tokenizers[1].framing
+    special_tokens = special_tokens.with_times() if timestamps else special_tokens
     prompt = special_tokens.prompt_with(())
     names = ["<|startoftranscript|>", f"<|{language}|>", "<|transcribe|>", "<|notimestamps|>"]
     assert prompt == [IDS[name] for name in names[: 3 if timestamps else 4]]

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from seq2see.config import ModelConfig, Shape
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Layout, Packed
 from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.optimize import optimize_for_decoding
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.search import BeamSearch, Search
 from seq2see.inspect.interventions import ablate_head, intervene
 from seq2see.inspect.trace import trace
@@ -165,7 +166,7 @@ def test_decoding_with_cuda_graphs_equals_cpu(shape: Shape, options: Search) -> 
     sources = [torch.randint(3, 300, (n,)).tolist() for n in lengths]
     max_new_tokens = 150 if options.beam == 1 else 70  # the context window slides, or is not reached
     requests = build_requests(shape, sources, max_new_tokens)
-    special_tokens = SpecialTokens(1, 2)
+    special_tokens = Framing(-1, 1, 2, (1,))
     expected = decode_requests(model, requests, options, special_tokens)
     model.cuda()
     for _ in range(3):  # eager, captured, replayed
@@ -208,7 +209,7 @@ def test_fused_blocks_decode_like_the_cpu(
     model = decoders.random_model(config, end_bias=0.0)
     sources = [torch.randint(3, 300, (n,)).tolist() for n in (2, 9, 5)]
     requests = build_requests(shape, sources, 30)
-    special_tokens = SpecialTokens(1, 2)
+    special_tokens = Framing(-1, 1, 2, (1,))
     beam = Search(beam=4, nbest=4)
     for count, choice in ((1, Search()), (2, Search()), (3, Search()), (1, beam), (3, beam)):
         expected = decode_requests(model.cpu(), requests[:count], choice, special_tokens)
@@ -265,7 +266,7 @@ def test_beam_kernels_equal_the_cpu(vocab_size: int, beam: int, options: dict[st
     limits = torch.tensor([3, max_length, max_length, 1, max_length])
     search = Search(beam=beam, nbest=beam, **options)
     on_cpu, on_gpu = (
-        BeamSearch(search, 7, max_length, SpecialTokens(1, end, banned=(0, 1, 5)), torch.device(device))
+        BeamSearch(search, 7, max_length, Framing(-1, 1, end, (1,), banned=(0, 1, 5)), torch.device(device))
         for device in ("cpu", "cuda")
     )
     assert on_cpu.step_kernel is None and on_gpu.step_kernel is not None
@@ -296,7 +297,7 @@ def test_beam_kernels_equal_the_cpu(vocab_size: int, beam: int, options: dict[st
 @pytest.mark.parametrize("invalid", [torch.nan, -torch.inf])
 def test_beam_search_survives_invalid_logits(invalid: float) -> None:
     k, vocab_size, rows = 4, 300, slice(0, 3)
-    beam = BeamSearch(Search(beam=k, nbest=k), 3, 6, SpecialTokens(1, 0, banned=(5,)), torch.device("cuda"))
+    beam = BeamSearch(Search(beam=k, nbest=k), 3, 6, Framing(-1, 1, 0, (1,), banned=(5,)), torch.device("cuda"))
     beam.reset(rows, torch.tensor([6, 6, 6], device="cuda"), None)
     for step in range(6):
         logits = torch.randn(3 * (k if step else 1), vocab_size, device="cuda")

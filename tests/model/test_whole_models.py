@@ -19,7 +19,6 @@ from seq2see.decode import optimize
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import BlockedLinear, block_weights, optimize_for_decoding
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.streaming import stream_text
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import ablate_head, intervene
@@ -114,7 +113,7 @@ def test_generation_ends_before_a_stop_string(language_model: Model) -> None:
     assert language_model.generate("मुझे", max_new_tokens=60, stop=[stop, "not generated"]) == [expected]
     assert "".join(language_model.stream("मुझे", max_new_tokens=60, stop=[stop])) == expected
     (found,) = generate_tokens(
-        language_model.network, [tokenizer.encode("मुझे")], SpecialTokens.from_tokenizer(tokenizer),
+        language_model.network, [tokenizer.encode("मुझे")], tokenizer.framing,
         Search(max_new_tokens=60), lambda ids: stop in tokenizer.decode(ids),
     )  # fmt: skip
     assert found[0].finished and len(found[0].logprobs) == len(found[0].tokens)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from seq2see.errors import UserError, did_you_mean
 
@@ -27,8 +27,17 @@ class Framing:
     banned: tuple[int, ...] = ()  # never generated
     banned_first: tuple[int, ...] = ()  # never generated as the first token
     timestamps: int = (
-        0  # the first of the tokens that are times, 20 ms apart; the last token of `prompt` excludes them; 0: none
+        0  # the first of the tokens that are times, 20 ms apart; the last of `prompt` excludes them; 0: none
     )
+    times: bool = False  # whether times are generated
+
+    def with_times(self) -> Self:
+        """Returns the framing of outputs with times, if the model has tokens for them."""
+        return replace(self, prompt=self.prompt[:-1], times=True) if self.timestamps else self
+
+    def prompt_with(self, tokens: Iterable[int]) -> list[int]:
+        """Returns what a decoder reads before it generates: the prompt and a prefix; a model cannot read nothing."""
+        return [*self.prompt, *tokens] or [self.start]
 
 
 @dataclass(frozen=True)

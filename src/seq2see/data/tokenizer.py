@@ -122,7 +122,7 @@ class Tokenizer:
 
     def frame_prompt(self, ids: Iterable[int]) -> list[int]:
         """Adds the special tokens that a decoder expects before a text: `<start>`."""
-        return [*self.framing.prompt, *ids]
+        return self.framing.prompt_with(ids)
 
     @classmethod
     def train(

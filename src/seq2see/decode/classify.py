@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed, Tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UsageError
 from seq2see.model.network import Network
@@ -15,7 +15,7 @@ MAX_ROWS = 16_384  # source tokens per pass
 
 @torch.inference_mode()
 def classify(
-    model: Network, sources: Sequence[Tokens], special_tokens: SpecialTokens, options: Search
+    model: Network, sources: Sequence[Tokens], special_tokens: Framing, options: Search
 ) -> list[list[Hypothesis]]:
     """Returns the `nbest` classes of each source, best first."""
     if options.temperature:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Tokens
 from seq2see.decode.classify import classify
 from seq2see.decode.constraints import Constraints
-from seq2see.decode.request import Request, SpecialTokens, StopCondition
+from seq2see.decode.request import Request, StopCondition
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Session, device_profile, open_session
@@ -28,7 +29,7 @@ GREEDY = Search()
 
 @torch.inference_mode()
 def decode_requests(
-    model: Network, requests: Sequence[Request], options: Search, special_tokens: SpecialTokens, token_budget: int = 0
+    model: Network, requests: Sequence[Request], options: Search, special_tokens: Framing, token_budget: int = 0
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each request, best first."""
     check_beam(model, options.beam)
@@ -78,7 +79,7 @@ def require_output(request: Request, hypotheses: Sequence[Hypothesis]) -> None:
         )
 
 
-def stream_tokens(model: Network, request: Request, options: Search, special_tokens: SpecialTokens) -> Iterator[int]:
+def stream_tokens(model: Network, request: Request, options: Search, special_tokens: Framing) -> Iterator[int]:
     """Yields the tokens of one request as they are generated, under the interventions active at the call."""
     if options.beam > 1:
         raise UsageError(
@@ -89,7 +90,7 @@ def stream_tokens(model: Network, request: Request, options: Search, special_tok
 
 @torch.inference_mode()
 def _stream_tokens(
-    model: Network, request: Request, options: Search, special_tokens: SpecialTokens, taps: Taps
+    model: Network, request: Request, options: Search, special_tokens: Framing, taps: Taps
 ) -> Iterator[int]:
     with open_session(model, [request], options, special_tokens, 1) as session:
         session.taps = taps
@@ -105,7 +106,7 @@ def _stream_tokens(
 
 
 def translate_tokens(
-    model: Network, sources: Sequence[Tokens], special_tokens: SpecialTokens, options: Search = GREEDY,
+    model: Network, sources: Sequence[Tokens], special_tokens: Framing, options: Search = GREEDY,
     prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0, constraints: Sequence[Constraints | None] = (),
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the translations of each source, best first; after a prefix, only the tokens that follow it."""
@@ -128,7 +129,7 @@ def translate_tokens(
 
 
 def generate_tokens(
-    model: Network, prompts: Sequence[Sequence[int]], special_tokens: SpecialTokens, options: Search = GREEDY,
+    model: Network, prompts: Sequence[Sequence[int]], special_tokens: Framing, options: Search = GREEDY,
     should_stop: StopCondition | None = None, token_budget: int = 0,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the continuations of each prompt by a language model: the samples, or the n best."""

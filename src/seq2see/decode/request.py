@@ -1,11 +1,10 @@
 """A request: one sequence to decode, what ends its output, and which special tokens a search must know."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from seq2see.data.layout import Tokens
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.sampling import RowOptions
 
 StopCondition = Callable[[Sequence[int]], bool]  # whether generation may stop after these tokens
@@ -47,27 +46,3 @@ class Row(Generic[R]):
     @property
     def source_length(self) -> int:
         return len(self.request.source)
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """The special tokens that a search needs to know."""
-
-    start: int
-    end: int
-    banned: tuple[int, ...] = ()  # never generated
-    other_ends: tuple[int, ...] = ()  # also end an output; they are recorded as `end`
-    prompt: tuple[int, ...] | None = None  # what every output starts with; None: `start`
-    forced: int = 0  # how many tokens of the prompt count for the length penalty
-    banned_first: tuple[int, ...] = ()  # never generated as the first token
-    timestamps: int = 0  # the first of the tokens that are times; 0: none are generated
-
-    @classmethod
-    def from_tokenizer(cls, tokenizer: Tokenizer, timestamps: bool = False) -> Self:
-        f = tokenizer.framing
-        prompt, first = (f.prompt[:-1], f.timestamps) if timestamps and f.timestamps else (f.prompt, 0)
-        return cls(f.start, f.end, f.banned, f.other_ends, prompt, f.forced, f.banned_first, first)
-
-    def prompt_with(self, tokens: Iterable[int]) -> list[int]:
-        """Returns what the decoder reads before it generates: the start and a prefix or prompt."""
-        return [*((self.start,) if self.prompt is None else self.prompt), *tokens] or [self.start]

@@ -18,11 +18,12 @@ from typing import Self
 
 import torch
 
+from seq2see.data.framing import Framing
 from seq2see.decode.cache import CacheSize
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import check_beam, require_output
 from seq2see.decode.fair_queue import FairQueue
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Session, session_profile
@@ -54,7 +55,7 @@ class Job(Request):
     """A request with a search of its own. Cancelling its future removes it from the batch before the next step."""
 
     search: Search
-    special_tokens: SpecialTokens
+    special_tokens: Framing
     constraints: Constraints | None = None  # of the output; beam > 1 only
     flow: tuple[str, str] = ("", "")  # client and request, between which the queue is fair
     deadline: float = float("inf")  # by time.monotonic()
@@ -66,7 +67,7 @@ class Job(Request):
     blocked_at: float = 0.0  # when there was no room for a batch of its kind; 0: never
 
     @classmethod
-    def of(cls, request: Request, search: Search, special_tokens: SpecialTokens) -> Self:
+    def of(cls, request: Request, search: Search, special_tokens: Framing) -> Self:
         return cls(**vars(request), search=search, special_tokens=special_tokens)
 
     def batch_key(self, by_row_options: bool, vocab_size: int) -> "BatchKey":
@@ -85,7 +86,7 @@ class Job(Request):
 @dataclass(frozen=True)
 class BatchKey:
     search: Search
-    special_tokens: SpecialTokens
+    special_tokens: Framing
     positions: int  # at least as many as the source, or the prompt with the output, of any job
     constrained: bool = False  # decoded without CUDA graphs: constraints are met on the host
 

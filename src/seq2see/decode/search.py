@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from seq2see.config.search import Search as Search
+from seq2see.data.framing import Framing
 from seq2see.decode.optimize import has_kernels
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.sampling import RowOptions, filter_logits, sample_tokens
 from seq2see.decode.timestamps import limit_timestamps
 from seq2see.errors import UsageError
@@ -70,10 +70,10 @@ class TokenSampler:
     """One sequence per row: the most likely token at each step, or a sampled one."""
 
     def __init__(
-        self, search: Search, rows: int, max_new_tokens: int, special_tokens: SpecialTokens, device: torch.device
+        self, search: Search, rows: int, max_new_tokens: int, special_tokens: Framing, device: torch.device
     ) -> None:
         self.search, self.end, self.forced = search, special_tokens.end, special_tokens.forced
-        self.timestamps = special_tokens.timestamps
+        self.timestamps = special_tokens.timestamps if special_tokens.times else 0
         self.banned, self.other_ends = (
             _ids(special, device) for special in (special_tokens.banned, special_tokens.other_ends)
         )
@@ -174,9 +174,9 @@ class BeamSearch:
     """
 
     def __init__(
-        self, search: Search, rows: int, max_new_tokens: int, special_tokens: SpecialTokens, device: torch.device
+        self, search: Search, rows: int, max_new_tokens: int, special_tokens: Framing, device: torch.device
     ) -> None:
-        if special_tokens.timestamps:
+        if special_tokens.times:
             raise UsageError(f"timestamps need a beam of 1, not {search.beam}")
         self.search, self.k, self.end, self.forced = search, search.beam, special_tokens.end, special_tokens.forced
         self.banned, self.other_ends = (

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from seq2see.config.extensions import load_extension
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Layout, Packed, Tokens
 from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, next_token_layout
-from seq2see.decode.request import R, Request, Row, SpecialTokens, StopCondition
+from seq2see.decode.request import R, Request, Row, StopCondition
 from seq2see.decode.sampling import RowOptions, draw_uniforms
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, TokenSelector
 from seq2see.model.layers import Memory
@@ -79,7 +80,7 @@ class Session(Generic[R]):
     """A batch of requests that are decoded together."""
 
     def __init__(
-        self, model: Network, search: Search, special_tokens: SpecialTokens, size: CacheSize, profile: DeviceProfile
+        self, model: Network, search: Search, special_tokens: Framing, size: CacheSize, profile: DeviceProfile
     ) -> None:
         self._model = ref(model)  # an idle session must not keep its model alive
         self.search, self.taps, self.profile, self.capacity = search, NO_TAPS, profile, size.rows
@@ -303,7 +304,7 @@ _IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session[Request]]] = Wea
 
 @contextmanager
 def open_session(
-    model: Network, requests: Sequence[Request], search: Search, special_tokens: SpecialTokens, rows: int
+    model: Network, requests: Sequence[Request], search: Search, special_tokens: Framing, rows: int
 ) -> Iterator[Session[Request]]:
     """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
     profile = session_profile(model)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from seq2see.config import ExportPrecision
 from seq2see.config.model import Shape
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode.engine import generate_tokens, translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.storage.pipeline import Pipeline
@@ -99,8 +99,8 @@ class Samples:
         return [frame(tokenizer.encode(text)) for text in self.texts]
 
     @property
-    def special_tokens(self) -> SpecialTokens:
-        return SpecialTokens.from_tokenizer(self.pipeline.tokenizers[1])
+    def special_tokens(self) -> Framing:
+        return self.pipeline.tokenizers[1].framing
 
     @property
     def new_tokens(self) -> int:

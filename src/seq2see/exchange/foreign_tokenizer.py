@@ -5,7 +5,7 @@ our own tokenizers.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -120,9 +120,6 @@ class ForeignTokenizer(Tokenizer):
         if self.languages.style == "source":
             return None, around_source
         return around_source, None if target.needs_language else target.languages.find(target.base_framing.prompt)
-
-    def frame_prompt(self, ids: Iterable[int]) -> list[int]:
-        return super().frame_prompt(ids) or [self.start]  # a model cannot read an empty prompt
 
     def __len__(self) -> int:
         return self.vocabulary.size

@@ -26,7 +26,6 @@ from seq2see.data.layout import Packed, Tokens
 from seq2see.data.token_spans import TokenSpan
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import generate_tokens, translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import Intervention, intervene
@@ -202,7 +201,7 @@ def _translate(
 ) -> tuple[Hypothesis | None, TokenSequence]:
     tokenizer, hypothesis = model.tokenizers[1], None
     if target is None:
-        hypothesis = translate_tokens(model.network, [source], SpecialTokens.from_tokenizer(tokenizer), search)[0][0]
+        hypothesis = translate_tokens(model.network, [source], tokenizer.framing, search)[0][0]
         spans, target = tokenizer.token_spans_from_ids(hypothesis.tokens), tokenizer.decode(hypothesis.tokens)
     else:
         spans = tokenizer.token_spans(target)
@@ -217,7 +216,7 @@ def _continue(
     prompt_ids = tokenizer.encode(prompt)
     if target is None:
         search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+        special_tokens = tokenizer.framing
         hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
         ids, target = [*prompt_ids, *hypothesis.tokens], tokenizer.decode(hypothesis.tokens, continues=True)
     else:
@@ -271,7 +270,7 @@ def beam_at_step(
         raise UsageError(f"step {step} is out of range: steps are numbered from 1")
     search = replace(search, nbest=search.beam, max_new_tokens=step, window="stop")
     tokenizer = model.tokenizers[1]
-    special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+    special_tokens = tokenizer.framing
     with intervene(model.network, *interventions):
         if model.config.model.shape == "decoder":
             return generate_tokens(model.network, [tokenizer.encode(text)], special_tokens, search)[0]

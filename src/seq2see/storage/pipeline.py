@@ -21,7 +21,6 @@ from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError
@@ -71,7 +70,7 @@ class Pipeline:
         target = self.tokenizers[1]
         return translate_tokens(
             self.network, [self.encode_source(sentence) for sentence in sentences],
-            SpecialTokens.from_tokenizer(target), Search(**search), [target.encode(prefix) for prefix in prefixes],
+            target.framing, Search(**search), [target.encode(prefix) for prefix in prefixes],
             constraints=constraints,
         )  # fmt: skip
 
@@ -113,7 +112,7 @@ class Pipeline:
         windows = [reader.windows(path) if self.config.model.window_seconds else [reader.read(path)] for path in paths]
         found = iter(
             translate_tokens(
-                self.network, [rows for file in windows for rows in file], SpecialTokens.from_tokenizer(target),
+                self.network, [rows for file in windows for rows in file], target.framing,
                 Search(**search),
             )
         )  # fmt: skip
@@ -155,7 +154,7 @@ class Pipeline:
         self.require("decoder", "continues a prompt")
         target = self.tokenizers[1]
         should_stop = (lambda ids: find_stop(target.decode(ids, True), stop) is not None) if stop else None
-        special_tokens = replace(SpecialTokens.from_tokenizer(target), prompt=())  # the prompt is complete
+        special_tokens = replace(target.framing, prompt=())  # the prompt is complete
         (hypotheses,) = generate_tokens(self.network, [prompt], special_tokens, options, should_stop)
         texts = [target.decode(hypothesis.tokens, continues=True) for hypothesis in hypotheses]
         return [text[: find_stop(text, stop)] for text in texts]
@@ -165,7 +164,7 @@ class Pipeline:
         if self._detects_language:
             return self.with_detected_language(prompt).stream(prompt, stop=stop, **search)
         target = self.tokenizers[1]
-        special_tokens, options = SpecialTokens.from_tokenizer(target), Search(**search)
+        special_tokens, options = target.framing, Search(**search)
         if self.config.model.shape == "decoder":
             return self._stream(target.frame_prompt(target.encode(prompt)), stop, options)
         self.require("encoder-decoder", "translates")
@@ -178,7 +177,7 @@ class Pipeline:
         self.require("decoder", "continues a prompt")
         target = self.tokenizers[1]
         request, *_ = build_requests(self.network, 0, (), prompt, options)
-        tokens = stream_tokens(self.network, request, options, SpecialTokens.from_tokenizer(target))
+        tokens = stream_tokens(self.network, request, options, target.framing)
         return stream_text(target, tokens, stop, continues=True)
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Self:

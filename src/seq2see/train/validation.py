@@ -16,7 +16,6 @@ from seq2see.data.batches import IGNORE_INDEX, Batches
 from seq2see.data.layout import Tokens
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Hypothesis
 from seq2see.evaluate.metrics import Metric, References, bleu_and_chrf, score
 from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
@@ -144,7 +143,7 @@ class Validator:
 def translate_sources(model: Network, sources: Sequence[Tokens], tokenizer: Tokenizer) -> list[Hypothesis]:
     """Returns the greedy translations; sources that exceed the model's maximum length are cut."""
     cut = [source[: model.config.actual_max_source_positions] for source in sources]
-    return [best for best, *_ in translate_tokens(model, cut, SpecialTokens.from_tokenizer(tokenizer))]
+    return [best for best, *_ in translate_tokens(model, cut, tokenizer.framing)]
 
 
 def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:

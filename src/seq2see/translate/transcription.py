@@ -9,7 +9,6 @@ from pathlib import Path
 
 from seq2see.data.media.sounds import ROW_SAMPLES, ROWS_PER_SECOND, mel_window, read_samples
 from seq2see.decode.engine import GREEDY, translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.storage.pipeline import Pipeline
@@ -31,7 +30,7 @@ def transcribe_segments(model: Pipeline, path: Path | str, search: Search = GREE
         raise UserError("this model writes no timestamps: use a Whisper model")
     model = model.with_detected_language(path)
     target, window = model.tokenizers[1], config.window_seconds * ROWS_PER_SECOND
-    special_tokens = SpecialTokens.from_tokenizer(target, timestamps=True)
+    special_tokens = target.framing.with_times()
     samples = read_samples(Path(path))
     segments: list[Segment] = []
     position, length = 0, -(-len(samples) // ROW_SAMPLES)  # in rows of 20 ms

@@ -14,7 +14,6 @@ from seq2see.data.batches import PairBatches
 from seq2see.data.store import store_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
 from seq2see.train.trainer import Trainer
@@ -114,5 +113,5 @@ def train(
 
 def translate(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     sources = [[*tokenizer.encode(text), tokenizer.end] for text in texts]
-    hypotheses = translate_tokens(model.eval(), sources, SpecialTokens.from_tokenizer(tokenizer))
+    hypotheses = translate_tokens(model.eval(), sources, tokenizer.framing)
     return [tokenizer.decode(best.tokens) for best, *_ in hypotheses]

@@ -8,7 +8,7 @@ from typing import Any
 
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import build_requests
-from seq2see.decode.request import Request, SpecialTokens
+from seq2see.decode.request import Request
 from seq2see.decode.scheduler import Job
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.streaming import TextStream, find_stop
@@ -62,7 +62,7 @@ class Completions:
         ]
 
     def _job(self, index: int, request: Request, options: Search) -> Job:
-        special_tokens = replace(SpecialTokens.from_tokenizer(self.tokenizer), prompt=())  # the prompt is complete
+        special_tokens = replace(self.tokenizer.framing, prompt=())  # the prompt is complete
         job = Job.of(request, options, special_tokens)
         job.should_stop = self._should_stop if self.stop else None
         if self.streaming:

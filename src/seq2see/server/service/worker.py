@@ -26,7 +26,6 @@ from seq2see.api import Model, load
 from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError, no_progress
@@ -79,7 +78,7 @@ class BatchedModel(Model):
         **search: Unpack[SearchOptions],
     ) -> list[list[Hypothesis]]:  # fmt: skip
         source, target = self.tokenizers
-        options, special_tokens = Search(**search), SpecialTokens.from_tokenizer(target)
+        options, special_tokens = Search(**search), target.framing
         jobs: list[Job] = []
         for i, sentence in enumerate(sentences):
             ids, required = source.frame_source(source.encode(sentence)), constraints[i] if constraints else None

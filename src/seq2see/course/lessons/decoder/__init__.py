@@ -13,7 +13,6 @@ import torch
 from seq2see.course.lessons import kit
 from seq2see.data.layout import Packed
 from seq2see.decode.engine import translate_tokens
-from seq2see.decode.request import SpecialTokens
 from seq2see.decode.search import Search
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_lens import alternatives
@@ -107,7 +106,7 @@ def _time(e: Explanation) -> Timing:
     network, tokenizer = e.require_transformer("the timing"), e.model.tokenizers[1]
     tokens = min(TIMING_TOKENS, network.config.max_positions - 1)
     source, target = Packed.from_sequences([e.source_ids]), Packed.from_sequences([[tokenizer.start] * tokens])
-    special = SpecialTokens.from_tokenizer(tokenizer)
+    special = tokenizer.framing
     special = replace(special, banned=(*special.banned, special.end))  # so that both handle as many tokens
     search = Search(max_new_tokens=tokens)
 
