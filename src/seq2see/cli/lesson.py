@@ -139,13 +139,13 @@ def _data_argument(chosen: "Lesson", data: Path) -> dict[str, Any]:
 
 
 def parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, settings: list[str]) -> dict[str, Any]:
-    from seq2see.course.lessons.settings import validate
+    from seq2see.course.lessons.settings import settings_of
 
-    known = chosen.defaults()
+    known, checked = chosen.defaults(), settings_of(chosen)
     for option, value in (("model", model), ("seed", seed)):
         if value is not None and option not in known:
             raise UsageError(f'the lesson "{chosen.name}" uses no {option}: omit --{option} {value}')
-    arguments: dict[str, Any] = {} if seed is None else {"seed": validate(chosen.name, "seed", seed, known["seed"])}
+    arguments: dict[str, Any] = {} if seed is None else {"seed": checked["seed"].validate(seed)}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name in ("model", "seed"):
@@ -153,20 +153,17 @@ def parse_arguments(chosen: "Lesson", model: Path | None, seed: int | None, sett
         if name not in known:
             raise UsageError(f'the lesson "{chosen.name}" has no parameter "{name}": {did_you_mean(name, known)}')
         # A parameter without a default is a path.
-        arguments[name] = text if known[name] is None else _parse_value(chosen.name, name, text, known[name])
+        arguments[name] = checked[name].validate(_parse_value(text, known[name])) if name in checked else text
     return arguments
 
 
-def _parse_value(lesson: str, name: str, text: str, default: Any) -> Any:
+def _parse_value(text: str, default: Any) -> Any:
     """Parses JSON, except where the setting is a text; a single text may stand for a list of texts."""
-    from seq2see.course.lessons.settings import validate
-
     value: Any = text
     with suppress(ValueError, RecursionError):
         parsed = json.loads(text)
         value = text if isinstance(default, str) and not isinstance(parsed, str) else parsed
-    is_list = isinstance(default, (list, tuple))
-    return validate(lesson, name, [value] if is_list and isinstance(value, str) else value, default)
+    return [value] if isinstance(default, (list, tuple)) and isinstance(value, str) else value
 
 
 def _print(chosen: "Lesson", result: Any, console: "Console", seconds: float, full: bool) -> None:

@@ -16,6 +16,7 @@ from seq2see.course.lessons.models import (
     resolve_model,
     resolve_translator,
 )
+from seq2see.course.lessons.settings import MAY_BE_EMPTY, Bounds, Seed
 from seq2see.course.lessons.template import matrix
 from seq2see.course.lessons.training import (
     Dataset,
@@ -32,11 +33,14 @@ from seq2see.errors import UserError, did_you_mean
 Values = dict[str, object]  # for a lesson.md, by the names that it uses
 
 __all__ = [
+    "MAY_BE_EMPTY",
+    "Bounds",
     "Dataset",
     "Features",
     "LossCurve",
     "Matrix",
     "Model",
+    "Seed",
     "Steps",
     "Table",
     "UserError",

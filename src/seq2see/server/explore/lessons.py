@@ -12,15 +12,7 @@ from typing import Any
 from seq2see.api import Model
 from seq2see.course.lessons import LESSONS, Lesson
 from seq2see.course.lessons.document import Bars, LessonText, Part, Table, format_cell, to_json
-from seq2see.course.lessons.settings import (
-    BOUNDS,
-    OPTIONAL,
-    TABLE_BOUNDS,
-    SettingError,
-    default_settings,
-    setting_kind,
-    validate,
-)
+from seq2see.course.lessons.settings import Setting, SettingError, settings_of
 from seq2see.course.lessons.training import before_each_step
 from seq2see.errors import did_you_mean
 from seq2see.server.explore import responses
@@ -38,23 +30,23 @@ class LessonRunner:
         self, lesson: Lesson, given: Mapping[str, Any], model_name: str | None, model: Model | None, deadline: Deadline
     ) -> responses.LessonResult:
         """Computes a lesson; `model` is for lessons that use one."""
-        defaults = default_settings(lesson)
+        known = settings_of(lesson)
         for name in given:
-            if name not in defaults:
+            if name not in known:
                 message = f'the lesson "{lesson.name}" has no setting "{name[:80]}"'
-                raise ApiError(422, message, did_you_mean(name, defaults), "settings")
+                raise ApiError(422, message, did_you_mean(name, known), "settings")
         try:
-            settings = {name: validate(lesson.name, name, value, defaults[name]) for name, value in given.items()}
+            arguments = {name: known[name].validate(value) for name, value in given.items()}
         except SettingError as error:
             hint = error.hint or "see /api/lessons for the settings of each lesson"
             raise ApiError(422, error.message, hint, error.location) from error
-        arguments = {name: value for name, value in settings.items() if value or (lesson.name, name) not in OPTIONAL}
+        used = {name: setting.default for name, setting in known.items()} | arguments
         if model is not None:
             arguments["model"] = model
         with self._exclusive_training(deadline) if lesson.training_seconds else nullcontext():
             result = lesson.compute(arguments)
         return responses.LessonResult(
-            name=lesson.name, title=lesson.title, model=model_name, settings=to_json(defaults | settings),
+            name=lesson.name, title=lesson.title, model=model_name, settings=to_json(used),
             text=text_response(lesson.describe(result)), exercises=exercise_responses(lesson), result=to_json(result),
         )  # fmt: skip
 
@@ -83,17 +75,20 @@ def find_lesson(name: str) -> Lesson:
 def _lesson_info(lesson: Lesson) -> responses.LessonInfo:
     return responses.LessonInfo(
         name=lesson.name, group=lesson.group, title=lesson.title, question=lesson.question,
-        settings=[_setting(lesson, name, default) for name, default in default_settings(lesson).items()],
+        settings=[_setting(setting) for setting in settings_of(lesson).values()],
         uses_model="model" in lesson.defaults(), training_seconds=lesson.training_seconds,
     )  # fmt: skip
 
 
-def _setting(lesson: Lesson, name: str, default: Any) -> responses.LessonSetting:
-    bounds = BOUNDS.get((lesson.name, name), TABLE_BOUNDS)
+def _setting(setting: Setting) -> responses.LessonSetting:
     return responses.LessonSetting(
-        name=name, kind=setting_kind(default), default=to_json(default), minimum=bounds.minimum, maximum=bounds.maximum,
-        integer=bounds.integer,
-    )  # fmt: skip
+        name=setting.name,
+        kind=setting.kind,
+        default=to_json(setting.default),
+        minimum=setting.bounds.minimum,
+        maximum=setting.bounds.maximum,
+        integer=setting.is_integer,
+    )
 
 
 def text_response(text: LessonText) -> responses.LessonText:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from random import Random
+from typing import Annotated
 
 import torch
 
@@ -55,7 +56,10 @@ class Result:
 
 
 def compute(
-    sentences: Sequence[str] = SENTENCES, steps: int = 120, seed: int = 1, model: kit.Model | None = None
+    sentences: Sequence[str] = SENTENCES,
+    steps: Annotated[int, kit.Bounds(10, 200)] = 120,
+    seed: kit.Seed = 1,
+    model: kit.Model | None = None,
 ) -> Result:
     """Aligns a model's own translations, and a French phrase by a model trained here."""
     model = kit.resolve_translator(model)

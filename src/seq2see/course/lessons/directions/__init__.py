@@ -6,6 +6,7 @@ sentences that cover families and plurals well, but hardly mention kings.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from seq2see.course.lessons import kit
 from seq2see.course.vectors import Word2VecConfig, WordVectors, fit_word2vec
@@ -48,9 +49,13 @@ class Result:
 
 
 def compute(
-    vectors: WordVectors | str | None = None, analogies: Sequence[Sequence[str]] = ANALOGIES,
-    pairs: Sequence[Sequence[str]] = PLURALS, words: Sequence[str] = TEST_WORDS, sentences: int = 8000, seed: int = 1,
-) -> Result:  # fmt: skip
+    vectors: WordVectors | str | None = None,
+    analogies: Sequence[tuple[str, str, str, str]] = ANALOGIES,
+    pairs: Sequence[tuple[str, str]] = PLURALS,
+    words: Sequence[str] = TEST_WORDS,
+    sentences: Annotated[int, kit.Bounds(1000, 10_000)] = 8000,
+    seed: kit.Seed = 1,
+) -> Result:
     """Ranks the answers of analogies, and projects words on the mean difference of pairs."""
     source = "the given vectors"
     if vectors is None:

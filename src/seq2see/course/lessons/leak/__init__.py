@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ class Result:
     test_size: int
 
 
-def compute(seed: int = 1, steps: int = 200) -> Result:
+def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 250)] = 200) -> Result:
     """Trains two translators that differ only in the mask, and compares their translations."""
     corpus, random = generate_corpus(seed), Random(seed)
     train_pairs, test_pairs = (

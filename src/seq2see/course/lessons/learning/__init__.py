@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
+from typing import Annotated
 
 import torch
 from torch.nn import functional as F
@@ -55,7 +56,7 @@ class Result:
     curve: kit.LossCurve
 
 
-def compute(steps: int = 120, seed: int = 1) -> Result:
+def compute(steps: Annotated[int, kit.Bounds(10, 200)] = 120, seed: kit.Seed = 1) -> Result:
     """Trains a translator and looks at "it" before, during and after."""
     food = [_pair(*each) for each in product(FOODS, PLACES, VERBS, FOOD_ENDINGS)]
     place = [_pair(*each) for each in product(FOODS, PLACES, VERBS, PLACE_ENDINGS)]

@@ -7,6 +7,7 @@ compares the query with every key, here by shared letter pairs, and mixes the va
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -31,7 +32,9 @@ class Result:
 
 
 def compute(
-    guests: Mapping[str, float] = GUESTS, query: str = "Summeth", temperatures: Sequence[float] = TEMPERATURES
+    guests: Mapping[str, float] = GUESTS,
+    query: str = "Summeth",
+    temperatures: Annotated[Sequence[float], kit.Bounds(0.01, 1000)] = TEMPERATURES,
 ) -> Result:
     """Attends from the query to every key at several temperatures."""
     if not guests or not all(temperature > 0 for temperature in temperatures):

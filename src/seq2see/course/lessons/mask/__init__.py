@@ -8,6 +8,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -53,16 +54,20 @@ class Result:
 
 
 def compute(
-    sentence: str = "How are you?", target: str | None = None, layer: int = 0, head: int = 0,
-    weights: Sequence[Sequence[float]] = HAND_WEIGHTS, model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+    sentence: str = "How are you?",
+    target: Annotated[str, kit.MAY_BE_EMPTY] = "",
+    layer: Annotated[int, kit.Bounds(0, 1000)] = 0,
+    head: Annotated[int, kit.Bounds(0, 1000)] = 0,
+    weights: Annotated[Sequence[Sequence[float]], kit.Bounds(1e-9, 1000)] = HAND_WEIGHTS,
+    model: kit.Model | None = None,
+) -> Result:
     """Shows one head of the masked attention, and measures which positions a change of the last word affects."""
     model = kit.resolve_decoder(model)
     config = model.config.model
     if not (0 <= layer < config.decoder_layers and 0 <= head < config.heads):
         size = f"{config.decoder_layers} layers of {config.heads} heads"
         raise kit.UserError(f"layer {layer}, head {head}: the model has {size}, counted from 0")
-    e = kit.explain_sentence(model, sentence, target)
+    e = kit.explain_sentence(model, sentence, target or None)
     name = f"decoder.{layer}.masked"
     scaled, masked, masked_weights = (e.trace[f"{name}.{step}", 0][head] for step in ("scaled", "masked", "weights"))
     tokens = e.decoder_input_tokens

@@ -6,6 +6,7 @@ numbers of one token. Rows of padding, needed when sentences differ in length, c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -59,7 +60,7 @@ class Result:
 
 
 def compute(
-    samples: Sequence[Sequence[float]] = SAMPLES, padding: Sequence[int] = PADDING,
+    samples: Sequence[Sequence[float]] = SAMPLES, padding: Annotated[Sequence[int], kit.Bounds(0, 1000)] = PADDING,
     sentences: Sequence[str] = SENTENCES, model: kit.Model | None = None,
 ) -> Result:  # fmt: skip
     """Normalises the samples in both ways, with and without padding, and a batch of a model."""

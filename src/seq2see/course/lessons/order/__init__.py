@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
@@ -40,7 +41,7 @@ class Result:
     test_size: int
 
 
-def compute(seed: int = 1, steps: int = 150) -> Result:
+def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 200)] = 150) -> Result:
     """Trains two translators that differ only in positions, and compares their vectors of `EXAMPLE` and its mirror."""
     corpus = generate_corpus(seed)
     train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -89,7 +90,7 @@ class Result:
     cuts: tuple[Cut, ...]  # of one sentence: text, picture, speech
 
 
-def compute(steps: int = 250, seed: int = 1) -> Result:
+def compute(steps: Annotated[int, kit.Bounds(10, 300)] = 250, seed: kit.Seed = 1) -> Result:
     """Trains one small encoder-decoder on captions of pictures and transcripts of melodies."""
     random, noise = Random(seed), torch.Generator().manual_seed(seed)
     places = list(range(GRID * GRID))

@@ -6,6 +6,7 @@ any position by k, and two word orders in a model with and without positions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -64,9 +65,13 @@ class Result:
 
 
 def compute(
-    width: int = 6, length: int = 50, map_width: int = 128, shift: int = 3, sentences: Sequence[str] = SENTENCES,
+    width: Annotated[int, kit.Bounds(2, 16)] = 6,
+    length: Annotated[int, kit.Bounds(1, 200)] = 50,
+    map_width: Annotated[int, kit.Bounds(2, 256)] = 128,
+    shift: Annotated[int, kit.Bounds(1, 100)] = 3,
+    sentences: Sequence[str] = SENTENCES,
     model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Computes sinusoids and their properties, and compares two word orders in a model."""
     if width % 2 or map_width % 2:
         raise kit.UserError(

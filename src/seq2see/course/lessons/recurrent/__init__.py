@@ -11,6 +11,7 @@ model of 2014 reads from the end of the sentence, so that word is the last.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 
@@ -52,7 +53,7 @@ class Result:
     timed: tuple[Timed, ...]
 
 
-def compute(lengths: Sequence[int] = LENGTHS, seed: int = 1) -> Result:
+def compute(lengths: Annotated[Sequence[int], kit.Bounds(2, 100, max_items=8)] = LENGTHS, seed: kit.Seed = 1) -> Result:
     """Builds three small untrained encoders and measures what an exchanged word changes, and the time they take."""
     if not lengths or min(lengths) < 2:
         raise kit.UserError(f"lengths {list(lengths)}: sentences need at least 2 words")

@@ -10,6 +10,7 @@ Shapes: S sequences, H heads, L queries and M keys in the longest.
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class Result:
     unscaled: TrainingRun  # not divided by √d
 
 
-def compute(seed: int = 1, steps: int = 150) -> Result:
+def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 200)] = 150) -> Result:
     """Measures dot products before training, then trains two translators that differ only in the division by √d."""
     corpus = generate_corpus(seed)
     train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))

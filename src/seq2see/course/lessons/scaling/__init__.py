@@ -6,6 +6,7 @@ softmax of the scores. The lesson `saturation` shows the effect on training.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -41,9 +42,12 @@ class Result:
 
 
 def compute(
-    dimensions: Sequence[int] = DIMENSIONS, samples: int = 2000, sentences: Sequence[str] = SENTENCES, seed: int = 1,
+    dimensions: Annotated[Sequence[int], kit.Bounds(1, 512)] = DIMENSIONS,
+    samples: Annotated[int, kit.Bounds(2, 4000)] = 2000,
+    sentences: Sequence[str] = SENTENCES,
+    seed: kit.Seed = 1,
     model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Measures dot products of random vectors of several widths, and of a model's queries and keys."""
     if samples < 2 or not dimensions or min(dimensions) < 1:
         raise kit.UserError(

@@ -7,6 +7,7 @@ says which states a warm body is found in. A story told at several temperatures 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -45,10 +46,15 @@ class Result:
 
 
 def compute(
-    logits: Sequence[float] = LOGITS, printed: Sequence[float] = PRINTED, temperatures: Sequence[float] = TEMPERATURES,
-    story: str = STORY, sentence: str = SENTENCE, story_temperatures: Sequence[float] = STORY_TEMPERATURES, seed: int = 1,
+    logits: Sequence[float] = LOGITS,
+    printed: Annotated[Sequence[float], kit.Bounds(1e-9, 1)] = PRINTED,
+    temperatures: Annotated[Sequence[float], kit.Bounds(0.01, 1000)] = TEMPERATURES,
+    story: str = STORY,
+    sentence: str = SENTENCE,
+    story_temperatures: Annotated[Sequence[float], kit.Bounds(0, 1000, max_items=6)] = STORY_TEMPERATURES,
+    seed: kit.Seed = 1,
     model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Applies temperatures to logits, and lets a model write at several temperatures."""
     if len(logits) != len(printed) or len(logits) < 2:
         raise kit.UserError(

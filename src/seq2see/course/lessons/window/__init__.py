@@ -7,6 +7,7 @@ next one, which the model continues.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -51,9 +52,13 @@ class Result:
 
 
 def compute(
-    text: str = TEXT, answer: str = ANSWER, window: int = 4, messages: Sequence[tuple[str, str]] = MESSAGES,
-    speaker: Sequence[str] = SPEAKER, model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+    text: str = TEXT,
+    answer: str = ANSWER,
+    window: Annotated[int, kit.Bounds(1, 1000)] = 4,
+    messages: Sequence[tuple[str, str]] = MESSAGES,
+    speaker: Sequence[str] = SPEAKER,
+    model: kit.Model | None = None,
+) -> Result:
     """Shows what each word sees in a window, what a language model predicts with less context, and a chat as one text."""
     words = tuple(text.split())[:16]
     if window < 1 or not words:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
+from typing import Annotated
 
 import torch
 
@@ -53,9 +54,12 @@ class Result:
 
 
 def compute(
-    words: Sequence[str] = WORDS, documents: Sequence[str] = DOCUMENTS, shares: Sequence[float] = SHARES,
-    sentences: int = 1000, seed: int = 1,
-) -> Result:  # fmt: skip
+    words: Sequence[str] = WORDS,
+    documents: Sequence[str] = DOCUMENTS,
+    shares: Annotated[Sequence[float], kit.Bounds(0.01, 0.99, max_items=5)] = SHARES,
+    sentences: Annotated[int, kit.Bounds(20, 2000)] = 1000,
+    seed: kit.Seed = 1,
+) -> Result:
     """Fits one-hot and TF-IDF vectors on the given texts, and Word2Vec on generated sentences."""
     if not all(0 < share < 1 for share in shares) or sentences < 20:
         raise kit.UserError(
