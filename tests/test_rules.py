@@ -45,9 +45,6 @@ LONG_FILES = {
     "tests/train/test_resume.py",
 }
 LONG_FUNCTIONS = {
-    "src/seq2see/cli/evaluate.py:evaluate",
-    "src/seq2see/cli/explain.py:explain",
-    "src/seq2see/cli/translate.py:translate",
     "src/seq2see/decode/kernels/select.py:_beam_step_kernel",
     "src/seq2see/server/service/libretranslate.py:create_router",
     "src/seq2see/server/service/openai.py:create_router",

@@ -234,7 +234,7 @@ def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores:
     layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
     attention = f", {model.heads} heads, feed-forward width {model.feed_forward:,}" * (model.kind == "transformer")
     facts = {
-        "model": f"{_FAMILIES[model.kind]}, {model.shape}",
+        "model": f"{_FAMILIES.get(model.kind, model.kind)}, {model.shape}",
         "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
         f"{model.width:,}{attention}",
         **({} if model.source == "tokens" else {"source": _source_fact(model)}),

@@ -52,7 +52,7 @@ def training_flops(model: ModelConfig, batch: Batch) -> float:
     A weight costs 2 FLOPs per token forward (multiply, add) and 4 backward. Attention costs 4 FLOPs per visible pair of
     query and key and per dimension of a head, and twice that backward.
     """
-    if model.kind != "transformer":
+    if model.kind in ("rnn", "rnn-attention"):
         return _recurrent_flops(model, batch)
     heads, groups = (n * model.actual_head_width for n in (model.heads, model.actual_key_value_heads))
     feed_forward = model.width * model.feed_forward * (3 if model.gated else 2)
