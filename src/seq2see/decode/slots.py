@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.data.layout import Layout
-from seq2see.model.attention import PAPER, Keys, PackedKeys, Scoring
+from seq2see.model.attention import Keys, PackedKeys, Scoring
 from seq2see.model.positions import RelativeBias
-from seq2see.model.taps import NO_TAPS, Taps
+from seq2see.model.taps import Taps
 
 MATMUL_ROWS = 16  # from this many single queries, three matrix operations are faster on a CPU than SDPA
 
@@ -123,9 +123,7 @@ class StepStore:
     def stored(self) -> Self:
         return self
 
-    def attend(
-        self, q: Tensor, queries: Layout, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
-    ) -> Tensor:
+    def attend(self, q: Tensor, queries: Layout, scoring: Scoring, dropout: float, taps: Taps) -> Tensor:
         """q is [S · k, H, d], and so is the result. The window of the scoring is already in the mask."""
         visible = self.visible
         if visible.kernels is not None and not taps.active:

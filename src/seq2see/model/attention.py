@@ -50,9 +50,7 @@ PAPER = Scoring()
 class Keys(Protocol):
     """The keys and values that the queries of a pass attend to: of whole sequences, or in the slots of a cache."""
 
-    def attend(
-        self, q: Tensor, queries: Layout, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
-    ) -> Tensor:
+    def attend(self, q: Tensor, queries: Layout, scoring: Scoring, dropout: float, taps: Taps) -> Tensor:
         """Returns the outputs of the heads, [T, H, d]; with active taps, computed step by step."""
 
 
@@ -66,9 +64,7 @@ class PackedKeys:
     causal: bool = False
     bias: Tensor | None = None  # [S or 1, H, L, M], added to the scaled scores
 
-    def attend(
-        self, q: Tensor, queries: Layout, scoring: Scoring = PAPER, dropout: float = 0.0, taps: Taps = NO_TAPS
-    ) -> Tensor:
+    def attend(self, q: Tensor, queries: Layout, scoring: Scoring, dropout: float, taps: Taps) -> Tensor:
         attention = attention_reference if taps.active else attend
         return attention(q, queries, self, scoring, dropout, taps)
 
