@@ -28,7 +28,7 @@ EXCERPTS: Mapping[str, tuple[str, str]] = {
     "rms_norm": ("model/layers.py", "(mean_square + self.eps)"),
     "queries_keys_values": ("model/layers.py", "self.queries_keys_values(x)"),
     "cross_queries": ("model/layers.py", "self.queries(x)"),
-    "cross_keys_values": ("model/layers.py", "self.keys_values(memory)"),
+    "cross_keys_values": ("model/layers.py", "self.keys_values(p.memory.vectors)"),
     "query_key_norm": ("model/layers.py", 'taps("normed_queries"'),
     "rotation": ("model/layers.py", 'taps("rotated_queries"'),
     "scores": ("model/attention.py", 'taps("scores"'),
