@@ -44,16 +44,17 @@ class FakeModel:
         return Assessment(None, confidence, None)
 
 
+class FakeTranslator(Translator):
+    def word_attention(self, pairs: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
+        """Returns attention of each word to the word in its place."""
+        return [torch.eye(len(split_words(target)), len(split_words(source))) for source, target in pairs]
+
+
 def fake_translator(
     function: Callable[[str], str], max_positions: int = 64, placeholders: re.Pattern[str] | None = None
 ) -> Translator:
     model = cast(Model, FakeModel(function, max_positions))
-    return Translator(model, WarningLog(warnings.append), placeholders=placeholders, attention=attention_in_order)
-
-
-def attention_in_order(model: object, pairs: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
-    """Returns attention of each word to the word in its place."""
-    return [torch.eye(len(split_words(target)), len(split_words(source))) for source, target in pairs]
+    return FakeTranslator(model, WarningLog(warnings.append), placeholders=placeholders)
 
 
 def identity(text: str) -> str:

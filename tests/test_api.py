@@ -202,3 +202,29 @@ def test_the_server_shows_the_numbers_of_its_precision(precision: InferencePreci
             content = client.get(f"/api/models/{GRAMMAR}/weights/{name}").content
             rounded = torch.frombuffer(bytearray(content), dtype=torch.float32).view_as(original[name])
             torch.testing.assert_close(rounded, original[name], rtol=0, atol=float(original[name].abs().max()) / 127)
+
+
+# What one sentence may import, from Python and from the command line: (program, the most of our modules).
+ONE_SENTENCE = {
+    "Python": ("import seq2see; seq2see.load('en-fr').translate('The cat sleeps.')", 60),
+    "command": (
+        "import seq2see.cli; sys.argv = ['seq2see', 'translate', '--to', 'fr', 'The cat sleeps.']; seq2see.cli.main()",
+        75,
+    ),
+}
+OTHER_FORMATS = (
+    *("exchange", "course", "server", "data.media", "storage.jinja_template"),
+    *("translate.po", "translate.html", "translate.markdown", "translate.subtitles"),
+)
+
+
+@pytest.mark.parametrize("way", ONE_SENTENCE)
+def test_one_sentence_loads_few_modules_and_none_of_other_formats(way: str) -> None:
+    program, most = ONE_SENTENCE[way]
+    report = "atexit.register(lambda: print('modules', *(m for m in sys.modules if m.split('.')[0] == 'seq2see')))"
+    code = f"import atexit, sys; {report}; {program}"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    modules = out.rpartition("modules ")[2].split()
+    assert "seq2see.translate.translator" in modules
+    assert len(modules) <= most, sorted(modules)
+    assert not [name for name in modules if name.removeprefix("seq2see.").startswith(OTHER_FORMATS)]

@@ -7,19 +7,21 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from seq2see.config import InferencePrecision
 from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.optimize import block_weights
 from seq2see.errors import Notice, UserError
-from seq2see.inspect.explain import Explanation, explain
-from seq2see.inspect.interventions import Intervention, ablate_head
 from seq2see.model.taps import attach, attached_hooks
 from seq2see.storage.directory import load_pipeline, save_pipeline
-from seq2see.storage.pipeline import Pipeline, model_facts
+from seq2see.storage.pipeline import Pipeline
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
+
+if TYPE_CHECKING:
+    from seq2see.inspect.explain import Explanation
+    from seq2see.inspect.interventions import Intervention
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,15 +69,23 @@ class Model(Pipeline):
         return _alternate(text.gaps, streams)
 
     def explain(
-        self, text: str, *, target: str | None = None, interventions: Sequence[Intervention] = (),
+        self,
+        text: str,
+        *,
+        target: str | None = None,
+        interventions: Sequence["Intervention"] = (),
         **search: Unpack[SearchOptions],
-    ) -> Explanation:  # fmt: skip
+    ) -> "Explanation":
         """Translates a sentence, continues a text, or takes the given target, and traces every number that led to it."""
+        from seq2see.inspect.explain import explain
+
         return explain(self, text, target=target, interventions=interventions, search=Search(**search))
 
     @contextmanager
     def ablate_head(self, attention: str, head: int) -> Iterator[Self]:
         """Yields a copy of this model without one head of an attention such as `decoder.3.cross`; it shares the weights."""
+        from seq2see.inspect.interventions import ablate_head
+
         ablated, ablation = replace(self, network=copy(self.network)), ablate_head(attention, head)
         ablation.taps(self.config.model)
         with attach(ablated.network, *attached_hooks(self.network), ablation):
@@ -98,6 +108,8 @@ class Model(Pipeline):
         return table_html(self._facts())
 
     def _facts(self) -> dict[str, str]:
+        from seq2see.storage.facts import model_facts
+
         device = str(self.network.embedding.weight.device)
         return {**model_facts(self.config, self.tokenizers, self.scores), "device": device}
 
@@ -114,9 +126,12 @@ def _alternate(gaps: Sequence[str], streams: Sequence[Iterable[str]]) -> Iterato
 
 
 def load(
-    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None,
+    path: Path | str | None = None,
+    device: str = "cpu",
+    *,
+    step: int | None = None,
     precision: InferencePrecision = "float32",
-) -> Model:  # fmt: skip
+) -> Model:
     """Loads the model in a directory, or a bundled one by name; with `step`, the snapshot taken at that training step.
 
     The default is the bundled translator; `seq2see model` lists the others. The directory may also be Hugging Face's, and the

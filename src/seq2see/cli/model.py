@@ -105,8 +105,8 @@ def _directory(name: str) -> Path:
 def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
     from seq2see.model.summary import summarize
     from seq2see.storage.directory import WEIGHTS, load_files, snapshots
+    from seq2see.storage.facts import model_facts
     from seq2see.storage.manifest import check_files, verify_files
-    from seq2see.storage.pipeline import model_facts
 
     files = load_files(path)
     check_files(path, [WEIGHTS])

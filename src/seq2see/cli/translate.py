@@ -102,10 +102,13 @@ def translate(
         return
     output.check(sources)
     documents = _documents(sources, output)
-    from seq2see.translate.glossary import read_glossary
     from seq2see.translate.translator import Translator
 
-    terms = read_glossary(output.glossary) if output.glossary else {}
+    terms = {}
+    if output.glossary:
+        from seq2see.translate.glossary import read_glossary
+
+        terms = read_glossary(output.glossary)
     model = output.languages.choose(compute.load_of_shape(path, "encoder-decoder"))
     if model.config.model.source != "tokens":
         _transcribe(sources, model, model_label(path), output)
@@ -143,10 +146,12 @@ def _translate_on_ray(sources: list[TextInput], path: Path, output: Output, comp
 
 def _refuse_media(sources: Sequence[TextInput], output: Output, label: str) -> None:
     """Raises a UsageError if a model of text would get recordings or pictures."""
-    from seq2see.data.formats.media import is_media
-
     if output.timestamps:
         raise UsageError(f"--timestamps is for recordings, but {label} reads text")
+    if not any(source.path for source in sources):
+        return
+    from seq2see.data.formats.media import is_media
+
     if media := next((source for source in sources if source.path and is_media(source.path)), None):
         raise UsageError(f"{media.name} is a picture or sound, but {label} reads text")
 

@@ -22,7 +22,6 @@ from torch import Tensor
 from seq2see.config import Config, InferencePrecision, TextConfig
 from seq2see.data.known_words import KnownWords, load_words, save_words
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import column_major_weights, optimize_for_decoding
 from seq2see.errors import UserError
 from seq2see.model.network import Network
@@ -46,6 +45,7 @@ WORDS = "words.txt"
 class ModelFiles(NamedTuple):
     """Everything in a model directory except the weights."""
 
+    folder: Path
     config: Config
     tokenizers: tuple[Tokenizer, Tokenizer]  # source, target
     scores: dict[str, Any]
@@ -55,28 +55,29 @@ class ModelFiles(NamedTuple):
 
 
 def load_pipeline(
-    path: Path | str | None = None, device: str = "cpu", *, step: int | None = None,
+    path: Path | str | None = None,
+    device: str = "cpu",
+    *,
+    step: int | None = None,
     precision: InferencePrecision = "float32",
-) -> Pipeline:  # fmt: skip
+) -> Pipeline:
     """Loads the model in a directory, or a bundled one by name; with `step`, the snapshot taken at that training step.
 
     Also loads Hugging Face directories and GGUF files. The network is optimised for decoding in the given precision; int8 is
     for decoding on a CPU. With device "", the best available one is used.
     """
-    folder, device = find_model(path), resolve_device(device)
-    files = load_files(folder)
+    files, device = load_files(path), resolve_device(device)
+    file = folder = files.folder
     network: Network = model_class(files.config.model).on_meta_device(files.config.model)
+    column_major = set[str]() if device.startswith("cuda") else column_major_weights(network)
     if files.foreign is not None and step is None:
-        file, tensors = (
-            folder,
-            files.foreign.weights.tensors(network, torch.float32, _column_major(network, device), device),
-        )
+        tensors = files.foreign.weights.tensors(network, torch.float32, column_major, device)
     else:
         file = folder / WEIGHTS if step is None else _existing_snapshot(folder, step)
         check_files(folder, [str(file.relative_to(folder))])
         if not file.exists():
             raise UserError(f"{folder} has no {WEIGHTS}: has training finished?")
-        tensors = _stored_weights(file, device, _column_major(network, device))
+        tensors = _stored_weights(file, device, column_major)
     try:
         network = network.with_weights(_read_weights(tensors))
     except UserError as error:
@@ -88,11 +89,11 @@ def load_pipeline(
     )
 
 
-def load_files(folder: Path) -> ModelFiles:
+def load_files(path: Path | str | None) -> ModelFiles:
     """Loads everything except the weights, and checks that it belongs together."""
-    folder = find_model(folder)
+    folder = find_model(path)
     if reader := find_reader(folder):
-        return _foreign_files(reader.open(folder))
+        return _foreign_files(folder, reader.open(folder))
     if not (folder / "config.toml").exists():
         raise UserError(
             f"{folder} is not a model directory: it has no config.toml, and no config.json as of Hugging Face"
@@ -101,14 +102,14 @@ def load_files(folder: Path) -> ModelFiles:
     config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
     _check_vocabularies(folder, config, tokenizers)
     words = load_words(folder / WORDS)
-    return ModelFiles(config, tokenizers, load_scores(folder), load_chat_template(folder), words)
+    return ModelFiles(folder, config, tokenizers, load_scores(folder), load_chat_template(folder), words)
 
 
-def _foreign_files(model: ForeignModel) -> ModelFiles:
+def _foreign_files(folder: Path, model: ForeignModel) -> ModelFiles:
     source, target = model.tokenizers
     shared = source is target or model.config.tie_embeddings == "all"  # Marian has two tokenizers with the same ids
     config = Config(model=model.config, text=TextConfig(shared_vocab=shared, normalize="none"))
-    return ModelFiles(config, model.tokenizers, {}, model.chat_template, None, model)
+    return ModelFiles(folder, config, model.tokenizers, {}, model.chat_template, None, model)
 
 
 def _check_vocabularies(folder: Path, config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
@@ -126,10 +127,6 @@ def _check_vocabularies(folder: Path, config: Config, tokenizers: tuple[Tokenize
                 f"{folder / name} has {len(tokenizer):,} tokens, but model.{setting} in config.toml is {size:,}: it "
                 "belongs to another model; copy the model directory again"
             )
-
-
-def _column_major(network: Network, device: str) -> set[str]:
-    return set() if device.startswith("cuda") else column_major_weights(network)
 
 
 def _stored_weights(file: Path, device: str, column_major: set[str]) -> Iterator[tuple[str, Tensor]]:
@@ -168,6 +165,8 @@ def _require_finite(name: str, weight: Tensor) -> None:
 
 def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Network:
     if precision == "int8":
+        from seq2see.decode.int8 import quantize_int8
+
         return quantize_int8(network)
     if precision == "float32":
         return optimize_for_decoding(network)
@@ -181,7 +180,10 @@ def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Ne
 
 def snapshots(path: Path | str | None = None) -> list[int]:
     """Lists the training steps of which a model directory, or a bundled model, has the weights."""
-    folder = find_model(path)
+    return _steps(find_model(path))
+
+
+def _steps(folder: Path) -> list[int]:
     return sorted(int(file.stem.removeprefix("step-")) for file in folder.glob("snapshots/step-*.safetensors"))
 
 
@@ -190,7 +192,7 @@ def snapshot_file(folder: Path, step: int) -> Path:
 
 
 def _existing_snapshot(folder: Path, step: int) -> Path:
-    known = snapshots(folder)
+    known = _steps(folder)
     if step not in known:
         raise UserError(
             f"{folder} has no snapshot of step {step:,}; available steps: {', '.join(map(str, known)) or 'none'}"

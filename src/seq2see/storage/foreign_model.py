@@ -6,7 +6,7 @@ Everything except the weights is read when it is opened; the weights are convert
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -15,8 +15,10 @@ from seq2see.config import ModelConfig
 from seq2see.config.extensions import extension_names, load_extension
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.model.network import Network
-from seq2see.model.pooling import Pooling
 from seq2see.storage.chat import ConversationTemplate
+
+if TYPE_CHECKING:
+    from seq2see.model.pooling import Pooling
 
 OUR_CONFIG = "config.toml"
 
@@ -40,7 +42,7 @@ class ForeignModel:
     tokenizers: tuple[Tokenizer, Tokenizer]
     chat_template: ConversationTemplate
     facts: Mapping[str, str] = field(default_factory=dict)  # to be shown
-    pooling: Pooling | None = None  # of an encoder
+    pooling: "Pooling | None" = None  # of an encoder
 
 
 @dataclass(frozen=True)

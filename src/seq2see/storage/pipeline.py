@@ -8,16 +8,15 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 from torch import Tensor
 
-from seq2see.config import Config, ModelConfig
+from seq2see.config import Config
 from seq2see.config.search import Search, SearchOptions
 from seq2see.data.known_words import KnownWords, unknown_words
 from seq2see.data.layout import Packed, Tokens
-from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
@@ -25,11 +24,13 @@ from seq2see.decode.search import Hypothesis
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError
 from seq2see.model.network import Network
-from seq2see.model.pooling import Pooling
-from seq2see.model.summary import summarize
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.chat import ChatTemplate, ConversationTemplate, Message
-from seq2see.storage.scores import score_number, score_texts
+from seq2see.storage.scores import score_number
+
+if TYPE_CHECKING:
+    from seq2see.data.media.reader import MediaReader
+    from seq2see.model.pooling import Pooling
 
 EMBED_TEXTS = 32  # encoded together
 
@@ -44,7 +45,7 @@ class Pipeline:
     scores: Mapping[str, Any]
     chat_template: ConversationTemplate = field(default_factory=ChatTemplate)
     known_words: KnownWords | None = field(default=None, repr=False)  # of the source; not needed with a word tokenizer
-    pooling: Pooling | None = None  # how an encoder's publisher makes one vector of a text, if that is known
+    pooling: "Pooling | None" = None  # how an encoder's publisher makes one vector of a text, if that is known
 
     def translate_sentences(
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
@@ -64,7 +65,7 @@ class Pipeline:
         self.require_text_output("translates")
         if isinstance(sentences, str):
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
-        if self._detects_language:
+        if self._possible_languages:
             each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
             return [model.hypotheses([path], prefixes=prefix, **search)[0] for model, path, prefix in each]
         target = self.tokenizers[1]
@@ -77,25 +78,34 @@ class Pipeline:
     def encode_source(self, source: str) -> Tokens:
         """Returns what the encoder reads: the tokens of a text, or the rows of the picture or sound at this path."""
         if self.config.model.source != "tokens":
-            return MediaReader(self.config.model).read(source)
+            return self._media_reader.read(source)
         tokenizer = self.tokenizers[0]
         return tokenizer.frame_source(tokenizer.encode(source))
 
     @property
-    def _detects_language(self) -> bool:
-        """Whether the language of each recording has to be found: the model knows several, and none is chosen."""
+    def _media_reader(self) -> "MediaReader":
+        from seq2see.data.media.reader import MediaReader  # models of text do without
+
+        return MediaReader(self.config.model)
+
+    @property
+    def _possible_languages(self) -> Mapping[str, int]:
+        """The ids of the languages that a recording may be in; empty if there is no choice, or one is chosen."""
         target = self.tokenizers[1]
-        return target.languages.style == "spoken" and target.languages.find(target.framing.prompt) is None
+        if target.languages.style != "spoken":
+            return {}
+        return {} if target.languages.find(target.framing.prompt) else target.languages.codes
 
     def with_detected_language(self, path: Path | str) -> Self:
         """Returns the model for the language that it hears at the beginning of a sound, if it has a choice and none is made."""
-        if not self._detects_language:
+        codes = self._possible_languages
+        if not codes:
             return self
-        target = self.tokenizers[1]
-        codes = target.languages.codes
-        rows = MediaReader(self.config.model).windows(path)[0]
+        rows = self._media_reader.windows(path)[0]
         device = self.network.embedding.weight.device
-        source, start = (Packed.from_sequences([tokens], device) for tokens in (rows, [target.framing.start]))
+        source, start = (
+            Packed.from_sequences([tokens], device) for tokens in (rows, [self.tokenizers[1].framing.start])
+        )
         with torch.inference_mode():
             logits = self.network(source, start)[-1]
         return self.with_languages(source=max(codes, key=lambda code: float(logits[codes[code]])))
@@ -106,9 +116,9 @@ class Pipeline:
         if kind == "tokens":
             raise UserError("this model reads text: use one that was trained on pictures or sounds")
         self.require_text_output(f"reads {kind}")
-        if self._detects_language:
+        if self._possible_languages:
             return [self.with_detected_language(path).transcribe([path], **search)[0] for path in paths]
-        reader, target = MediaReader(self.config.model), self.tokenizers[1]
+        reader, target = self._media_reader, self.tokenizers[1]
         windows = [reader.windows(path) if self.config.model.window_seconds else [reader.read(path)] for path in paths]
         found = iter(
             translate_tokens(
@@ -121,7 +131,8 @@ class Pipeline:
     def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
         """Decodes a hypothesis to text, after the prefix it continues."""
         target = self.tokenizers[1]
-        return target.decode([*target.encode(prefix), *hypothesis.tokens])
+        before = target.encode(prefix) if prefix else []
+        return target.decode([*before, *hypothesis.tokens])
 
     def assess(self, source: str, confidence: float) -> Assessment:
         """Returns how far an output can be trusted, from its source and its mean log-probability per token."""
@@ -161,7 +172,7 @@ class Pipeline:
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
         """Yields a continuation, or the translation of a sentence, as it is generated, whole graphemes only."""
-        if self._detects_language:
+        if self._possible_languages:
             return self.with_detected_language(prompt).stream(prompt, stop=stop, **search)
         target = self.tokenizers[1]
         special_tokens, options = target.framing, Search(**search)
@@ -186,8 +197,10 @@ class Pipeline:
         return replace(self, tokenizers=first.choose_languages(second, source, target))
 
     @torch.inference_mode()
-    def embed(self, texts: Sequence[str], pooling: Pooling | None = None) -> Tensor:
+    def embed(self, texts: Sequence[str], pooling: "Pooling | None" = None) -> Tensor:
         """Returns one vector for each text, [texts, width], by the model's own pooling or a given one."""
+        from seq2see.model.pooling import Pooling
+
         self.require("encoder", "makes vectors of texts")
         pooling = pooling or self.pooling or Pooling()
         framed = self._framed(texts, pooling)
@@ -200,7 +213,7 @@ class Pipeline:
             vectors[batch] = pooling(self.network, encoded, packed.layout).float().cpu()
         return vectors
 
-    def _framed(self, texts: Sequence[str], pooling: Pooling) -> list[Tokens]:
+    def _framed(self, texts: Sequence[str], pooling: "Pooling") -> list[Tokens]:
         """Returns what the encoder reads of each text, cut to its limit, or of the pictures or sounds at these paths."""
         if self.config.model.source != "tokens":
             return [self.encode_source(path) for path in texts]
@@ -226,36 +239,3 @@ class Pipeline:
 def with_article(noun: str) -> str:
     """Returns "a decoder", "an encoder"."""
     return f"a{'n' * (noun[0] in 'aeiou')} {noun}"
-
-
-def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores: Mapping[str, Any]) -> dict[str, str]:
-    """Describes a model in a few lines: what it is, its size, its vocabulary, its training and its scores."""
-    model, (source, target) = config.model, tokenizers
-    layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
-    attention = f", {model.heads} heads, feed-forward width {model.feed_forward:,}" * (model.kind == "transformer")
-    facts = {
-        "model": f"{_FAMILIES.get(model.kind, model.kind)}, {model.shape}",
-        "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
-        f"{model.width:,}{attention}",
-        **({} if model.source == "tokens" else {"source": _source_fact(model)}),
-        "vocabulary": f"{len(target):,} {target.kind} tokens"
-        + (f" for the target, {len(source):,} for the source" if source is not target else ""),
-    }
-    steps, epochs, seconds = (score_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
-    if steps is not None and epochs is not None and seconds is not None:
-        facts["training"] = f"{steps:,} steps, {epochs:,} epochs, {seconds / 60:,.1f} minutes"
-    known = score_texts(scores)
-    return facts | ({"validation": ", ".join(known)} if known else {})
-
-
-def _source_fact(model: ModelConfig) -> str:
-    if model.source == "pictures":
-        return f"pictures of height {model.picture_height} in patches of {model.patch_size} × {model.patch_size} pixels"
-    return f"sounds in frames of {model.mel_bands} mel bands"
-
-
-_FAMILIES = {
-    "transformer": "Transformer",
-    "rnn": "recurrent (2014)",
-    "rnn-attention": "recurrent with attention (2015)",
-}

@@ -1,0 +1,85 @@
+"""Translates sentences and keeps their placeholders: those that stand for words, and the markup around words.
+
+The model does not see the markup, unless it has no attention to put it back by. If it changed another placeholder, the text
+between the placeholders is translated separately; if the placeholders of the result still differ from those of the sentence,
+the sentence is left untranslated.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from seq2see.storage.assessment import Assessment
+from seq2see.translate.markup import MarkedSentence, put_back, take_out
+from seq2see.translate.placeholders import changed_placeholders, placeholder_spans
+from seq2see.translate.segmentation import Span, SplitText
+from seq2see.translate.translator import TranslatedSentence, Translator
+
+
+def translate_protected(
+    translator: Translator, sentences: Sequence[str], locations: Sequence[str], pattern: re.Pattern[str]
+) -> list[TranslatedSentence]:
+    has_attention = translator.model.config.model.cross_layers > 0
+    marked = [take_out(sentence, pattern) if has_attention else MarkedSentence(sentence) for sentence in sentences]
+    translations = _translate_if_text(translator, [each.text for each in marked], pattern)
+    retried = [i for i, each in enumerate(marked) if changed_placeholders(each.text, translations[i].text, pattern)]
+    _put_back(translator, sentences, marked, translations)
+    splits = [SplitText.from_spans(sentences[i], _spans_between(sentences[i], pattern)) for i in retried]
+    parts = iter(_translate_if_text(translator, [part for split in splits for part in split.sentences], pattern))
+    for i, split in zip(retried, splits, strict=True):
+        changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i].text, pattern)))
+        between = list(islice(parts, len(split.sentences)))
+        assessment = Assessment.of_text(part.assessment for part in between if part.assessment)
+        translations[i] = TranslatedSentence(split.join([part.text for part in between]), assessment)
+        action = "translated the text around it"
+        if changed_placeholders(sentences[i], translations[i].text, pattern):
+            translations[i], action = TranslatedSentence(sentences[i]), "left untranslated"
+        translator.warnings.add(
+            "sentences had placeholders that the model changed",
+            locations[i],
+            f"{changed} changed or lost: {action}",
+        )
+    return translations
+
+
+def _put_back(
+    translator: Translator,
+    sentences: Sequence[str],
+    marked: Sequence[MarkedSentence],
+    translations: list[TranslatedSentence],
+) -> None:
+    """Puts the markup of the sentences into their translations."""
+    for i, each in enumerate(marked):
+        if each.elements and translations[i].text == each.text:
+            translations[i] = translations[i]._replace(text=sentences[i])
+    index = [i for i, each in enumerate(marked) if each.elements and translations[i].text != sentences[i]]
+    pairs = [(marked[i].text, translations[i].text) for i in index]
+    for i, weights in zip(index, translator.word_attention(pairs), strict=True):
+        text = put_back(marked[i], translations[i].text, weights.numpy())
+        translations[i] = translations[i]._replace(text=text)
+
+
+def _translate_if_text(
+    translator: Translator, sentences: Sequence[str], pattern: re.Pattern[str]
+) -> list[TranslatedSentence]:
+    """Translates the sentences that contain a letter outside their placeholders; returns the others unchanged."""
+    has_text = [any(map(str.isalpha, pattern.sub("", sentence))) for sentence in sentences]
+    translated = iter(
+        translator.translate_sentences([sentence for sentence, text in zip(sentences, has_text, strict=True) if text])
+    )
+    return [
+        next(translated) if text else TranslatedSentence(sentence)
+        for sentence, text in zip(sentences, has_text, strict=True)
+    ]
+
+
+def _spans_between(text: str, pattern: re.Pattern[str]) -> list[Span]:
+    """Returns the spans between the placeholders, without the whitespace around them."""
+    edges = [0, *(edge for span in placeholder_spans(text, pattern) for edge in span), len(text)]
+    spans = []
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        part = text[start:end]
+        if part.strip():
+            left = start + len(part) - len(part.lstrip())
+            spans.append((left, left + len(part.strip())))
+    return spans
