@@ -22,7 +22,7 @@ from seq2see.data.corpus import ParallelCorpus, TextCorpus
 from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import IssueKind, ReadCallbacks, ReadIssue
 from seq2see.data.formats.media import MediaPairReader
-from seq2see.data.formats.tabular import LineCountMismatch, PairReader
+from seq2see.data.formats.tabular import LineCountMismatch, PairReader, Reader
 from seq2see.errors import ProgressFactory, no_progress
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from seq2see.data.tokenizer import Tokenizer
 
 Corpus = ParallelCorpus | TextCorpus
-Reader = PairReader | DocumentReader
 CorpusKind = Literal["pairs", "documents", "media"]
 Identity = Callable[[str], str]  # of a picture or sound, given its path
 
@@ -78,6 +77,7 @@ class Item(NamedTuple):
 def read_items(reader: Reader, callbacks: ReadCallbacks) -> Iterator[Item]:
     if isinstance(reader, DocumentReader):
         return (Item((text,), line, ends) for text, line, ends in reader.read(callbacks))
+    assert isinstance(reader, PairReader)
     return (Item((source, target), line) for source, target, line in reader.read(callbacks))
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.check.collect import Corpus, Reader, read_items
+from seq2see.check.collect import Corpus, read_items
 from seq2see.check.data import REMOVAL_REASONS, Checked
 from seq2see.check.report import FindingKind
-from seq2see.data.corpus import TextCorpus, format_paths
+from seq2see.data.corpus import format_paths
+from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import ReadCallbacks, ignore_issue
+from seq2see.data.formats.tabular import Reader
 from seq2see.errors import ProgressFactory, UserError, no_progress
 from seq2see.tensors.files import atomic_write
 
@@ -42,34 +44,28 @@ def write_clean_copy(
         reason = checked.issues.mismatches[0].reason
         raise UserError(f"{reason}: no copy written, because it would pair the wrong lines; fix this first")
     kept = np.split(checked.reasons == 0, checked.starts[1:-1])
-    readers: Sequence[Reader] = corpus.readers
-    written = [(reader, keep, reader.output_names) for reader, keep in zip(readers, kept, strict=True) if keep.any()]
+    written = [
+        (reader, keep, reader.output_names) for reader, keep in zip(corpus.readers, kept, strict=True) if keep.any()
+    ]
     files = _output_paths(out, [name for _, _, names in written for name in names], corpus.files)
     callbacks = ReadCallbacks(ignore_issue, progress("writing", corpus.size))
-    separator = None
-    if isinstance(corpus, TextCorpus):
-        separator = "\n\n" if corpus.boundaries == "blank-line" else "\n"
     with _all_or_nothing(out) as stack:
         for reader, keep, names in written:
-            texts = _kept_texts(reader, keep, callbacks, separator)
+            texts = _kept_texts(reader, keep, callbacks)
             _write(texts, [stack.enter_context(atomic_write(out / name)) for name in names])
     return CleanedCopy(files, checked.report.kept, _count_removed(checked))
 
 
-def _kept_texts(
-    reader: Reader, keep: NDArray[np.bool_], callbacks: ReadCallbacks, separator: str | None
-) -> Iterator[Sequence[str]]:
-    """Yields what is written for each item: its sentences as lines, or, with a separator, a document unchanged."""
+def _kept_texts(reader: Reader, keep: NDArray[np.bool_], callbacks: ReadCallbacks) -> Iterator[Sequence[str]]:
+    """Yields what is written for each item: its sentences as lines, or a document unchanged."""
     number = 0
     for texts, _, ends in read_items(reader, callbacks):
         if number == len(keep):
             break
-        if keep[number]:
-            yield (
-                [_LINE_BREAKS.sub(" ", text) + "\n" for text in texts]
-                if separator is None
-                else [texts[0] + separator * ends]
-            )
+        if keep[number] and isinstance(reader, DocumentReader):
+            yield [texts[0] + reader.separator * ends]
+        elif keep[number]:
+            yield [_LINE_BREAKS.sub(" ", text) + "\n" for text in texts]
         number += ends
     else:
         if number == len(keep):

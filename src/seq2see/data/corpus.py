@@ -23,6 +23,7 @@ from seq2see.data.formats.tabular import (
     JsonlReader,
     PairReader,
     ParallelFilesReader,
+    Reader,
     TsvReader,
     strip_compression_suffix,
 )
@@ -31,9 +32,35 @@ from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import require_regular_file
 
 
+class Corpus:
+    """The items of some files; each iteration reads the files again."""
+
+    readers: Sequence[Reader]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(file for reader in self.readers for file in reader.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, for a progress bar."""
+        return sum(require_regular_file(file).stat().st_size for file in self.files)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for reader in self.readers:
+            contents = reader.contents
+            digest.update(f"{reader.format_key}\0{len(contents)}\0".encode())
+            for path in contents:
+                with require_regular_file(path).open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "blake2b").digest())
+        return digest.hexdigest()
+
+
 @dataclass(frozen=True)
-class ParallelCorpus:
-    """Sentences and their translations; each iteration reads the files again."""
+class ParallelCorpus(Corpus):
+    """Sentences and their translations."""
 
     readers: tuple[PairReader, ...]
 
@@ -50,26 +77,12 @@ class ParallelCorpus:
         if empty:
             raise UserError(f"{format_paths(self.files)}: no sentence pairs")
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(file for reader in self.readers for file in reader.files)
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk, for a progress bar."""
-        return sum(require_regular_file(file).stat().st_size for file in self.files)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return _fingerprint((reader.format_key, reader.contents) for reader in self.readers)
-
 
 @dataclass(frozen=True)
-class TextCorpus:
-    """Plain text; a document ends at a blank line or at the end of its file. Each iteration reads the files again."""
+class TextCorpus(Corpus):
+    """Plain text; a document ends at a blank line or at the end of its file."""
 
-    files: tuple[Path, ...]
-    boundaries: Boundaries = "blank-line"
+    readers: tuple[DocumentReader, ...]
 
     def __iter__(self) -> Iterator[str]:
         """Yields whole documents, their lines joined by `\\n`. Use `chunks` if a document may not fit in memory."""
@@ -92,19 +105,6 @@ class TextCorpus:
                 yield chunk
         if empty:
             raise UserError(f"{format_paths(self.files)}: no text, only blank lines")
-
-    @property
-    def readers(self) -> tuple[DocumentReader, ...]:
-        return tuple(DocumentReader(file, self.boundaries) for file in self.files)
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk, for a progress bar."""
-        return sum(require_regular_file(file).stat().st_size for file in self.files)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return _fingerprint((self.boundaries, (file,)) for file in self.files)
 
 
 def parallel_files(source: Sequence[Path], target: Sequence[Path]) -> ParallelCorpus:
@@ -157,7 +157,7 @@ def plain_text(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> 
             )
         else:
             files.append(require_regular_file(path))
-    return TextCorpus(tuple(files), boundaries)
+    return TextCorpus(tuple(DocumentReader(file, boundaries) for file in files))
 
 
 def has_pairs(data: DataConfig, prefix: str = "") -> bool:
@@ -268,16 +268,6 @@ def format_paths(files: Sequence[Path | str]) -> str:
     """Formats a list of files for a message: `a.en, b.en and 4 more`."""
     shown = ", ".join(str(file) for file in files[:2])
     return f"{shown} and {len(files) - 2} more" if len(files) > 2 else shown
-
-
-def _fingerprint(sources: Iterable[tuple[str, Sequence[Path]]]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for format_key, files in sources:
-        digest.update(f"{format_key}\0{len(files)}\0".encode())
-        for path in files:
-            with require_regular_file(path).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "blake2b").digest())
-    return digest.hexdigest()
 
 
 def open_media(paths: Iterable[Path], kind: MediaKind, columns: str = "", fields: str = "") -> ParallelCorpus:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from seq2see.config import Boundaries
 from seq2see.data.formats.lines import ReadCallbacks, read_lines
-from seq2see.data.formats.tabular import strip_compression_suffix
+from seq2see.data.formats.tabular import Reader, strip_compression_suffix
 
 # Documents longer than this many characters are read in several chunks.
 _CHUNK_CHARACTERS = 1 << 20
@@ -22,7 +22,7 @@ class TextChunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DocumentReader:
+class DocumentReader(Reader):
     """Reads the documents of one file."""
 
     path: Path
@@ -31,6 +31,15 @@ class DocumentReader:
     @property
     def files(self) -> tuple[Path, ...]:
         return (self.path,)
+
+    @property
+    def format_key(self) -> str:
+        return self.boundaries
+
+    @property
+    def separator(self) -> str:
+        """What separates documents when they are written."""
+        return "\n\n" if self.boundaries == "blank-line" else "\n"
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seq2see.data.formats.lines import STRICT, ReadCallbacks, ReadIssue, read_lines
-from seq2see.data.formats.tabular import PairReader, SentencePair, side_names
+from seq2see.data.formats.tabular import SentencePair, SingleFileReader
 
 _LINE = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?\s*"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"((?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{2}))+)|\\(.)")
@@ -27,22 +27,10 @@ _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural\s*=\s*([^;\n]+)", re.MULTILINE 
 
 
 @dataclass(frozen=True)
-class PoReader(PairReader):
+class PoReader(SingleFileReader):
     """Reads the translated entries of a PO file, in file order."""
 
-    path: Path
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.path,)
-
-    @property
-    def format_key(self) -> str:
-        return "po"
-
-    @property
-    def output_names(self) -> tuple[str, str]:
-        return side_names(self.path, 1, 2)
+    format = "po"
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         singular = 0  # the index of the plural form for n = 1

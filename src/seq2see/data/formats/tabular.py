@@ -1,6 +1,6 @@
 """Readers of sentence pairs: two parallel files, TSV and JSON lines. TMX and PO have their own modules.
 
-Each format is a small frozen `PairReader` whose `read` streams the file from the start on every call. A row that cannot
+Each format is a small frozen `Reader` whose `read` streams the file from the start on every call. A row that cannot
 be used is reported to the callbacks (which may raise) and skipped.
 """
 
@@ -8,10 +8,10 @@ import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from seq2see.data.formats.lines import ReadCallbacks, ReadIssue, read_lines
 from seq2see.errors import UserError, did_you_mean
@@ -39,8 +39,8 @@ class LineCountMismatch(ReadIssue):
         return f'{self.reason}: run "seq2see data check --src {source} --tgt {target}"'
 
 
-class PairReader(ABC):
-    """Reads sentence pairs from one file, or from two parallel files."""
+class Reader(ABC):
+    """Reads one file, or two parallel files, from the start on every call."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class PairReader(ABC):
 
     @property
     def contents(self) -> tuple[Path, ...]:
-        """All files whose bytes the pairs depend on, for the corpus fingerprint."""
+        """All files whose bytes the items depend on, for the corpus fingerprint."""
         return self.files
 
     @property
@@ -58,11 +58,49 @@ class PairReader(ABC):
 
     @property
     @abstractmethod
-    def output_names(self) -> tuple[str, str]:
-        """File names for the two sides when they are written as plain text."""
+    def output_names(self) -> tuple[str, ...]:
+        """File names for the sides when they are written as plain text."""
+
+
+class PairReader(Reader):
+    """Reads sentence pairs."""
 
     @abstractmethod
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]: ...
+
+
+@dataclass(frozen=True)
+class SingleFileReader(PairReader):
+    """Reads both sides from one file; the fields after the path are the options of its format."""
+
+    format: ClassVar[str]
+
+    path: Path
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.path,)
+
+    @property
+    def options(self) -> tuple[int | str, ...]:
+        return tuple(getattr(self, each.name) for each in fields(self)[1:])
+
+    @property
+    def format_key(self) -> str:
+        return " ".join((self.format, *map(repr, self.options)))
+
+    @property
+    def sides(self) -> tuple[int | str, ...]:
+        """What names the two sides in the file."""
+        return self.options
+
+    @property
+    def output_names(self) -> tuple[str, str]:
+        """Returns `train.en` and `train.hi` for `train.tsv.gz` with named sides, else `train.source` and `train.target`."""
+        stem = Path(strip_compression_suffix(self.path)).stem
+        names = [side.replace("/", "_") for side in self.sides if isinstance(side, str)]
+        source, target = names if len({*self.sides}) == len(names) == 2 else ("source", "target")
+        return f"{stem}.{source}", f"{stem}.{target}"
 
 
 def strip_compression_suffix(path: Path) -> str:
@@ -114,24 +152,13 @@ _END: Final = _End()
 
 
 @dataclass(frozen=True)
-class TsvReader(PairReader):
+class TsvReader(SingleFileReader):
     """Tab-separated columns, numbered from 1 as in `cut`, or named in a header line; no quoting, no escapes."""
 
-    path: Path
+    format = "tsv"
+
     source_column: int | str
     target_column: int | str
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.path,)
-
-    @property
-    def format_key(self) -> str:
-        return f"tsv {self.source_column!r} {self.target_column!r}"
-
-    @property
-    def output_names(self) -> tuple[str, str]:
-        return side_names(self.path, self.source_column, self.target_column)
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         rows = enumerate(read_lines(self.path, callbacks), 1)
@@ -164,25 +191,17 @@ class TsvReader(PairReader):
 
 
 @dataclass(frozen=True)
-class JsonlReader(PairReader):
+class JsonlReader(SingleFileReader):
     """One JSON object per line; a field may be a path such as `translation.en`."""
 
-    path: Path
+    format = "jsonl"
+
     source_field: str
     target_field: str
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.path,)
-
-    @property
-    def format_key(self) -> str:
-        return f"jsonl {self.source_field!r} {self.target_field!r}"
-
-    @property
-    def output_names(self) -> tuple[str, str]:
-        last = [field.rpartition(".")[2] for field in (self.source_field, self.target_field)]
-        return side_names(self.path, *last)
+    def sides(self) -> tuple[str, ...]:
+        return tuple(field.rpartition(".")[2] for field in (self.source_field, self.target_field))
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         for number, line in enumerate(read_lines(self.path, callbacks), 1):
@@ -232,12 +251,3 @@ def _refuse_surrogates(text: str, name: str) -> None:
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
         raise ValueError(f'field "{name}" has an unpaired surrogate, \\u{code:04x}') from error
-
-
-def side_names(path: Path, source: int | str, target: int | str) -> tuple[str, str]:
-    """Returns `train.en` and `train.hi` for `train.tsv.gz` with named sides, else `train.source` and `train.target`."""
-    stem = Path(strip_compression_suffix(path)).stem
-    if isinstance(source, str) and isinstance(target, str) and source != target:
-        safe = [name.replace("/", "_") for name in (source, target)]
-        return f"{stem}.{safe[0]}", f"{stem}.{safe[1]}"
-    return f"{stem}.source", f"{stem}.target"

@@ -6,11 +6,10 @@ fetched from elsewhere, and no entity can expand into gigabytes.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from xml.parsers import expat
 
 from seq2see.data.formats.lines import MAX_LINE_BYTES, ReadCallbacks, convert_read_errors, open_bytes
-from seq2see.data.formats.tabular import PairReader, SentencePair, side_names
+from seq2see.data.formats.tabular import SentencePair, SingleFileReader
 from seq2see.errors import UserError
 
 _BLOCK_SIZE = 1 << 16
@@ -21,24 +20,13 @@ _CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}
 
 
 @dataclass(frozen=True)
-class TmxReader(PairReader):
+class TmxReader(SingleFileReader):
     """Reads the units that have both languages; `en` also matches `en-GB` and `EN_us`."""
 
-    path: Path
+    format = "tmx"
+
     source_language: str
     target_language: str
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.path,)
-
-    @property
-    def format_key(self) -> str:
-        return f"tmx {self.source_language!r} {self.target_language!r}"
-
-    @property
-    def output_names(self) -> tuple[str, str]:
-        return side_names(self.path, self.source_language, self.target_language)
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         parser = _TmxParser(self)
