@@ -44,7 +44,7 @@ EXCERPTS: Mapping[str, tuple[str, str]] = {
     "gated_activation": ("model/layers.py", 'taps("gate"'),
     "down_projection": ("model/layers.py", "self.down(self.dropout"),
     "output_norm": ("model/layers.py", "self.output_norm(y"),
-    "residual": ("model/layers.py", 'taps("sum"'),
+    "residual": ("model/layers.py", 'x = around.after(self_taps("sum"'),
     "masked_head": ("model/layers.py", "self.dense(x)"),
     "masked_head_activation": ("model/layers.py", 'taps("post_activation", self.activation(x))'),
     "unembedding": ("model/network.py", "self.unembedding(vectors)"),
@@ -97,11 +97,11 @@ class _Plain(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         function = ast.unparse(node.func)
-        if function in ("taps", "cross"):
+        if function.endswith("taps") or function == "cross":
             return node.args[1]
         if function == "self.dropout":
             return node.args[0]
-        node.args = [one for one in node.args if not re.match(r"taps\b|NO_TAPS\b", ast.unparse(one))]
+        node.args = [one for one in node.args if not re.match(r"(\w+_)?taps\b|NO_TAPS\b", ast.unparse(one))]
         return node
 
 
