@@ -8,7 +8,7 @@ from seq2see.data.layout import Packed
 from seq2see.data.token_spans import TokenSpan
 from seq2see.data.word_spans import split_words, wordpunct_spans
 from seq2see.errors import UserError
-from seq2see.inspect.alignment import LayerHead, align, align_with, all_layer_heads
+from seq2see.inspect.alignment import align, align_with, all_layer_heads
 from seq2see.inspect.interventions import Selection, force_attention, intervene
 from seq2see.inspect.trace import trace
 from tests.models import tiny_model
@@ -48,7 +48,7 @@ def test_words_are_aligned_by_the_rows_that_predict_them(model: Model) -> None:
     with intervene(model.network, force_attention("decoder.1.cross", forced.roll(1, 0))):  # by the rows that read them
         assert align(model, [PAIRS[1]]) != [sorted((i, j) for j, i in enumerate(intended))]
     with intervene(model.network, force_attention("decoder.0.cross", forced, where=Selection(head=1))):
-        first, second = (align(model, [PAIRS[1]], (LayerHead(0, head),)) for head in (0, 1))
+        first, second = (align(model, [PAIRS[1]], layer=0, head=head) for head in (0, 1))
         assert second == [sorted((i, j) for j, i in enumerate(intended))] != first
 
 
@@ -77,7 +77,7 @@ def test_weights_are_summed_over_source_words_and_averaged_over_target_words(mod
                 if word is not None:
                     totals[word] += float(weights[row, column]) / len(rows)
         expected.append((max(range(len(totals)), key=lambda i: totals[i]), j))
-    assert align(model, [(source, target)], (LayerHead(0),)) == [sorted(expected)]
+    assert align(model, [(source, target)], layer=0) == [sorted(expected)]
 
 
 def test_batched_alignment_equals_single(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,4 +99,4 @@ def test_layers_and_heads_out_of_range_are_rejected(model: Model) -> None:
         (0, 2, "head 2 is out of range: there are 2"),
     ):
         with pytest.raises(UserError, match=message):
-            align(model, PAIRS[:1], (LayerHead(layer, head),))
+            align(model, PAIRS[:1], layer=layer, head=head)

@@ -306,7 +306,7 @@ def test_word_alignment_of_an_explanation_equals_that_of_the_pair() -> None:
     e = model.explain(SOURCE, target=TARGET)
     for heads in ((LayerHead(-1),), (LayerHead(0, 1),)):
         found = word_alignment(e, heads)
-        assert [found.links] == align(model, [(SOURCE, TARGET)], heads)
+        assert [found.links] == align(model, [(SOURCE, TARGET)], layer=heads[0].layer, head=heads[0].head)
         assert found.source_words == ("We", "like", "tea", ",", "brother", "!")
         assert found.weights.shape == (6, 6) and bool((found.weights.sum(-1) <= 1.0001).all())
     mean = word_alignment(e, (LayerHead(0, 1), LayerHead(1, 0))).weights
@@ -316,7 +316,7 @@ def test_word_alignment_of_an_explanation_equals_that_of_the_pair() -> None:
 def test_best_heads_are_found_on_gold_alignments() -> None:
     model = perturbed_model(SMALL)
     pairs = (("I like tea.", "मुझे चाय पसंद है।"), (SOURCE, TARGET), ("my brother", "मेरे भाई"))
-    links = align(model, pairs, (LayerHead(0, 1),))
+    links = align(model, pairs, layer=0, head=1)
     gold = GoldPairs(pairs, tuple(GoldAlignment(frozenset(one), frozenset(one)) for one in links), wordpunct_spans)
     assert best_heads(model, gold) == ((LayerHead(0, 1),), 0.0)
     assert alignment_scores(align(model, pairs), gold.golds).aer > 0

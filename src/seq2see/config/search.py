@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from seq2see.config.toml import option
+from seq2see.config.toml import check_limits, option
 from seq2see.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ class Search:
     window: WindowEnd = option("slide", "What a language model does at the end of its context window.")
 
     def __post_init__(self) -> None:
-        for name in ("beam", "nbest", "samples"):
-            self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("max_new_tokens", "top_k", "alternatives", "temperature"):
-            self._require(getattr(self, name) >= 0, name, "must not be negative")
+        check_limits(self, error=UsageError)
         for name, limit in MAXIMA.items():
             self._require(getattr(self, name) <= limit, name, f"must be at most {limit:,}")
         self._require(0 < self.top_p <= 1, "top_p", "must be greater than 0 and at most 1")

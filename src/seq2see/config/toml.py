@@ -14,8 +14,20 @@ T = TypeVar("T")
 
 
 def option(default: T, help: str, **shown: Any) -> T:
-    """A dataclass field with a default, a help text, and what else the command line shows: limits, metavar, panel."""
+    """A dataclass field with a default, a help text, its limits (min, above, below), and what else the command line shows."""
     return field(default=default, metadata={"help": help, **shown})
+
+
+def check_limits(options: Any, prefix: str = "", error: type[UserError] = UserError) -> None:
+    """Raises an error for an option outside of the limits that it declares: min ≤ value, above < value < below."""
+    for f in fields(options):
+        value, low, above, below = getattr(options, f.name), *(f.metadata.get(key) for key in ("min", "above", "below"))
+        holds = (low is None or value >= low) and (above is None or value > above) and (below is None or value < below)
+        at_least = "not be negative" if low == 0 and below is None else f"be at least {low}"
+        parts = [at_least] * (low is not None) + [f"be greater than {above}"] * (above is not None)
+        parts += [f"less than {below}"] * (below is not None)
+        if not holds:
+            raise error(f"{prefix}{f.name} = {value} must {' and '.join(parts)}")
 
 
 def build(

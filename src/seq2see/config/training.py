@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seq2see.config.extensions import extension_names, has_extension
-from seq2see.config.toml import option
+from seq2see.config.toml import check_limits, option
 from seq2see.errors import UserError, did_you_mean
 
 TokenizerKind = Literal["bpe", "character", "word"]
@@ -61,47 +61,52 @@ class TextConfig:
     vocab_size: int = option(0, "Maximum vocabulary size; 0: depends on the corpus size.")
     shared_vocab: bool = option(True, "Share one vocabulary between source and target.")
     normalize: Normalization = option("NFC", "Unicode normalisation before tokenisation, in training and inference.")
-    bpe_dropout: float = option(0.0, "Probability of skipping a merge in training (BPE-dropout).")
+    bpe_dropout: float = option(0.0, "Probability of skipping a merge in training (BPE-dropout).", min=0, below=1)
     documents: bool = option(False, "Keep the attention of a language model within documents.")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.bpe_dropout < 1:
-            raise UserError(f"text.bpe_dropout = {self.bpe_dropout} must be at least 0 and less than 1")
+        check_limits(self, "text.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model is trained. The defaults are the paper's, except for those that depend on the size of the corpus."""
 
-    steps: int = option(0, "Maximum number of training steps; 0: no limit.")
-    epochs: float = option(0.0, "Maximum number of passes over the corpus; 0: no limit.")
-    minutes: float = option(0.0, "Maximum training time in minutes; 0: no limit.")
-    batch_tokens: int = option(4096, "Target tokens per step, over all processes and micro-batches.")
+    steps: int = option(0, "Maximum number of training steps; 0: no limit.", min=0)
+    epochs: float = option(0.0, "Maximum number of passes over the corpus; 0: no limit.", min=0)
+    minutes: float = option(0.0, "Maximum training time in minutes; 0: no limit.", min=0)
+    batch_tokens: int = option(4096, "Target tokens per step, over all processes and micro-batches.", min=1)
     gradient_accumulation: int = option(
-        1, "Micro-batches per step, divided among the processes; 0: as few as fit in memory."
+        1, "Micro-batches per step, divided among the processes; 0: as few as fit in memory.", min=0
     )
     schedule: Schedule = option("inverse-sqrt", "Learning-rate schedule after the warm-up.")
-    lr: float = option(1e-3, "Peak learning rate; for the paper's schedule, a factor.")
-    warmup_steps: int = option(1000, "Steps over which the learning rate rises to its peak.")
-    beta1: float = option(0.9, "Adam's decay rate for the mean of the gradient.")
-    beta2: float = option(0.98, "Adam's decay rate for the mean of the squared gradient.")
-    epsilon: float = option(1e-9, "Added to Adam's denominator.")
-    weight_decay: float = option(0.0, "Decoupled weight decay (AdamW); applies to matrices only, not biases or norms.")
-    max_grad_norm: float = option(1.0, "Gradient norm above which gradients are clipped; 0: no clipping.")
-    label_smoothing: float = option(0.1, "Share of the target's probability spread over all tokens.")
-    r_drop: float = option(0.0, "Weight of the divergence between two dropout passes (R-Drop); 0: one pass.")
-    shift_pixels: int = option(0, "Shift pictures at random by up to this many pixels in training; 0: no shift.")
-    mask_bands: int = option(
-        0, "Maximum width in mel bands of the two bands masked in training (SpecAugment); 0: none."
+    lr: float = option(1e-3, "Peak learning rate; for the paper's schedule, a factor.", above=0)
+    warmup_steps: int = option(1000, "Steps over which the learning rate rises to its peak.", min=1)
+    beta1: float = option(0.9, "Adam's decay rate for the mean of the gradient.", min=0, below=1)
+    beta2: float = option(0.98, "Adam's decay rate for the mean of the squared gradient.", min=0, below=1)
+    epsilon: float = option(1e-9, "Added to Adam's denominator.", above=0)
+    weight_decay: float = option(
+        0.0, "Decoupled weight decay (AdamW); applies to matrices only, not biases or norms.", min=0
     )
-    mask_frames: int = option(0, "Maximum length in frames of the two masked stretches of time (SpecAugment); 0: none.")
-    average_checkpoints: int = option(5, "Number of best checkpoints averaged at the end; 1: no averaging.")
-    validate_every: int = option(0, "Steps between validations; 0: about one epoch.")
-    validation_sentences: int = option(500, "Maximum number of sentences translated per validation; all at the end.")
+    max_grad_norm: float = option(1.0, "Gradient norm above which gradients are clipped; 0: no clipping.", min=0)
+    label_smoothing: float = option(0.1, "Share of the target's probability spread over all tokens.", min=0, below=1)
+    r_drop: float = option(0.0, "Weight of the divergence between two dropout passes (R-Drop); 0: one pass.", min=0)
+    shift_pixels: int = option(0, "Shift pictures at random by up to this many pixels in training; 0: no shift.", min=0)
+    mask_bands: int = option(
+        0, "Maximum width in mel bands of the two bands masked in training (SpecAugment); 0: none.", min=0
+    )
+    mask_frames: int = option(
+        0, "Maximum length in frames of the two masked stretches of time (SpecAugment); 0: none.", min=0
+    )
+    average_checkpoints: int = option(5, "Number of best checkpoints averaged at the end; 1: no averaging.", min=1)
+    validate_every: int = option(0, "Steps between validations; 0: about one epoch.", min=0)
+    validation_sentences: int = option(
+        500, "Maximum number of sentences translated per validation; all at the end.", min=1
+    )
     metric: str = option("bleu", "Validation metric that selects the best checkpoint; cer: of pictures and sounds.")
-    patience: int = option(0, "Stop after this many validations without improvement; 0: never.")
-    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints; each validation also writes one.")
-    checkpoint_steps: int = option(0, "Steps between checkpoints; overrides checkpoint_minutes; 0: off.")
+    patience: int = option(0, "Stop after this many validations without improvement; 0: never.", min=0)
+    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints; each validation also writes one.", above=0)
+    checkpoint_steps: int = option(0, "Steps between checkpoints; overrides checkpoint_minutes; 0: off.", min=0)
     tensorboard: bool = option(False, "Also write TensorBoard event files (needs seq2see[tensorboard]).")
     snapshots: bool = option(True, "Keep small copies of the weights at steps 1, 2, 4, … to replay the training.")
     precision: Precision = option("auto", "Auto: bf16 on a GPU; on a CPU, float32 below width 512.")
@@ -111,20 +116,7 @@ class TrainConfig:
     init: str = option("", "Model directory whose weights and tokenizers the training starts from.")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "epochs", "minutes", "weight_decay", "max_grad_norm", "r_drop", "validate_every",
-                     "patience", "checkpoint_steps", "gradient_accumulation", "shift_pixels", "mask_bands",
-                     "mask_frames"):  # fmt: skip
-            self._require(getattr(self, name) >= 0, name, "must not be negative")
-        for name in ("batch_tokens", "average_checkpoints", "warmup_steps", "validation_sentences"):
-            self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("lr", "epsilon", "checkpoint_minutes"):
-            self._require(getattr(self, name) > 0, name, "must be greater than 0")
-        for name in ("beta1", "beta2", "label_smoothing"):
-            self._require(0 <= getattr(self, name) < 1, name, "must be at least 0 and less than 1")
+        check_limits(self, "train.")
         if self.metric not in ("bleu", "loss") and not has_extension("metrics", self.metric):
             hint = did_you_mean(self.metric, ["loss", *extension_names("metrics")])
             raise UserError(f'train.metric = "{self.metric}" is not a valid choice: {hint}')
-
-    def _require(self, holds: bool, name: str, requirement: str) -> None:
-        if not holds:
-            raise UserError(f"train.{name} = {getattr(self, name)} {requirement}")

@@ -64,9 +64,9 @@ class Alignment:
         return AttentionTable("alignment", None, self.target_words, self.source_words, self.weights, links=self.links)
 
 
-def align(model: Pipeline, pairs: Pairs, heads: LayerHeads = LAST_LAYER) -> list[Links]:
-    """Aligns each pair by the cross-attention of one head, or by the mean over heads."""
-    return align_with(model, pairs, [heads])[0]
+def align(model: Pipeline, pairs: Pairs, *, layer: int = -1, head: int | None = None) -> list[Links]:
+    """Aligns each pair by the cross-attention of one layer: by one head, or by the mean over its heads."""
+    return align_with(model, pairs, [(LayerHead(layer, head),)])[0]
 
 
 def align_with(
