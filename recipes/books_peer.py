@@ -22,7 +22,7 @@ from torch import Tensor
 
 from seq2see.api import load
 from seq2see.config import Config
-from seq2see.data.tokenizer import split_text
+from seq2see.data.tokenizer_training import split_text
 from seq2see.storage.bundled import BUNDLED, LANGUAGE_MODEL
 from seq2see.train.schedule import learning_rate
 

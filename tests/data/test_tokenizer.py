@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from seq2see.config import TokenizerKind
 from seq2see.data.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
 from seq2see.data.token_spans import TokenSpan, grapheme_boundaries
-from seq2see.data.tokenizer import Tokenizer, split_text
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.data.tokenizer_training import split_text
 from seq2see.errors import UserError
 from seq2see.tensors.rng import random_uint64, splitmix64
 

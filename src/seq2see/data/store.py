@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.data.bpe_dropout import BpeDropout
-from seq2see.data.tokenizer import RaggedTokens, Tokenizer, split_text
+from seq2see.data.tokenizer import RaggedTokens, Tokenizer
+from seq2see.data.tokenizer_training import split_text
 from seq2see.errors import ProgressFactory, UserError, no_progress
 from seq2see.tensors.files import atomic_write, file_lock
 

@@ -22,7 +22,8 @@ from torch.nn import functional as F
 from seq2see.data.corpus import TextCorpus
 from seq2see.data.formats.documents import TextChunk
 from seq2see.data.layout import Packed
-from seq2see.data.tokenizer import Tokenizer, split_text
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.data.tokenizer_training import split_text
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.storage.pipeline import Pipeline
