@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import Config
-from seq2see.data.batches import Batch, Batches, PairBatches, TextBatches
+from seq2see.data.batch import Batch
+from seq2see.data.batches import Batches, PairBatches, TextBatches
 from seq2see.data.layout import Layout
 from seq2see.data.store import TokenizedSide, TokenStore
 from seq2see.model.attention import PackedKeys, attend, attention_reference

@@ -15,8 +15,6 @@ MAX_FILE, MAX_FUNCTION, MAX_FMT_SKIPS = 400, 60, 100
 
 LONG_FILES = {
     "recipes/grammar/hindi_clauses.py",
-    "src/seq2see/data/batches.py",
-    "src/seq2see/data/tokenizer.py",
     "src/seq2see/decode/cache.py",
     "src/seq2see/exchange/families.py",
     "src/seq2see/exchange/gguf.py",

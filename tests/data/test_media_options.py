@@ -16,7 +16,8 @@ from PIL import Image
 from seq2see.check.data import check_data, content_hash
 from seq2see.check.report import summary
 from seq2see.config import Config, DataConfig, ModelConfig, TextConfig, TrainConfig
-from seq2see.data.batches import Batches, Sequences
+from seq2see.data.batch import Sequences
+from seq2see.data.batches import Batches
 from seq2see.data.corpus import open_media
 from seq2see.data.formats.lines import ReadCallbacks, ReadIssue
 from seq2see.data.formats.media import open_media_reader

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2see.config import Config, ModelConfig
-from seq2see.data.batches import IGNORE_INDEX, Batch, Sequences
+from seq2see.data.batch import IGNORE_INDEX, Batch, Sequences
 from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.inspect.trace import trace

@@ -19,7 +19,7 @@ from seq2see.api import load
 from seq2see.cli import app
 from seq2see.cli.runs import sparkline
 from seq2see.config import Boundaries, Config, DataConfig, TrainConfig
-from seq2see.data.batches import IGNORE_INDEX, Batch, TensorBatch
+from seq2see.data.batch import IGNORE_INDEX, Batch, TensorBatch
 from seq2see.data.corpus import open_documents
 from seq2see.data.split import TextSplit
 from seq2see.errors import Notice, UsageError, UserError

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from seq2see.config import Config, ModelConfig
-from seq2see.data.batches import Batch, Sequences
+from seq2see.data.batch import Batch, Sequences
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.data.batches import Batch, Shape, TensorBatch
+from seq2see.data.batch import Batch, Shape, TensorBatch
 from seq2see.data.layout import Layout, Packed
 from seq2see.train.step import StepResult, TrainStep, compile_blocks, seed_step
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.config import TrainConfig
-from seq2see.data.batches import IGNORE_INDEX, TensorBatch
+from seq2see.data.batch import IGNORE_INDEX, TensorBatch
 from seq2see.model.network import Network
 
 TILE = 64  # columns

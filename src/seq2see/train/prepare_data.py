@@ -14,7 +14,8 @@ from threading import Event
 from typing import TypeVar
 
 from seq2see.config import Config, TextConfig
-from seq2see.data.batches import Batch, Batches, ClassBatches, PairBatches, TextBatches, require_classes
+from seq2see.data.batch import Batch
+from seq2see.data.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
 from seq2see.data.bpe_dropout import BpeDropout
 from seq2see.data.corpus import media_kind, open_documents, training_pairs, validation_pairs
 from seq2see.data.media.augment import build_augmentation

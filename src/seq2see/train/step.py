@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import TrainConfig
-from seq2see.data.batches import Batch
+from seq2see.data.batch import Batch
 from seq2see.errors import UserError
 from seq2see.model.layers import Block
 from seq2see.model.network import Network

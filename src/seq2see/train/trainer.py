@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.data.batches import Batch, Batches
+from seq2see.data.batch import Batch
+from seq2see.data.batches import Batches
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.train.estimates import peak_flops, training_flops

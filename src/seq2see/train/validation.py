@@ -12,7 +12,8 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.config.extensions import load_extension
-from seq2see.data.batches import IGNORE_INDEX, Batches
+from seq2see.data.batch import IGNORE_INDEX
+from seq2see.data.batches import Batches
 from seq2see.data.layout import Tokens
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens

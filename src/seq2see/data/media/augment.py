@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.config import Config, ModelConfig
-from seq2see.data.batches import Augmentation, Int64Array
+from seq2see.data.batch_plan import Int64Array
+from seq2see.data.batches import Augmentation
 from seq2see.data.media.pictures import cut_patches, join_patches
 from seq2see.data.store import Tokens
 from seq2see.tensors.rng import seed_hashes, splitmix64, to_uniform
