@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import typer
+from jinja2 import UndefinedError
 from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.course import ideas, notebooks
 from seq2see.course.ideas import DOCUMENTS, IDEAS, TOPICS, Idea
-from seq2see.course.lessons import GROUPS, LESSONS, Lesson
+from seq2see.course.lessons import GROUPS, LESSONS, Lesson, template
+from seq2see.course.lessons.document import LessonText, Library, Table, Try, ViewLink
 from tests.course.test_notes import bundled
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +98,99 @@ def test_what_a_lesson_suggests_can_be_computed(name: str) -> None:
     for each in lesson.describe(lesson.compute(SHORT.get(name, {}))).tries:
         if each.settings:
             lesson.describe(lesson.compute({**SHORT.get(name, {}), **each.settings}))
+
+
+LESSON_FILE = """+++
+title = "Doubling"
+question = "What is twice a number?"
+ideas = []
++++
+## Look at
+twice {{ name }}.
+## Numbers
+It is {{ twice|fixed }}.
+{{ table(["", "value"], [[name, twice]]) }}
+## Takeaway
+{% if twice > 1 %}
+Larger
+{% endif %}
+than before.
+## More
+### With {{ name }}
+A sentence.
+## Try
+- Another. `name={{ name|tojson }}` `--seed 2`
+## In the library
+```python
+x + x
+```
+`api.py` [a view](#/walk?text={{ name|urlencode }}&head=3)
+## In the notes
+**Embeddings:** nothing.
+## Exercises
+What is 2 + 2?
+{{ answer(four) }}
+Counted.
+"""
+
+
+@pytest.fixture
+def doubling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LessonText]:
+    """Fills in LESSON_FILE, or another version of it."""
+    folder = tmp_path / tmp_path.name  # a name of its own, since files are read once
+
+    def fill_in(text: str = LESSON_FILE, **values: object) -> LessonText:
+        folder.mkdir()
+        (folder / "lesson.md").write_text(text, encoding="utf-8")
+        return template.fill_in(folder.name, {"name": "one", "twice": 2.0, **values})
+
+    monkeypatch.setattr(template, "FOLDER", tmp_path)
+    return fill_in
+
+
+def test_a_lesson_file_becomes_a_document(doubling: Callable[..., LessonText], tmp_path: Path) -> None:
+    text = doubling()
+    assert (text.look, text.takeaway) == ("twice one.", "Larger than before.")
+    assert text.body[0] == "It is 2.00." and isinstance(text.body[1], Table) and text.body[1].rows == (("one", 2.0),)
+    assert [(section.title, section.parts) for section in text.more] == [("With one", ("A sentence.",))]
+    assert text.tries == (Try("Another.", {"name": "one"}, "--seed 2"),)
+    assert text.library == Library("x + x", "api.py", (ViewLink("a view", "walk", {"text": "one", "head": 3}),))
+    (exercise,) = template.read_exercises(tmp_path.name, {"four": 4.0})
+    assert (exercise.question, exercise.answer, exercise.explanation) == ("What is 2 + 2?", 4.0, "Counted.")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["## Takeaway", "\n## Takeaway\nnone\n", "- x `a=1`", "[x](#/y)", "{{ twice }}", "`x`", "**X:** y", "a\n\nb", '"'],
+)
+def test_what_a_reader_types_is_never_structure(doubling: Callable[..., LessonText], name: str) -> None:
+    text = doubling(LESSON_FILE.replace("twice {{ name }}.", "{{ name }}"), name=name)
+    assert text.look == name and text.takeaway == "Larger than before."
+    assert [section.title for section in text.more] == [f"With {name}"]
+    assert text.tries == (Try("Another.", {"name": name}, "--seed 2"),)
+    assert text.library.links == (ViewLink("a view", "walk", {"text": name, "head": 3}),)
+
+
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [("{{ nam }}", UndefinedError), ("{{ twice }}", TypeError), ("{{ [name]|columns('x') }}", AttributeError)],
+)
+def test_a_value_without_a_name_or_a_format_is_an_error(
+    doubling: Callable[..., LessonText], part: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        doubling(LESSON_FILE.replace("twice {{ name }}.", part))
+
+
+@bundled
+@pytest.mark.parametrize("name", LESSONS)
+def test_notes_name_their_document(name: str, compute: Callable[[Lesson], Any]) -> None:
+    documents = {
+        "Embeddings", "Attention and the encoder-decoder", "Self-attention (slides)", "Lecture 10: Transformer",
+        "April 19, Transformers",
+    }  # fmt: skip
+    notes = LESSONS[name].describe(compute(LESSONS[name])).notes
+    assert notes and {note.document for note in notes} <= documents
 
 
 @pytest.mark.parametrize("group", GROUPS)
