@@ -4,7 +4,7 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ import typer
 from PIL import Image
 
 from seq2see.cli import app
+from seq2see.config.search import Search
 from seq2see.train.presets import PRESETS, preset_config
 from tests.models import TINY, save, tiny_model
 from tests.parity import small
@@ -141,6 +142,11 @@ def test_quoted_scores_are_the_recorded_ones(document: str, text: str, figures: 
         fmean(result["scores"][test][score] for result in recorded[recipe][run]) for recipe, run, test, score in figures
     ]
     assert text.format(*means) in (ROOT / document).read_text(encoding="utf-8")
+
+
+def test_the_table_of_search_options_is_that_of_the_code() -> None:
+    rows = "".join(f"| `{field.name}` | {field.default} | {field.metadata['help']} |\n" for field in fields(Search))
+    assert f"|---|---|---|\n{rows}\n" in (ROOT / "docs/decoding.md").read_text(encoding="utf-8")
 
 
 # Command lines

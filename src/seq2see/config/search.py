@@ -23,11 +23,14 @@ class Search:
     """Search options. The default is greedy decoding."""
 
     beam: int = option(1, "Beam size.", min=1)  # 1: greedy decoding or sampling
-    nbest: int = option(1, "Number of hypotheses returned.", min=1)
-    # α: a score is the sum of log-probabilities / length^α; 1: their mean; 0: their sum
-    length_penalty: float = option(1.0, "Exponent of the length by which the sum of log-probabilities is divided.")
+    nbest: int = option(1, "Number of hypotheses returned, best first.", min=1)
+    length_penalty: float = option(
+        1.0, "α: a score is the sum of log-probabilities divided by length^α; 1: their mean, 0: their sum."
+    )
     penalty: PenaltyForm = option("length", "Divisor length^α, as in Hugging Face; gnmt: ((5 + length) / 6)^α.")
-    early_stopping: EarlyStopping = option(False, "When a beam with k finished hypotheses ends.")  # see `BeamSearch`
+    early_stopping: EarlyStopping = option(
+        False, "When the search of a sentence with k finished hypotheses ends: see `BeamSearch`."
+    )
     # 0: 1.5 times the source length plus 10, or 200 without a source
     max_new_tokens: int = option(0, "Maximum number of new tokens.", min=0)
     temperature: float = option(0.0, "Sampling temperature; 0 for greedy decoding.", min=0, **_SAMPLING)
@@ -37,7 +40,7 @@ class Search:
     seed: int = option(0, "Seed of the first sequence; sequence i has seed + i.")
     samples: int = option(1, "Number of continuations.", min=1)
     alternatives: int = option(0, "Number of most likely tokens to report at each step.", min=0)
-    window: WindowEnd = option("slide", "What a language model does at the end of its context window.")
+    window: WindowEnd = option("slide", "At the end of a language model's context window: slide or stop.")
 
     def __post_init__(self) -> None:
         check_limits(self, error=UsageError)
