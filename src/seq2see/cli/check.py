@@ -1,6 +1,5 @@
 """`seq2see data check`: checks data before training and prints a table, or JSON for programs."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seq2see.cli.options import refuse_given
-from seq2see.cli.progress import progress
+from seq2see.cli.output import print_json, progress
 from seq2see.config import DataConfig, ModelConfig, option
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import bundled_model, bundled_names
@@ -135,4 +134,4 @@ def _print(report: "Report", cleaned: "CleanedCopy | None", as_json: bool) -> No
     if cleaned is not None:
         files = [str(file) for file in cleaned.files]
         document["cleaned"] = {"files": files, "kept": cleaned.kept, "removed": dict(cleaned.removed)}
-    typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+    print_json(document, indent=2)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seq2see.cli.inputs import TextInput, resolve_inputs
 from seq2see.cli.model_options import Compute
+from seq2see.cli.output import open_output, printed_warnings
 from seq2see.cli.ray.options import RayOptions
-from seq2see.cli.streams import TextInput, open_output, printed_warnings, resolve_inputs
 from seq2see.config import option
 from seq2see.errors import UsageError
 

@@ -1,16 +1,13 @@
 """`seq2see evaluate`: scores a translator, a file of translations or a language model, and shows where it is weak."""
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from seq2see.cli.model_options import Compute, Languages, ModelChoice
 from seq2see.cli.options import Options
-from seq2see.cli.streams import check_plot
+from seq2see.cli.output import check_plot, print_json
 from seq2see.config import Boundaries, DataConfig, option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError
@@ -190,7 +187,7 @@ def _evaluate_translations(
     evaluation = replace(evaluation, warnings=(*evaluation.warnings, *notes))
     if report.as_json:
         names = {"system": system.name, "baseline": baseline.name if baseline else None, "test": test.name}
-        typer.echo(json.dumps({**names, **asdict(evaluation)}, ensure_ascii=False, indent=2))
+        print_json({**names, **asdict(evaluation)}, indent=2)
     else:
         shown = _worth_printing(evaluation, test, scoring.tokenize) if options.kind else evaluation
         print_translation(shown, system.name, test.name, baseline.name if baseline else "")
@@ -278,7 +275,7 @@ def _evaluate_language_model(path: Path, text: list[Path], options: HeldOut, com
     evaluation = evaluate_language_model(model, documents, options.stride)
     name, test = model_label(path), format_paths(text)
     if report.as_json:
-        typer.echo(json.dumps({"system": name, "test": test, **asdict(evaluation)}, ensure_ascii=False, indent=2))
+        print_json({"system": name, "test": test, **asdict(evaluation)}, indent=2)
     else:
         print_language_model(evaluation, name, test)
     if report.out is not None:

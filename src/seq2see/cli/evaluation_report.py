@@ -1,6 +1,7 @@
 """Prints and plots the results of an evaluation."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seq2see.cli.data_report import escape_controls, truncate_to_width
+from seq2see.cli.output import table
 from seq2see.evaluate.alignment import HeadScores
 from seq2see.evaluate.language_model import LanguageModelEvaluation
 from seq2see.evaluate.metrics import METRICS
@@ -50,73 +52,66 @@ def print_translation(evaluation: Evaluation, name: str, test: str, baseline: st
         console.print(Text(f"! {warning}", style="yellow"), soft_wrap=True)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i else "left", no_wrap=True)
-    return table
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    return table(headings, rows, header_style="dim")
 
 
 def _scores(evaluation: Evaluation) -> Table:
-    table = _table("", "score", "95% confidence interval")
-    for score in evaluation.scores:
-        interval = "" if score.mean is None else f"{score.mean:.1f} ± {score.interval:.1f}"
-        table.add_row(score.name, f"[bold]{score.value:.1f}[/]", interval)
-    table.add_row("exact match", f"[bold]{evaluation.exact_match:.1%}[/]", "")
+    rows = [
+        (
+            score.name,
+            f"[bold]{score.value:.1f}[/]",
+            "" if score.mean is None else f"{score.mean:.1f} ± {score.interval:.1f}",
+        )
+        for score in evaluation.scores
+    ]
+    shares = {"exact match": evaluation.exact_match}
     if evaluation.recognition is not None:
-        table.add_row("character error rate", f"[bold]{evaluation.recognition.character_error_rate:.1%}[/]", "")
-        table.add_row("word error rate", f"[bold]{evaluation.recognition.word_error_rate:.1%}[/]", "")
-    return table
+        shares["character error rate"] = evaluation.recognition.character_error_rate
+        shares["word error rate"] = evaluation.recognition.word_error_rate
+    rows += [(name, f"[bold]{share:.1%}[/]", "") for name, share in shares.items()]
+    return _table(("", "score", "95% confidence interval"), rows)
 
 
 def _comparison(evaluation: Evaluation) -> Table:
-    table = _table("", "system", "baseline", "diff", "p (bootstrap)", "p (randomised)", "")
     error_rates = {metric.name for metric in METRICS.values() if metric.error_rate}
+    rows = []
     for row in evaluation.comparison:
         # sacreBLEU gives equal scores the smallest p-value.
         insignificant = row.system == row.baseline or max(row.p_bootstrap, row.p_randomization) >= _SIGNIFICANCE
         better = (row.system < row.baseline) == (row.name in error_rates)
         verdict = "not significant" if insignificant else f"[{'green]better' if better else 'red]worse'}[/]"
-        table.add_row(
-            row.name, f"{row.system:.1f}", f"{row.baseline:.1f}", f"{row.system - row.baseline:+.1f}", f"{row.p_bootstrap:.4f}",
-            f"{row.p_randomization:.4f}", verdict,
-        )  # fmt: skip
-    return table
+        scores = (f"{row.system:.1f}", f"{row.baseline:.1f}", f"{row.system - row.baseline:+.1f}")
+        rows.append((row.name, *scores, f"{row.p_bootstrap:.4f}", f"{row.p_randomization:.4f}", verdict))
+    return _table(("", "system", "baseline", "diff", "p (bootstrap)", "p (randomised)", ""), rows)
 
 
 def _lengths(evaluation: Evaluation) -> Table:
-    table = _table("words", "sentences", "BLEU", "chrF++", "length ratio")
-    for bucket in evaluation.by_length:
-        ratio = f"{bucket.length_ratio:.2f}"
-        table.add_row(
-            _range(bucket.low, bucket.high), f"{bucket.sentences:,}", f"{bucket.bleu:.1f}", f"{bucket.chrf:.1f}", ratio
-        )
-    return table
+    rows = [
+        (_range(low, high), f"{sentences:,}", f"{bleu:.1f}", f"{chrf:.1f}", f"{ratio:.2f}")
+        for low, high, sentences, bleu, chrf, ratio in map(astuple, evaluation.by_length)
+    ]
+    return _table(("words", "sentences", "BLEU", "chrF++", "length ratio"), rows)
 
 
 def _frequencies(evaluation: Evaluation) -> Table:
-    table = _table("occurrences", "words", "matched", "recall")
-    for bucket in evaluation.by_frequency:
-        occurrences = "never" if bucket.high == 0 else _range(bucket.low, bucket.high)
-        table.add_row(occurrences, f"{bucket.words:,}", f"{bucket.matched:,}", f"{bucket.recall:.1%}")
-    return table
+    rows = [
+        ("never" if high == 0 else _range(low, high), f"{words:,}", f"{matched:,}", f"{recall:.1%}")
+        for low, high, words, matched, recall in map(astuple, evaluation.by_frequency)
+    ]
+    return _table(("occurrences", "words", "matched", "recall"), rows)
 
 
 def _alignment(rows: Sequence[HeadScores]) -> Table:
     """Builds one row per layer: all scores of the mean over its heads, and the AER of each head."""
     heads = max((row.layer_head.head or 0 for row in rows), default=0) + 1
-    table = _table("layer", "AER", "precision", "recall", *(f"h{head}" for head in range(heads)))
-    best = min(row.scores.aer for row in rows)
+    best, lines = min(row.scores.aer for row in rows), []
     for mean in (row for row in rows if row.layer_head.head is None):
-        layer = mean.layer_head.layer
-        head_aers = [row.scores.aer for row in rows if row.layer_head.layer == layer and row is not mean]
-        cells = [
-            f"[bold green]{100 * aer:.1f}[/]" if aer == best else f"{100 * aer:.1f}"
-            for aer in (mean.scores.aer, *head_aers)
-        ]
-        precision, recall = f"{100 * mean.scores.precision:.1f}", f"{100 * mean.scores.recall:.1f}"
-        table.add_row(f"{layer}", cells[0], precision, recall, *cells[1:])
-    return table
+        layer, scores = mean.layer_head.layer, mean.scores
+        aers = [scores.aer] + [row.scores.aer for row in rows if row.layer_head.layer == layer and row is not mean]
+        cells = [f"[bold green]{100 * aer:.1f}[/]" if aer == best else f"{100 * aer:.1f}" for aer in aers]
+        lines.append((f"{layer}", cells[0], f"{100 * scores.precision:.1f}", f"{100 * scores.recall:.1f}", *cells[1:]))
+    return _table(("layer", "AER", "precision", "recall", *(f"h{head}" for head in range(heads))), lines)
 
 
 def _worst(sentences: Sequence[SentenceScore], width: int) -> Iterator[Text]:
@@ -145,13 +140,13 @@ def print_language_model(evaluation: LanguageModelEvaluation, name: str, test: s
         f"{evaluation.tokens:,} tokens, {evaluation.characters:,} characters, {evaluation.bytes:,} bytes\n",
         soft_wrap=True,
     )
-    table = _table("", "")
-    table.show_header = False
-    table.add_row("perplexity per token", f"[bold]{evaluation.perplexity:.2f}[/]")
-    table.add_row("loss (nats per token)", f"{evaluation.loss:.4f}")
-    table.add_row("bits per byte", f"[bold]{evaluation.bits_per_byte:.4f}[/]")
-    table.add_row("bits per character", f"{evaluation.bits_per_character:.4f}")
-    console.print(table)
+    rows = [
+        ("perplexity per token", f"[bold]{evaluation.perplexity:.2f}[/]"),
+        ("loss (nats per token)", f"{evaluation.loss:.4f}"),
+        ("bits per byte", f"[bold]{evaluation.bits_per_byte:.4f}[/]"),
+        ("bits per character", f"{evaluation.bits_per_character:.4f}"),
+    ]
+    console.print(table(("", ""), rows, show_header=False))
     boundaries = "stop at" if evaluation.within_documents else "cross"
     console.print(
         f"\nContext windows of {evaluation.window:,} tokens advance by {evaluation.stride:,} and {boundaries} document "
@@ -159,10 +154,8 @@ def print_language_model(evaluation: LanguageModelEvaluation, name: str, test: s
         f"{evaluation.window - evaluation.stride + 1:,} to {evaluation.window:,} tokens of context, "
         f"{evaluation.mean_context:.1f} on average.\n",
     )
-    table = _table("context (tokens)", "tokens", "loss")
-    for bucket in evaluation.by_context:
-        table.add_row(_range(bucket.low, bucket.high), f"{bucket.tokens:,}", f"{bucket.loss:.3f}")
-    console.print(table)
+    contexts = [(_range(row.low, row.high), f"{row.tokens:,}", f"{row.loss:.3f}") for row in evaluation.by_context]
+    console.print(_table(("context (tokens)", "tokens", "loss"), contexts))
     if evaluation.unknown_tokens:
         console.print(
             Text(

@@ -13,7 +13,7 @@ import typer
 
 from seq2see.cli.model_options import Compute, Languages, ModelChoice
 from seq2see.cli.options import Options
-from seq2see.cli.streams import check_plot, refuse_overwriting
+from seq2see.cli.output import check_plot, refuse_overwriting
 from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError

@@ -1,11 +1,11 @@
 """`seq2see export`: writes a model in the format of another library."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.cli.output import print_facts, print_json
 from seq2see.config import ExportFormat, ExportPrecision, option
 
 if TYPE_CHECKING:
@@ -52,16 +52,12 @@ def export(
             "directory": str(exported.path), "format": to, "precision": precision, "steps": exported.steps,
             "files": exported.files, "check": None if exported.check is None else vars(exported.check),
         }  # fmt: skip
-        typer.echo(json.dumps(result, ensure_ascii=False))
+        print_json(result)
         return
     _print(exported, to, precision)
 
 
 def _print(exported: "Exported", to: ExportFormat, precision: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from seq2see.exchange.export import EXPORTERS
 
     facts = {
@@ -70,7 +66,4 @@ def _print(exported: "Exported", to: ExportFormat, precision: str) -> None:
         "files": "\n".join(f"{size:>13,}  {name}" for name, size in exported.files.items()),
         "check": EXPORTERS[to].not_checked if exported.check is None else str(exported.check),
     }
-    table = Table.grid(padding=(0, 2))
-    for fact, value in facts.items():
-        table.add_row(f"[bold]{fact}[/]", Text(value))
-    Console(highlight=False).print(table)
+    print_facts(facts)

@@ -1,6 +1,5 @@
 """`seq2see generate`: continues a prompt with a language model."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ import typer
 
 from seq2see.cli.model_options import Compute, ModelChoice, SamplingSeed, is_interactive, prompt_loop
 from seq2see.cli.options import Options
+from seq2see.cli.output import print_json
 from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UserError
@@ -63,7 +63,7 @@ def generate(
     if as_json:
         texts = ["".join(pieces) for pieces in generator.continuations(prompt)]
         unknown = language_model.unknown_words(prompt)
-        typer.echo(json.dumps({"prompt": prompt, "samples": texts, "unknown": unknown}, ensure_ascii=False))
+        print_json({"prompt": prompt, "samples": texts, "unknown": unknown})
         generator.note_unknown_words(prompt)
         return
     generator.print(prompt)

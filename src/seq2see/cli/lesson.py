@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2see.cli.model_options import ON_CPU, InspectionCompute, ModelChoice
-from seq2see.cli.streams import check_plot
+from seq2see.cli.output import check_plot
 from seq2see.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """`seq2see model`: lists the bundled models and the presets, or describes one of them or a model directory."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from seq2see.cli.output import print_facts, print_json
 from seq2see.config import option
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.storage.bundled import About, bundled_model, bundled_names, find_model
@@ -86,7 +86,7 @@ def describe(
 
     summary = summarize(config.model, name)
     if as_json:
-        typer.echo(json.dumps(asdict(summary)))
+        print_json(asdict(summary))
         return
 
     from rich.console import Console
@@ -122,24 +122,18 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
     structure = summarize(files.config.model, path.resolve().name)
     if as_json:
         result = {**facts, "files": sizes, "snapshots": steps, "scores": files.scores, "structure": asdict(structure)}
-        typer.echo(json.dumps({**result, "verified_files": verified}, ensure_ascii=False))
+        print_json({**result, "verified_files": verified})
         return
 
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     if steps:
         facts["snapshots"] = f"{len(steps)} of steps {steps[0]:,} to {steps[-1]:,}"
     facts["files"] = "\n".join(f"{size:>13,}  {name}" for name, size in sizes.items())
     if verified is not None:
         facts["verified"] = f"all {verified} files have their recorded sizes and hashes"
-    table = Table.grid(padding=(0, 2))
-    for fact, value in facts.items():
-        table.add_row(f"[bold]{fact}[/]", Text(value))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(_tree(structure, files.config.model.shape))
+    print_facts(facts)
+    Console(highlight=False).print(_tree(structure, files.config.model.shape))
 
 
 def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
@@ -204,7 +198,7 @@ def _list_models(as_json: bool) -> None:
     if as_json:
         presets = {name: {"reason": p.reason, "model": asdict(p.model)} for name, p in PRESETS.items()}
         models = {name: asdict(model) for name, model in bundled.items()}
-        typer.echo(json.dumps({"bundled": models, "presets": presets}, ensure_ascii=False))
+        print_json({"bundled": models, "presets": presets})
         return
 
     from rich.console import Console

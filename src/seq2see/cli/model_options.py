@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.cli.inputs import valid_unicode
 from seq2see.cli.options import Options
-from seq2see.cli.streams import valid_unicode
 from seq2see.config import InferencePrecision, option
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import bundled_model, bundled_translator, model_label

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.cli.streams import check_plot
+from seq2see.cli.output import check_plot, table
 from seq2see.config import DataConfig, differences, option
 from seq2see.storage.bundled import find_model
 
@@ -53,29 +53,25 @@ def runs(
 
 def _print_table(logs: list["RunLog"], changed: dict[str, list[Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
+    headings = ("run", "step", "minutes", "tokens/s", "training loss", "validation loss", "BLEU", "chrF++", "curve")
     console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False)
-    columns = ("run", "step", "minutes", "tokens/s", "training loss", "validation loss", "BLEU", "chrF++", "curve")
-    for heading in columns:
-        table.add_column(heading, justify="left" if heading in ("run", "curve") else "right")
-    for log in logs:
-        last = log.steps[-1] if log.steps else {}
-        best = min(log.validations, key=lambda row: row["loss"], default={})
-        scores = (log.finished and log.scores.get("validation")) or _best_validation(log.validations)
-        name = f"{log.path}" + ("" if log.finished else f" [yellow]({_state(log)})[/]")
-        table.add_row(
-            name, f"{log.step:,}", f"{log.seconds / 60:.1f}", _format(_speed(log), ",.0f"),
-            _format(last.get("loss"), ".3f"), _format(scores.get("loss", best.get("loss")), ".3f"),
-            _format(scores.get("bleu"), ".1f"), _format(scores.get("chrf"), ".1f"),
-            sparkline([row["loss"] for row in log.validations], 24),
-        )  # fmt: skip
-    console.print(table)
+    console.print(table(headings, [_row(log) for log in logs], left=["curve"]))
     if changed:
         console.print("\nsettings that differ:")
     for name, values in changed.items():
         console.print(f"  {name}: {', '.join(map(str, values))}")
+
+
+def _row(log: "RunLog") -> list[str]:
+    last = log.steps[-1] if log.steps else {}
+    best = min(log.validations, key=lambda row: row["loss"], default={})
+    scores = (log.finished and log.scores.get("validation")) or _best_validation(log.validations)
+    name = f"{log.path}" + ("" if log.finished else f" [yellow]({_state(log)})[/]")
+    losses = [_format(value, ".3f") for value in (last.get("loss"), scores.get("loss", best.get("loss")))]
+    metrics = [_format(scores.get(name), ".1f") for name in ("bleu", "chrf")]
+    curve = sparkline([row["loss"] for row in log.validations], 24)
+    return [name, f"{log.step:,}", f"{log.seconds / 60:.1f}", _format(_speed(log), ",.0f"), *losses, *metrics, curve]
 
 
 def _state(log: "RunLog") -> str:

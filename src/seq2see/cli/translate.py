@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seq2see.cli.inputs import TextInput, resolve_inputs
 from seq2see.cli.model_options import Compute, Languages, ModelChoice, is_interactive, prompt_loop
 from seq2see.cli.options import Options
-from seq2see.cli.progress import progress
+from seq2see.cli.output import open_output, printed_warnings, progress, refuse_overwriting
 from seq2see.cli.ray.options import RayOptions
-from seq2see.cli.streams import TextInput, open_output, printed_warnings, refuse_overwriting, resolve_inputs
 from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError

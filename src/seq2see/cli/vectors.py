@@ -1,9 +1,7 @@
 """`seq2see vectors`: fits word vectors, and queries them: neighbours, similarities, analogies, directions."""
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,31 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seq2see.cli.options import CommandGroup, Options
-from seq2see.cli.streams import check_plot
+from seq2see.cli.output import check_plot, print_json, progress, table
 from seq2see.config import DataConfig, option
 from seq2see.errors import UsageError, UserError
 from seq2see.tensors.files import check_output
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from seq2see.course.vectors import WordVectors
+    from seq2see.errors import ProgressFactory
 
 Method = Literal["word2vec", "tf-idf", "one-hot"]
 MeasureOption = Literal["dot", "cosine", "scaled", "all"]
-VectorFile = Annotated[
-    Path,
-    typer.Option(
-        "--vectors", "-v", metavar="FILE", help="Vectors: .safetensors, or word2vec's text format as .txt or .vec."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Count = Annotated[int, typer.Option("--count", "-n", help="Number of words to show.", min=1)]
-PairFile = Annotated[
-    Path | None,
-    typer.Option("--pairs", metavar="FILE", help="File with two words per line, in addition to first:second."),
-]
 DEFAULT = Path("vectors.safetensors")
+VECTORS = option(
+    DEFAULT,
+    "Vectors: .safetensors, or word2vec's text format as .txt or .vec.",
+    flag=("--vectors", "-v"),
+    metavar="FILE",
+)
+COUNT = option(10, "Number of words to show.", flag=("--count", "-n"), min=1)
+JSON = option(False, "Print JSON.", flag="--json")
+PAIR_FILE: Path | None = option(
+    None, "File with two words per line, in addition to first:second.", flag="--pairs", metavar="FILE"
+)
 
 
 @dataclass(frozen=True)
@@ -83,10 +79,11 @@ def fit(
     check_output(out)
     device = resolve_device(device)
     documents = plain_text(map(Path, data.text), data.boundaries)
-    with _progress_bar() as (read_progress, progress):
+    with progress() as start:
+        read_progress = start("reading", None)
         if method == "word2vec":
             config = Word2VecConfig(**vars(word2vec), min_count=min_count or 5, lowercase=not keep_case)
-            vectors = fit_word2vec(documents, config, device, read_progress, progress)
+            vectors = fit_word2vec(documents, config, device, read_progress, _show_fraction(start))
         else:
             fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf
             vectors = fit_vectors(documents, min_count or 1, not keep_case, read_progress)
@@ -101,9 +98,9 @@ def fit(
 
 def nearest(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look up.")],
-    file: VectorFile = DEFAULT,
-    count: Count = 10,
-    as_json: AsJson = False,
+    file: Path = VECTORS,
+    count: int = COUNT,
+    as_json: bool = JSON,
 ) -> None:
     """Show the most similar words, by cosine.
 
@@ -112,7 +109,7 @@ def nearest(
     vectors = _load(file)
     neighbors = vectors.nearest(word, count)
     if as_json:
-        typer.echo(json.dumps([neighbor._asdict() for neighbor in neighbors], ensure_ascii=False))
+        print_json([neighbor._asdict() for neighbor in neighbors])
         return
     for neighbor in neighbors:
         typer.echo(f"{neighbor.score:7.3f}  {neighbor.word}{_frequency(vectors, neighbor.word)}")
@@ -122,14 +119,17 @@ def similarity(
     words: Annotated[
         list[str], typer.Argument(metavar="WORD", help='Words, or a document in quotes: "apple and an orange".')
     ],
-    file: VectorFile = DEFAULT,
+    file: Path = VECTORS,
     measure: MeasureOption = option("all", "Dot product, cosine, or dot product / √d."),
-    as_json: AsJson = False,
+    as_json: bool = JSON,
 ) -> None:
     """Compare all pairs of words by dot product, cosine and scaled dot product.
 
     Example: seq2see vectors similarity "an apple phone" --vectors book
     """
+    from rich.console import Console
+    from rich.markup import escape
+
     from seq2see.course.vectors.corpus import split_words
     from seq2see.inspect.similarity import MEASURES
 
@@ -149,21 +149,26 @@ def similarity(
     measures = MEASURES if measure == "all" else (measure,)
     tables = {name: vectors.similarity(chosen, measure=name) for name in measures}
     if as_json:
-        typer.echo(json.dumps({"words": chosen} | {k: v.tolist() for k, v in tables.items()}, ensure_ascii=False))
+        print_json({"words": chosen} | {k: v.tolist() for k, v in tables.items()})
         return
     titles = {"dot": "dot product", "cosine": "cosine", "scaled": f"dot product / √{vectors.width:,}"}
-    for name, table in tables.items():
-        _print_table(titles[name], chosen, table)
+    for name, values in tables.items():
+        rows = [
+            (f"[bold]{escape(word)}[/]", *(f"{value:.3f}" for value in row))
+            for word, row in zip(chosen, values.tolist(), strict=True)
+        ]
+        style = {"title": titles[name], "title_justify": "left", "title_style": "bold"}
+        Console(highlight=False).print(table(["", *map(escape, chosen)], rows, **style))
 
 
 def analogy(
     words: Annotated[
         list[str], typer.Argument(metavar="WORD", help="Three words A B C: king man woman means king − man + woman.")
     ],
-    file: VectorFile = DEFAULT,
+    file: Path = VECTORS,
     answer: str = option("", "Expected answer, to show its rank.", metavar="WORD"),
-    count: Count = 10,
-    as_json: AsJson = False,
+    count: int = COUNT,
+    as_json: bool = JSON,
 ) -> None:
     """Find the words nearest to A − B + C.
 
@@ -177,7 +182,7 @@ def analogy(
     if as_json:
         row: dict[str, Any] = {"best": [each._asdict() for each in found.best], "input_ranks": found.input_ranks}
         row |= {"answer": found.answer, "rank": found.rank, "score": found.score} if answer else {}
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        print_json(row)
         return
     typer.echo(f"{a} − {b} + {c_}")
     for number, each in enumerate(found.best, 1):
@@ -194,10 +199,10 @@ def direction(
         None, "Pairs that define the direction: cats:cat dogs:dog.", argument=True, metavar="FIRST:SECOND"
     ),
     words: str = option("", 'Words to project: "houses house many".', metavar="WORDS"),
-    pair_file: PairFile = None,
-    file: VectorFile = DEFAULT,
+    pair_file: Path | None = PAIR_FILE,
+    file: Path = VECTORS,
     count: int = option(10, "Without --words: number of words from each end.", flag=("--count", "-n"), min=1),
-    as_json: AsJson = False,
+    as_json: bool = JSON,
 ) -> None:
     """Project words on a direction, the mean of pairs such as cats − cat and dogs − dog.
 
@@ -219,7 +224,7 @@ def direction(
     if as_json:
         output = [{"word": word, "projection": value, "cosine": cosine} for word, value, cosine in rows]
         summary = {"pairs": len(found.pairs), "leave_one_out_correct": correct, "words": output}
-        typer.echo(json.dumps(summary, ensure_ascii=False))
+        print_json(summary)
         return
     if len(found.pairs) > 1:
         typer.echo(f"{len(found.pairs)} pairs; the mean of the others points the right way for {correct} of them")
@@ -233,10 +238,10 @@ def plot(
         None, "Words; cat:cats draws an arrow from cat to cats.", argument=True, metavar="WORD"
     ),
     out: Path = option(Path("vectors.png"), "Output file, .png, .svg or .pdf.", metavar="FILE"),
-    file: VectorFile = DEFAULT,
+    file: Path = VECTORS,
     x_axis: str = option("", 'Pairs that define the x axis: "cats:cat dogs:dog".', metavar="PAIRS"),
     y_axis: str = option("", 'Pairs that define the y axis: "king:queen man:woman".', metavar="PAIRS"),
-    pair_file: PairFile = None,
+    pair_file: Path | None = PAIR_FILE,
     top: int = option(100, "Without words: number of most frequent words.", min=2),
 ) -> None:
     """Plot words on two directions, or on their two principal axes (needs seq2see\\[plot]).
@@ -306,39 +311,18 @@ def _parse_pairs(arguments: Sequence[str], file: Path | None) -> list[tuple[str,
     return [(pair[0], pair[1]) for _, pair in pairs]
 
 
-def _print_table(title: str, words: Sequence[str], table: "Tensor") -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+def _show_fraction(start: "ProgressFactory") -> Callable[[float], None]:
+    """Returns a function that shows a fraction on a progress bar of its own, which appears with the first."""
+    bars: list[Callable[[int], None]] = []
+    shown = 0
 
-    output = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    output.add_column("")
-    for word in words:
-        output.add_column(escape(word), justify="right", no_wrap=True)
-    for word, row in zip(words, table.tolist(), strict=True):
-        output.add_row(f"[bold]{escape(word)}[/]", *(f"{value:.3f}" for value in row))
-    Console(highlight=False).print(output)
+    def show(fraction: float) -> None:
+        nonlocal shown
+        bars.extend([] if bars else [start("training", 1000)])
+        bars[0](round(1000 * fraction) - shown)
+        shown = round(1000 * fraction)
 
-
-@contextmanager
-def _progress_bar() -> Iterator[tuple[Callable[[int], object], Callable[[float], object]]]:
-    """Yields callbacks for the characters read and the fraction trained; shows a bar if stderr is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task, characters = bar.add_task("reading", total=None), 0
-
-        def on_read(count: int) -> None:
-            nonlocal characters
-            characters += count
-            bar.update(task, description=f"reading, {characters / 1e6:,.1f} million characters")
-
-        yield on_read, lambda fraction: bar.update(task, description="training", total=1.0, completed=fraction)
+    return show
 
 
 vectors_app = CommandGroup(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from seq2see.cli.streams import TextInput
+from seq2see.cli.inputs import TextInput
 from seq2see.config import option
 from seq2see.errors import UsageError
 
@@ -42,9 +42,8 @@ class RayOptions:
 
     def run(self, sources: list[TextInput], out: Path | None, task: "ShardTask") -> None:
         """Runs a task over files on a Ray cluster."""
-        from seq2see.cli.progress import progress
+        from seq2see.cli.output import printed_warnings, progress
         from seq2see.cli.ray.job import run_job
-        from seq2see.cli.streams import printed_warnings
 
         files = [source.path for source in sources if source.path is not None]
         if len(files) < len(sources) or out is None:

@@ -1,26 +1,21 @@
-"""Input and output of commands: arguments, files and pipes."""
+"""The input of commands: arguments, files and pipes."""
 
 import os
 import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, cast
 
-import typer
-
-from seq2see.errors import UsageError, UserError
-from seq2see.tensors.files import atomic_write, check_output
+from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.translate.lines import Line, Stream
     from seq2see.translate.warning_log import WarningLog
 
-PLOTS = (".png", ".svg", ".pdf")
 _PATH_PATTERN = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
 
 
@@ -82,36 +77,3 @@ def resolve_inputs(arguments: Sequence[str]) -> list[TextInput]:
 def valid_unicode(text: str) -> str:
     """Replaces the bytes of an argument or a line of a terminal that are not UTF-8."""
     return text.encode(errors="surrogateescape").decode(errors="replace") if not text.isascii() else text
-
-
-def printed_warnings() -> "WarningLog":
-    """Returns a log that prints its warnings like errors."""
-    from seq2see.translate.warning_log import WarningLog
-
-    return WarningLog(lambda text: typer.echo(f"seq2see: {text}", err=True))
-
-
-def refuse_overwriting(file: Path | None, out: Path | None) -> None:
-    """Raises an error if an output would replace an input, also under another path."""
-    if file and out and os.path.isfile(file) and out.is_file() and os.path.samefile(file, out):
-        raise UsageError(f"--out {out} would overwrite {file}, which is read: choose another name")
-
-
-def check_plot(out: Path | None, *other_suffixes: str) -> None:
-    """Raises a UserError if a plot, or a file of another format, could not be written; called before computing it."""
-    if out is None:
-        return
-    check_output(out, (*other_suffixes, *PLOTS))
-    if out.suffix.lower() in PLOTS and find_spec("matplotlib") is None:
-        raise UserError('plots need matplotlib: pip install "seq2see[plot]"')
-
-
-@contextmanager
-def open_output(out: Path | None) -> Iterator[BinaryIO]:
-    """Opens standard output, or a file that appears only when it is complete."""
-    if out is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with atomic_write(out) as part, part.open("wb") as output:
-        yield output
