@@ -5,22 +5,22 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from torch import Size
+from torch.distributed import run
 
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
 from seq2see.train import run as training_run
-from seq2see.train import start as run
+from seq2see.train import start
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
-from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS
-from tests.waiting import HANG
+from tests.commands import Command
+from tests.corpora import SMALL_SETTINGS
+from tests.waiting import wait_until
 
 # No dropout, because each process draws its own masks. Two processes cannot share three micro-batches evenly.
 SETTINGS = [
@@ -67,7 +67,7 @@ def single(corpus: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     out = tmp_path_factory.mktemp("single") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_run, "REPORT_EVERY", 1)
-        run.train(corpus, out, settings=SETTINGS)
+        start.train(corpus, out, settings=SETTINGS)
     return out
 
 
@@ -78,33 +78,33 @@ def free_port() -> int:
     return port
 
 
-def start(program: str, *arguments: str | Path, rendezvous: Sequence[str] = ()) -> subprocess.Popen[str]:
+def torchrun(program: Path, stderr: Path, *arguments: str | Path, rendezvous: Sequence[str] = ()) -> Command:
     """Starts torchrun with two processes on a free port, or at a rendezvous with other machines."""
     place = rendezvous or [f"--master-port={free_port()}"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *place]
-    command = [*torchrun, *program.split(), "train", *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=SINGLE_THREAD_ENV)
+    with stderr.open("a") as file:
+        return Command(
+            "--nproc-per-node=2", *place, program, "train", *arguments, program=Path(run.__file__), stderr=file
+        )
 
 
-def wait_for_stderr(process: subprocess.Popen[str]) -> str:
-    """Waits for the process to exit and returns its stderr."""
-    try:
-        return process.communicate(timeout=HANG)[1]
-    except subprocess.TimeoutExpired:
-        for pid in (*workers(process), process.pid):
-            os.kill(pid, signal.SIGKILL)
-        raise
-
-
-def workers(process: subprocess.Popen[str]) -> list[int]:
+def workers(process: Command) -> list[int]:
     """Returns the ids of the processes that torchrun started, each in its own session."""
     return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    stderr = wait_for_stderr(process)
-    assert process.returncode == 0, stderr
-    return stderr
+def train_with_two(stderr: Path, *arguments: str | Path, program: Path | None = None) -> str:
+    """Trains with two processes as torchrun would start them, which takes longer, and returns what they print."""
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with stderr.open("w") as file:
+        processes = [
+            Command(
+                "train", *arguments, program=program, stderr=file,
+                env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank},
+            )
+            for rank in ("0", "1")
+        ]  # fmt: skip
+    assert [process.wait() for process in processes] == [0, 0], stderr.read_text()
+    return stderr.read_text()
 
 
 @pytest.fixture(scope="module", params=["ddp", "fsdp"])
@@ -116,9 +116,8 @@ def double(
     (folder / "config.toml").write_text(Config(data=corpus).override(SETTINGS).to_toml())
     (folder / "program.py").write_text(EVERY_STEP)
     settings = ["--set", FSDP] if request.param == "fsdp" else []
-    stderr = finish(
-        start(str(folder / "program.py"), "--config", folder / "config.toml", "--out", folder / "run", *settings)
-    )
+    arguments = ("--config", folder / "config.toml", "--out", folder / "run", *settings)
+    stderr = train_with_two(folder / "stderr", *arguments, program=folder / "program.py")
     assert stderr.count("(weights: ") == 1, "only the main process prints"
     return request.param, folder / "run"
 
@@ -147,38 +146,39 @@ def test_two_nodes_of_two_processes_match_one(
     (tmp_path / "config.toml").write_text(Config(data=corpus).override(settings).to_toml())
     (tmp_path / "program.py").write_text(EVERY_STEP)
     monkeypatch.setattr(training_run, "REPORT_EVERY", 1)
-    run.train(corpus, tmp_path / "one", settings=settings)
+    start.train(corpus, tmp_path / "one", settings=settings)
     rendezvous = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test"]
     arguments = ("--config", tmp_path / "config.toml", "--out", tmp_path / "four")
-    nodes = [start(str(tmp_path / "program.py"), *arguments, rendezvous=rendezvous) for _ in range(2)]
-    stderr = "".join(finish(node) for node in nodes)
-    assert stderr.count("(weights: ") == 1, "only the main process prints"
+    program, stderr = tmp_path / "program.py", tmp_path / "stderr"
+    nodes = [torchrun(program, stderr, *arguments, rendezvous=rendezvous) for _ in range(2)]
+    assert [node.wait() for node in nodes] == [0, 0], stderr.read_text()
+    assert stderr.read_text().count("(weights: ") == 1, "only the main process prints"
     assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
 
 
 def test_run_with_two_processes_resumes_with_one(double: tuple[str, Path], single: Path, tmp_path: Path) -> None:
     kind, out = double
     shutil.copytree(single, tmp_path / "single")
-    run.resume(tmp_path / "single", ["train.steps=70"])
-    run.resume(out, ["train.steps=70", "train.fsdp=false"])
+    start.resume(tmp_path / "single", ["train.steps=70"])
+    start.resume(out, ["train.steps=70", "train.fsdp=false"])
     assert losses(out) == pytest.approx(losses(tmp_path / "single"), abs=1e-3 if kind == "fsdp" else 1e-4)
 
 
 def test_run_with_one_process_resumes_with_two_and_fsdp(single: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         shutil.copytree(single, tmp_path / name)
-    stderr = finish(start("-m seq2see", "--resume", tmp_path / "two", "--set", "train.steps=70", "--set", FSDP))
+    stderr = train_with_two(tmp_path / "stderr", "--resume", tmp_path / "two", "--set", "train.steps=70", "--set", FSDP)
     assert stderr.count("resumed at step 50") == 1
-    run.resume(tmp_path / "one", ["train.steps=70"])
+    start.resume(tmp_path / "one", ["train.steps=70"])
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
 
 
 def test_failing_process_reports_its_error_once_and_all_exit(single: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(ONE_FAILS)
-    process = start(str(tmp_path / "program.py"), "--config", single / "config.toml", "--out", tmp_path / "run")
-    stderr = wait_for_stderr(process)
-    assert process.returncode == 1
+    arguments = ("--config", single / "config.toml", "--out", tmp_path / "run")
+    assert torchrun(tmp_path / "program.py", tmp_path / "stderr", *arguments).wait() == 1
+    stderr = (tmp_path / "stderr").read_text()
     assert [line for line in stderr.splitlines() if line.startswith("seq2see:")] == [
         "seq2see: simulated failure of the second process"
     ]
@@ -190,15 +190,16 @@ def test_signal_saves_once_even_if_slurm_and_torchrun_both_send_it(number: int, 
     out = tmp_path / "run"
     endless = ["--set", "train.steps=100000", "--set", "train.validate_every=100000"]
     (tmp_path / "program.py").write_text(SLOW_DISK)
-    process = start(str(tmp_path / "program.py"), "--config", single / "config.toml", "--out", out, *endless)
-    while not (out / "log.jsonl").exists() and process.poll() is None:
-        time.sleep(0.05)
+    arguments = ("--config", single / "config.toml", "--out", out, *endless)
+    process = torchrun(tmp_path / "program.py", tmp_path / "stderr", *arguments)
+    wait_until(lambda: (out / "log.jsonl").exists() or process.poll() is not None)
     with pytest.raises(UserError, match=f"{out} is in use: process"):
-        run.resume(out)
+        start.resume(out)
     for worker in workers(process):
         os.kill(worker, number)
     time.sleep(0.2)
     process.send_signal(number)  # torchrun forwards it
-    stderr = wait_for_stderr(process)
+    process.wait()
+    stderr = (tmp_path / "stderr").read_text()
     assert stderr.count(f"to continue: seq2see train --resume {out}") == 1
     assert len(CheckpointManager(out / "checkpoints").list_files("step")) == 1
