@@ -12,12 +12,13 @@ FONT := fc-list :lang=hi | grep -q . || apt-get install -yqq fonts-lohit-deva
 BROWSER := command -v chromium || apt-get install -yqq --no-install-recommends chromium
 DEBIAN := test "$$(id -u)" != 0 || ! command -v apt-get || { ( $(FONT) ); ( $(BROWSER) ); }
 PAGE := src/seq2see/server/explore/page/index.html
-# Every test computes in one thread, so two files run at a time.
-PARALLEL := -n 2 --dist loadfile
-# Decoding, int8 and some of the page: where an older processor would show. tests/machines.sh tries more settings.
-AVX2_TESTS := $(patsubst %,tests/%.py,decode/test_decode model/test_whole_models decode/test_processors server/test_page_recurrent)
+# Every test computes in one thread, so two files run at a time, in the order of tests/conftest.py.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# The core, for its coverage: everything but the rooms that it never imports.
+ROOMS := src/seq2see/check/*,src/seq2see/cli/*,src/seq2see/course/*,src/seq2see/exchange/*,src/seq2see/server/*
+CHECKS := test-python test-avx2 lint types test-page
 
-.PHONY: setup page demo test test-extras lint format types parity bench results clean
+.PHONY: setup page demo test test-extras coverage lint format types parity bench results clean $(CHECKS)
 
 setup: $(READY) page
 
@@ -39,10 +40,23 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python recipes/demo.py
 
-test: lint types
+# Side by side: tests often wait, for a page, a server or another process.
+test: setup
+	@$(MAKE) --no-print-directory --jobs=2 $(CHECKS)
+
+test-python: setup
+	$(BIN)/pytest $(PARALLEL) --durations=30
+
+# Where an older processor would show: the tests marked so. tests/machines.sh tries more settings.
+test-avx2: setup
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest -m avx2 $$(grep -rl 'mark\.avx2' tests --include='test_*.py')
+
+test-page: setup
 	! test -d web/node_modules || npm --prefix web -s test
-	$(BIN)/pytest $(PARALLEL)
-	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/pytest $(PARALLEL) $(AVX2_TESTS)
+
+coverage: setup
+	$(BIN)/pytest $(PARALLEL) --cov=seq2see --cov-report=
+	$(BIN)/coverage report --omit='$(ROOMS)' --fail-under=95
 
 # Tests with packages of others: Ray, the runtimes that exports are for, and the clients of the service.
 test-extras: setup $(EXTRAS_READY)

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Some virtual machines report Intel AMX but reject its instructions, which kills the process in bf16.
@@ -24,6 +25,19 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported: our kernels then run on the CPU
 
 
+# Each worker takes whole files in this order: the longest first, so that both end together.
+LONGEST_FILES = [
+    "train/test_resume.py", "train/test_parallel.py", "server/test_page.py", "server/test_explore_training.py",
+    "server/test_explore.py", "server/test_service.py", "train/test_train.py", "server/test_page_views.py",
+    "data/test_media.py", "tensors/test_files.py", "model/test_short_attention.py", "server/test_page_foreign.py",
+]  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> "DataConfig":
     """Short phrases that a small model learns in seconds."""
@@ -40,7 +54,7 @@ def hangup_signal() -> Iterator[None]:
     signal.signal(signal.SIGHUP, previous)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     """The URL of a server with the bundled model of the grammar."""
     from seq2see.server.explore.app import create_app
@@ -65,7 +79,7 @@ def _set_default_timeout(browser: "Browser", name: str, milliseconds: int) -> No
     setattr(browser, name, opened)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 

@@ -45,6 +45,7 @@ from tests.decoders import (
 )
 from tests.parity import padded, small, their_precision
 
+pytestmark = pytest.mark.avx2
 STATIC_PROFILE = DeviceProfile(
     static_shapes=True, cuda_graphs=False, max_hypotheses=64, token_budget=8192, check_interval=8
 )

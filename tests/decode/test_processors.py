@@ -31,6 +31,7 @@ OLDER_PROCESSORS = ("AVX2", "AVX512_CORE")  # with the latter, torch._int_mm ove
 # Products in int8
 
 
+@pytest.mark.avx2
 @pytest.mark.parametrize("columns", [2, 64, EXACT_COLUMNS, EXACT_COLUMNS + 1, 3 * EXACT_COLUMNS + 7])
 @pytest.mark.parametrize("rows", [1, 3, 16])
 def test_products_of_int8_values_are_exact(rows: int, columns: int) -> None:
@@ -86,6 +87,7 @@ def test_int8_without_its_instructions_is_reported() -> None:
 # Weights from files
 
 
+@pytest.mark.avx2
 @pytest.mark.parametrize("name", MODELS)
 def test_loaded_model_computes_the_same_bits(name: str, tmp_path: Path) -> None:
     """Same process, threads and shapes; only the memory of the weights differs, which PyTorch aligns to 64 bytes."""

@@ -36,6 +36,8 @@ from tests.decoders import (
     random_sentences,
 )
 
+pytestmark = pytest.mark.avx2
+
 
 def save_model(folder: Path, config: ModelConfig, texts: Sequence[str], roles: Sequence[str] = ()) -> Path:
     tokenizer = Tokenizer.train(texts, vocab_size=300, roles=roles)

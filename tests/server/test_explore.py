@@ -845,5 +845,6 @@ def test_a_stream_lets_the_server_run_between_items() -> None:
         other.cancel()
         return seen
 
-    seen = asyncio.run(count_turns())
+    with ThreadPoolExecutor(1) as pool:  # Playwright's loop runs in this thread
+        seen = pool.submit(lambda: asyncio.run(count_turns())).result()
     assert all(before < after for before, after in itertools.pairwise(seen))

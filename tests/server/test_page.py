@@ -275,14 +275,10 @@ def check_panel(matrix: Locator, explanation: Explanation, name: str, head: int 
     shown = torch.tensor([[float(value) for value in row[1:]] for row in rows])
     assert torch.equal(shown, expected.float()), name
     over_source = (name.endswith((".keys", ".values")) and ".cross." in name) or not explanation.decoder_input_tokens
-    tokens = (
-        explanation.source_tokens if name.startswith("encoder") or over_source else explanation.decoder_input_tokens
-    )
-    labels = (
-        [f"{read} ▸ {written}" for read, written in zip(tokens, explanation.target_tokens, strict=True)]
-        if tokens is explanation.decoder_input_tokens
-        else list(tokens)
-    )
+    of_source = name.startswith("encoder") or over_source
+    tokens = explanation.source_tokens if of_source else explanation.decoder_input_tokens
+    written = [f"{read} ▸ {next_token}" for read, next_token in zip(tokens, explanation.target_tokens, strict=False)]
+    labels = list(tokens) if of_source else written
     assert [row[0] for row in rows] == labels, name
     if is_attention:
         assert tuple(columns) == (explanation.source_tokens if "cross" in name else tokens)

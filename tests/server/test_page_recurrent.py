@@ -85,6 +85,7 @@ def model_state(name: str) -> str:
     return f"model={name}&text={TEXT.replace(' ', '+')}"
 
 
+@pytest.mark.avx2
 @pytest.mark.parametrize("name", ["2014", "deep"])
 def test_inspector_recomputes_the_first_and_last_cell_of_every_tensor(
     name: str, page: Page, address: str, explanations: dict[str, Explanation]
@@ -109,6 +110,7 @@ def test_walk_shows_every_tensor(
     assert walk_through(page, explanations[name]) == {"encoder.tokens", "decoder.tokens"}
 
 
+@pytest.mark.avx2
 def test_lines_and_microscope_show_the_attention_weights(
     page: Page, address: str, explanations: dict[str, Explanation]
 ) -> None:
@@ -163,6 +165,7 @@ def test_analyses_only_for_transformers_are_rejected_with_a_message(browser: Bro
     context.close()
 
 
+@pytest.mark.avx2
 def test_interventions_equal_the_library(page: Page, address: str, models: dict[str, Model]) -> None:
     page.goto(f"{address}/#/intervene?{model_state('2015')}")
     page.get_by_role("button", name="ablate", exact=True).click()
@@ -193,6 +196,7 @@ def test_models_are_compared_if_both_have_attention(
     expect(page.locator("[data-side='1'] .accent")).to_have_text(explanations["2014"].output)
 
 
+@pytest.mark.avx2
 @pytest.mark.parametrize("name", ["2014", "2015"])
 def test_exported_file_of_a_recurrent_model(
     name: str, page: Page, explanations: dict[str, Explanation], tmp_path: Path
