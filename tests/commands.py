@@ -43,7 +43,7 @@ class Command:
     """
 
     def __init__(
-        self, *arguments: str | Path, stdin: Stream | None = None, stdout: Stream | None = None,
+        self, *arguments: object, stdin: Stream | None = None, stdout: Stream | None = None,
         stderr: Stream | None = None, cwd: Path = ROOT, env: Mapping[str, str] = os.environ, terminal: bool = False,
         program: Path | None = None,
     ) -> None:  # fmt: skip
@@ -84,7 +84,7 @@ class Command:
 
 
 def run_command(
-    *arguments: str | Path, given: bytes = b"", stdout: Stream | None = None, timeout: float = HANG, **options: Any
+    *arguments: object, given: bytes = b"", stdout: Stream | None = None, timeout: float = HANG, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, like subprocess.run with capture_output."""
     with ExitStack() as stack:

@@ -78,7 +78,7 @@ def free_port() -> int:
     return port
 
 
-def torchrun(program: Path, stderr: Path, *arguments: str | Path, rendezvous: Sequence[str] = ()) -> Command:
+def torchrun(program: Path, stderr: Path, *arguments: object, rendezvous: Sequence[str] = ()) -> Command:
     """Starts torchrun with two processes on a free port, or at a rendezvous with other machines."""
     place = rendezvous or [f"--master-port={free_port()}"]
     with stderr.open("a") as file:
@@ -92,7 +92,7 @@ def workers(process: Command) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
-def train_with_two(stderr: Path, *arguments: str | Path, program: Path | None = None) -> str:
+def train_with_two(stderr: Path, *arguments: object, program: Path | None = None) -> str:
     """Trains with two processes as torchrun would start them, which takes longer, and returns what they print."""
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with stderr.open("w") as file:
