@@ -100,7 +100,7 @@ def run_command(
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess(
-            arguments, code, *(file.read().decode(errors="replace") for file in (out, err))
+            [*map(str, arguments)], code, *(file.read().decode(errors="replace") for file in (out, err))
         )
 
 

@@ -404,7 +404,7 @@ def test_wrong_uses_of_a_reader_are_one_line(reader_of_bars: Path, pictures: Pat
             "use either --text, or --pictures",
         ),
         (
-            ("train", "--sounds", pictures, "--preset", "tiny-vision", "--out", tmp_path / "y"),
+            ("train", "--sounds", pictures, "--preset", "tiny-vision", "--steps", "1", "--out", tmp_path / "y"),
             'the data are sounds, but model.source is "pictures"',
         ),
     ]
@@ -444,8 +444,9 @@ def test_every_picture_is_in_one_batch_and_a_process_without_work_gets_a_dummy(p
 
 def test_the_memory_and_time_of_a_step_are_estimated() -> None:
     for name in ("tiny-vision", "tiny-vit", "tiny-speech"):
-        assert min_micro_batches(preset_config(name), torch.device("cpu"), free=1 << 34) == 1
-        assert seconds_per_token(preset_config(name), torch.device("cpu")) > 0
+        config = preset_config(name).override(["train.batch_tokens=1000"])
+        assert min_micro_batches(config, torch.device("cpu"), free=1 << 34) == 1
+        assert seconds_per_token(config, torch.device("cpu")) > 0
 
 
 def test_a_broken_picture_stops_training_with_its_name(tmp_path: Path) -> None:
