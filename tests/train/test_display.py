@@ -51,7 +51,7 @@ def test_terminal_is_refreshed_every_second(
     with monkeypatch.context() as patched:  # rich, too, replaces the terminal after the start
         patched.setattr(sys.stderr, "isatty", lambda: True)
         display = Display(tmp_path, is_main=True)
-    (bar,) = display._bar.tasks
+    (bar,) = display.bar.tasks
     shown = []
     for step in range(1, 13):
         clock(REFRESH_INTERVAL / 4)

@@ -51,12 +51,12 @@ main()
 SLOW_DISK = """
 import time
 from seq2see.cli import main
-from seq2see.train.checkpoint import CheckpointManager
-original = CheckpointManager._write
-def write(*arguments):
+from seq2see.train import checkpoint
+original = checkpoint.save
+def save(tensors, metadata):
     time.sleep(1)
-    original(*arguments)
-CheckpointManager._write = write
+    return original(tensors, metadata)
+checkpoint.save = save
 main()
 """
 

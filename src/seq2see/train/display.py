@@ -38,25 +38,25 @@ class Display:
         # Asked once: while the bar is shown, rich replaces sys.stderr by an object that is no terminal (before rich 14.1).
         self.live = is_main and sys.stderr.isatty()
         self.console = Console(file=cast(IO[str], _LossyStream(sys.stderr)), highlight=False, quiet=not is_main)
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=None), TimeElapsedColumn(), TextColumn("elapsed,"),
             TimeRemainingColumn(), TextColumn("left"), console=self.console, transient=True, disable=not self.live, expand=True,
         )  # fmt: skip
-        self._task = self._bar.add_task("", total=None)
+        self._task = self.bar.add_task("", total=None)
         self._metrics = ""  # of the last report
         self._next_refresh = 0.0
         self._events: SummaryWriter | None = None
 
     def __enter__(self) -> Self:
         if self.live:
-            self._bar.start()
+            self.bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.live:  # a disabled bar of rich 14.0 would print an empty line
-            self._bar.stop()
+            self.bar.stop()
         if self._events is not None:
             self._events.close()
 
@@ -67,7 +67,7 @@ class Display:
         """Updates the bar or prints a line."""
         self._next_refresh = time.monotonic() + (REFRESH_INTERVAL if self.live else PRINT_INTERVAL)
         if self.live:
-            self._bar.update(self._task, description=text, completed=done, total=total)
+            self.bar.update(self._task, description=text, completed=done, total=total)
         else:
             share = f"  {done / total:.0%} done" if total else ""
             left = "" if seconds_left is None else f", {_duration(seconds_left)} left"
@@ -77,7 +77,7 @@ class Display:
         """Starts a part of the preparation; returns a function that advances its progress."""
         start, done = time.monotonic(), 0
         self._next_refresh = start + (0 if self.live else PRINT_INTERVAL)  # a line only if it takes long
-        self._bar.reset(self._task, description=name, total=total)
+        self.bar.reset(self._task, description=name, total=total)
 
         def advance(count: int) -> None:
             nonlocal done

@@ -94,7 +94,7 @@ def min_micro_batches(config: Config, device: torch.device, free: int = 0) -> in
     with torch.device("meta" if model.kind == "transformer" else "cpu"):  # recurrent layers need real lengths
         network = model_class(model)(model).train()
     fixed = BYTES_PER_WEIGHT * sum(p.numel() for p in network.parameters())
-    per_token = _bytes_per_token(network) * (2 if config.train.r_drop else 1)
+    per_token = bytes_per_token(network) * (2 if config.train.r_drop else 1)
     min_tokens = model.max_positions if model.shape == "decoder" else LONG_SENTENCE  # a batch must hold them
     for micro_batches in (2**n for n in count()):
         tokens = config.train.batch_tokens // micro_batches
@@ -149,7 +149,7 @@ def _example(model: ModelConfig, count: int, length: int) -> Batch:
     return Batch(None, source, ids[:count], lengths) if model.classifier else Batch(source, text, ids, lengths)
 
 
-def _bytes_per_token(model: Network) -> float:
+def bytes_per_token(model: Network) -> float:
     """Returns the bytes saved for the backward pass per target token, including its share of the source.
 
     Transformers are measured on meta tensors, which need no time and no memory.

@@ -21,7 +21,7 @@ from seq2see.data.corpus import media_kind, open_documents, training_pairs, vali
 from seq2see.data.media.augment import build_augmentation
 from seq2see.data.media.reader import MediaReader
 from seq2see.data.split import Pair, PairSplit, TextSplit
-from seq2see.data.store import TokenizedSide, TokenStore, store_documents, store_pairs
+from seq2see.data.store import TokenizedSide, store_documents, store_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import ProgressFactory, UserError, no_progress
 
@@ -58,21 +58,21 @@ Row = TypeVar("Row")
 class PrefetchedEpochs(Batches):
     """Batches where each epoch is tokenized anew: a thread prepares the next epoch while one is trained on.
 
-    `make` returns the batches of an epoch, and gives up when the event is set. With a `period`, as many epochs are kept and
+    `make` returns the batches of an epoch, and gives up when `stopped` is set. With a `period`, as many epochs are kept and
     then repeated. For use by one thread.
     """
 
-    def __init__(self, first: Batches, make: Callable[[int, Event], Batches], period: int | None) -> None:
-        self.shape, self._first, self._make, self._period = first.shape, first, make, period
+    def __init__(self, first: Batches, make: Callable[[int], Batches], stopped: Event, period: int | None) -> None:
+        self.shape, self._first, self._make, self._stopped, self._period = first.shape, first, make, stopped, period
         self._epochs: dict[int, Future[Batches]] = {}
-        self._pool, self._closed = ThreadPoolExecutor(1), Event()
+        self._pool = ThreadPoolExecutor(1)
 
     def of_epoch(self, epoch: int) -> Batches:
         """Returns the batches of an epoch; if they are not yet there, waits for them."""
         this, following = (number % self._period if self._period else number for number in (epoch, epoch + 1))
         for number in (this, following):
             if number and number not in self._epochs:
-                self._epochs[number] = self._pool.submit(self._make, number, self._closed)
+                self._epochs[number] = self._pool.submit(self._make, number)
         if not self._period:
             self._epochs = {number: batches for number, batches in self._epochs.items() if number >= this}
         return self._epochs[this].result() if this else self._first
@@ -84,7 +84,7 @@ class PrefetchedEpochs(Batches):
         return self.of_epoch(epoch).batch(epoch, number)
 
     def close(self) -> None:
-        self._closed.set()
+        self._stopped.set()
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -108,35 +108,34 @@ def prepare_translation(
         remedy = f"--valid-{kind}" if kind else "--valid-src and --valid-tgt"
         raise UserError(f"{count:,} pairs are too few to hold some out: add a validation set with {remedy}")
     tokenizers = tokenizers or _train_tokenizers(config, split, count, progress)
-    model, train = config.model, config.train
+    model = config.model
     encoders = (tokenizers[0] if model.source == "tokens" else MediaReader(model), tokenizers[1])
-    make_batches = partial(
-        ClassBatches if model.classifier else PairBatches, tokenizer=tokenizers[1], max_length=model.max_positions,
-        max_source_length=model.actual_max_source_positions, too_long="drop",
-    )  # fmt: skip
+    build = partial(ClassBatches if model.classifier else PairBatches, tokenizer=tokenizers[1], too_long="drop")
+    build = partial(build, max_length=model.max_positions, max_source_length=model.actual_max_source_positions)
+    augment, tokens, stopped = build_augmentation(config), micro_batch_tokens(config), Event()
 
-    def make(epoch: int, stopped: Event, like: PairBatches | None) -> PairBatches:
+    def make(epoch: int, like: PairBatches | None = None) -> PairBatches:
         # Later epochs are tokenized in the background, while the display shows the training.
-        shown = no_progress if like else progress
-        rows, dropout = _until(stopped, split.train()), _bpe_dropout(config, epoch)
-        store = store_pairs(folder, rows, split.fingerprint, encoders, dropout, count, shown)
+        rows, shown = _until(stopped, split.train()), progress if like is None else no_progress
+        store = store_pairs(folder, rows, split.fingerprint, encoders, _bpe_dropout(config, epoch), count, shown)
         if model.classifier:
             require_classes(store)
-        return make_batches(
-            store, micro_batch_tokens(config), seed=train.seed, static=static, like=like,
-            augment=build_augmentation(config),
-        )  # fmt: skip
+        return build(store, tokens, seed=config.train.seed, static=static, like=like, augment=augment)
 
     valid_store = store_pairs(folder, valid, split.valid_fingerprint, encoders)
     if model.classifier:
         require_classes(valid_store)
-    valid_batches = make_batches(valid_store, max(4000, micro_batch_tokens(config)))
-    first = make(0, Event(), None)
+    first = make(0)
     return TrainingData(
-        tokenizers, _all_epochs(config, first, lambda epoch, stopped: make(epoch, stopped, first)), valid_batches, valid,
-        valid_store.sides[0], lambda: _with_progress((source for source, _ in split.train()), progress(_WORDS_TASK, count)),
-        len(first.kept), len(first.dropped),
-    )  # fmt: skip
+        tokenizers=tokenizers,
+        batches=_all_epochs(config, first, partial(make, like=first), stopped),
+        valid_batches=build(valid_store, max(4000, tokens)),
+        valid_pairs=valid,
+        valid_sources=valid_store.sides[0],
+        source_texts=lambda: _with_progress((source for source, _ in split.train()), progress(_WORDS_TASK, count)),
+        train_count=len(first.kept),
+        dropped=len(first.dropped),
+    )
 
 
 def prepare_text(
@@ -147,24 +146,27 @@ def prepare_text(
     split = TextSplit(open_documents(config.data), valid_corpus, progress)
     tokenizer = tokenizer or _train_tokenizer(config.text, (text for text, _ in split.train(_TOKENIZER_TASK)))
 
-    def make_batches(store: TokenStore) -> TextBatches:
-        return TextBatches(
-            store, micro_batch_tokens(config), tokenizer, context=config.model.max_positions, seed=config.train.seed,
-            within_documents=config.text.documents, static=static,
-            # With BPE-dropout, the lengths of documents vary by epoch, but the shape of a batch must not.
-            max_documents=config.model.max_positions if config.text.documents and config.text.bpe_dropout else None,
-        )  # fmt: skip
+    context, within_documents, stopped = config.model.max_positions, config.text.documents, Event()
+    # With BPE-dropout, the lengths of documents vary by epoch, but the shape of a batch must not.
+    max_documents = context if within_documents and config.text.bpe_dropout else None
+    build = partial(TextBatches, tokens=micro_batch_tokens(config), tokenizer=tokenizer, context=context, static=static)
+    build = partial(build, seed=config.train.seed, within_documents=within_documents, max_documents=max_documents)
 
-    def make(epoch: int, stopped: Event) -> TextBatches:
+    def make(epoch: int) -> TextBatches:
         chunks = _until(stopped, split.train("tokenizing" if epoch == 0 else ""))
-        return make_batches(store_documents(folder, chunks, split.fingerprint, tokenizer, _bpe_dropout(config, epoch)))
+        return build(store_documents(folder, chunks, split.fingerprint, tokenizer, _bpe_dropout(config, epoch)))
 
-    first = make(0, Event())
-    valid = make_batches(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer))
+    first = make(0)
     return TrainingData(
-        (tokenizer, tokenizer), _all_epochs(config, first, make), valid, [], None,
-        lambda: (text for text, _ in split.train(_WORDS_TASK)), len(first.text), 0,
-    )  # fmt: skip
+        tokenizers=(tokenizer, tokenizer),
+        batches=_all_epochs(config, first, make, stopped),
+        valid_batches=build(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer)),
+        valid_pairs=[],
+        valid_sources=None,
+        source_texts=lambda: (text for text, _ in split.train(_WORDS_TASK)),
+        train_count=len(first.text),
+        dropped=0,
+    )
 
 
 def _train_tokenizers(
@@ -191,11 +193,11 @@ def _with_progress(texts: Iterator[str], advance: Callable[[int], None]) -> Iter
         yield text
 
 
-def _all_epochs(config: Config, first: Batches, make: Callable[[int, Event], Batches]) -> Batches:
+def _all_epochs(config: Config, first: Batches, make: Callable[[int], Batches], stopped: Event) -> Batches:
     if not config.text.bpe_dropout:
         return first
     repeats = first.num_batches(0) * micro_batch_tokens(config) <= MAX_REPEATED_TOKENS
-    return PrefetchedEpochs(first, make, SEGMENTATIONS if repeats else None)
+    return PrefetchedEpochs(first, make, stopped, SEGMENTATIONS if repeats else None)
 
 
 def _bpe_dropout(config: Config, epoch: int) -> BpeDropout | None:

@@ -45,13 +45,13 @@ def shorter_preset(name: str, minutes: float, world: World) -> str:
     """Returns the preset, or the largest smaller one that can be trained in the time."""
     while smaller := SMALLER_PRESETS.get(name):
         preset = preset_config(name)
-        if _tokens_in(minutes, preset, world) >= MIN_SHARE * preset.train.steps * preset.train.batch_tokens:
+        if tokens_in(minutes, preset, world) >= MIN_SHARE * preset.train.steps * preset.train.batch_tokens:
             break
         name = smaller
     return name
 
 
-def _tokens_in(minutes: float, config: Config, world: World) -> float:
+def tokens_in(minutes: float, config: Config, world: World) -> float:
     return TRAINING_SHARE * minutes * 60 * world.size / seconds_per_token(config, world.device)
 
 
@@ -62,7 +62,7 @@ def fit_to_length(
     if all(f"train.{name}" in given for name in ADAPTED):
         return config
     full_steps, minutes = preset_config(preset).train.steps, time_limit(config, given, world)
-    tokens = _tokens_in(minutes, config, world) if minutes else math.inf
+    tokens = tokens_in(minutes, config, world) if minutes else math.inf
     if not any(key in given for key in LIMITS) and minutes:
         config = _limit_minutes(config, tokens, minutes, display)
         tokens = tokens if config.train.minutes else math.inf

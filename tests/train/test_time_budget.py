@@ -10,7 +10,7 @@ import torch
 from seq2see.config import Config, DataConfig
 from seq2see.data.batches import Batches
 from seq2see.train import start as run
-from seq2see.train import time_budget as run_length
+from seq2see.train import time_budget
 from seq2see.train.display import Display
 from seq2see.train.estimates import seconds_per_token
 from seq2see.train.parallel import World
@@ -36,7 +36,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         layers = 12 * model.width**2 * (model.encoder_layers * model.has_encoder + model.decoder_layers)
         return (config.text.vocab_size * model.width + layers) / 13e9
 
-    monkeypatch.setattr(run_length, "seconds_per_token", seconds_per_token)
+    monkeypatch.setattr(time_budget, "seconds_per_token", seconds_per_token)
 
 
 def fit(preset: str, *settings: str, world: World = CPU, corpus_tokens: float = 40_000) -> Config:
@@ -67,8 +67,8 @@ def test_short_time_gets_a_smaller_preset() -> None:
 @pytest.mark.parametrize("minutes", [0.5, 2, 20])
 def test_short_time_gets_small_batches_and_a_warm_up_in_proportion(preset: str, minutes: float) -> None:
     full, train = preset_config(preset).train, fit(preset, *limits(minutes=minutes)).train
-    steps = run_length._tokens_in(minutes, preset_config(preset), CPU) / train.batch_tokens
-    assert train.batch_tokens == full.batch_tokens or steps < 2 * run_length.MIN_STEPS
+    steps = time_budget.tokens_in(minutes, preset_config(preset), CPU) / train.batch_tokens
+    assert train.batch_tokens == full.batch_tokens or steps < 2 * time_budget.MIN_STEPS
     assert train.warmup_steps <= max(1, round(steps * full.warmup_steps / full.steps))
     assert train.lr <= full.lr
     assert steps < 10 or 4 * train.validate_every < steps

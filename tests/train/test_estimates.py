@@ -15,7 +15,7 @@ from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.inspect.trace import trace
 from seq2see.model.transformer import Transformer
-from seq2see.train.estimates import BYTES_PER_WEIGHT, _bytes_per_token, min_micro_batches, training_flops
+from seq2see.train.estimates import BYTES_PER_WEIGHT, bytes_per_token, min_micro_batches, training_flops
 from seq2see.train.loss import cross_entropy
 from seq2see.train.presets import preset_config
 
@@ -78,7 +78,7 @@ def test_estimated_memory_covers_a_real_forward_pass(config: ModelConfig) -> Non
     actual = sum(saved[pointer].nbytes() for pointer in saved.keys() - parameters) + 2 * logits.numel() * 4
     with torch.device("meta"):
         shapes = Transformer(config).train()
-    assert actual / 256 <= _bytes_per_token(shapes) < 1.4 * actual / 256
+    assert actual / 256 <= bytes_per_token(shapes) < 1.4 * actual / 256
 
 
 def test_a_step_is_split_into_as_few_micro_batches_as_fit() -> None:
