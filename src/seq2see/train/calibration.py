@@ -42,10 +42,13 @@ def fit_threshold(confidences: Sequence[float], chrf: Sequence[float]) -> Calibr
     best = int(np.flatnonzero(correct == correct.max())[-1])
     count = len(ranked)
     return Calibration(
-        threshold=float(candidates[best]), accuracy=round(float(correct[best]) / count, 4),
-        low_confidence=round(float(below[best]) / count, 4), bad=round(float(bad.mean()), 4), bad_below=BAD_CHRF,
+        threshold=float(candidates[best]),
+        accuracy=round(float(correct[best]) / count, 4),
+        low_confidence=round(float(below[best]) / count, 4),
+        bad=round(float(bad.mean()), 4),
+        bad_below=BAD_CHRF,
         sentences=count,
-    )  # fmt: skip
+    )
 
 
 def store_known_words(

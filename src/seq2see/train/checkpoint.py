@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,14 +89,9 @@ class CheckpointManager:
 
     def list_files(self, kind: str) -> list[Checkpoint]:
         """Lists checkpoints by file name, newest first, without reading them."""
-        return sorted(self._iterate(kind), key=lambda checkpoint: -checkpoint.step)
-
-    def _iterate(self, kind: str) -> Iterator[Checkpoint]:
-        if self.folder.is_dir():
-            for path in self.folder.iterdir():
-                match = _NAME.fullmatch(path.name)
-                if match and match[1] == kind:
-                    yield Checkpoint(path, kind, int(match[2]), match[3])
+        matches = [(path, _NAME.fullmatch(path.name)) for path in self.folder.glob("*.safetensors")]
+        found = [Checkpoint(path, kind, int(name[2]), name[3]) for path, name in matches if name and name[1] == kind]
+        return sorted(found, key=lambda checkpoint: -checkpoint.step)
 
     def load_latest(
         self, is_compatible: Callable[[LoadedCheckpoint], bool]

@@ -138,16 +138,17 @@ class Display:
 
     def truncate_log(self, step: int, validated: Collection[int]) -> None:
         """Removes entries later than the checkpoint that the run resumes from, and validations that are not in it."""
+
+        def is_kept(row: dict[str, Any]) -> bool:
+            return row["step"] in validated if row["kind"] == "validation" else row["step"] <= step
+
         path = self.folder / LOG
         if self.is_main and path.is_file():
             log = parse_log(path)
             if log.damaged:
                 self.message(f"[yellow]skipping {log.damaged:,} damaged lines of {path}[/]")
-            rows = [
-                row for row in log.rows
-                if (row["step"] in validated if row["kind"] == "validation" else row["step"] <= step)
-            ]  # fmt: skip
             with atomic_write(path) as part:
+                rows = filter(is_kept, log.rows)
                 part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 

@@ -147,9 +147,13 @@ def _validations(folder: Path) -> str:
 
 
 _COLUMNS = {  # heading and format
-    "step": ("step", ","), "loss": ("loss", ".3f"), "exact_match": ("exact match", ".2%"),
-    "character_error_rate": ("CER", ".2%"), "bleu": ("BLEU", ".2f"), "chrf": ("chrF++", ".2f"),
-}  # fmt: skip
+    "step": ("step", ","),
+    "loss": ("loss", ".3f"),
+    "exact_match": ("exact match", ".2%"),
+    "character_error_rate": ("CER", ".2%"),
+    "bleu": ("BLEU", ".2f"),
+    "chrf": ("chrF++", ".2f"),
+}
 
 
 def _examples(data: TrainingData, scores: Scores) -> str:

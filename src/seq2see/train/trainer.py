@@ -207,9 +207,11 @@ class Trainer:
         step, last_time = self._last_report
         unreported = {"step": step, "seconds": time.perf_counter() - last_time, "sums": self._sums.tolist()}
         return {
-            "state": asdict(self.state), "batches_in_epoch": self._batches_in_epoch,
-            "since_last_report": unreported, "threads": torch.get_num_threads(),
-        }  # fmt: skip
+            "state": asdict(self.state),
+            "batches_in_epoch": self._batches_in_epoch,
+            "since_last_report": unreported,
+            "threads": torch.get_num_threads(),
+        }
 
     def is_compatible(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether checkpoint tensors have this model's names and shapes."""

@@ -116,11 +116,9 @@ class Validator:
             self._network.load_state_dict(dict(weights))
             return self._network
         copies = {name: weight.detach().to(self.precision.device, copy=True) for name, weight in weights.items()}
-        self._network = model_class(self.model).from_weights(self.model, copies).eval()
-        if (
-            self.precision.device.type == "cuda"
-        ):  # float32 would gain nothing: its products would be cast to bf16 anyway
-            self._network.to(self.precision.dtype)
+        network = model_class(self.model).from_weights(self.model, copies).eval()
+        # On a GPU float32 would gain nothing: its products would be cast to bf16 anyway.
+        self._network = network.to(self.precision.dtype) if self.precision.device.type == "cuda" else network
         return self._network
 
     def score(self, weights: Mapping[str, Tensor], max_sentences: int | None = None) -> Scores:
