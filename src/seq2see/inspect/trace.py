@@ -16,12 +16,10 @@ from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.config import ModelConfig, build
@@ -32,7 +30,7 @@ from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity
-from seq2see.tensors.files import atomic_write, require_regular_file
+from seq2see.tensors.tensor_file import read_tensors, write_tensors
 
 FORMAT = "seq2see trace 3"
 ATTENTION = ("scores", "scaled", "capped", "biased", "masked", "weights", "heads", "concatenated")
@@ -174,36 +172,21 @@ class Trace:
         first: dict[object, str] = {}
         memory = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in self._values.items()}
         aliases = {name: first.setdefault(memory[name], name) for name in self._values}
-        metadata = {
-            "format": FORMAT,
-            "config": json.dumps(asdict(self.config)),
-            "only": json.dumps(self.only),
-            "names": json.dumps(self._names),
-            "aliases": json.dumps({name: other for name, other in aliases.items() if name != other}),
-            "layouts": json.dumps(
-                {s: [*layout.lengths.tolist(), layout.max_length] for s, layout in self.layouts.items()}
-            ),
-        }
+        layouts = {stack: [*layout.lengths.tolist(), layout.max_length] for stack, layout in self.layouts.items()}
+        metadata = {"config": asdict(self.config), "only": self.only, "names": self._names, "layouts": layouts}
+        metadata["aliases"] = {name: other for name, other in aliases.items() if name != other}
         # Queries, keys and values are views of one stacked tensor; safetensors needs each in its own memory.
         tensors = {name: self._values[name].clone(memory_format=torch.contiguous_format) for name in first.values()}
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(save(tensors, metadata=metadata))  # save_file hides a full disk behind its own error
+        write_tensors(Path(path), tensors, {"format": FORMAT, **{k: json.dumps(v) for k, v in metadata.items()}})
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        try:
-            with safe_open(require_regular_file(Path(path)), framework="pt") as file:
-                metadata: dict[str, Any] = file.metadata() or {}
-                if metadata.get("format") != FORMAT:
-                    raise UserError(f"{path} is not a trace: its format is {metadata.get('format')}, not {FORMAT}")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"cannot read the trace {path}: {error}") from error
-        trace = cls(build(ModelConfig, json.loads(metadata["config"])), json.loads(metadata["only"]))
-        trace._names = json.loads(metadata["names"])
-        aliases = json.loads(metadata["aliases"])
+        tensors, metadata = read_tensors(Path(path), FORMAT, "trace")
+        values = {key: json.loads(value) for key, value in metadata.items() if key != "format"}
+        trace = cls(build(ModelConfig, values["config"]), values["only"])
+        trace._names, aliases = values["names"], values["aliases"]
         trace._values = {name: tensors[aliases.get(name, name)] for name in (*tensors, *aliases)}
-        for stack, (*lengths, max_length) in json.loads(metadata["layouts"]).items():
+        for stack, (*lengths, max_length) in values["layouts"].items():
             trace.layouts[stack] = Layout.from_lengths(lengths, max_length)
         return trace
 

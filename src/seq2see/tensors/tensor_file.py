@@ -1,13 +1,34 @@
-"""Reads a safetensors file one tensor at a time, so that memory holds only the tensors that are in use."""
+"""Safetensors files: read one tensor at a time, so that memory holds only those in use, or written and read as a whole."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.errors import UserError
+from seq2see.tensors.files import atomic_write, require_regular_file
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Writes a file atomically. (save_file of safetensors hides a full disk behind an error of its own.)"""
+    content = save(tensors, metadata)
+    with atomic_write(path) as part:
+        part.write_bytes(content)
+
+
+def read_tensors(path: Path, format: str, content: str, hint: str = "") -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Returns the tensors and the metadata of a file in a format of ours; `content` is what it holds, such as "trace"."""
+    try:
+        with safe_open(require_regular_file(path), framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            if metadata.get("format") != format:
+                raise UserError(f"{path} has no {content}: its format is {metadata.get('format')}, not {format}")
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot read the {content} {path}: {error}{hint}") from error
 
 
 class TensorFile(Mapping[str, Tensor]):

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from seq2see.data.formats.lines import read_lines
 from seq2see.data.formats.tabular import strip_compression_suffix
 from seq2see.errors import UserError
-from seq2see.tensors.files import atomic_write, require_regular_file
+from seq2see.tensors.files import atomic_write
+from seq2see.tensors.tensor_file import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from seq2see.course.vectors.word_vectors import WordVectors
@@ -44,14 +43,8 @@ def save(vectors: "WordVectors", path: Path) -> None:
         tensors["matrix"] = matrix.contiguous()
     if vectors.counts is not None:
         tensors["counts"] = vectors.counts
-    metadata = {
-        "format": FORMAT,
-        "method": vectors.method,
-        "lower": json.dumps(vectors.lowercase),
-        "shape": json.dumps(list(matrix.shape)),
-    }
-    with atomic_write(path) as part:
-        part.write_bytes(to_bytes(tensors, metadata))
+    lower, shape = json.dumps(vectors.lowercase), json.dumps(list(matrix.shape))
+    write_tensors(path, tensors, {"format": FORMAT, "method": vectors.method, "lower": lower, "shape": shape})
 
 
 def load(path: Path) -> LoadedVectors:
@@ -61,16 +54,8 @@ def load(path: Path) -> LoadedVectors:
         return _load_text(path)
     if not path.exists():
         raise UserError(f'{path}: file not found; create it with "seq2see vectors fit"')
-    try:
-        with safe_open(require_regular_file(path), framework="pt") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise UserError(f"{path} does not contain word vectors: its format is {metadata.get('format')}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            f"cannot read the vectors {path}: {error}; files in word2vec's text format must end in .txt or .vec"
-        ) from error
+    hint = "; files in word2vec's text format must end in .txt or .vec"
+    tensors, metadata = read_tensors(path, FORMAT, "vectors", hint)
     try:
         return _from_tensors(tensors, metadata)
     except (KeyError, ValueError, RuntimeError) as error:
@@ -112,28 +97,26 @@ def _save_text(vectors: "WordVectors", path: Path) -> None:
 def _load_text(path: Path) -> LoadedVectors:
     words: list[str] = []
     rows: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
-    header: tuple[int, int] | None = None
+    count, width = -1, 0  # by the first line, if it is a header
     for number, line in enumerate(read_lines(path), 1):
         fields = (line or "").split()
         if number == 1 and len(fields) == 2 and all(re.fullmatch("[0-9]{1,12}", field) for field in fields):
-            header = int(fields[0]), int(fields[1])
+            count, width = int(fields[0]), int(fields[1])
             continue
         if not fields:
             continue
-        width = header[1] if header else len(rows[0]) if rows else len(fields) - 1
+        width = width if count >= 0 or rows else len(fields) - 1
         try:
             row = np.array(fields[-width:], dtype=np.float32)
         except ValueError:
             row = np.empty(0, dtype=np.float32)
         if width < 1 or len(row) != width or len(fields) <= width:
-            raise UserError(
-                f"{path}, line {number:,}: expected a word and {width:,} numbers, found {len(fields)} fields"
-            )
+            expected = f"expected a word and {width:,} numbers, found {len(fields)} fields"
+            raise UserError(f"{path}, line {number:,}: {expected}")
         words.append(" ".join(fields[:-width]))
         rows.append(row)
-    if not rows or (header and header[0] != len(rows)):
-        raise UserError(
-            f"{path} has {len(rows):,} words, expected {header[0] if header else 1:,} by its first line: is it truncated?"
-        )
+    if not rows or (count >= 0 and count != len(rows)):
+        expected = f"expected {count if count >= 0 else 1:,} by its first line: is it truncated?"
+        raise UserError(f"{path} has {len(rows):,} words, {expected}")
     lowercase = all(word == word.lower() for word in words)
     return tuple(words), torch.from_numpy(np.stack(rows)), "", lowercase, None
