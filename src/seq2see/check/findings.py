@@ -4,7 +4,7 @@ The text is fetched by reading the corpus a second time, up to the last example.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
@@ -34,15 +34,8 @@ _OTHER_TITLES: Mapping[tuple[str, FindingKind], str] = {
 }
 
 
-@dataclass(frozen=True)
-class _RawFinding:
-    """A finding whose examples are still row numbers, each with its note."""
-
-    kind: FindingKind
-    count: int
-    total: int
-    examples: Mapping[int, str]
-    title: str = ""
+# A finding whose examples are still row numbers, each with its note.
+_RawFinding = tuple[Finding, Mapping[int, str]]
 
 
 @dataclass(frozen=True)
@@ -59,15 +52,12 @@ class FindingsBuilder:
         if self.train.kind == "pairs":
             raw = [self._misaligned(), *raw, self._multiple_translations()]
         raw += self._overlaps()
-        rows = sorted({row for finding in raw for row in finding.examples})
+        rows = sorted({row for _, notes in raw for row in notes})
         items = dict(zip(rows, self._read_items(rows, size), strict=True))
         findings = (
-            Finding(
-                each.kind, each.title or self._title(each.kind), each.count, each.total,
-                tuple(self._example(row, items[row], note) for row, note in each.examples.items()),
-            )
-            for each in raw
-        )  # fmt: skip
+            replace(each, examples=tuple(self._example(row, items[row], note) for row, note in notes.items()))
+            for each, notes in raw
+        )
         return *self._read_issues(), *findings
 
     def _title(self, kind: FindingKind) -> str:
@@ -121,8 +111,8 @@ class FindingsBuilder:
             if kind not in self.held_out:
                 rows = np.flatnonzero(mask)
                 examples = {row: self._note(kind, row) for row in self._chosen(rows)}
-                title = self._too_long() if kind == "too-long" else ""
-                yield _RawFinding(kind, len(rows), len(mask), examples, title)
+                title = self._too_long() if kind == "too-long" else self._title(kind)
+                yield Finding(kind, title, len(rows), len(mask)), examples
 
     def _too_long(self) -> str:
         settings = self.settings
@@ -170,7 +160,7 @@ class FindingsBuilder:
             same = affected[rows["source_hash"][affected] == rows["source_hash"][row]]
             if len(examples) + 2 <= max(2, limit) and int(row) not in examples:
                 examples |= {int(same[0]): "", int(same[1]): ""}
-        return _RawFinding("multiple-translations", len(repeated), len(values), examples)
+        return Finding("multiple-translations", TITLES["multiple-translations"], len(repeated), len(values)), examples
 
     def _overlaps(self) -> Iterator[_RawFinding]:
         """Finds validation and test items in the training set; of pictures and sounds, counts those of the training set."""
@@ -185,7 +175,7 @@ class FindingsBuilder:
             elif held.kind == "pairs":
                 identical = int((np.isin(held.rows["item_hash"], train["item_hash"]) & leaked).sum())
                 title += f", {identical:,} with the same translation" if identical else ""
-            yield _RawFinding(kind, count, total, examples, title)
+            yield Finding(kind, title, count, total), examples
 
     def _held_out_note(self, row: int, held: Collected) -> str:
         first = int(np.argmax(held.rows["source_hash"] == self.train.rows["source_hash"][row]))
@@ -201,7 +191,7 @@ class FindingsBuilder:
                 note = describe_drift(drift.shift, reader.files[0].name, reader.files[-1].name)
                 examples[start + drift.line - 1] = note
         shown = dict(islice(examples.items(), self.settings.examples))
-        return _RawFinding("misaligned", len(examples), len(self.train.readers), shown)
+        return Finding("misaligned", TITLES["misaligned"], len(examples), len(self.train.readers)), shown
 
 
 def _issue_example(issue: ReadIssue) -> Example:

@@ -16,32 +16,26 @@ FindingKind = Literal[
 Level = Literal["error", "warning", "note"]
 
 # An error prevents training, a warning costs quality, a note is for information only.
-LEVELS: Mapping[FindingKind, Level] = {
-    "line-count": "error", "encoding": "error", "malformed": "error", "column": "warning", "misaligned": "warning",
-    "empty": "warning", "one-sided": "warning", "script": "warning", "untranslated": "warning",
-    "length-ratio": "warning", "too-long": "warning", "duplicate": "warning", "multiple-translations": "note",
-    "valid": "warning", "test": "warning", "missing": "error", "unreadable": "error",
-}  # fmt: skip
-
-TITLES: Mapping[FindingKind, str] = {
-    "line-count": "different numbers of lines",
-    "encoding": "lines that are not UTF-8",
-    "malformed": "malformed rows",
-    "column": "columns that are not text",
-    "misaligned": "misaligned files",
-    "empty": "both sides empty",
-    "one-sided": "one side empty",
-    "script": "wrong script",
-    "untranslated": "same text on both sides",
-    "length-ratio": "unusual length ratio",
-    "too-long": "too long for the model",
-    "duplicate": "duplicate pairs",
-    "multiple-translations": "sources with several translations",
-    "valid": "validation sentences in the training data",
-    "test": "test sentences in the training data",
-    "missing": "missing files",
-    "unreadable": "files that cannot be read",
+KINDS: Mapping[FindingKind, tuple[Level, str]] = {
+    "line-count": ("error", "different numbers of lines"),
+    "encoding": ("error", "lines that are not UTF-8"),
+    "malformed": ("error", "malformed rows"),
+    "column": ("warning", "columns that are not text"),
+    "misaligned": ("warning", "misaligned files"),
+    "empty": ("warning", "both sides empty"),
+    "one-sided": ("warning", "one side empty"),
+    "script": ("warning", "wrong script"),
+    "untranslated": ("warning", "same text on both sides"),
+    "length-ratio": ("warning", "unusual length ratio"),
+    "too-long": ("warning", "too long for the model"),
+    "duplicate": ("warning", "duplicate pairs"),
+    "multiple-translations": ("note", "sources with several translations"),
+    "valid": ("warning", "validation sentences in the training data"),
+    "test": ("warning", "test sentences in the training data"),
+    "missing": ("error", "missing files"),
+    "unreadable": ("error", "files that cannot be read"),
 }
+TITLES = {kind: title for kind, (_, title) in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        return LEVELS[self.kind]
+        return KINDS[self.kind][0]
 
     @property
     def share(self) -> float:
@@ -113,15 +107,8 @@ class Report:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    return {
-        "format": 1,
-        "trainable": report.trainable,
-        "unit": report.unit,
-        "count": report.count,
-        "kept": report.kept,
-        "sides": [asdict(side) for side in report.sides],
-        "findings": [{"kind": f.kind, "level": f.level, **asdict(f)} for f in report.findings],
-    }
+    findings = [{"level": finding.level, **asdict(finding)} for finding in report.findings]
+    return {"format": 1, "trainable": report.trainable, **asdict(report), "findings": findings}
 
 
 def summary(report: Report, max_findings: int = 4) -> str:
@@ -131,20 +118,17 @@ def summary(report: Report, max_findings: int = 4) -> str:
     findings = report.found("error", "warning")
     if not findings:
         return f"{head}\ndata: no problems found"
-    lines = [f"  {_mark(finding)} {finding.title}: {_amount(finding)}" for finding in findings]
+    lines = list(map(_line, findings))
     if len(lines) > max_findings:
         lines[max_findings - 1 :] = [f"  and {len(lines) - max_findings + 1} more kinds of problems"]
     remedy = "examples and a cleaned copy" if report.can_be_cleaned else "examples"
     return "\n".join([head, *lines, f'  run "seq2see data check" on these files for {remedy}'])
 
 
-def _mark(finding: Finding) -> str:
-    return "✗" if finding.level == "error" else "!"
-
-
-def _amount(finding: Finding) -> str:
-    first = f", first at {location(finding.examples[0])}" if finding.examples else ""
-    return f"{finding.count:,}{percent(finding)}{first}"
+def _line(finding: Finding) -> str:
+    mark = "✗" if finding.level == "error" else "!"
+    first = next((f", first at {Path(example.file).name}:{example.line}" for example in finding.examples), "")
+    return f"  {mark} {finding.title}: {finding.count:,}{percent(finding)}{first}"
 
 
 def percent(finding: Finding) -> str:
@@ -152,7 +136,3 @@ def percent(finding: Finding) -> str:
     if finding.total <= 1 or finding.kind in ("line-count", "column", "misaligned"):
         return ""
     return f" ({finding.share:.1%})" if finding.share >= 0.0005 else " (< 0.1%)"
-
-
-def location(example: Example) -> str:
-    return f"{Path(example.file).name}:{example.line}"
