@@ -1,5 +1,8 @@
 """What lessons compute with, under one name: `from seq2see.course.lessons import kit`."""
 
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
 from seq2see.api import Model
 from seq2see.course.lessons.attention import Features, Matrix, Steps, attention, look_up, to_matrix, to_tensor
 from seq2see.course.lessons.document import Table, format_small, format_vector
@@ -22,6 +25,7 @@ from seq2see.course.lessons.training import (
     Dataset,
     LossCurve,
     before_each_step,
+    best_seconds,
     build_model,
     prepare_dataset,
     single_thread,
@@ -31,43 +35,3 @@ from seq2see.course.lessons.training import (
 from seq2see.errors import UserError, did_you_mean
 
 Values = dict[str, object]  # for a lesson.md, by the names that it uses
-
-__all__ = [
-    "MAY_BE_EMPTY",
-    "Bounds",
-    "Dataset",
-    "Features",
-    "LossCurve",
-    "Matrix",
-    "Model",
-    "Seed",
-    "Steps",
-    "Table",
-    "UserError",
-    "Values",
-    "attention",
-    "before_each_step",
-    "block_steps",
-    "build_model",
-    "did_you_mean",
-    "explain_next",
-    "explain_sentence",
-    "find_language_model",
-    "format_small",
-    "format_vector",
-    "input_stack",
-    "input_words",
-    "look_up",
-    "matrix",
-    "next_tokens",
-    "prepare_dataset",
-    "relative_change",
-    "resolve_decoder",
-    "resolve_model",
-    "resolve_translator",
-    "single_thread",
-    "to_matrix",
-    "to_tensor",
-    "train",
-    "translate",
-]

@@ -125,6 +125,7 @@ def _environment() -> Environment:
         "as": lambda value, spec: format(value, spec),
         "vector": format_vector,
         "small": format_small,
+        "groups": lambda items, name, bars: pick_groups(environment, items, name, bars),
         "columns": lambda items, *names: pick_columns(environment, items, names),
     }
     return environment
@@ -151,10 +152,12 @@ def pick_columns(
 ) -> list[tuple[Any, ...]]:
     """Picks attributes or items of each object: `runs|columns("name", "accuracy:.0%", "weights.0:vector")`.
 
-    A format or the name of a filter makes a text of the cell.
+    A format or the name of a filter makes a text of the cell, and so do braces: "{0.width} → {0.inner:,}".
     """
 
     def getter(name: str) -> Callable[[object], Any]:
+        if "{" in name:
+            return name.format
         path, _, spec = name.partition(":")
         get, show = make_attrgetter(environment, path), environment.filters.get(spec)
         return (lambda item: show(get(item))) if show else (lambda item: format(get(item), spec)) if spec else get
@@ -164,6 +167,14 @@ def pick_columns(
     if any(isinstance(cell, Undefined) for row in found for cell in row):
         raise AttributeError(f"an object lacks one of {', '.join(map(str, names))}")
     return found
+
+
+def pick_groups(
+    environment: Environment, items: Iterable[object], name: str, bars: Mapping[str, str]
+) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Groups of bars, one for each object: `runs|groups("{0.length} words", {"at first": "before", "now": "after"})`."""
+    getters = [(bar, make_attrgetter(environment, attribute)) for bar, attribute in bars.items()]
+    return [(name.format(item), [(bar, get(item)) for bar, get in getters]) for item in items]
 
 
 def table(

@@ -4,8 +4,6 @@ In training the decoder reads the correct words and predicts at all positions in
 its own output, one token at a time. Both compute the same numbers, thanks to the mask.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -109,38 +107,19 @@ def _time(e: Explanation) -> Timing:
     special = tokenizer.framing
     special = replace(special, banned=(*special.banned, special.end))  # so that both handle as many tokens
     search = Search(max_new_tokens=tokens)
-
-    def best(run: Callable[[], object]) -> float:
-        seconds = []
-        for _ in range(TIMING_RUNS):
-            start = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
-
     return Timing(
         tokens,
-        best(lambda: network(source, target)),
-        best(lambda: translate_tokens(network, [list(e.source_ids)], special, search)),
+        kit.best_seconds(lambda: network(source, target), TIMING_RUNS),
+        kit.best_seconds(lambda: translate_tokens(network, [list(e.source_ids)], special, search), TIMING_RUNS),
     )
 
 
 def values(result: Result) -> kit.Values:
     pairs = list(zip(result.generated.positions, result.search_probabilities, strict=True))
     return {
-        "word_bars": [(f"{p.input} → {p.target}", p.probability) for p, _ in pairs],
-        "pass_rows": [
-            (p.input, p.target, p.probability, searched, f"{p.top[1][0]} {p.top[1][1]:.4f}") for p, searched in pairs
-        ],
+        "pairs": pairs,
         "difference": max(abs(searched - p.probability) for p, searched in pairs),
-        "forced_rows": [
-            (p.input, p.target, p.probability, f"{p.top[0][0]} {p.top[0][1]:.2f}") for p in result.forced.positions
-        ],
         "times_as_long": result.timing.sequential_seconds / result.timing.parallel_seconds,
-        "panels": [
-            (f"{each.sentence} → {each.output}", [(f"{p.input} → {p.target}", p.probability) for p in each.positions])
-            for each in (result.generated, result.forced)
-        ],
     }
 
 

@@ -222,7 +222,6 @@ def values(result: Result) -> kit.Values:
             (s.symbol, s.shape, ", ".join(f"{value:.2f}" for value in s.first).replace("-", "−") + " …", s.formula)
             for s in result.paper.steps
         ],
-        "size_rows": [(s.name, f"{s.width} → {s.inner:,} → {s.width}", f"{s.share:.0%}") for s in result.sizes],
         "neuron_rows": [(n.word, n.neuron, n.activation, ", ".join(n.strongest)) for n in result.neurons],
         "value_names": [name.partition(".")[2] for name in result.values],
     }

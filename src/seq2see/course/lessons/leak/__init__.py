@@ -102,35 +102,20 @@ def _attention_ahead(model: Transformer, dataset: kit.Dataset) -> tuple[float, k
 
 
 def values(result: Result) -> kit.Values:
-    runs = masked, unmasked = result.masked, result.unmasked
-    steps = masked.curve.steps
-    shown = sorted({0, len(steps) // 4, len(steps) // 2, len(steps) - 1})
-    names = ("with the mask", "without")
+    masked, unmasked = result.masked, result.unmasked
+    steps, last = masked.curve.steps, len(masked.curve.steps) - 1
     return {
-        "losses": [(name, run.curve.test[-1]) for name, run in zip(names, runs, strict=True)],
-        "correct": [(name, run.accuracy) for name, run in zip(names, runs, strict=True)],
         "translations": [
-            (sentence.english if run is masked else "", name, run.translations[number] or "(empty)")
-            for number, sentence in enumerate(result.examples)
-            for name, run in zip(names, runs, strict=True)
+            row
+            for text, a, b in zip(result.examples, masked.translations, unmasked.translations, strict=True)
+            for row in ((text.english, "with the mask", a or "(empty)"), ("", "without", b or "(empty)"))
         ],
-        "rows": [
-            *((f"training loss, step {steps[i]}", *(f"{run.curve.train[i]:.4f}" for run in runs)) for i in shown),
-            ("loss on test sentences, teacher forcing", *(f"{run.curve.test[-1]:.4f}" for run in runs)),
-            ("largest weight of a head on the next word", *(f"{run.next_word_weight:.2f}" for run in runs)),
-            (f"correct translations of {result.test_size}, generated", *(f"{run.accuracy:.0%}" for run in runs)),
-            ("  generated with the mask restored", "", f"{result.remasked_accuracy:.0%}"),
+        "losses": [
+            (steps[i], masked.curve.train[i], unmasked.curve.train[i])
+            for i in sorted({0, (last + 1) // 4, (last + 1) // 2, last})
         ],
         "cheats": unmasked.curve.test[-1] < masked.curve.test[-1] and unmasked.accuracy < masked.accuracy,
         "stays_useless": result.remasked_accuracy < 0.5 * masked.accuracy,
-        "curves": [
-            (name, list(zip(steps, loss, strict=True)), style)
-            for run, run_name, colour in ((masked, names[0], "blue"), (unmasked, names[1], "orange"))
-            for name, loss, style in (
-                (f"{run_name}: {run.accuracy:.0%} correct", run.curve.train, colour),
-                ("", run.curve.test, f"{colour} dotted"),
-            )
-        ],
         "seen": [[math.nan if j > i else w for j, w in enumerate(row)] for i, row in enumerate(masked.weights)],
     }
 

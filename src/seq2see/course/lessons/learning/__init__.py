@@ -117,13 +117,6 @@ def values(result: Result) -> kit.Values:
     first, last = result.moments[0], result.moments[-1]
     learned = last.accuracy >= 0.9
     return {
-        "by_moment": [
-            (
-                f"step {m.step}: pronoun right in {m.accuracy:.0%} of the test sentences",
-                {"pizza": m.to_food[0], "oven": m.to_place[0]},
-            )
-            for m in result.moments
-        ],
         "pairs": list(zip(result.sentences, result.translations, strict=True)),
         "learned": learned,
         "follows": learned and last.to_food[0] > 1.5 * first.to_food[0] and last.to_food[0] > last.to_place[0],

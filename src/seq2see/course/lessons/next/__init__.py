@@ -135,10 +135,6 @@ def values(result: Result) -> kit.Values:
         "logit_rows": [(token, f"{x:g}".replace("-", "−"), f"{p:.3g}") for token, x, p in result.logits],
         "best": max(result.logits, key=lambda each: each[1])[0],
         "lead": best - second,
-        "position_rows": [
-            (p.input, p.top[0][0], p.top[0][1], _format(p.top[1]), _format(p.top[2]), p.target)
-            for p in result.positions
-        ],
         "prompt_rows": [(each.text, ", ".join(map(_format, each.top))) for each in result.prompts],
         "after": ", ".join(map(_format, result.with_context.after.top)) if result.with_context else "",
         "notes_first": kit.to_tensor([list(LOGITS.values())]).softmax(-1)[0, 0].item(),

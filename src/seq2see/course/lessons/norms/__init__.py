@@ -124,10 +124,6 @@ def values(result: Result) -> kit.Values:
     names = [f"S{i + 1}" for i in range(len(result.samples))]
     by_row = zip(names, result.samples, result.row_means, result.row_deviations, strict=True)
     return {
-        "by_padding": [
-            (f"{p.rows} rows of zeros", {"batch norm": p.batch_change, "layer norm": p.layer_change})
-            for p in result.padded
-        ],
         "last": result.padded[-1],
         "rows": names,
         "table_rows": [

@@ -19,8 +19,6 @@ from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, generate_corp
 from seq2see.data.layout import Packed
 from seq2see.model.transformer import Transformer
 
-NAMES = ("with positions", "without")
-
 
 @dataclass(frozen=True)
 class TrainingRun:
@@ -79,30 +77,17 @@ def _encode_example(
 
 
 def values(result: Result) -> kit.Values:
-    runs = (result.with_positions, result.without_positions)
-    changes = [
-        (
-            f'relative change of "{word}" in the mirror image' if i == 0 else f'  "{word}"',
-            *(f"{run.change[i]:.1e}" if run.change[i] < 0.01 else f"{run.change[i]:.2f}" for run in runs),
-        )
-        for i, word in enumerate(result.words)
-    ]
+    one, other = result.with_positions, result.without_positions
+    changes = zip(result.words, one.change, other.change, strict=True)
     return {
         "example": EXAMPLE,
-        "correct": list(zip(NAMES, (run.accuracy for run in runs), strict=True)),
-        "told_apart": list(zip(NAMES, (run.distinguished for run in runs), strict=True)),
+        "changes": [(word, *(f"{x:.1e}" if x < 0.01 else f"{x:.2f}" for x in pair)) for word, *pair in changes],
         "translations": [
-            (sentence.english if name == NAMES[0] else "", name, run.translations[i])
-            for i, sentence in enumerate((EXAMPLE, EXAMPLE.mirror))
-            for name, run in zip(NAMES, runs, strict=True)
+            row
+            for text, a, b in zip((EXAMPLE, EXAMPLE.mirror), one.translations, other.translations, strict=True)
+            for row in ((text.english, "with positions", a), ("", "without", b))
         ],
-        "changes": [
-            *changes,
-            ("loss on test sentences", *(f"{run.curve.test[-1]:.3f}" for run in runs)),
-            ("mirror images with different translations", *(f"{run.distinguished:.0%}" for run in runs)),
-            (f"correct translations of {result.test_size}", *(f"{run.accuracy:.0%}" for run in runs)),
-        ],
-        "guesses": runs[1].distinguished == 0,
+        "guesses": other.distinguished == 0,
     }
 
 

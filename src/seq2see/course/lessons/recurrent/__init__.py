@@ -8,8 +8,7 @@ How much is left of the word read first is measured by exchanging it: the relati
 model of 2014 reads from the end of the sentence, so that word is the last.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -94,14 +93,6 @@ def _remember(
 def _time(rnn: Recurrent, transformer: Transformer, length: int) -> Timed:
     source = Packed.from_sequences([[i % VOCABULARY for i in range(length)]])
 
-    def best(run: Callable[[], object]) -> float:
-        seconds = []
-        for _ in range(RUNS):
-            start = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
-
     def step_by_step() -> None:
         # One word after another, as the recurrence has to: the state after each word is the input of the next.
         cell = torch.nn.LSTMCell(WIDTH, WIDTH)
@@ -110,18 +101,12 @@ def _time(rnn: Recurrent, transformer: Transformer, length: int) -> Timed:
         for t in range(length):
             state = cell(x[t : t + 1], state)
 
-    return Timed(length, best(step_by_step), best(lambda: transformer.encode(source)))
+    parallel = kit.best_seconds(lambda: transformer.encode(source), RUNS)
+    return Timed(length, kit.best_seconds(step_by_step, RUNS), parallel)
 
 
 def values(result: Result) -> kit.Values:
     return {
-        "by_length": [
-            (
-                f"{r.length} words",
-                {"2014: one state": r.state, "2015: attention": r.attended, "Transformer": r.transformer},
-            )
-            for r in result.remembered
-        ],
         "fades": result.remembered[-1].state < 0.5 * result.remembered[0].state,
         "times": [
             (t.length, f"{1000 * t.recurrent_seconds:.2f} ms", f"{1000 * t.transformer_seconds:.2f} ms")

@@ -271,13 +271,10 @@ def best_threshold(cosines: Tensor, same: Tensor) -> tuple[float, float]:
 
 
 def values(result: Result) -> kit.Values:
-    last = result.overall[-1]
+    last, wic = result.overall[-1], result.wic
     best = max(result.overall, key=lambda layer: layer.order if not math.isnan(layer.order) else 0.0)
     spelled = [word.word for word in result.words if not word.is_static]
     return {
-        "by_layer": [
-            (layer.name, {"same sense": layer.same, "different sense": layer.different}) for layer in result.overall
-        ],
         "averaged": [word.word for word in result.words if word.is_static] or spelled,
         "left_out": spelled if len(spelled) < len(result.words) else [],
         "best": best,
@@ -290,16 +287,7 @@ def values(result: Result) -> kit.Values:
             ]
             for word in result.words
         ],
-        "wic_rows": result.wic
-        and list(
-            zip(
-                map(_layer_name, result.wic.layers),
-                result.wic.thresholds,
-                result.wic.train,
-                result.wic.dev,
-                strict=True,
-            )
-        ),
+        "wic_rows": wic and list(zip(map(_layer_name, wic.layers), wic.thresholds, wic.train, wic.dev, strict=True)),
         "layer_names": [layer.name for layer in result.overall],
         "same_curve": [(i, layer.same) for i, layer in enumerate(result.overall)],
         "different_curve": [(i, layer.different) for i, layer in enumerate(result.overall)],

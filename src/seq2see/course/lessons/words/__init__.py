@@ -107,17 +107,6 @@ def _sentence(topic: str, noun: str, random: Random) -> str:
 def values(result: Result) -> kit.Values:
     (one, other, cosine), *_ = result.most_similar
     return {
-        "by_mixture": [
-            (
-                f"{m.fruit_sentences} sentences about fruit, {m.phone_sentences} about phones",
-                {"to fruits": m.to_fruit, "to phones": m.to_phones},
-            )
-            for m in result.mixtures
-        ],
-        "shares": [
-            (f"{m.fruit_sentences} : {m.phone_sentences}", m.to_fruit, m.to_phones, m.fruit_share)
-            for m in result.mixtures
-        ],
         "numbers": [str(i + 1) for i in range(len(result.documents))],
         "one": one,
         "other": other,
