@@ -96,3 +96,15 @@ def test_a_kind_of_model_that_a_metric_of_another_package_selects(installed: Pat
     assert "no-encoder" in run(installed, "model", tmp_path / "run")
     found = run(installed, "translate", "--model", tmp_path / "run", "--beam", 2, "--format", "jsonl", "red tea")
     assert json.loads(found)["source"] == "red tea"
+
+
+def test_a_part_that_cannot_be_imported_is_named(installed: Path, tmp_path: Path) -> None:
+    metadata = tmp_path / "broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[seq2see.commands]\nbroken = no_such_module:run\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "seq2see", "broken"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert 'no_such_module:run ("broken" of seq2see.commands) cannot be imported' in done.stderr

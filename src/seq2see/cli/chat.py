@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from seq2see.storage.chat import Message
 
 SAMPLED = Search(max_new_tokens=500, temperature=0.7, top_p=0.95)
-OPTIONS = Options(
-    "max_new_tokens", "temperature", "top_p",
-    max_new_tokens={"help": "Maximum number of tokens of an answer.", "min": 1},
-)  # fmt: skip
+ANSWER = {"help": "Maximum number of tokens of an answer.", "min": 1}
+OPTIONS = Options("max_new_tokens", "temperature", "top_p", max_new_tokens=ANSWER)
 _HINT = "Type a message; /reset starts a new conversation, /system TEXT sets the instructions."
 
 

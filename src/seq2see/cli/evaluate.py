@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from seq2see.evaluate.translation import Evaluation
 
 PHRASE_WORDS = 4  # of BLEU's longest phrases
+PAIRS = {"help": "Sentence pairs in a .tsv, .jsonl, .tmx or .po file, instead of --src and --ref."}
+PAIRED = Options("pairs", "pictures", "sounds", "columns", "fields", "languages", pairs=PAIRS)
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,7 @@ class TestOptions:
         "Reference translations, line by line; several files, or a .jsonl with several per row.",
         metavar="FILE...",
     )
-    data: Annotated[
-        DataConfig,
-        Options(
-            "pairs", "pictures", "sounds", "columns", "fields", "languages",
-            pairs={"help": "Sentence pairs in a .tsv, .jsonl, .tmx or .po file, instead of --src and --ref."},
-        ),
-    ] = field(default_factory=DataConfig)  # fmt: skip
+    data: Annotated[DataConfig, PAIRED] = field(default_factory=DataConfig)
     hyp: Path | None = option(None, "Score this file of translations instead of a model.", metavar="FILE")
     against: Path | None = option(
         None, "Model directory or file of translations to compare with, with significance tests.", metavar="PATH"

@@ -56,16 +56,15 @@ def _expand(parameter: Parameter) -> Iterator[Parameter]:
         yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
 
 
-def _typer_info(
-    name: str, default: Any, help: str, panel: str | None = None, flag: str | tuple[str, ...] = (), argument: bool = False,
-    **shown: Any,
-) -> Any:  # fmt: skip
+def _typer_info(name: str, default: Any, help: str, argument: bool = False, **shown: Any) -> Any:
     if argument:
         return typer.Argument(help=help, **shown)
-    if not flag and (default is False or shown.get("metavar") == name.upper()):
+    panel, flags = shown.pop("panel", None), shown.pop("flag", ())
+    if not flags and (default is False or shown.get("metavar") == name.upper()):
         # Typer would add --no-NAME to a flag, and some versions call an option like its metavar: --DEVICE.
-        flag = f"--{name.replace('_', '-')}"
-    return typer.Option(*([flag] if isinstance(flag, str) else flag), help=help, rich_help_panel=panel, **shown)
+        flags = f"--{name.replace('_', '-')}"
+    flags = [flags] if isinstance(flags, str) else flags
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **shown)
 
 
 def _collect(parameter: Parameter, values: dict[str, Any]) -> Any:

@@ -75,7 +75,11 @@ def load_extension(group: str, name: str) -> Any:
         return _import(found) if isinstance(found, str) else found
     if not has_extension(group, name):
         raise UserError(f'no {group} are called "{name}": {did_you_mean(name, extension_names(group))}')
-    return _installed(group)[name].load()
+    entry = _installed(group)[name]
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise UserError(f'{entry.value} ("{name}" of seq2see.{group}) cannot be imported: {error}') from error
 
 
 def _built_in(group: str) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from warnings import catch_warnings, simplefilter
 
 from seq2see.api import Model, load
@@ -78,12 +77,12 @@ class TranslateShards:
         model.require("encoder-decoder", "translates")
 
         def run(shard: Shard) -> RecordedWarnings:
-            translator = Translator(model, RecordedWarnings(), self.search)
+            log = RecordedWarnings()
+            translator = Translator(model, log, self.search)
             convert = translate_lines_as_json if self.as_json else translate_lines
-            return _convert(
-                shard, self.field, Values("translation", "text", translator.translate),
-                lambda lines: convert(lines, translator), translator.warnings,
-            )  # fmt: skip
+            values = Values("translation", "text", translator.translate)
+            _convert(shard, self.field, values, lambda lines: convert(lines, translator), translator.warnings)
+            return log
 
         return run
 
@@ -108,14 +107,14 @@ class EmbedShards:
         def embed(texts: Sequence[str]) -> list[list[float]]:
             return model.embed(texts, pooling).tolist() if texts else []
 
+        def embed_lines(lines: Sequence[Line]) -> str:
+            return _vector_lines(lines, embed([line.text for line in lines]))
+
         def run(shard: Shard) -> RecordedWarnings:
-            log = RecordedWarnings()
+            log, values = RecordedWarnings(), Values("vector", "vector", lambda texts, _: embed(texts))
             with catch_warnings(record=True) as caught:
                 simplefilter("always", Notice)
-                _convert(
-                    shard, self.field, Values("vector", "vector", lambda texts, _: embed(texts)),
-                    lambda lines: _vector_lines(lines, embed([line.text for line in lines])), log,
-                )  # fmt: skip
+                _convert(shard, self.field, values, embed_lines, log)
             for warning in caught:
                 log.add("shards had texts that were cut", str(shard.source), str(warning.message))
             return log
@@ -129,15 +128,14 @@ class EmbedShards:
 
 def _convert(
     shard: Shard, field: str, values: Values, convert_lines: Callable[[Sequence[Line]], str], log: WarningLog
-) -> Any:
-    """Reads a shard, writes its part of the output and returns the warnings."""
+) -> None:
+    """Reads a shard and writes its part of the output."""
     if shard.source.suffix == PARQUET:
         write_part(shard, add_to_parquet(shard, field, values))
-        return log
+        return
     lines = read_shard_lines(shard, log)
     add = is_json_lines(shard.source)
     write_part(shard, add_to_json_lines(lines, field, values) if add else convert_lines(lines))
-    return log
 
 
 def _vector_lines(lines: Sequence[Line], vectors: Sequence[list[float]]) -> str:
