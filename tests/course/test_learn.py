@@ -20,7 +20,8 @@ from seq2see.course.lessons.document import to_json
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
 from seq2see.server.explore.app import create_app
-from seq2see.server.explore.lessons import exercise_responses, text_response
+from seq2see.server.explore.lessons import exercise_responses
+from seq2see.server.explore.responses import LessonText
 from seq2see.server.explore.responses import Table as TableResponse
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.train.trainer import Trainer
@@ -117,7 +118,7 @@ def test_a_lesson_returns_the_librarys_result(client: httpx.Client, name: str) -
     model = {"model": seq2see.load(GRAMMAR_MODEL)} if "model" in lesson.defaults() else {}  # that of the server
     result = lesson.compute({**settings, **model})
     assert close(response["result"], json.loads(json.dumps(to_json(result))))
-    text = text_response(lesson.describe(result)).model_dump()
+    text = LessonText.model_validate(lesson.describe(result)).model_dump()
     assert [type(part) for part in response["text"]["body"]] == [type(part) for part in text["body"]]
     assert [section["title"] for section in response["text"]["more"]] == [section["title"] for section in text["more"]]
     expected = [exercise.model_dump() for exercise in exercise_responses(lesson)]
@@ -280,7 +281,7 @@ def open_lesson(tab: Page, address: str, lesson: str) -> None:
 
 def tables(lesson: str, settings: Mapping[str, Any]) -> list[list[list[str]]]:
     """Returns the formatted tables of a lesson, computed by the library."""
-    text = text_response(LESSONS[lesson].describe(LESSONS[lesson].compute(settings)))
+    text = LessonText.model_validate(LESSONS[lesson].describe(LESSONS[lesson].compute(settings)))
     parts = [*text.body, *(part for section in text.more for part in section.parts)]
     return [part.formatted for part in parts if isinstance(part, TableResponse)]
 

@@ -110,7 +110,7 @@ class Library:
     """How the library does it: lines of Python or a command, the file to read, and views of the page."""
 
     code: str
-    source: str  # relative to src/seq2see/
+    source: str = field(metadata={"description": "The file, relative to the package."})
     links: tuple[ViewLink, ...] = ()
 
 

@@ -4,14 +4,14 @@ A parameter whose default is None (`vectors`, `wic`) cannot be set, so no text f
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from seq2see.api import Model
 from seq2see.course.lessons import LESSONS, Lesson
-from seq2see.course.lessons.document import Bars, LessonText, Part, Table, format_cell, to_json
+from seq2see.course.lessons.document import to_json
 from seq2see.course.lessons.settings import Setting, SettingError, settings_of
 from seq2see.course.lessons.training import before_each_step
 from seq2see.errors import did_you_mean
@@ -47,7 +47,8 @@ class LessonRunner:
             result = lesson.compute(arguments)
         return responses.LessonResult(
             name=lesson.name, title=lesson.title, model=model_name, settings=to_json(used),
-            text=text_response(lesson.describe(result)), exercises=exercise_responses(lesson), result=to_json(result),
+            text=responses.LessonText.model_validate(lesson.describe(result)), exercises=exercise_responses(lesson),
+            result=to_json(result),
         )  # fmt: skip
 
     @contextmanager
@@ -91,31 +92,6 @@ def _setting(setting: Setting) -> responses.LessonSetting:
     )
 
 
-def text_response(text: LessonText) -> responses.LessonText:
-    tries = [each for each in text.tries if each.settings or not each.options]  # the others are for the terminal
-    return responses.LessonText(
-        look=text.look, picture=_parts(text.picture), body=_parts(text.body), takeaway=text.takeaway,
-        more=[responses.LessonSection(title=section.title, parts=_parts(section.parts)) for section in text.more],
-        tries=[responses.LessonTry(text=each.text, settings=to_json(each.settings)) for each in tries],
-        library=responses.LessonLibrary.model_validate(text.library),
-        notes=[responses.LessonNote.model_validate(note) for note in text.notes],
-    )  # fmt: skip
-
-
 @cache  # the answers do not depend on settings
 def exercise_responses(lesson: Lesson) -> list[responses.LessonExercise]:
     return [responses.LessonExercise.model_validate(exercise) for exercise in lesson.exercises()]
-
-
-def _parts(parts: Sequence[Part]) -> list[responses.LessonPart]:
-    return [_part(part) for part in parts]
-
-
-def _part(part: Part) -> responses.LessonPart:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Table):
-        # Every cell as displayed, so that the page rounds numbers as the terminal does.
-        formatted = [[format_cell(cell, part) for cell in row] for row in part.rows]
-        return responses.Table(**to_json(part), formatted=formatted)
-    return responses.Bars(**to_json(part)) if isinstance(part, Bars) else responses.HeatMap(**to_json(part))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from seq2see.config import Config
+from seq2see.course.lessons import document
 from seq2see.course.lessons.settings import SettingKind
 from seq2see.inspect.comparison import TokenChange
 from seq2see.inspect.logit_attribution import LogitAttribution
@@ -457,7 +458,18 @@ class HeatMap(ResponseModel):
     signed: bool
 
 
-LessonPart = str | Table | Bars | HeatMap
+def _part(part: Any) -> Any:
+    """Adds every cell as displayed, so that the page rounds numbers as the terminal does."""
+    if not isinstance(part, document.Table):
+        return part
+    return {**vars(part), "formatted": [[document.format_cell(cell, part) for cell in row] for row in part.rows]}
+
+
+def _without_options(tries: tuple[document.Try, ...]) -> list[document.Try]:
+    return [each for each in tries if each.settings or not each.options]  # the others are for the terminal
+
+
+LessonPart = Annotated[str | Table | Bars | HeatMap, BeforeValidator(_part)]
 
 
 class LessonSection(ResponseModel):
@@ -468,25 +480,6 @@ class LessonSection(ResponseModel):
 class LessonTry(ResponseModel):
     text: str
     settings: dict[str, Any] = Field(description="Settings to change; empty if it needs an option of the command line.")
-
-
-class LessonLink(ResponseModel):
-    """A view of the page, with its state."""
-
-    label: str
-    view: str
-    state: dict[str, str | int]
-
-
-class LessonLibrary(ResponseModel):
-    code: str
-    source: str = Field(description="The file, relative to the package.")
-    links: list[LessonLink]
-
-
-class LessonNote(ResponseModel):
-    document: str
-    text: str
 
 
 class LessonExercise(ResponseModel):
@@ -504,9 +497,9 @@ class LessonText(ResponseModel):
     body: list[LessonPart]
     takeaway: str
     more: list[LessonSection] = Field(description="Further sections, to be folded away.")
-    tries: list[LessonTry]
-    library: LessonLibrary
-    notes: list[LessonNote] = Field(description="On the lecture notes, with corrections.")
+    tries: Annotated[list[LessonTry], BeforeValidator(_without_options)]
+    library: document.Library
+    notes: list[document.Note] = Field(description="On the lecture notes, with corrections.")
 
 
 class LessonResult(ResponseModel):
