@@ -20,9 +20,8 @@ from seq2see.course.lessons.document import to_json
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
 from seq2see.server.explore.app import create_app
-from seq2see.server.explore.lessons import exercise_responses
-from seq2see.server.explore.responses import LessonText
-from seq2see.server.explore.responses import Table as TableResponse
+from seq2see.server.explore.lessons import LessonText, exercise_responses
+from seq2see.server.explore.lessons import Table as TableResponse
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.train.trainer import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page

@@ -5,7 +5,7 @@ the translation of whole texts work on pipelines; `seq2see.api.Model` adds what 
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from seq2see.model.pooling import Pooling
 
 EMBED_TEXTS = 32  # encoded together
+Decode = Callable[..., list[list[Hypothesis]]]  # with the parameters of `translate_tokens`
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Pipeline:
     chat_template: ConversationTemplate = field(default_factory=ChatTemplate)
     known_words: KnownWords | None = field(default=None, repr=False)  # of the source; not needed with a word tokenizer
     pooling: "Pooling | None" = None  # how an encoder's publisher makes one vector of a text, if that is known
+    decode: Decode = field(
+        default=translate_tokens, repr=False
+    )  # a server decodes the sentences of many requests together
 
     def translate_sentences(
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
@@ -69,11 +73,9 @@ class Pipeline:
             each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
             return [model.hypotheses([path], prefixes=prefix, **search)[0] for model, path, prefix in each]
         target = self.tokenizers[1]
-        return translate_tokens(
-            self.network, [self.encode_source(sentence) for sentence in sentences],
-            target.framing, Search(**search), [target.encode(prefix) for prefix in prefixes],
-            constraints=constraints,
-        )  # fmt: skip
+        sources = [self.encode_source(sentence) for sentence in sentences]
+        starts = [target.encode(prefix) for prefix in prefixes]
+        return self.decode(self.network, sources, target.framing, Search(**search), starts, constraints=constraints)
 
     def encode_source(self, source: str) -> Tokens:
         """Returns what the encoder reads: the tokens of a text, or the rows of the picture or sound at this path."""

@@ -15,9 +15,9 @@ from seq2see.inspect.logit_lens import NextToken
 from seq2see.inspect.logit_lens import alternatives as most_likely
 from seq2see.inspect.logit_lens import next_token as distribution
 from seq2see.inspect.similarity import Measure
-from seq2see.server.explore import requests, responses, serializers
+from seq2see.server.explore import requests, responses
 from seq2see.server.explore.api import Call, Head, Index, Name, TraceId, WorkerRouter, require_text_model
-from seq2see.server.explore.placement import nearest_by_layer
+from seq2see.server.explore.placement import NearestEmbeddings, Space, nearest_by_layer
 from seq2see.server.explore.tensors import TensorBytes
 from seq2see.server.http.errors import ApiError, suggest
 
@@ -44,7 +44,7 @@ def alignment(call: Call, id: TraceId, layer: Layer = -1, head: Head = None) -> 
 def attention_entropy(call: Call, id: TraceId) -> responses.AttentionEntropy:
     """Returns the mean entropy of the attention weights of each head."""
     with call.explanation(id) as e:
-        return serializers.entropy(e)
+        return responses.entropy(e)
 
 
 @router.endpoint("GET", "/api/traces/{id}/logit-lens")
@@ -85,7 +85,7 @@ def next_token(
 def top_tokens(call: Call, id: TraceId, count: Annotated[int, Query(ge=1, le=500)] = 100) -> responses.TopTokens:
     """Returns the logits and probabilities of the most likely tokens of all rows, for a large vocabulary."""
     with call.explanation(id) as e:
-        return serializers.top_tokens(e, count)
+        return responses.top_tokens(e, count)
 
 
 @router.endpoint("GET", "/api/traces/{id}/attention-rollout/{stack}")
@@ -127,7 +127,7 @@ def contextual_embeddings(call: Call, body: requests.ContextualEmbeddingsRequest
 
 
 @router.endpoint("POST", "/api/space")
-def space(call: Call, body: requests.SpaceRequest) -> responses.Space:
+def space(call: Call, body: requests.SpaceRequest) -> Space:
     """Places embeddings, the tokens of traces at every layer, and words and their sums, in two or three dimensions."""
     if body.method == "tsne":
         call.deadline.seconds = call.server.limits.training_timeout
@@ -142,9 +142,7 @@ def space(call: Call, body: requests.SpaceRequest) -> responses.Space:
 
 
 @router.endpoint("GET", "/api/traces/{id}/nearest-embeddings")
-def nearest_embeddings(
-    call: Call, id: TraceId, stack: Stack, position: Row, count: Top = 5
-) -> responses.NearestEmbeddings:
+def nearest_embeddings(call: Call, id: TraceId, stack: Stack, position: Row, count: Top = 5) -> NearestEmbeddings:
     """Returns the embeddings nearest to a token's vector at each layer of a stack."""
     with call.explanation(id) as e:
         return nearest_by_layer(e, stack, position, count)

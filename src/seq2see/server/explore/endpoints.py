@@ -12,7 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 from seq2see.config.search import Search
 from seq2see.inspect.explain import explain
 from seq2see.inspect.weights import get_weight, list_weights
-from seq2see.server.explore import requests, responses, serializers
+from seq2see.server.explore import requests, responses
 from seq2see.server.explore.api import (
     Call,
     Index,
@@ -26,7 +26,7 @@ from seq2see.server.explore.api import (
 )
 from seq2see.server.explore.app import error_response
 from seq2see.server.explore.interventions import build_interventions
-from seq2see.server.explore.lessons import find_lesson, list_lessons
+from seq2see.server.explore.lessons import LessonList, LessonResult, find_lesson, list_lessons
 from seq2see.server.explore.options import UPLOAD_PATH
 from seq2see.server.explore.stores import StoredTrace
 from seq2see.server.explore.tensors import TensorBytes
@@ -70,7 +70,7 @@ def weight(call: Call, model: Name, weight: Name, step: Step = None, index: Inde
 @router.endpoint("GET", "/api/models/{model}/vocabulary", tags=["models"])
 def vocabulary(call: Call, model: Name) -> responses.Vocabulary:
     """Returns the text of every token: the columns of the logits."""
-    return serializers.vocabulary(call.server.registry.load(model))
+    return responses.vocabulary(call.server.registry.load(model))
 
 
 @router.endpoint("GET", "/api/models/{model}/history", tags=["models"])
@@ -94,7 +94,7 @@ def translate(call: Call, body: requests.TranslateRequest) -> responses.Translat
     text, nbest_lists, assessments = found
     sentences = [
         responses.TranslatedSentence(
-            source=source, hypotheses=[serializers.hypothesis(model, one) for one in nbest], **assessment.to_dict()
+            source=source, hypotheses=[responses.hypothesis(model, one) for one in nbest], **assessment.to_dict()
         )
         for source, nbest, assessment in zip(text.sentences, nbest_lists, assessments, strict=True)
     ]
@@ -182,7 +182,7 @@ def create_trace(call: Call, body: requests.TraceRequest) -> responses.Trace:
         before, interventions = e, build_interventions(body.interventions, e, call.server.traces)
         e = explain(model, text, target=body.target, search=body.search, interventions=interventions)
     e = replace(e, source=body.text)
-    trace = serializers.trace(call.server.traces.new_id(), name, body.step, e, before)
+    trace = responses.trace(call.server.traces.new_id(), name, body.step, e, before)
     # A stored trace refers to the final model, so that it does not keep a snapshot in memory.
     final = replace(call.server.registry.load(name), tokenizers=model.tokenizers)
     call.server.traces.add(StoredTrace(trace, replace(e, model=final)))
@@ -207,13 +207,13 @@ def tensor(call: Call, id: TraceId, name: Name, index: Index = "") -> TensorByte
 
 
 @router.endpoint("GET", "/api/lessons", tags=["lessons"])
-def lessons(call: Call) -> responses.LessonList:
+def lessons(call: Call) -> LessonList:
     """Lists the lessons and their settings, in the order of the course."""
     return list_lessons()
 
 
 @router.endpoint("POST", "/api/lessons/{lesson}", tags=["lessons"])
-def lesson(call: Call, lesson: Name, body: requests.LessonRequest) -> responses.LessonResult:
+def lesson(call: Call, lesson: Name, body: requests.LessonRequest) -> LessonResult:
     """Computes a lesson with the default settings or with others."""
     found, server = find_lesson(lesson), call.server
     if found.training_seconds:

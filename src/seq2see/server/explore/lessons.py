@@ -7,19 +7,131 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from seq2see.api import Model
-from seq2see.course.lessons import LESSONS, Lesson
+from seq2see.course.lessons import LESSONS, Lesson, document
 from seq2see.course.lessons.document import to_json
-from seq2see.course.lessons.settings import Setting, SettingError, settings_of
+from seq2see.course.lessons.settings import Setting, SettingError, SettingKind, settings_of
 from seq2see.course.lessons.training import before_each_step
 from seq2see.errors import did_you_mean
-from seq2see.server.explore import responses
+from seq2see.server.explore.responses import ResponseModel
 from seq2see.server.http.errors import ApiError, suggest
 from seq2see.server.http.workers import Deadline
 
 TRAINING_WAIT = 3.0  # seconds to wait for another training to finish
+
+
+class LessonSetting(ResponseModel):
+    name: str = Field(examples=["table"])
+    kind: SettingKind = Field(
+        description="`text`, a list of `texts`, `rows` of texts; `number`, a list of `numbers`, a `matrix`; objects with "
+        "numbers (`values`), lists of numbers (`table`), matrices (`matrices`), lists of texts (`groups`), or a text and a "
+        "list of texts (`questions`) as values."
+    )
+    default: Any
+    minimum: float = Field(description="Of its numbers.")
+    maximum: float
+    integer: bool = Field(description="Whether its numbers must be integers.")
+
+
+class LessonInfo(ResponseModel):
+    name: str = Field(examples=["context"])
+    group: str = Field(examples=["Attention"])
+    title: str
+    question: str = Field(description="What the lesson answers.")
+    settings: list[LessonSetting]
+    uses_model: bool
+    training_seconds: int = Field(description="Approximate training time; 0 if it does not train.")
+
+
+class LessonList(ResponseModel):
+    """Lessons in their order in the course."""
+
+    lessons: list[LessonInfo]
+
+
+class Table(ResponseModel):
+    kind: Literal["table"] = "table"
+    columns: list[str]
+    rows: list[list[str | float | None]] = Field(description="Unrounded; null for an empty cell or −∞.")
+    formatted: list[list[str]] = Field(description="The same cells, formatted for display.")
+    caption: str
+    decimals: int
+    shaded: bool = Field(description="Whether to shade cells by value.")
+    bold_rows: list[int]
+
+
+class Bars(ResponseModel):
+    kind: Literal["bars"] = "bars"
+    title: str
+    groups: list[tuple[str, list[tuple[str, float | None]]]] = Field(description="Name of the group, and its bars.")
+    maximum: float | None
+
+
+class HeatMap(ResponseModel):
+    kind: Literal["heatmap"] = "heatmap"
+    title: str
+    rows: list[str]
+    columns: list[str] = Field(description="May be empty.")
+    values: list[list[float | None]]
+    signed: bool
+
+
+def _part(part: Any) -> Any:
+    """Adds every cell as displayed, so that the page rounds numbers as the terminal does."""
+    if not isinstance(part, document.Table):
+        return part
+    return {**vars(part), "formatted": [[document.format_cell(cell, part) for cell in row] for row in part.rows]}
+
+
+def _without_options(tries: tuple[document.Try, ...]) -> list[document.Try]:
+    return [each for each in tries if each.settings or not each.options]  # the others are for the terminal
+
+
+LessonPart = Annotated[str | Table | Bars | HeatMap, BeforeValidator(_part)]
+
+
+class LessonSection(ResponseModel):
+    title: str
+    parts: list[LessonPart]
+
+
+class LessonTry(ResponseModel):
+    text: str
+    settings: dict[str, Any] = Field(description="Settings to change; empty if it needs an option of the command line.")
+
+
+class LessonExercise(ResponseModel):
+    question: str
+    choices: list[str] = Field(description="Empty if the answer is a number.")
+    answer: float | str
+    shown_answer: str
+    tolerance: float = Field(description="Of a number.")
+    explanation: str
+
+
+class LessonText(ResponseModel):
+    look: str = Field(description="What to look at.")
+    picture: list[LessonPart]
+    body: list[LessonPart]
+    takeaway: str
+    more: list[LessonSection] = Field(description="Further sections, to be folded away.")
+    tries: Annotated[list[LessonTry], BeforeValidator(_without_options)]
+    library: document.Library
+    notes: list[document.Note] = Field(description="On the lecture notes, with corrections.")
+
+
+class LessonResult(ResponseModel):
+    name: str
+    title: str
+    model: str | None = Field(description="The model used, if any.")
+    settings: dict[str, Any] = Field(description="All settings, as used.")
+    text: LessonText
+    exercises: list[LessonExercise]
+    result: dict[str, Any] = Field(description="All computed numbers, unrounded.")
 
 
 class LessonRunner:
@@ -28,7 +140,7 @@ class LessonRunner:
 
     def run(
         self, lesson: Lesson, given: Mapping[str, Any], model_name: str | None, model: Model | None, deadline: Deadline
-    ) -> responses.LessonResult:
+    ) -> LessonResult:
         """Computes a lesson; `model` is for lessons that use one."""
         known = settings_of(lesson)
         for name in given:
@@ -45,9 +157,9 @@ class LessonRunner:
             arguments["model"] = model
         with self._exclusive_training(deadline) if lesson.training_seconds else nullcontext():
             result = lesson.compute(arguments)
-        return responses.LessonResult(
+        return LessonResult(
             name=lesson.name, title=lesson.title, model=model_name, settings=to_json(used),
-            text=responses.LessonText.model_validate(lesson.describe(result)), exercises=exercise_responses(lesson),
+            text=LessonText.model_validate(lesson.describe(result)), exercises=exercise_responses(lesson),
             result=to_json(result),
         )  # fmt: skip
 
@@ -63,8 +175,8 @@ class LessonRunner:
             self._training.release()
 
 
-def list_lessons() -> responses.LessonList:
-    return responses.LessonList(lessons=[_lesson_info(lesson) for lesson in LESSONS.values()])
+def list_lessons() -> LessonList:
+    return LessonList(lessons=[_lesson_info(lesson) for lesson in LESSONS.values()])
 
 
 def find_lesson(name: str) -> Lesson:
@@ -73,16 +185,16 @@ def find_lesson(name: str) -> Lesson:
     return LESSONS[name]
 
 
-def _lesson_info(lesson: Lesson) -> responses.LessonInfo:
-    return responses.LessonInfo(
+def _lesson_info(lesson: Lesson) -> LessonInfo:
+    return LessonInfo(
         name=lesson.name, group=lesson.group, title=lesson.title, question=lesson.question,
         settings=[_setting(setting) for setting in settings_of(lesson).values()],
         uses_model="model" in lesson.defaults(), training_seconds=lesson.training_seconds,
     )  # fmt: skip
 
 
-def _setting(setting: Setting) -> responses.LessonSetting:
-    return responses.LessonSetting(
+def _setting(setting: Setting) -> LessonSetting:
+    return LessonSetting(
         name=setting.name,
         kind=setting.kind,
         default=to_json(setting.default),
@@ -93,5 +205,5 @@ def _setting(setting: Setting) -> responses.LessonSetting:
 
 
 @cache  # the answers do not depend on settings
-def exercise_responses(lesson: Lesson) -> list[responses.LessonExercise]:
-    return [responses.LessonExercise.model_validate(exercise) for exercise in lesson.exercises()]
+def exercise_responses(lesson: Lesson) -> list[LessonExercise]:
+    return [LessonExercise.model_validate(exercise) for exercise in lesson.exercises()]

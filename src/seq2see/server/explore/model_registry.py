@@ -21,7 +21,7 @@ from seq2see.api import Model, load
 from seq2see.config import InferencePrecision
 from seq2see.errors import UserError
 from seq2see.model.network import Network
-from seq2see.server.explore import serializers
+from seq2see.server.explore import responses
 from seq2see.server.explore.options import unused_name
 from seq2see.server.explore.responses import ModelInfo
 from seq2see.server.http.errors import ApiError, suggest
@@ -102,7 +102,7 @@ class ModelRegistry:
         directory = self._directories[name]
         with _model_errors():
             files, about = load_files(directory), About.load(directory)
-        return serializers.model_info(name, files.config, files.tokenizers, files.scores, snapshots(directory), about)
+        return responses.model_info(name, files.config, files.tokenizers, files.scores, snapshots(directory), about)
 
 
 @contextmanager

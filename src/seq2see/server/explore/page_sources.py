@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from seq2see.course.lessons import LESSONS
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.code_excerpts import code_excerpts
-from seq2see.server.explore.responses import EmbeddedData
+from seq2see.server.explore.static_export import EmbeddedData
 
 
 def schemas() -> dict[str, Any]:

@@ -5,8 +5,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,8 +16,8 @@ from seq2see.api import Model
 from seq2see.inspect.embedding_space import EmbeddingSpace, Stack, WordArithmetic, layer_names, token_paths
 from seq2see.inspect.explain import Explanation, token_labels
 from seq2see.inspect.similarity import principal_axes, tsne
-from seq2see.server.explore import requests, responses
-from seq2see.server.explore.responses import Point
+from seq2see.server.explore import requests
+from seq2see.server.explore.responses import ResponseModel
 from seq2see.server.http.errors import ApiError
 from seq2see.server.http.workers import Deadline
 
@@ -23,6 +25,74 @@ MAX_WORDS = 2000  # of the vocabulary that are shown
 MAX_FITTED = 1000  # vectors that the axes are fitted to
 AXES = 3
 DECIMALS = 4  # of a coordinate; the points lie on a unit sphere
+
+
+Point = tuple[float, float, float]
+
+
+class Neighbor(ResponseModel):
+    id: int
+    token: str
+    cosine: float = Field(description="Of the vectors as seen from the mean embedding.")
+
+
+class PlacedNeighbor(Neighbor):
+    point: Point | None = Field(description="Null under t-SNE if the token is not among those shown.")
+
+
+class PlacedTerm(ResponseModel):
+    word: str
+    sign: Literal[1, -1]
+    ids: list[int] = Field(description="Its tokens, whose mean embedding is used.")
+    point: Point | None
+
+
+class PlacedArithmetic(ResponseModel):
+    """The sum of the words' unit vectors, and the embeddings nearest to it, without those of the words."""
+
+    terms: list[PlacedTerm]
+    point: Point | None
+    neighbors: list[PlacedNeighbor]
+
+
+class PlacedToken(ResponseModel):
+    """A token of a trace, and its points from the embedding to the last layer."""
+
+    trace: str
+    position: int
+    id: int
+    text: str
+    path: list[Point] = Field(description="One point per layer; empty under t-SNE.")
+
+
+class Space(ResponseModel):
+    """Embeddings and contextual vectors, projected on three axes or placed by t-SNE.
+
+    All vectors are unit vectors from the mean embedding, so that near points have a large cosine.
+    """
+
+    methods: list[Literal["pca", "tsne"]] = Field(description="Those that this server can compute.")
+    variance_ratios: list[float] = Field(description="The share of the variance on each axis; empty under t-SNE.")
+    vocabulary_size: int
+    ids: list[int] = Field(description="The tokens shown: the first that contain a letter or digit.")
+    tokens: list[str]
+    points: list[Point]
+    layers: list[str] = Field(description="The tensors of a trace along a path.")
+    paths: list[PlacedToken]
+    arithmetic: PlacedArithmetic | None = Field(description="Null without words.")
+
+
+class NearestAtLayer(ResponseModel):
+    layer: str
+    cosine: float = Field(description="With the token's own embedding.")
+    neighbors: list[Neighbor]
+
+
+class NearestEmbeddings(ResponseModel):
+    """The embeddings nearest to one token's vector, layer by layer."""
+
+    token: str
+    layers: list[NearestAtLayer]
 
 
 @dataclass(frozen=True)
@@ -55,7 +125,7 @@ class Placement:
 
     def place(
         self, name: str, model: Model, body: requests.SpaceRequest, texts: Mapping[str, Explanation], deadline: Deadline
-    ) -> responses.Space:
+    ) -> Space:
         space = EmbeddingSpace.of(model, body.stack)
         ids = space.words(MAX_WORDS)
         vocabulary = space.embeddings(ids)
@@ -68,7 +138,7 @@ class Placement:
             projection = _Projection(ids, points, [], None)
         else:
             projection = _principal(ids, vocabulary, _fitted(body.fit, space, vocabulary, paths, words))
-        return responses.Space(
+        return Space(
             methods=["pca", "tsne"] if find_spec("openTSNE") else ["pca"], variance_ratios=projection.ratios,
             vocabulary_size=len(space.tokenizer), ids=ids, tokens=token_labels(space.tokenizer, ids),
             points=projection.points, layers=list(layer_names(model, body.stack)),
@@ -93,7 +163,7 @@ class Placement:
             self._lock.release()
 
 
-def nearest_by_layer(e: Explanation, stack: Stack, position: int, count: int) -> responses.NearestEmbeddings:
+def nearest_by_layer(e: Explanation, stack: Stack, position: int, count: int) -> NearestEmbeddings:
     """Finds the embeddings nearest to the vector of one token at each layer."""
     space, path = EmbeddingSpace.of(e.model, stack), token_paths(e, stack)
     if not -len(path.tokens) <= position < len(path.tokens):
@@ -101,14 +171,12 @@ def nearest_by_layer(e: Explanation, stack: Stack, position: int, count: int) ->
         raise ApiError(422, message, "choose another", "query.position")
     directions = space.directions(path.vectors[:, position])  # [layers, width]
     layers = [
-        responses.NearestAtLayer(
-            layer=layer, cosine=cosine, neighbors=[responses.Neighbor.model_validate(each) for each in nearest]
-        )
+        NearestAtLayer(layer=layer, cosine=cosine, neighbors=[Neighbor.model_validate(each) for each in nearest])
         for layer, cosine, nearest in zip(
             path.layers, (directions @ directions[0]).tolist(), space.nearest(directions, count), strict=True
         )
     ]
-    return responses.NearestEmbeddings(token=path.tokens[position], layers=layers)
+    return NearestEmbeddings(token=path.tokens[position], layers=layers)
 
 
 def _fitted(
@@ -141,29 +209,23 @@ def _points(coordinates: Tensor) -> list[Point]:
 
 def _placed_tokens(
     trace: str, e: Explanation, stack: Stack, path: Tensor, projection: _Projection
-) -> list[responses.PlacedToken]:
+) -> list[PlacedToken]:
     labels, ids = (
         (e.source_tokens, e.source_ids) if stack == "encoder" else (e.decoder_input_tokens, e.decoder_input_ids)
     )
     return [
-        responses.PlacedToken(trace=trace, position=i, id=id, text=label, path=projection.vectors(path[:, i]))
+        PlacedToken(trace=trace, position=i, id=id, text=label, path=projection.vectors(path[:, i]))
         for i, (id, label) in enumerate(zip(ids, labels, strict=True))
     ]
 
 
-def _placed_arithmetic(
-    words: WordArithmetic, space: EmbeddingSpace, projection: _Projection
-) -> responses.PlacedArithmetic:
+def _placed_arithmetic(words: WordArithmetic, space: EmbeddingSpace, projection: _Projection) -> PlacedArithmetic:
     terms = [
-        responses.PlacedTerm(
-            word=term.word, sign=term.sign, ids=list(term.ids), point=projection.token(term.ids, term.vector)
-        )
+        PlacedTerm(word=term.word, sign=term.sign, ids=list(term.ids), point=projection.token(term.ids, term.vector))
         for term in words.terms
     ]
     neighbors = [
-        responses.PlacedNeighbor(
-            **neighbor._asdict(), point=projection.token([neighbor.id], space.embeddings([neighbor.id])[0])
-        )
+        PlacedNeighbor(**neighbor._asdict(), point=projection.token([neighbor.id], space.embeddings([neighbor.id])[0]))
         for neighbor in words.neighbors
     ]
-    return responses.PlacedArithmetic(terms=terms, point=projection.vector(words.vector), neighbors=neighbors)
+    return PlacedArithmetic(terms=terms, point=projection.vector(words.vector), neighbors=neighbors)

@@ -1,21 +1,27 @@
-"""Response bodies of the HTTP API; the page exported by `seq2see explain --out why.html` embeds the same models.
+"""Response bodies of the HTTP API, and how they are built from what the library returns.
 
-With `requests`, the single source of the API's schema: the OpenAPI document and the page's TypeScript types come from here.
+With `requests`, the single source of the API's schema: the OpenAPI document and the page's TypeScript types come from here. The
+page exported by `seq2see explain --out why.html` embeds the same responses.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from seq2see.config import Config
-from seq2see.course.lessons import document
-from seq2see.course.lessons.settings import SettingKind
-from seq2see.inspect.comparison import TokenChange
-from seq2see.inspect.logit_attribution import LogitAttribution
-from seq2see.inspect.logit_lens import Alternative
+from seq2see.data.token_spans import grapheme_boundaries
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.decode import search
+from seq2see.inspect.attention_flow import attention_entropy
+from seq2see.inspect.comparison import TokenChange, compare
+from seq2see.inspect.explain import Explanation, rerun, token_labels
+from seq2see.inspect.logit_lens import Alternative, most_likely_tokens
 from seq2see.inspect.weights import WeightInfo
+from seq2see.model.summary import summarize
 from seq2see.storage.bundled import About
+from seq2see.storage.pipeline import Pipeline
 
 
 def _plain(values: Any) -> Any:
@@ -270,274 +276,118 @@ class ContextualEmbeddings(ResponseModel):
     cosines_to_static: Matrix = Field(description="[layers, occurrences]")
 
 
-# The space of the vectors
+# From the library
 
-Point = tuple[float, float, float]
-
-
-class Neighbor(ResponseModel):
-    id: int
-    token: str
-    cosine: float = Field(description="Of the vectors as seen from the mean embedding.")
+KINDS: dict[str, Literal["translator", "language model", "encoder"]] = {
+    "encoder-decoder": "translator", "decoder": "language model", "encoder": "encoder",
+}  # fmt: skip
 
 
-class PlacedNeighbor(Neighbor):
-    point: Point | None = Field(description="Null under t-SNE if the token is not among those shown.")
-
-
-class PlacedTerm(ResponseModel):
-    word: str
-    sign: Literal[1, -1]
-    ids: list[int] = Field(description="Its tokens, whose mean embedding is used.")
-    point: Point | None
-
-
-class PlacedArithmetic(ResponseModel):
-    """The sum of the words' unit vectors, and the embeddings nearest to it, without those of the words."""
-
-    terms: list[PlacedTerm]
-    point: Point | None
-    neighbors: list[PlacedNeighbor]
-
-
-class PlacedToken(ResponseModel):
-    """A token of a trace, and its points from the embedding to the last layer."""
-
-    trace: str
-    position: int
-    id: int
-    text: str
-    path: list[Point] = Field(description="One point per layer; empty under t-SNE.")
-
-
-class Space(ResponseModel):
-    """Embeddings and contextual vectors, projected on three axes or placed by t-SNE.
-
-    All vectors are unit vectors from the mean embedding, so that near points have a large cosine.
-    """
-
-    methods: list[Literal["pca", "tsne"]] = Field(description="Those that this server can compute.")
-    variance_ratios: list[float] = Field(description="The share of the variance on each axis; empty under t-SNE.")
-    vocabulary_size: int
-    ids: list[int] = Field(description="The tokens shown: the first that contain a letter or digit.")
-    tokens: list[str]
-    points: list[Point]
-    layers: list[str] = Field(description="The tensors of a trace along a path.")
-    paths: list[PlacedToken]
-    arithmetic: PlacedArithmetic | None = Field(description="Null without words.")
-
-
-class NearestAtLayer(ResponseModel):
-    layer: str
-    cosine: float = Field(description="With the token's own embedding.")
-    neighbors: list[Neighbor]
-
-
-class NearestEmbeddings(ResponseModel):
-    """The embeddings nearest to one token's vector, layer by layer."""
-
-    token: str
-    layers: list[NearestAtLayer]
-
-
-# Training
-
-TrainingState = Literal["preparing", "training", "paused", "finishing", "finished", "stopped", "failed"]
-
-
-class TrainingFile(ResponseModel):
-    name: str = Field(examples=["books/emma.txt"])
-    bytes: int
-
-
-class TrainingStep(TrainingPoint):
-    lr: float = Field(description="Learning rate.")
-    tokens_per_second: float
-
-
-class TrainingRun(ResponseModel):
-    """A training run, as its files describe it."""
-
-    name: str
-    directory: str
-    state: TrainingState = Field(
-        description="`finishing`: scores and writes the model; `stopped`: before the first step."
+def model_info(
+    name: str, config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores: Mapping[str, Any], snapshots: list[int],
+    about: About | None = None,
+) -> ModelInfo:  # fmt: skip
+    source, target = tokenizers
+    tokenizer = TokenizerInfo(
+        kind=target.kind, source_vocab_size=len(source), target_vocab_size=len(target), shared_vocab=source is target
     )
-    own: bool = Field(description="Whether this server started it, and so can pause and stop it.")
-    model: str | None = Field(description="Its name in `/api/models`, once it has finished.")
-    command: str = Field(description="The command that trains it; empty if another process does.")
-    message: str = Field(description="The last line of the command's output: of a failed run, the reason.")
-    step: int
-    seconds: float
-    progress: float = Field(description="From 0 to 1.")
-    steps: list[TrainingStep]
-    validations: list[ValidationPoint]
-    steps_with_weights: list[int] = Field(description="For `/api/training/report`.")
+    return ModelInfo(
+        name=name, kind=KINDS[config.model.shape], parameters=summarize(config.model, name).parameters,
+        tokenizer=tokenizer, languages=_languages(tokenizers), snapshots=snapshots, config=config, scores=dict(scores),
+        about=about,
+    )  # fmt: skip
 
 
-class Training(ResponseModel):
-    disabled: str = Field(description="Why this server does not train; empty if it does.")
-    runs: str = Field(description="The directory of new runs.")
-    files: list[TrainingFile] = Field(description="What can be trained on, besides the built-in corpus.")
-    paused: list[str] = Field(description="Runs that can be resumed.")
-    run: TrainingRun | None = Field(description="The run that was started, resumed or followed last.")
+def _languages(tokenizers: tuple[Tokenizer, Tokenizer]) -> Languages | None:
+    first, second = tokenizers
+    if not first.languages.codes:
+        return None
+    source, target = first.chosen_languages(second)
+    return Languages(codes=list(first.languages.codes), source=source, target=target)
 
 
-class TrainingReport(ResponseModel):
-    """What the model of one training step makes of a text."""
-
-    step: int
-    output: str
-    probability: float = Field(description="Geometric mean of the probabilities of the output's tokens.")
-    attentions: list[str]
-    heads: int
-    attention: str | None = Field(description="Null if the model has none.")
-    head: int | None = Field(description="Null: the mean over the heads.")
-    queries: list[str]
-    written: list[str] = Field(description="What the decoder writes after it read each query; empty for the encoder.")
-    keys: list[str]
-    weights: list[list[float]] = Field(description="[queries, keys]")
+def vocabulary(model: Pipeline) -> Vocabulary:
+    source, target = (token_labels(tokenizer, range(len(tokenizer))) for tokenizer in model.tokenizers)
+    return Vocabulary(source=source, target=target, banned=list(model.tokenizers[1].banned))
 
 
-# Lessons
+def top_tokens(e: Explanation, count: int) -> TopTokens:
+    ids = most_likely_tokens(e, count)
+    return TopTokens(
+        ids=ids, tokens=[e.token_label(token) for token in ids], logits=e.trace["logits", 0][:, ids].tolist(),
+        probabilities=e.logprobs[:, ids].exp().tolist(),
+    )  # fmt: skip
 
 
-class LessonSetting(ResponseModel):
-    name: str = Field(examples=["table"])
-    kind: SettingKind = Field(
-        description="`text`, a list of `texts`, `rows` of texts; `number`, a list of `numbers`, a `matrix`; objects with "
-        "numbers (`values`), lists of numbers (`table`), matrices (`matrices`), lists of texts (`groups`), or a text and a "
-        "list of texts (`questions`) as values."
-    )
-    default: Any
-    minimum: float = Field(description="Of its numbers.")
-    maximum: float
-    integer: bool = Field(description="Whether its numbers must be integers.")
+def hypothesis(model: Pipeline, found: search.Hypothesis) -> Hypothesis:
+    tokenizer = model.tokenizers[1]
+    ids = [*found.tokens, tokenizer.end] if found.finished else list(found.tokens)
+    tokens = _scored_tokens(ids, token_labels(tokenizer, ids), found.logprobs)
+    return Hypothesis(text=model.text(found), score=found.score, finished=found.finished, tokens=tokens)
 
 
-class LessonInfo(ResponseModel):
-    name: str = Field(examples=["context"])
-    group: str = Field(examples=["Attention"])
-    title: str
-    question: str = Field(description="What the lesson answers.")
-    settings: list[LessonSetting]
-    uses_model: bool
-    training_seconds: int = Field(description="Approximate training time; 0 if it does not train.")
+def trace(id: str, model: str, step: int | None, e: Explanation, before: Explanation | None = None) -> Trace:
+    """Describes a trace; with `before`, the explanation without interventions, also what they changed."""
+    changes = compare(before, e) if before else ()
+    teacher_forced = compare(before, rerun(before, *e.interventions)) if before else ()
+    return Trace(
+        id=id, model=model, step=step, text=e.source, output=e.output,
+        source_tokens=_source_tokens(e),
+        decoder_input_tokens=_tokens(e.decoder_input_ids, e.decoder_input_tokens),
+        target_tokens=_scored_tokens(e.target_ids, e.target_tokens, e.target_logprobs.tolist()),
+        output_start=e.output_start, finished=None if e.hypothesis is None else e.hypothesis.finished, spans=_spans(e),
+        changes=list(changes), teacher_forced_changes=list(teacher_forced),
+        tensors=[_tensor_info(e, name) for name in e.trace.names()],
+        **e.assessment.to_dict(),
+    )  # fmt: skip
 
 
-class LessonList(ResponseModel):
-    """Lessons in their order in the course."""
-
-    lessons: list[LessonInfo]
-
-
-class Table(ResponseModel):
-    kind: Literal["table"] = "table"
-    columns: list[str]
-    rows: list[list[str | float | None]] = Field(description="Unrounded; null for an empty cell or −∞.")
-    formatted: list[list[str]] = Field(description="The same cells, formatted for display.")
-    caption: str
-    decimals: int
-    shaded: bool = Field(description="Whether to shade cells by value.")
-    bold_rows: list[int]
+def entropy(e: Explanation) -> AttentionEntropy:
+    return AttentionEntropy(
+        entropies={name: heads.tolist() for name, heads in attention_entropy(e).items()}
+    )  # fmt: skip
 
 
-class Bars(ResponseModel):
-    kind: Literal["bars"] = "bars"
-    title: str
-    groups: list[tuple[str, list[tuple[str, float | None]]]] = Field(description="Name of the group, and its bars.")
-    maximum: float | None
+def _tokens(ids: Sequence[int], texts: Sequence[str]) -> list[Token]:
+    return [Token(id=id, text=text) for id, text in zip(ids, texts, strict=True)]
 
 
-class HeatMap(ResponseModel):
-    kind: Literal["heatmap"] = "heatmap"
-    title: str
-    rows: list[str]
-    columns: list[str] = Field(description="May be empty.")
-    values: list[list[float | None]]
-    signed: bool
+def _source_tokens(e: Explanation) -> list[SourceToken]:
+    """Returns the tokens of the source, with unknown words as they stand in the text."""
+    words = {
+        i: e.source[span.start : span.end]
+        for i, span in enumerate(e.encoder.spans, e.encoder.start)
+        if span.id == e.model.tokenizers[0].unknown
+    }
+    rows = enumerate(zip(e.source_ids, e.source_tokens, strict=True))
+    return [SourceToken(id=id, text=words.get(i, text), known=i not in words) for i, (id, text) in rows]
 
 
-def _part(part: Any) -> Any:
-    """Adds every cell as displayed, so that the page rounds numbers as the terminal does."""
-    if not isinstance(part, document.Table):
-        return part
-    return {**vars(part), "formatted": [[document.format_cell(cell, part) for cell in row] for row in part.rows]}
+def _scored_tokens(ids: Sequence[int], texts: Sequence[str], logprobs: Sequence[float]) -> list[ScoredToken]:
+    rows = zip(ids, texts, logprobs, strict=True)
+    return [ScoredToken(id=id, text=text, logprob=logprob) for id, text, logprob in rows]
 
 
-def _without_options(tries: tuple[document.Try, ...]) -> list[document.Try]:
-    return [each for each in tries if each.settings or not each.options]  # the others are for the terminal
+def _spans(e: Explanation) -> list[Span]:
+    """Splits the output at token boundaries that are also grapheme boundaries."""
+    text, tokens = e.decoder.text, e.decoder.spans
+    boundaries = grapheme_boundaries(text)
+    start = len(text) - len(e.output)  # skips the prompt of a language model
+    rows: list[int] = []
+    spans = []
+    for i, token in enumerate(tokens):
+        if token.end <= start:
+            continue
+        rows.append(max(i + e.decoder.start - 1, 0))
+        following = tokens[i + 1 : i + 2]
+        if token.end in boundaries and all(after.start >= token.end for after in following):
+            spans.append(Span(text=text[start : token.end], row=rows[0]))
+            start, rows = token.end, []
+    return spans
 
 
-LessonPart = Annotated[str | Table | Bars | HeatMap, BeforeValidator(_part)]
-
-
-class LessonSection(ResponseModel):
-    title: str
-    parts: list[LessonPart]
-
-
-class LessonTry(ResponseModel):
-    text: str
-    settings: dict[str, Any] = Field(description="Settings to change; empty if it needs an option of the command line.")
-
-
-class LessonExercise(ResponseModel):
-    question: str
-    choices: list[str] = Field(description="Empty if the answer is a number.")
-    answer: float | str
-    shown_answer: str
-    tolerance: float = Field(description="Of a number.")
-    explanation: str
-
-
-class LessonText(ResponseModel):
-    look: str = Field(description="What to look at.")
-    picture: list[LessonPart]
-    body: list[LessonPart]
-    takeaway: str
-    more: list[LessonSection] = Field(description="Further sections, to be folded away.")
-    tries: Annotated[list[LessonTry], BeforeValidator(_without_options)]
-    library: document.Library
-    notes: list[document.Note] = Field(description="On the lecture notes, with corrections.")
-
-
-class LessonResult(ResponseModel):
-    name: str
-    title: str
-    model: str | None = Field(description="The model used, if any.")
-    settings: dict[str, Any] = Field(description="All settings, as used.")
-    text: LessonText
-    exercises: list[LessonExercise]
-    result: dict[str, Any] = Field(description="All computed numbers, unrounded.")
-
-
-# The self-contained page
-
-
-class EmbeddedTensor(ResponseModel):
-    """A tensor of the self-contained page; bfloat16 is used where it is exact."""
-
-    shape: list[int]
-    dtype: Literal["float32", "bfloat16"]
-    data_index: int = Field(description="Index into `data`; equal tensors are stored once.")
-
-
-class EmbeddedData(ResponseModel):
-    """The data of the self-contained page, in the server's own response models."""
-
-    model: ModelInfo
-    trace: Trace
-    hypotheses: list[Hypothesis] = Field(description="The n-best list of the beam; empty without a beam.")
-    note: str = Field(description="A remark about how it was computed, or empty.")
-    vocabulary: Vocabulary
-    top_tokens: TopTokens | None = Field(
-        default=None, description="Of a large vocabulary, instead of the probabilities."
-    )
-    attention_entropy: AttentionEntropy
-    logit_attributions: list[LogitAttribution] | str = Field(description="One per row, or the reason there are none.")
-    tensors: dict[str, EmbeddedTensor]
-    weight_infos: list[WeightInfo]
-    weights: dict[str, EmbeddedTensor] = Field(description="Empty for a large model.")
-    media: str = Field(default="", description="Base64 of the file of a sound, to play it; empty if it is large.")
-    data: list[str] = Field(description="Base64 of little-endian values.")
+def _tensor_info(e: Explanation, name: str) -> TensorInfo:
+    quantity = e.trace.quantity(name)
+    axes = quantity.axes[1:] if quantity.axes[0] == "sentence" else quantity.axes
+    shape = list(e.trace[name, 0].shape)
+    return TensorInfo(name=name, shape=shape, axes=list(axes), formula=quantity.formula)

@@ -11,17 +11,19 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_attribution import LogitAttribution, logit_attribution
-from seq2see.inspect.weights import get_weight, list_weights
-from seq2see.server.explore import PAGE_DIRECTORY, serializers
-from seq2see.server.explore.responses import EmbeddedData, EmbeddedTensor
+from seq2see.inspect.weights import WeightInfo, get_weight, list_weights
+from seq2see.server.explore import PAGE_DIRECTORY, responses
+from seq2see.server.explore.responses import ResponseModel
 from seq2see.tensors.files import atomic_write
 
 MAX_VOCABULARY, TOP_TOKENS = 20_000, 100  # of a larger vocabulary, only the most likely tokens are included
@@ -30,6 +32,34 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
+
+
+class EmbeddedTensor(ResponseModel):
+    """A tensor of the self-contained page; bfloat16 is used where it is exact."""
+
+    shape: list[int]
+    dtype: Literal["float32", "bfloat16"]
+    data_index: int = Field(description="Index into `data`; equal tensors are stored once.")
+
+
+class EmbeddedData(ResponseModel):
+    """The data of the self-contained page, in the server's own response models."""
+
+    model: responses.ModelInfo
+    trace: responses.Trace
+    hypotheses: list[responses.Hypothesis] = Field(description="The n-best list of the beam; empty without a beam.")
+    note: str = Field(description="A remark about how it was computed, or empty.")
+    vocabulary: responses.Vocabulary
+    top_tokens: responses.TopTokens | None = Field(
+        default=None, description="Of a large vocabulary, instead of the probabilities."
+    )
+    attention_entropy: responses.AttentionEntropy
+    logit_attributions: list[LogitAttribution] | str = Field(description="One per row, or the reason there are none.")
+    tensors: dict[str, EmbeddedTensor]
+    weight_infos: list[WeightInfo]
+    weights: dict[str, EmbeddedTensor] = Field(description="Empty for a large model.")
+    media: str = Field(default="", description="Base64 of the file of a sound, to play it; empty if it is large.")
+    data: list[str] = Field(description="Base64 of little-endian values.")
 
 
 def export_html(e: Explanation, path: Path | str, name: str, hypotheses: list[Hypothesis] | None = None) -> None:
@@ -85,14 +115,14 @@ def embedded_data(e: Explanation, name: str, hypotheses: list[Hypothesis]) -> Em
     model, weight_infos = e.model, list_weights(e.model.network)
     fits = sum(4 * math.prod(weight.shape) for weight in weight_infos) <= MAX_WEIGHT_BYTES
     return EmbeddedData(
-        model=serializers.model_info(name, model.config, model.tokenizers, model.scores, snapshots=[]),
-        trace=serializers.trace("embedded", name, None, e),
-        hypotheses=[serializers.hypothesis(model, found) for found in hypotheses],
+        model=responses.model_info(name, model.config, model.tokenizers, model.scores, snapshots=[]),
+        trace=responses.trace("embedded", name, None, e),
+        hypotheses=[responses.hypothesis(model, found) for found in hypotheses],
         note=_note(e),
-        vocabulary=serializers.vocabulary(model),
-        attention_entropy=serializers.entropy(e),
+        vocabulary=responses.vocabulary(model),
+        attention_entropy=responses.entropy(e),
         logit_attributions=_logit_attributions(e),
-        top_tokens=serializers.top_tokens(e, TOP_TOKENS) if large else None,
+        top_tokens=responses.top_tokens(e, TOP_TOKENS) if large else None,
         tensors={tensor: tensors.add(e.trace[tensor, 0]) for tensor in names},
         weight_infos=weight_infos,
         weights={one.name: tensors.add(get_weight(model.network, one.name)) for one in weight_infos} if fits else {},

@@ -12,12 +12,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
+
+from pydantic import Field
 
 from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS
 from seq2see.data.corpus import holds_pairs
-from seq2see.server.explore import requests, responses
+from seq2see.server.explore import requests
 from seq2see.server.explore.options import TrainingOptions
+from seq2see.server.explore.responses import ResponseModel, TrainingPoint, ValidationPoint
 from seq2see.server.http.errors import ApiError
 from seq2see.storage.scores import load_scores
 from seq2see.train.checkpoint import CheckpointManager
@@ -28,6 +31,47 @@ from seq2see.train.saved_weights import steps_with_weights
 CHECKPOINT_STEPS = 100  # between the weights that the page shows
 STOP_SECONDS = 20.0  # for the training to save when the server ends; then it is killed
 MAX_FILES = 500
+
+
+TrainingState = Literal["preparing", "training", "paused", "finishing", "finished", "stopped", "failed"]
+
+
+class TrainingFile(ResponseModel):
+    name: str = Field(examples=["books/emma.txt"])
+    bytes: int
+
+
+class TrainingStep(TrainingPoint):
+    lr: float = Field(description="Learning rate.")
+    tokens_per_second: float
+
+
+class TrainingRun(ResponseModel):
+    """A training run, as its files describe it."""
+
+    name: str
+    directory: str
+    state: TrainingState = Field(
+        description="`finishing`: scores and writes the model; `stopped`: before the first step."
+    )
+    own: bool = Field(description="Whether this server started it, and so can pause and stop it.")
+    model: str | None = Field(description="Its name in `/api/models`, once it has finished.")
+    command: str = Field(description="The command that trains it; empty if another process does.")
+    message: str = Field(description="The last line of the command's output: of a failed run, the reason.")
+    step: int
+    seconds: float
+    progress: float = Field(description="From 0 to 1.")
+    steps: list[TrainingStep]
+    validations: list[ValidationPoint]
+    steps_with_weights: list[int] = Field(description="For `/api/training/report`.")
+
+
+class Training(ResponseModel):
+    disabled: str = Field(description="Why this server does not train; empty if it does.")
+    runs: str = Field(description="The directory of new runs.")
+    files: list[TrainingFile] = Field(description="What can be trained on, besides the built-in corpus.")
+    paused: list[str] = Field(description="Runs that can be resumed.")
+    run: TrainingRun | None = Field(description="The run that was started, resumed or followed last.")
 
 
 class TrainingProcess:
@@ -220,10 +264,10 @@ class TrainingManager:
 
     # Status
 
-    def status(self) -> responses.Training:
+    def status(self) -> Training:
         with self._lock:
             run, process, following = self._run, self._process, self._next == [["finish"]]
-        return responses.Training(
+        return Training(
             disabled="", runs=str(self.options.runs), files=self._files(), paused=self._paused(),
             run=self._describe(run, process, following) if run is not None else None,
         )  # fmt: skip
@@ -234,11 +278,11 @@ class TrainingManager:
             raise ApiError(404, "no training has been started", "start one first")
         return self._run
 
-    def _describe(self, run: Path, process: TrainingProcess | None, finishing: bool) -> responses.TrainingRun:
+    def _describe(self, run: Path, process: TrainingProcess | None, finishing: bool) -> TrainingRun:
         log = RunLog.load(run) if (run / "config.toml").is_file() else None
         own = process is not None and process.code is None
         running = own or finishing or is_locked(run)
-        state: responses.TrainingState
+        state: TrainingState
         if finishing or (own and process is not None and "--steps" in process.arguments):
             state = "finishing"
         elif running:
@@ -249,7 +293,7 @@ class TrainingManager:
             state = "failed"
         else:
             state = "paused" if _checkpoints(run) else "stopped"
-        return responses.TrainingRun(
+        return TrainingRun(
             name=run.name, directory=str(run), state=state, own=process is not None and state != "finished",
             model=self._model(run) if state == "finished" else None, command=_command_line(process),
             message=process.message if process is not None else "",
@@ -270,12 +314,12 @@ class TrainingManager:
             return []
         return sorted(run.name for run in self.options.runs.iterdir() if _is_paused(run))
 
-    def _files(self) -> list[responses.TrainingFile]:
+    def _files(self) -> list[TrainingFile]:
         data = self.options.data
         if data is None:
             return []
         return [
-            responses.TrainingFile(name=str(path.relative_to(data)), bytes=path.stat().st_size)
+            TrainingFile(name=str(path.relative_to(data)), bytes=path.stat().st_size)
             for path in itertools.islice(_visible_files(data), MAX_FILES)
         ]
 
@@ -305,18 +349,18 @@ def _progress(log: RunLog | None) -> float:
     return 1.0 if log.finished else log.steps[-1].get("progress") or 0.0
 
 
-def _training_steps(log: RunLog | None) -> list[responses.TrainingStep]:
+def _training_steps(log: RunLog | None) -> list[TrainingStep]:
     return [
-        responses.TrainingStep(
+        TrainingStep(
             step=row["step"], loss=row["loss"], lr=row.get("lr") or 0.0, tokens_per_second=row.get("tokens_per_second") or 0.0
         )
         for row in (downsample(log.steps) if log else [])
     ]  # fmt: skip
 
 
-def validations(log: RunLog | None) -> list[responses.ValidationPoint]:
+def validations(log: RunLog | None) -> list[ValidationPoint]:
     rows = downsample(log.validations) if log else []
-    return [responses.ValidationPoint(step=row["step"], loss=row["loss"], bleu=row.get("bleu")) for row in rows]
+    return [ValidationPoint(step=row["step"], loss=row["loss"], bleu=row.get("bleu")) for row in rows]
 
 
 def _command_line(process: TrainingProcess | None) -> str:

@@ -20,15 +20,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from seq2see.api import Model, load
-from seq2see.config.search import Search, SearchOptions
+from seq2see.config.search import Search
+from seq2see.data.layout import Tokens
+from seq2see.data.tokenizer import Framing
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests
 from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError, no_progress
+from seq2see.model.network import Network
 from seq2see.server.service.completions import Completions, ContextLengthError
 from seq2see.translate import html
 from seq2see.translate.documents import translate_content
@@ -65,26 +68,29 @@ class Answering:
             job.future.cancel()
 
 
-@dataclass(frozen=True, repr=False)
-class BatchedModel(Model):
-    """A model whose sentences are decoded together with those of other requests."""
+@dataclass(frozen=True)
+class SharedDecoding:
+    """Decodes the sentences of a request together with those of others: a model's `decode`."""
 
-    scheduler: Scheduler = field(kw_only=True)
-    answering: Answering = field(kw_only=True)
+    scheduler: Scheduler
+    answering: Answering
     tokens: list[int] = field(default_factory=lambda: [0, 0])  # read and generated
 
-    def hypotheses(
-        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), constraints: Sequence[Constraints | None] = (),
-        **search: Unpack[SearchOptions],
-    ) -> list[list[Hypothesis]]:  # fmt: skip
-        source, target = self.tokenizers
-        options, special_tokens = Search(**search), target.framing
+    def __call__(
+        self,
+        network: Network,
+        sources: Sequence[Tokens],
+        special_tokens: Framing,
+        search: Search,
+        prefixes: Sequence[Sequence[int]] = (),
+        constraints: Sequence[Constraints | None] = (),
+    ) -> list[list[Hypothesis]]:
         jobs: list[Job] = []
-        for i, sentence in enumerate(sentences):
-            ids, required = source.frame_source(source.encode(sentence)), constraints[i] if constraints else None
-            for request in build_requests(self.network, i, ids, special_tokens.prompt_with(()), options):
-                job = Job.of(request, options, special_tokens)
-                job.constraints = required
+        for i, source in enumerate(sources):
+            prompt = special_tokens.prompt_with(prefixes[i] if prefixes else ())
+            for request in build_requests(network, i, source, prompt, search):
+                job = Job.of(request, search, special_tokens)
+                job.constraints = constraints[i] if constraints else None
                 jobs.append(job)
         self.answering.schedule(self.scheduler, jobs)
         found = [job.future.result() for job in jobs]
@@ -149,35 +155,36 @@ class Worker:
         with self._sending:
             self._connection.sendall(json.dumps(message, ensure_ascii=False).encode(errors="surrogatepass") + b"\n")
 
-    def _batched(self, message: Message, answering: Answering) -> BatchedModel:
-        name = message["model"]
-        return BatchedModel(**vars(self._models[name]), scheduler=self._schedulers[name], answering=answering)
+    def _translator(self, message: Message, answering: Answering) -> tuple[Translator, list[int]]:
+        """Returns a translator for a request, and the numbers of tokens that it will read and generate."""
+        decode = SharedDecoding(self._schedulers[message["model"]], answering)
+        model = replace(self._models[message["model"]], decode=decode)
+        search = Search(beam=message["beam"], nbest=message.get("nbest", 1))
+        return Translator(model, _SILENT, search, glossary=message["glossary"]), decode.tokens
 
     def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model, texts = self._batched(message, answering), message["texts"]
-        search = Search(beam=message["beam"], nbest=message["nbest"])
-        translator = Translator(model, _SILENT, search, glossary=message["glossary"])
+        translator, tokens = self._translator(message, answering)
+        texts, nbest, text = message["texts"], message["nbest"], translator.model.text
         locations = [""] * len(texts)
         if message["format"] == "html":
             nbest_lists = [[text] for text in _translate_html(replace(translator, placeholders=PLACEHOLDER), texts)]
-        elif message["nbest"] == 1:
+        elif nbest == 1:
             nbest_lists = [[text] for text in translator.translate(texts, locations)]
         else:
             nbest_lists = [
                 [
-                    split.join([one_line(model.text(nbest[min(i, len(nbest) - 1)])) for nbest in sentences])
-                    for i in range(message["nbest"])
+                    split.join([one_line(text(found[min(i, len(found) - 1)])) for found in sentences])
+                    for i in range(nbest)
                 ]
                 for split, sentences, _ in translator.hypotheses(texts, locations)
             ]
-        yield {"result": {"translations": nbest_lists, "tokens": model.tokens}}
+        yield {"result": {"translations": nbest_lists, "tokens": tokens}}
 
     def _document(self, message: Message, answering: Answering) -> Iterator[Message]:
-        model = self._batched(message, answering)
-        translator = Translator(model, _SILENT, Search(beam=message["beam"]), glossary=message["glossary"])
+        translator, tokens = self._translator(message, answering)
         content = base64.b64decode(message["content"])
         translated = translate_content(Path(message["name"]), content, translator, False, no_progress)
-        yield {"result": {"content": base64.b64encode(translated).decode(), "tokens": model.tokens}}
+        yield {"result": {"content": base64.b64encode(translated).decode(), "tokens": tokens}}
 
     def _embed(self, message: Message, answering: Answering) -> Iterator[Message]:
         model = self._models[message["model"]]
