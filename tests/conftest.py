@@ -28,7 +28,8 @@ if not torch.cuda.is_available():
 # Each worker takes whole files in this order: the longest first, so that both end together.
 LONGEST_FILES = [
     "train/test_resume.py", "train/test_parallel.py", "server/test_page.py", "server/test_explore_training.py",
-    "server/test_explore.py", "server/test_service.py", "train/test_train.py", "server/test_page_views.py",
+    "server/service/test_service.py", "server/test_page_inspector.py", "server/test_explore_documents.py",
+    "server/test_page_use.py", "train/test_train.py", "server/test_page_views.py", "server/test_explore_server.py",
     "data/test_media.py", "tensors/test_files.py", "model/test_short_attention.py", "server/test_page_foreign.py",
 ]  # fmt: skip
 
@@ -59,8 +60,8 @@ def address() -> Iterator[str]:
     """The URL of a server with the bundled model of the grammar."""
     from seq2see.server.explore.app import create_app
     from seq2see.storage.bundled import GRAMMAR
+    from tests.explore import serving
     from tests.models import GRAMMAR_MODEL
-    from tests.server.test_explore import serving
 
     with serving(create_app({GRAMMAR: GRAMMAR_MODEL})) as client:
         client.get("/api/models").raise_for_status()

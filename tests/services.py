@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -13,6 +14,16 @@ from tests.commands import Command
 from tests.foreign_models import CHAT, byte_level, decoder, encoder, save, word_piece
 from tests.models import GRAMMAR_MODEL
 from tests.waiting import HANG, wait_until
+
+SENTENCES = [
+    "How are you?",
+    "I like tea.",
+    "The girl reads a book.",
+    "He does not go to the market.",
+    "We are friends.",
+]
+LONG = [" ".join(SENTENCES)] * 90  # seconds of work
+KEY, LIMITED, GLOSSARY_KEY = "the-key", "limited-key", "glossary-key"
 
 
 @dataclass(frozen=True)
@@ -51,3 +62,11 @@ def running_service(log: Path, models: dict[str, Path], *options: str) -> Iterat
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+        process.wait(HANG)
+
+
+def error(response: httpx.Response, status: int) -> Any:
+    assert response.status_code == status, response.text
+    (name,) = response.json()
+    assert name == "error"
+    return response.json()["error"]

@@ -22,8 +22,8 @@ from seq2see.server.explore.app import create_app
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import load_pipeline
 from seq2see.tensors.device import bf16_supported
+from tests.explore import serving
 from tests.models import GRAMMAR_MODEL, tiny_model
-from tests.server.test_explore import serving
 
 PARAGRAPH = "How are you? I like tea.  The boy drinks tea.\n\n\tWhere is the girl?\n"
 

@@ -35,10 +35,6 @@ LONG_FILES = {
     "tests/fuzz.py",
     "tests/model/test_taps.py",
     "tests/recipes/test_grammar.py",
-    "tests/server/test_explore.py",
-    "tests/server/test_page.py",
-    "tests/server/test_page_views.py",
-    "tests/server/test_service.py",
     "tests/train/test_resume.py",
 }
 LONG_FUNCTIONS = {

@@ -25,8 +25,8 @@ from seq2see.server.explore.lessons import Table as TableResponse
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.train.trainer import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
+from tests.explore import LANGUAGE_MODEL, TEXTS, error, post, serving
 from tests.models import GRAMMAR_MODEL, save, tiny_model
-from tests.server.test_explore import LANGUAGE_MODEL, TEXTS, error, post, serving
 from tests.waiting import HANG, wait_until
 
 Page = Any

@@ -21,6 +21,7 @@ from seq2see.exchange.foreign_tokenizer import ForeignTokenizer
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.static_export import embedded_data
 from seq2see.storage.jinja_template import JinjaTemplate
+from tests.explore import serving
 from tests.foreign_models import (
     CHAT,
     LINES,
@@ -35,7 +36,6 @@ from tests.foreign_models import (
 )
 from tests.nasty import strings
 from tests.parity import build, small
-from tests.server.test_explore import serving
 
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXT = "The model never sees padding, नमस्ते 東京 café!"

@@ -21,8 +21,8 @@ from seq2see.train.run_lock import RunStatus, is_locked
 from seq2see.train.saved_weights import load_at_step, steps_with_weights
 from tests.commands import Command
 from tests.corpora import SINGLE_THREAD_ENV, write_phrases
+from tests.explore import serving
 from tests.models import GRAMMAR_MODEL
-from tests.server.test_explore import serving
 from tests.waiting import HANG
 
 PHRASE = "one red tea"

@@ -12,10 +12,9 @@ import seq2see
 from seq2see.decode.search import Search
 from seq2see.inspect.logit_lens import next_token
 from seq2see.server.explore.app import create_app
-from tests.browser import NEEDS_BROWSER, checked_page
+from tests.browser import NEEDS_BROWSER, audit_all, checked_page, walk_through
+from tests.explore import serving
 from tests.foreign_models import byte_level, decoder, encoder, save, translator, unigram, word_piece
-from tests.server.test_explore import serving
-from tests.server.test_page import audit_all, walk_through
 
 pytestmark = NEEDS_BROWSER
 VOCABULARY = 250_000

@@ -21,8 +21,8 @@ from seq2see.server.explore.static_export import embedded_data, export_html
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.data.test_media import PICTURES, SOUNDS, tone, write_wav
 from tests.exchange.test_whisper import write_whisper
+from tests.explore import serving
 from tests.models import save, tiny_model
-from tests.server.test_explore import serving
 
 MODELS: dict[str, ModelConfig] = {"pictures": replace(PICTURES, max_source_positions=600), "sounds": SOUNDS}
 

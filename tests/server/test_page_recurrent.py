@@ -16,10 +16,9 @@ from seq2see.inspect.interventions import Selection, ablate_head, scale
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.static_export import export_html
 from seq2see.storage.directory import save_weights, snapshot_file
-from tests.browser import NEEDS_BROWSER, checked_page
+from tests.browser import NEEDS_BROWSER, SENTENCES, audit_cell, checked_page, open_view, parse_number, walk_through
+from tests.explore import serving
 from tests.models import TINY, save, tiny_model
-from tests.server.test_explore import serving
-from tests.server.test_page import SENTENCES, audit_cell, open_view, parse_number, walk_through
 
 pytestmark = NEEDS_BROWSER
 TEXT = "the bird sees"

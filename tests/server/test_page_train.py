@@ -16,8 +16,8 @@ from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import snapshots
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.corpora import SINGLE_THREAD_ENV, write_phrases
+from tests.explore import serving
 from tests.models import GRAMMAR_MODEL
-from tests.server.test_explore import serving
 
 pytestmark = NEEDS_BROWSER
 Page = Any

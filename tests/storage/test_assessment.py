@@ -29,8 +29,8 @@ from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 from tests.commands import run_command
 from tests.corpora import SMALL_SETTINGS
+from tests.explore import serving
 from tests.models import GRAMMAR_MODEL
-from tests.server.test_explore import serving
 
 NONSENSE = "The weather is nice today"
 
