@@ -64,3 +64,8 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def explanation() -> Explanation:
     return seq2see.load(GRAMMAR_MODEL).explain(PAGE_TEXT)
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    yield from checked_page(browser)

@@ -5,7 +5,6 @@ Uses Chromium through Playwright; skipped if Chromium or the built page (`make s
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ from seq2see.inspect.interventions import Selection, ablate_head, force_attentio
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import snapshots
 from seq2see.train.run_log import RunLog
-from tests.browser import NEEDS_BROWSER, checked_page
+from tests.browser import NEEDS_BROWSER
 from tests.models import GRAMMAR_MODEL
 
 pytestmark = NEEDS_BROWSER
@@ -39,11 +38,6 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def before(model: Model) -> Explanation:
     return explain(model, TEXT, search=Search())
-
-
-@pytest.fixture
-def tab(browser: Any) -> Iterator[Page]:
-    yield from checked_page(browser)
 
 
 def probability_changes(tab: Page, count: int) -> list[float]:
