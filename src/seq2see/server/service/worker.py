@@ -24,8 +24,8 @@ from typing import Any
 
 from seq2see.api import Model, load
 from seq2see.config.search import Search
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Tokens
-from seq2see.data.tokenizer import Framing
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine import build_requests
 from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
