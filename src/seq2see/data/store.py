@@ -7,7 +7,6 @@ see a partially written store. A lock makes concurrent processes wait for the on
 once.
 """
 
-import contextlib
 import hashlib
 import json
 import math
@@ -16,6 +15,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol, Self, TypeVar
@@ -148,13 +148,8 @@ class _StoreSpec:
     @property
     def path(self) -> Path:
         dropout = (self.bpe_dropout.probability, self.bpe_dropout.seed) if self.bpe_dropout else None
-        key = [
-            FORMAT_VERSION,
-            self.names,
-            self.fingerprint,
-            [encoder.fingerprint for encoder in self.encoders],
-            dropout,
-        ]
+        encoders = [encoder.fingerprint for encoder in self.encoders]
+        key = [FORMAT_VERSION, self.names, self.fingerprint, encoders, dropout]
         return self.directory / f"tokens-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
 
     @property
@@ -162,14 +157,17 @@ class _StoreSpec:
         return self.bpe_dropout.epoch if self.bpe_dropout else None
 
     def open_or_build(self, rows: Iterator[_Row], total: int | None, progress: ProgressFactory) -> TokenStore:
-        with _convert_write_errors(self.directory):
+        try:
             self.directory.mkdir(parents=True, exist_ok=True)
-        with file_lock(self.directory):  # the directory itself: the lock leaves no file behind
-            store = self.open()
-            if store is not None:
-                return store
-            self.build(rows, progress("tokenizing" if self._is_text else "decoding files", total))
-            store = self.open()
+            with file_lock(self.directory):  # the directory itself: the lock leaves no file behind
+                store = self.open()
+                if store is None:
+                    self.build(rows, progress("tokenizing" if self._is_text else "decoding files", total))
+                    store = self.open()
+        except OSError as error:
+            raise UserError(
+                f"cannot write tokens to {self.directory}: {error.strerror}; free some space or choose another directory"
+            ) from error
         assert store is not None
         return store
 
@@ -198,35 +196,29 @@ class _StoreSpec:
             shutil.rmtree(abandoned, ignore_errors=True)
         building = self.path.with_suffix(".building")
         try:
-            with _convert_write_errors(self.directory):
-                building.mkdir()
+            building.mkdir()
             sides = self._write(building, rows, advance)
-            with _convert_write_errors(self.directory):
-                manifest = {"epoch": self.epoch, "sides": [asdict(side) for side in sides]}
-                with atomic_write(building / "store.json") as temporary:
-                    temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-                shutil.rmtree(self.path, ignore_errors=True)
-                building.rename(self.path)
+            manifest = {"epoch": self.epoch, "sides": [asdict(side) for side in sides]}
+            with atomic_write(building / "store.json") as temporary:
+                temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+            shutil.rmtree(self.path, ignore_errors=True)
+            building.rename(self.path)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
 
     def _write(self, folder: Path, rows: Iterator[_Row], advance: Callable[[int], None]) -> list[_SideManifest]:
-        with contextlib.ExitStack() as stack:
-            writers = [
-                stack.enter_context(_Writer.open(folder, name, encoder))
-                for name, encoder in zip(self.names, self.encoders, strict=True)
-            ]
+        with ExitStack() as stack:
+            sides = zip(self.names, self.encoders, strict=True)
+            writers = [_Writer.open(folder, name, encoder, stack) for name, encoder in sides]
             size = _CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
             for encoded, ends in _map_in_threads(self._encode, _chunks(rows, size)):
-                with _convert_write_errors(self.directory):
-                    for writer, ragged in zip(writers, encoded, strict=True):
-                        writer.append(ragged, ends)
+                for writer, ragged in zip(writers, encoded, strict=True):
+                    writer.append(ragged, ends)
                 advance(int(ends.sum()))
             if not writers[0].sentences:
                 raise UserError("the corpus is empty")
-            with _convert_write_errors(self.directory):
-                return [writer.close() for writer in writers]
+            return [writer.finish() for writer in writers]
 
     def _encode(self, chunk: "_Chunk") -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
         encoded = []
@@ -292,22 +284,16 @@ class _Writer:
     tokens: int = 0
 
     @classmethod
-    @contextlib.contextmanager
-    def open(cls, folder: Path, name: str, encoder: Encoder) -> Iterator[Self]:
+    def open(cls, folder: Path, name: str, encoder: Encoder, stack: ExitStack) -> Self:
+        """Opens the files, which the stack closes."""
         if isinstance(encoder, Tokenizer):
             dtype, row_size, end = "<u2" if len(encoder) <= 1 << 16 else "<u4", 0, encoder.end
         else:
             dtype, row_size, end = encoder.dtype, encoder.row_size, None
-        with _convert_write_errors(folder.parent):
-            tokens, offsets = ((folder / f"{name}{suffix}").open("wb") for suffix in (".tokens", ".offsets"))
-            offsets.write(np.zeros(1, dtype="<i8").tobytes())
-        try:
-            yield cls(name, end, np.dtype(dtype), row_size, tokens, offsets)
-        finally:
-            for file in (tokens, offsets):
-                # On a full disk, closing fails again after the write that raised; complete files were synced before.
-                with contextlib.suppress(OSError):
-                    file.close()
+        paths = (folder / f"{name}{suffix}" for suffix in (".tokens", ".offsets"))
+        tokens, offsets = (stack.enter_context(path.open("wb")) for path in paths)
+        offsets.write(np.zeros(1, dtype="<i8").tobytes())
+        return cls(name, end, np.dtype(dtype), row_size, tokens, offsets)
 
     def append(self, ragged: RaggedTokens, ends: NDArray[np.bool_]) -> None:
         tokens, sentence_ends = ragged.tokens, ragged.offsets[1:][ends]
@@ -320,7 +306,7 @@ class _Writer:
         self.sentences += len(sentence_ends)
         self.tokens += len(tokens)
 
-    def close(self) -> _SideManifest:
+    def finish(self) -> _SideManifest:
         for file in (self.tokens_file, self.offsets_file):
             file.flush()
             os.fsync(file.fileno())
@@ -341,13 +327,3 @@ def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:
     if offsets[0] != 0 or offsets[-1] != manifest.tokens:
         raise ValueError(f"{folder / manifest.name}.offsets is damaged")
     return TokenizedSide(np.asarray(tokens), np.asarray(offsets))
-
-
-@contextlib.contextmanager
-def _convert_write_errors(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write tokens to {directory}: {error.strerror}; free some space or choose another directory"
-        ) from error
