@@ -16,9 +16,8 @@ from seq2see.check.data import check_data
 from seq2see.config import ModelConfig
 from seq2see.data.corpus import open_media
 from seq2see.data.media import sounds
-from seq2see.data.media.limits import TooLongError
 from seq2see.data.media.pictures import read_picture
-from seq2see.data.media.reader import MediaReader
+from seq2see.data.media.reader import MediaReader, TooLongError
 from seq2see.errors import UserError
 from tests.models import TINY
 

@@ -20,7 +20,7 @@ from seq2see.data.batch import Sequences
 from seq2see.data.batches import Batches
 from seq2see.data.corpus import open_media
 from seq2see.data.formats.lines import ReadCallbacks, ReadIssue
-from seq2see.data.formats.media import open_media_reader
+from seq2see.data.media.pairs import open_media_reader
 from seq2see.data.media.pictures import join_patches
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Search

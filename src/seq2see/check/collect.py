@@ -21,8 +21,8 @@ from seq2see.check.scripts import SCRIPTS, count_letters
 from seq2see.data.corpus import ParallelCorpus, TextCorpus
 from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import IssueKind, ReadCallbacks, ReadIssue
-from seq2see.data.formats.media import MediaPairReader
 from seq2see.data.formats.tabular import LineCountMismatch, PairReader, Reader
+from seq2see.data.media.pairs import MediaPairReader
 from seq2see.errors import ProgressFactory, no_progress
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seq2see.check import collect as c
 from seq2see.check.report import FindingKind
-from seq2see.data.media.limits import TooLongError
+from seq2see.data.media.reader import TooLongError
 from seq2see.errors import UserError
 
 Mask = NDArray[np.bool_]

@@ -142,7 +142,7 @@ def _print(original: "Explanation", e: "Explanation", name: str, analysis: Analy
 
 def _check_source(text: str, model: "Model", directory: Path) -> None:
     """Raises an error if a model of text would read the path of a file letter by letter, or if there is no file to read."""
-    from seq2see.data.formats.media import is_media
+    from seq2see.data.media.pairs import is_media
 
     source = model.config.model.source
     if source != "tokens" and not os.path.exists(text):

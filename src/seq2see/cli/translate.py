@@ -129,7 +129,7 @@ def translate(
 
 def _translate_on_ray(sources: list[TextInput], path: Path, output: Output, compute: Compute, ray: RayOptions) -> None:
     from seq2see.cli.ray.tasks import ModelOptions, TranslateShards
-    from seq2see.data.formats.media import is_media
+    from seq2see.data.media.pairs import is_media
     from seq2see.translate.formats import is_document
 
     if output.glossary is not None:
@@ -150,7 +150,7 @@ def _refuse_media(sources: Sequence[TextInput], output: Output, label: str) -> N
         raise UsageError(f"--timestamps is for recordings, but {label} reads text")
     if not any(source.path for source in sources):
         return
-    from seq2see.data.formats.media import is_media
+    from seq2see.data.media.pairs import is_media
 
     if media := next((source for source in sources if source.path and is_media(source.path)), None):
         raise UsageError(f"{media.name} is a picture or sound, but {label} reads text")

@@ -17,7 +17,6 @@ from typing import get_args
 from seq2see.config import Boundaries, DataConfig
 from seq2see.data.formats.documents import DocumentReader, TextChunk
 from seq2see.data.formats.lines import STRICT, ignore_progress
-from seq2see.data.formats.media import MediaKind, open_media_reader
 from seq2see.data.formats.po import PoReader
 from seq2see.data.formats.tabular import (
     JsonlReader,
@@ -28,6 +27,7 @@ from seq2see.data.formats.tabular import (
     strip_compression_suffix,
 )
 from seq2see.data.formats.tmx import TmxReader
+from seq2see.data.media.pairs import MediaKind, open_media_reader
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import require_regular_file
 

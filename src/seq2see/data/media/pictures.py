@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.config import ModelConfig
-from seq2see.data.media.limits import require_tokens
+from seq2see.data.media.reader import require_tokens
 from seq2see.errors import UserError
 from seq2see.tensors.files import require_regular_file
 

@@ -1,7 +1,11 @@
-"""Reads the files that a model of pictures or sounds takes as its source."""
+"""Reads the files that a model of pictures or sounds takes as its source.
+
+Limits are checked from the header: a file of a few bytes can claim to be huge.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.config import ModelConfig
-from seq2see.data.media.limits import report_out_of_memory
 from seq2see.data.tokenizer import RaggedTokens
+from seq2see.errors import UserError
 
 VERSION = 1  # of the decoding; a change makes the tokens on disk be built again
+
+
+class TooLongError(UserError):
+    """A picture or a sound makes more tokens than the model takes."""
+
+
+def require_tokens(path: Path, tokens: int, limit: int | None) -> None:
+    """Raises an error if a file makes more tokens than the limit."""
+    if limit is not None and tokens > limit:
+        raise TooLongError(
+            f"{path} makes {tokens:,} tokens, but the model takes at most {limit:,} "
+            "(model.max_source_positions): shorten it"
+        )
 
 
 @dataclass(frozen=True)
@@ -48,7 +65,7 @@ class MediaReader:
         return self._decode(Path(path), self.config.actual_max_source_positions)[0]
 
     def _decode(self, path: Path, max_tokens: int | None) -> list[NDArray[Any]]:
-        with report_out_of_memory(path):
+        with _report_out_of_memory(path):
             if self.config.source == "pictures":
                 from seq2see.data.media.pictures import read_picture
 
@@ -62,3 +79,14 @@ class MediaReader:
         rows = [self.windows(path)[0] for path in paths]
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in rows], dtype=np.int64)])
         return RaggedTokens(np.concatenate(rows).astype(self.dtype), offsets)
+
+
+@contextmanager
+def _report_out_of_memory(path: Path) -> Iterator[None]:
+    """Turns an allocation that fails while a file is decoded into a one-line error."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error):  # as PyTorch's errors say
+            raise
+        raise UserError(f"{path} needs more memory than is free: close other programs, or use a smaller file") from None

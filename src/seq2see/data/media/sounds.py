@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2see.data.media.limits import TooLongError, require_tokens
+from seq2see.data.media.reader import TooLongError, require_tokens
 from seq2see.errors import UserError
 from seq2see.tensors.files import require_regular_file
 
