@@ -4,20 +4,19 @@ An exception is a debt: it is listed here by name, and a test fails when it is n
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "src/seq2see"
+from tests.architecture import PACKAGE, PAGE, ROOT, SPINE, line_count, page
+
 LOOSE = {"__init__.py", "__main__.py", "api.py", "errors.py"}  # config is a package
 MAX_FILE, MAX_FUNCTION, MAX_FMT_SKIPS = 400, 60, 100
+MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 
 LONG_FILES = {
     "recipes/grammar/hindi_clauses.py",
-    "src/seq2see/decode/cache.py",
-    "src/seq2see/exchange/families.py",
-    "src/seq2see/exchange/gguf.py",
     "src/seq2see/exchange/tokenizer_files.py",
     "tests/check/test_check.py",
     "tests/course/test_learn.py",
@@ -32,7 +31,6 @@ LONG_FILES = {
     "tests/decode/test_decode.py",
     "tests/exchange/test_export.py",
     "tests/exchange/test_foreign_models.py",
-    "tests/fuzz.py",
     "tests/model/test_taps.py",
     "tests/recipes/test_grammar.py",
     "tests/train/test_resume.py",
@@ -40,7 +38,7 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     "src/seq2see/decode/kernels/select.py:_beam_step_kernel",
 }
-FMT_SKIPS = 480  # to be lowered to MAX_FMT_SKIPS
+FMT_SKIPS = 429  # to be lowered to MAX_FMT_SKIPS
 
 
 @cache
@@ -87,4 +85,37 @@ def test_no_function_is_longer_than_a_screen() -> None:
 def test_code_is_laid_out_by_the_formatter() -> None:
     found = sum(text.count("# fmt: " + "skip") for text in sources().values())
     assert found <= FMT_SKIPS, f"{found} lines skip the formatter: fewer parameters make most of these unnecessary"
-    assert FMT_SKIPS == MAX_FMT_SKIPS or found > FMT_SKIPS - 50, f"lower FMT_SKIPS to {found}"
+    assert FMT_SKIPS == MAX_FMT_SKIPS or found > FMT_SKIPS - 100, f"lower FMT_SKIPS to {found}"
+
+
+def test_the_architecture_page_shows_the_folders_and_the_spine_as_they_are() -> None:
+    stated, current = PAGE.read_text(encoding="utf-8"), page(PAGE.read_text(encoding="utf-8"))
+    assert _without_counts(stated) == _without_counts(current), "run `python -m tests.architecture`"
+    for old, new in zip(_counts(stated), _counts(current), strict=True):
+        assert abs(old - new) <= 0.1 * new + 20, "the line counts are out of date: run `python -m tests.architecture`"
+
+
+_COUNT = re.compile(r"\| ([\d,]+) \|$", flags=re.MULTILINE)
+
+
+def _counts(text: str) -> list[int]:
+    return [int(count.replace(",", "")) for count in _COUNT.findall(text)]
+
+
+def _without_counts(text: str) -> str:
+    return _COUNT.sub("|", text)
+
+
+def test_the_spine_is_short_and_never_jumps_upwards() -> None:
+    assert len(SPINE) <= MAX_SPINE_FILES
+    assert sum(line_count(PACKAGE / name) for name in SPINE) <= MAX_SPINE_LINES
+    for i, name in enumerate(SPINE):
+        later = {f"seq2see.{other.removesuffix('.py').replace('/', '.')}" for other in SPINE[i + 1 :]}
+        assert not later & set(_imported(PACKAGE / name)), f"{name} imports what the reader has not seen"
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Yields the modules that a file imports, but not those that only its types need."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""

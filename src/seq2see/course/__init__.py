@@ -1,1 +1,1 @@
-"""Teaching material built on the library: lessons, word vectors and a generated corpus. The core never imports it."""
+"""Teaching material built on the library: lessons, word vectors, and the models before the Transformer."""

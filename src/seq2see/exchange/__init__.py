@@ -1,1 +1,1 @@
-"""Conversion of models from other libraries."""
+"""Models of other libraries, read and written."""
