@@ -72,10 +72,15 @@ def alternatives(call: Call, id: TraceId, row: Row, top: Top = 10) -> responses.
 
 @router.endpoint("GET", "/api/traces/{id}/next-token")
 def next_token(
-    call: Call, id: TraceId, row: Row, temperature: Annotated[requests.Temperature, Query()] = 1.0,
-    top_k: Annotated[requests.TopK, Query()] = 0, top_p: Annotated[requests.TopP, Query()] = 1.0,
-    seed: Annotated[requests.Seed, Query()] = 0, top: Top = 8,
-) -> NextToken:  # fmt: skip
+    call: Call,
+    id: TraceId,
+    row: Row,
+    temperature: Annotated[requests.Temperature, Query()] = 1.0,
+    top_k: Annotated[requests.TopK, Query()] = 0,
+    top_p: Annotated[requests.TopP, Query()] = 1.0,
+    seed: Annotated[requests.Seed, Query()] = 0,
+    top: Top = 8,
+) -> NextToken:
     """Returns the most likely tokens of a row with the probabilities that sampling would give them."""
     with call.explanation(id) as e:
         return distribution(e, row, Search(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed), top)

@@ -100,9 +100,13 @@ def translate(call: Call, body: requests.TranslateRequest) -> responses.Translat
     ]
     translation = text.join([one_line(sentence.hypotheses[0].text) for sentence in sentences])
     return responses.Translation(
-        model=name, step=body.step, translation=translation, sentences=sentences, notes=notes,
+        model=name,
+        step=body.step,
+        translation=translation,
+        sentences=sentences,
+        notes=notes,
         **Assessment.of_text(assessments).to_dict(),
-    )  # fmt: skip
+    )
 
 
 STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {

@@ -56,9 +56,10 @@ TENSOR = "A tensor of the trace such as `decoder.1.feed_forward.output`; `*` is 
 
 class AtPositions(RequestModel):
     positions: list[Position] | None = Field(
-        None, max_length=1024,
+        None,
+        max_length=1024,
         description="Token positions, from 0, to change (queries, for an attention layer). Default: all.",
-    )  # fmt: skip
+    )
 
 
 class AtHead(AtPositions):
@@ -79,9 +80,11 @@ class ForceAttention(AtHead):
     type: Literal["force_attention"]
     attention: Name = Field(description=ATTENTION, examples=["decoder.1.cross"])
     weights: list[Weight] = Field(
-        min_length=1, max_length=1024, description="The weight of each key, from the first; the remaining keys get 0.",
+        min_length=1,
+        max_length=1024,
+        description="The weight of each key, from the first; the remaining keys get 0.",
         examples=[[0.0, 1.0]],
-    )  # fmt: skip
+    )
 
 
 class UniformAttention(AtHead):
@@ -121,9 +124,7 @@ class Patch(RequestModel):
     source: PatchSource = Field(examples=[{"position": 3}])
 
 
-Intervention = Annotated[
-    AblateHead | ForceAttention | UniformAttention | Scale | Patch, Field(discriminator="type")
-]  # fmt: skip
+Intervention = Annotated[AblateHead | ForceAttention | UniformAttention | Scale | Patch, Field(discriminator="type")]
 
 
 # Bodies
@@ -142,9 +143,11 @@ class ModelRequest(RequestModel):
 
 class InterventionRequest(ModelRequest):
     interventions: list[Intervention] = Field(
-        default_factory=list, max_length=32, description="Changes inside the model, for this request only.",
+        default_factory=list,
+        max_length=32,
+        description="Changes inside the model, for this request only.",
         examples=[[{"type": "ablate_head", "attention": "decoder.1.cross", "head": 0}]],
-    )  # fmt: skip
+    )
 
     @property
     def search(self) -> Search:
@@ -191,17 +194,20 @@ class TraceRequest(SamplingRequest):
 class ContextualEmbeddingsRequest(ModelRequest):
     word: Annotated[str, Field(min_length=1, max_length=100)] = Field(examples=["bank"])
     sentences: list[Text] = Field(
-        min_length=1, max_length=16, description="Sentences that contain the word.",
+        min_length=1,
+        max_length=16,
+        description="Sentences that contain the word.",
         examples=[["She went to the bank.", "He sat by the bank."]],
-    )  # fmt: skip
+    )
 
 
 class SpaceRequest(ModelRequest):
     stack: Literal["encoder", "decoder"] = Field(description="Whose embeddings and vectors.")
     fit: Literal["vocabulary", "words", "layers"] = Field(
-        "vocabulary", description="What the principal axes are fitted to: the shown vocabulary, the words and their "
+        "vocabulary",
+        description="What the principal axes are fitted to: the shown vocabulary, the words and their "
         "neighbours, or the tokens of the traces at all layers.",
-    )  # fmt: skip
+    )
     method: Literal["pca", "tsne"] = Field(
         "pca", description="t-SNE places the vocabulary only, in two dimensions; needs openTSNE on the server."
     )
@@ -220,10 +226,11 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", exa
 class StartTraining(RequestModel):
     name: RunName = Field(description="The directory of the new run, in the server's directory of runs.")
     files: list[Name] = Field(
-        default_factory=list, max_length=2,
+        default_factory=list,
+        max_length=2,
         description="Files that `/api/training` lists: none for the built-in corpus; one of plain text or of pairs; or source "
         "and target.",
-    )  # fmt: skip
+    )
     minutes: float = Field(2.0, ge=0.1, le=10_000, description="Training time.")
 
 

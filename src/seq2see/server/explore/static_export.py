@@ -164,9 +164,7 @@ class TensorStore:
         index = self._indices.setdefault(sha256(raw).digest(), len(self.data))
         if index == len(self.data):
             self.data.append(b64encode(raw).decode())
-        return EmbeddedTensor(
-            shape=list(values.shape), dtype="bfloat16" if exact else "float32", data_index=index
-        )  # fmt: skip
+        return EmbeddedTensor(shape=list(values.shape), dtype="bfloat16" if exact else "float32", data_index=index)
 
 
 def _note(e: Explanation) -> str:

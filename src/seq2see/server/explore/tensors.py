@@ -48,8 +48,6 @@ def tensor_bytes(tensor: "Tensor", index: str, max_bytes: int) -> TensorBytes:
     """Encodes a slice of a tensor. −∞ stays −∞; token ids are exact up to 16 million."""
     part = tensor[parse_index(index, tuple(tensor.shape))]
     if part.numel() * 4 > max_bytes:
-        raise ApiError(
-            413, f"{part.numel() * 4:,} bytes exceed the maximum of {max_bytes:,} per response",
-            f"request a slice with index; the shape is {list(tensor.shape)}", "query.index",
-        )  # fmt: skip
+        message = f"{part.numel() * 4:,} bytes exceed the maximum of {max_bytes:,} per response"
+        raise ApiError(413, message, f"request a slice with index; the shape is {list(tensor.shape)}", "query.index")
     return TensorBytes(tuple(part.shape), part.detach().float().cpu().numpy().astype("<f4").tobytes())

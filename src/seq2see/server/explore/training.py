@@ -91,10 +91,6 @@ class TrainingProcess:
         self._reader.start()
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def code(self) -> int | None:
         """The exit status; None while it runs."""
         return self._process.poll()

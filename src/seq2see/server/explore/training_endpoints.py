@@ -111,10 +111,15 @@ def _report(step: int, e: Explanation, attention: str, head: int | None) -> Trai
     of_encoder = name is not None and name.startswith("encoder")
     logprobs = e.target_logprobs[e.output_start :]
     return TrainingReport(
-        step=step, output=e.output, probability=float(logprobs.mean().exp()) if len(logprobs) else 1.0, attentions=known,
-        heads=len(weights), attention=name, head=chosen,
+        step=step,
+        output=e.output,
+        probability=float(logprobs.mean().exp()) if len(logprobs) else 1.0,
+        attentions=known,
+        heads=len(weights),
+        attention=name,
+        head=chosen,
         queries=list(e.source_tokens if of_encoder else e.decoder_input_tokens),
         written=[] if of_encoder else list(e.target_tokens),
         keys=list(e.source_tokens if of_encoder or (name or "").endswith("cross") else e.decoder_input_tokens),
         weights=(weights.mean(0) if chosen is None else weights[chosen]).tolist(),
-    )  # fmt: skip
+    )

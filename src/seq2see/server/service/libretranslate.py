@@ -96,9 +96,12 @@ async def _translate_all(
     models = [_model(service, source, body.target) for _, source in texts]
     nbest = 1 + max(body.alternatives, 0)
     common = {
-        "operation": "translate", "format": body.format, "beam": max(service.settings.beam, nbest), "nbest": nbest,
+        "operation": "translate",
+        "format": body.format,
+        "beam": max(service.settings.beam, nbest),
+        "nbest": nbest,
         "glossary": _glossary(client, body),
-    }  # fmt: skip
+    }
     translations = [[text] for text, _ in texts]
     for model in dict.fromkeys(filter(None, models)):
         index = [i for i, each in enumerate(models) if each == model]
@@ -141,9 +144,13 @@ async def translate_file(request: Request, service: ServiceOf) -> Response:
         model = _model(service, source, body.target)
         if model is not None:
             message = {
-                "operation": "document", "model": model, "name": file.path.name, "beam": service.settings.beam,
-                "glossary": _glossary(client, body), "content": b64encode(content).decode(),
-            }  # fmt: skip
+                "operation": "document",
+                "model": model,
+                "name": file.path.name,
+                "beam": service.settings.beam,
+                "glossary": _glossary(client, body),
+                "content": b64encode(content).decode(),
+            }
             content = b64decode((await service.call(request, client, message))["content"])
     token = secrets.token_urlsafe(24)
     service.files[token] = (f"{file.path.stem}_{body.target}{file.path.suffix}", content)

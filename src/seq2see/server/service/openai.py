@@ -258,10 +258,14 @@ def _generation(service: Service, body: GenerationParameters, max_tokens: int, a
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     seed = randbelow(1 << 31) if body.seed is None else body.seed % (1 << 31)
     return {
-        "operation": "generate", "model": body.model, "n": body.n or 1, "stream": bool(body.stream),
-        "stop": [each for each in stop if each], "max_tokens": min(max_tokens, service.settings.max_new_tokens),
+        "operation": "generate",
+        "model": body.model,
+        "n": body.n or 1,
+        "stream": bool(body.stream),
+        "stop": [each for each in stop if each],
+        "max_tokens": min(max_tokens, service.settings.max_new_tokens),
         "search": {"temperature": temperature, "top_p": body.top_p or 1.0, "seed": seed, "alternatives": alternatives},
-    }  # fmt: skip
+    }
 
 
 @dataclass

@@ -19,9 +19,12 @@ class Metrics:
 
         self.requests = counter("requests", "Answered requests", "path", "status")
         self.seconds = Histogram(
-            "seq2see_request_seconds", "Time from a request's arrival to the end of its answer", ["path"],
-            buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
+            "seq2see_request_seconds",
+            "Time from a request's arrival to the end of its answer",
+            ["path"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
         self.tokens = counter("tokens", "Tokens read and generated", "model", "kind")
         self.running = gauge("requests_running", "Requests that run or wait")
         self.waiting = gauge("sentences_waiting", "Sentences that wait for a row of a batch", "model")

@@ -76,9 +76,13 @@ def serve(
 
 
 async def _serve(
-    workers: WorkerOptions, settings: Settings, listener: socket.socket, host: str, explain: bool,
+    workers: WorkerOptions,
+    settings: Settings,
+    listener: socket.socket,
+    host: str,
+    explain: bool,
     report: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     supervisor = Supervisor(workers)
     service = Service(supervisor, settings)
     await supervisor.start()

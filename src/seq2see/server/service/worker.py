@@ -115,9 +115,12 @@ class Worker:
         }
         self._embedding = threading.Lock()
         self._operations: dict[str, Callable[[Message, Answering], Iterator[Message]]] = {
-            "translate": self._translate, "document": self._document, "generate": self._generate, "embed": self._embed,
+            "translate": self._translate,
+            "document": self._document,
+            "generate": self._generate,
+            "embed": self._embed,
             "statistics": self._statistics,
-        }  # fmt: skip
+        }
 
     def run(self) -> None:
         """Answers requests until the front process closes the connection."""
