@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
-from seq2see.decode import engine, session
+from seq2see.decode import engine
 from seq2see.decode.cache import COMPACT_STEPS, CacheSize
 from seq2see.decode.engine import decode_requests, generate_tokens, translate_tokens
 from seq2see.decode.request import Request
@@ -155,8 +155,7 @@ def test_static_shapes_do_not_change_the_output(beam: int, monkeypatch: pytest.M
         translate_tokens(m, sources, SPECIAL_TOKENS, options),
         generate_tokens(lm, prompts, SPECIAL_TOKENS, Search(max_new_tokens=70)),
     )
-    for module in (engine, session):
-        monkeypatch.setattr(module, "device_profile", lambda device: STATIC_PROFILE)
+    monkeypatch.setattr(engine, "device_profile", lambda model: STATIC_PROFILE)
     for budget in (10_000, 500):
         found = translate_tokens(m, sources, SPECIAL_TOKENS, options, token_budget=budget)
         assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected[0]]
@@ -281,8 +280,7 @@ def test_unused_rows_do_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [[7, 8, 9, END]] * 40
     (expected, *_) = translate_tokens(m, sources[:1], SPECIAL_TOKENS, Search(max_new_tokens=30))
     profile = replace(STATIC_PROFILE, max_hypotheses=3, token_budget=10**6)
-    for module in (engine, session):
-        monkeypatch.setattr(module, "device_profile", lambda device: profile)
+    monkeypatch.setattr(engine, "device_profile", lambda model: profile)
     found = translate_tokens(m, sources, SPECIAL_TOKENS, Search(max_new_tokens=30))
     assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in expected]] * 40
 

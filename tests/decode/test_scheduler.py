@@ -87,7 +87,7 @@ def test_rows_with_static_shapes_sample_each_in_their_own_way(monkeypatch: pytes
     profile = DeviceProfile(
         static_shapes=True, cuda_graphs=False, max_hypotheses=64, token_budget=8192, check_interval=8
     )
-    monkeypatch.setattr(scheduling, "session_profile", lambda model: profile)
+    monkeypatch.setattr(scheduling, "device_profile", lambda model: profile)
     model = exact_model(LANGUAGE_MODEL)
     jobs = jobs_for(model, random_sentences(20), SEARCHES)
     with scheduler_of(model) as scheduler:

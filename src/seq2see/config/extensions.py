@@ -68,6 +68,7 @@ def has_extension(group: str, name: str) -> bool:
     return name in _built_in(group) or name in _installed(group)
 
 
+@cache
 def load_extension(group: str, name: str) -> Any:
     """Imports what stands under this name; an unknown name is a `UserError`."""
     if name in _built_in(group):

@@ -8,7 +8,7 @@ Shapes: T tokens in the batch, S sequences, L tokens in the longest sequence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -128,13 +128,20 @@ class Packed:
     layout: Layout
 
     @classmethod
-    def from_sequences(cls, sequences: Sequence[Tokens], device: torch.device | str = "cpu") -> Self:
+    def from_sequences(
+        cls, sequences: Sequence[Tokens], device: torch.device | str = "cpu", ids: Sequence[int] | None = None
+    ) -> Self:
+        """Packs sequences; `ids` are the caller's, if these are not sequences 0, 1, 2, …"""
         if sequences and isinstance(sequences[0], np.ndarray):
             tokens = torch.from_numpy(np.concatenate(sequences))
             tokens = tokens if tokens.dim() > 1 else tokens.long()
         else:
             tokens = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
-        return cls(tokens, Layout.from_lengths([len(sequence) for sequence in sequences])).to(device)
+        layout = Layout.from_lengths([len(sequence) for sequence in sequences])
+        if ids is not None:
+            layout = replace(layout, sequence_ids=torch.tensor(ids))
+        packed = cls(tokens, layout)
+        return packed if torch.device(device).type == "cpu" else packed.to(device)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         return type(self)(self.tokens.to(device, non_blocking=non_blocking), self.layout.to(device, non_blocking))

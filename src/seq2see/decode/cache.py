@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -66,8 +66,7 @@ class DecodingCache(Protocol):
     active: int  # rows in use
     steps: int
 
-    @classmethod
-    def for_session(cls, model: Any, size: CacheSize, beam: int, static_shapes: bool) -> Self: ...
+    def __init__(self, model: Any, size: CacheSize, beam: int, static_shapes: bool) -> None: ...
 
     @property
     def visible_slots(self) -> int:
@@ -98,15 +97,10 @@ class KeyValueCache:
 
     CAN_BE_CAPTURED = True
 
-    @classmethod
-    def for_session(cls, model: Transformer, size: CacheSize, beam: int, static_shapes: bool) -> Self:
-        assert model.decoder is not None
-        model.decoder.extend_positions(size.max_positions)
-        return cls(model, size, beam, static_shapes)
-
     def __init__(self, model: Transformer, size: CacheSize, beam: int, static_shapes: bool) -> None:
         """With static shapes, sizes are rounded up to a few values, so that a CUDA graph per shape can be replayed."""
         assert model.decoder is not None
+        model.decoder.extend_positions(size.max_positions)
         self.static_shapes = static_shapes
         self.device = model.embedding.weight.device
         self.kernels = kernels_for(model) if static_shapes else None

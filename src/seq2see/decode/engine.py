@@ -5,6 +5,7 @@ the last row takes its place, and new sequences join at the end, so the batch st
 """
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import torch
 
@@ -15,10 +16,10 @@ from seq2see.decode.constraints import Constraints
 from seq2see.decode.request import Request, StopCondition
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Session, device_profile, open_session
+from seq2see.decode.session import device_profile, open_session
 from seq2see.errors import UsageError, UserError
 from seq2see.model.network import Network
-from seq2see.model.taps import Taps
+from seq2see.model.taps import Taps, with_attached
 
 # Default maximum length: a translation may have 1.5 times the tokens of its source plus 10, the text of a picture or sound
 # half as many as there are patches or frames plus 10, a continuation 200.
@@ -34,32 +35,28 @@ def decode_requests(
     """Returns the hypotheses of each request, best first."""
     check_beam(model, options.beam)
     results: dict[Request, list[Hypothesis]] = {}
-    profile = device_profile(model.embedding.weight.device)
-    waiting = sorted(requests, key=lambda request: -request.total_tokens)
-    while waiting:
-        max_tokens = waiting[0].total_tokens
+    profile = device_profile(model)
+    ordered = sorted(requests, key=attrgetter("total_tokens"), reverse=True)
+    while ordered:
+        max_tokens = ordered[0].total_tokens
         # Requests less than half as long go into a later batch, which then has more rows.
-        similar = [request for request in waiting if request.total_tokens * 2 > max_tokens]
-        waiting = waiting[len(similar) :]
+        waiting = [request for request in ordered if request.total_tokens * 2 > max_tokens]
+        ordered = ordered[len(waiting) :]
         max_rows = max(1, profile.max_hypotheses // options.beam)
         budget_rows = (token_budget or profile.token_budget) // (max_tokens * options.beam)
-        rows = max(1, min(budget_rows, max_rows, len(similar)))
-        with open_session(model, similar, options, special_tokens, rows) as session:
-            results.update(_run(session, similar))
+        rows = max(1, min(budget_rows, max_rows, len(waiting)))
+        with open_session(model, waiting, options, special_tokens, rows, profile) as session:
+            while waiting or session.rows:
+                if waiting and session.should_fill:
+                    free = session.free
+                    session.add(waiting[:free])
+                    waiting = waiting[free:]
+                else:
+                    session.run()
+                for request, hypotheses in session.take_finished():
+                    require_output(request, hypotheses)
+                    results[request] = hypotheses
     return [results[request] for request in requests]
-
-
-def _run(session: Session[Request], waiting: Sequence[Request]) -> Iterator[tuple[Request, list[Hypothesis]]]:
-    """Yields each waiting request with its hypotheses as it finishes."""
-    while waiting or session.rows:
-        if waiting and session.should_fill:
-            joining, waiting = waiting[: session.free], waiting[session.free :]
-            session.add(joining)
-        else:
-            session.run()
-        for request, hypotheses in session.take_finished():
-            require_output(request, hypotheses)
-            yield request, hypotheses
 
 
 def check_beam(model: Network, beam: int) -> None:
@@ -85,14 +82,14 @@ def stream_tokens(model: Network, request: Request, options: Search, special_tok
         raise UsageError(
             f"a beam of {options.beam} cannot be streamed: its output is known only at the end; use beam = 1"
         )
-    return _stream_tokens(model, request, options, special_tokens, model.taps())
+    return _stream_tokens(model, request, options, special_tokens, with_attached(model))
 
 
 @torch.inference_mode()
 def _stream_tokens(
     model: Network, request: Request, options: Search, special_tokens: Framing, taps: Taps
 ) -> Iterator[int]:
-    with open_session(model, [request], options, special_tokens, 1) as session:
+    with open_session(model, [request], options, special_tokens, 1, device_profile(model)) as session:
         session.taps = taps
         session.add([request])
         while True:

@@ -40,6 +40,7 @@ class Row(Generic[R]):
     """A running request: what the host knows of one row of the batch. The rest is in tables on the device."""
 
     request: R
+    options: RowOptions
     joined: int  # the step at which it joined
     start: int  # the step at which its first token was, or would have been, generated
 

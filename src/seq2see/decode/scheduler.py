@@ -26,7 +26,7 @@ from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.request import Request
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Session, session_profile
+from seq2see.decode.session import Session, device_profile
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 
@@ -187,7 +187,7 @@ class Scheduler:
 
     def __init__(self, model: Network, max_waiting: int = 10_000, token_budget: int = 0) -> None:
         self.model, self.max_waiting = model, max_waiting
-        self.profile = session_profile(model)
+        self.profile = device_profile(model)
         self.token_budget = token_budget or self.profile.token_budget
         self._arrived: deque[Job] = deque()  # not yet in the queue, which belongs to the thread
         self._queue: FairQueue[Job] = FairQueue()

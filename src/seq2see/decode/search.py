@@ -75,7 +75,8 @@ class TokenSampler:
         self.search, self.end, self.forced = search, special_tokens.end, special_tokens.forced
         self.timestamps = special_tokens.timestamps if special_tokens.times else 0
         self.banned, self.other_ends = (
-            _ids(special, device) for special in (special_tokens.banned, special_tokens.other_ends)
+            torch.tensor(ids, dtype=torch.int64, device=device)
+            for ids in (special_tokens.banned, special_tokens.other_ends)
         )
         banned = self.banned
         size = max_new_tokens + 1  # a finished row keeps writing into the last column until the host removes it
@@ -180,7 +181,8 @@ class BeamSearch:
             raise UsageError(f"timestamps need a beam of 1, not {search.beam}")
         self.search, self.k, self.end, self.forced = search, search.beam, special_tokens.end, special_tokens.forced
         self.banned, self.other_ends = (
-            _ids(special, device) for special in (special_tokens.banned, special_tokens.other_ends)
+            torch.tensor(ids, dtype=torch.int64, device=device)
+            for ids in (special_tokens.banned, special_tokens.other_ends)
         )
         k, banned = self.k, self.banned
         size = max_new_tokens + 1  # as in TokenSampler
@@ -326,10 +328,6 @@ class BeamSearch:
             ]
             for row in zip(*(table[rows, best].tolist() for table in tables), strict=True)
         ]
-
-
-def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
-    return torch.tensor(tokens, dtype=torch.int64, device=device)
 
 
 def _sample_rows(logprobs: Tensor, options: Sequence[RowOptions], uniforms: Tensor) -> Tensor:

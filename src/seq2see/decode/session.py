@@ -18,14 +18,14 @@ from torch import Tensor
 
 from seq2see.config.extensions import load_extension
 from seq2see.data.framing import Framing
-from seq2see.data.layout import Layout, Packed, Tokens
+from seq2see.data.layout import Packed
 from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, next_token_layout
 from seq2see.decode.request import R, Request, Row, StopCondition
 from seq2see.decode.sampling import RowOptions, draw_uniforms
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, TokenSelector
 from seq2see.model.layers import Memory
 from seq2see.model.network import Network
-from seq2see.model.taps import NO_TAPS
+from seq2see.model.taps import NO_TAPS, with_attached
 
 MAX_IDLE_SESSIONS = 4  # per model, cached with their CUDA graphs
 
@@ -49,17 +49,12 @@ CUDA_PROFILE = DeviceProfile(
 )
 
 
-def device_profile(device: torch.device) -> DeviceProfile:
-    if device.type != "cuda":
+def device_profile(model: Network) -> DeviceProfile:
+    if not model.embedding.weight.is_cuda:
         return CPU_PROFILE
     # Under autocast a graph would refer to cast weights that are freed when the block ends.
-    return replace(CUDA_PROFILE, cuda_graphs=not torch.is_autocast_enabled("cuda"))
-
-
-def session_profile(model: Network) -> DeviceProfile:
-    profile = device_profile(model.embedding.weight.device)
-    captured = profile.cuda_graphs and load_extension("caches", model.config.kind).CAN_BE_CAPTURED
-    return replace(profile, cuda_graphs=captured)
+    captured = load_extension("caches", model.config.kind).CAN_BE_CAPTURED and not torch.is_autocast_enabled("cuda")
+    return replace(CUDA_PROFILE, cuda_graphs=captured)
 
 
 def cache_size(model: Network, requests: Sequence[Request], rows: int, static_shapes: bool) -> CacheSize:
@@ -84,10 +79,11 @@ class Session(Generic[R]):
     ) -> None:
         self._model = ref(model)  # an idle session must not keep its model alive
         self.search, self.taps, self.profile, self.capacity = search, NO_TAPS, profile, size.rows
+        self.options = RowOptions.of(search)  # of requests without their own
         self.context_window = model.config.max_positions if model.encoder is None else 0
         device = model.embedding.weight.device
         cache_class: type[DecodingCache] = load_extension("caches", model.config.kind)
-        self.cache = cache_class.for_session(model, size, search.beam, profile.static_shapes)
+        self.cache = cache_class(model, size, search.beam, profile.static_shapes)
         selector = BeamSearch if search.beam > 1 else TokenSampler
         self.selector: TokenSelector = selector(search, size.rows, size.max_new_tokens, special_tokens, device)
         self.banned_first = torch.tensor(special_tokens.banned_first, dtype=torch.int64, device=device)
@@ -112,33 +108,20 @@ class Session(Generic[R]):
 
     def add(self, requests: Sequence[R]) -> None:
         """Adds requests in the rows after the others and selects their first tokens."""
-        with self._on_device():
-            first, end = len(self.rows), len(self.rows) + len(requests)
-            step = self.cache.steps
-            self.rows += [Row(request, step, step - len(request.prompt)) for request in requests]
-            self._reset_selector(slice(first, end), requests)
+        first, step = len(self.rows), self.cache.steps
+        rows = slice(first, first + len(requests))
+        self.rows += [Row(each, each.options or self.options, step, step - len(each.prompt)) for each in requests]
+        options, limits = [row.options for row in self.rows[rows]], [request.max_new_tokens for request in requests]
+        sampled = any(each.temperature > 0 for each in options)
+        uniforms = draw_uniforms([request.seed for request in requests], max(limits)) if sampled else None
+        with torch.cuda.device_of(self.tokens):  # kernels and graphs are launched on the current GPU
+            self.selector.reset(rows, torch.tensor(limits, device=self.tokens.device), uniforms)
             logits = self._pass_prompts(first, requests)
             self._set_active_rows()
             if len(self.banned_first):
                 logits = logits.index_fill(1, self.banned_first, -torch.inf)
-            selected, _ = self.selector.select(logits, slice(first, end), self._row_options(requests))
-            self.tokens[first:end] = selected.view(-1, self.search.beam)
-
-    def _on_device(self) -> torch.cuda.device_of:
-        """Makes the model's GPU the current one, where kernels and graphs are launched. Does nothing on a CPU."""
-        return torch.cuda.device_of(self.tokens)
-
-    def _reset_selector(self, rows: slice, requests: Sequence[R]) -> None:
-        limits = torch.tensor([request.max_new_tokens for request in requests], device=self.tokens.device)
-        uniforms = None
-        if any(each.temperature > 0 for each in self._row_options(requests)):
-            steps = max(request.max_new_tokens for request in requests)
-            uniforms = draw_uniforms([request.seed for request in requests], steps)
-        self.selector.reset(rows, limits, uniforms)
-
-    def _row_options(self, requests: Sequence[R]) -> list[RowOptions]:
-        default = RowOptions.of(self.search)
-        return [request.options or default for request in requests]
+            selected, _ = self.selector.select(logits, rows, options)
+            self.tokens[rows] = selected.view(-1, self.search.beam)
 
     def _set_active_rows(self) -> None:
         running = len(self.rows)
@@ -164,9 +147,9 @@ class Session(Generic[R]):
         """Passes whole prompts through the model; returns the logits after each, [prompts, V]."""
         requests, device = [self.rows[row].request for row in rows], self.tokens.device
         ids = [request.sequence_id for request in requests]
-        target, sources, memory = _pack(prompts, ids, device), None, None
+        target, sources, memory = Packed.from_sequences(prompts, device, ids), None, None
         if self.model.encoder is not None:
-            source = _pack([request.source for request in requests], ids, device)
+            source = Packed.from_sequences([request.source for request in requests], device, ids)
             sources, memory = source.layout, Memory(self.model.encode(source, self.taps), source.layout)
         stores = self.cache.prompt_stores(torch.tensor(rows, device=device), target.layout, sources)
         vectors = self.model.decode(target, memory, self.taps, stores)
@@ -183,7 +166,7 @@ class Session(Generic[R]):
 
     def step(self) -> None:
         """Adds one token to every hypothesis."""
-        with self._on_device():
+        with torch.cuda.device_of(self.tokens):
             if self.context_window:
                 self._slide_full_windows()
             self.cache.compact_if_needed(self.rows)
@@ -200,8 +183,7 @@ class Session(Generic[R]):
         tokens = Packed(self.tokens[:size].view(-1), layout)
         vectors = self.model.decode(tokens, None, self.taps, stores)
         logits = self.model.logits(vectors, layout, self.taps)
-        options = self._row_options([row.request for row in self.rows])
-        selected, parents = self.selector.select(logits, slice(0, size), options)
+        selected, parents = self.selector.select(logits, slice(0, size), [row.options for row in self.rows])
         self.cache.advance(parents, ~self.selector.done[:size])
         self.tokens[:size] = selected.view(size, -1)
 
@@ -279,13 +261,6 @@ def _copy_rows(tables: Sequence[Tensor], origins: Sequence[int], rows: Sequence[
         table[row_index] = table[origin_index]
 
 
-def _pack(sequences: Sequence[Tokens], sequence_ids: Sequence[int], device: torch.device) -> Packed:
-    """Packs sequences with the caller's ids of the sentences they belong to."""
-    packed = Packed.from_sequences(sequences)
-    layout: Layout = replace(packed.layout, sequence_ids=torch.tensor(sequence_ids))
-    return Packed(packed.tokens, layout).to(device)
-
-
 def first_stop(tokens: Sequence[int], should_stop: StopCondition) -> int | None:
     """Returns the length of the shortest prefix that meets the stop condition, or None."""
     if not should_stop(tokens):
@@ -304,10 +279,14 @@ _IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session[Request]]] = Wea
 
 @contextmanager
 def open_session(
-    model: Network, requests: Sequence[Request], search: Search, special_tokens: Framing, rows: int
+    model: Network,
+    requests: Sequence[Request],
+    search: Search,
+    special_tokens: Framing,
+    rows: int,
+    profile: DeviceProfile,
 ) -> Iterator[Session[Request]]:
     """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
-    profile = session_profile(model)
     if any(request.options is not None and request.options.constraints for request in requests):
         profile = replace(profile, cuda_graphs=False)  # constraints are met on the host
     size = cache_size(model, requests, rows, profile.static_shapes)
@@ -317,7 +296,7 @@ def open_session(
     idle = _IDLE_SESSIONS.setdefault(model, {})
     # pop, so that two threads never get the same session
     session = idle.pop(key, None) or Session(model, search, special_tokens, size, profile)
-    session.taps, session.capacity = model.taps(), rows
+    session.taps, session.capacity = with_attached(model), rows
     try:
         yield session
     finally:

@@ -201,9 +201,10 @@ def attached_hooks(model: nn.Module) -> list[Hook]:
     return [hook for owner, hook in _ATTACHED.get() if owner is model]
 
 
-def with_attached(model: nn.Module, taps: Taps) -> Taps:
+def with_attached(model: nn.Module, taps: Taps = NO_TAPS) -> Taps:
     """Returns the taps with the hooks attached to the model in this thread."""
-    if torch.compiler.is_compiling():  # a constant for the compiler, which cannot read a context variable
+    # The first is a constant for the compiler, which cannot read a context variable.
+    if torch.compiler.is_compiling() or not _ATTACHED.get():
         return taps
     attached = attached_hooks(model)
     if not attached:

@@ -60,7 +60,7 @@ class Stack(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = self.embed_positions(embedded, layout, taps, segments)
-        p = Pass(layout, memory, *self._rotations(layout), self._position_bias(layout, taps))
+        p = self._pass(layout, memory, taps)
         for i, block in enumerate(self.blocks):
             x = block(x, p, taps.at(str(i)), stores[i] if stores else NO_STORES)
         if self.final_norm is not None:
@@ -81,25 +81,22 @@ class Stack(nn.Module):
             x = self.embedding_norm(x, taps.at("norm"))
         return self.dropout(x)
 
-    def _rotations(self, layout: Layout) -> tuple[Rotation | None, Rotation | None]:
-        """Returns the rotations of global and of local layers, the same object unless they have a base of their own."""
-        if self.position_kind != "rotary":
-            return None, None
-        config, positions = self.config, layout.positions
-        kinds = (False, True) if config.local_rotary_base else (False,)
-        rotations = [
-            rotary_cos_sin(positions, rotary_frequencies(config, local, positions.device), config.rotary_magnitude)
-            for local in kinds
-        ]
-        return rotations[0], rotations[-1]
+    def _pass(self, layout: Layout, memory: Memory | None, taps: Taps) -> Pass:
+        """Returns what all blocks share: the memory, and what positions do in attention."""
+        rotation = local_rotation = bias = None
+        if self.position_kind == "rotary":
+            rotation = local_rotation = self._rotation(layout, local=False)
+            if self.config.local_rotary_base:
+                local_rotation = self._rotation(layout, local=True)
+        if self.relative_bias is not None:
+            positions = torch.arange(layout.max_length, device=layout.positions.device)
+            bias = self.relative_bias(positions, positions)[None]  # [1, H, L, L]
+            bias = taps("relative_bias", bias.expand(len(layout), -1, -1, -1)) if taps.active else bias
+        return Pass(layout, memory, rotation, local_rotation, bias)
 
-    def _position_bias(self, layout: Layout, taps: Taps) -> Tensor | None:
-        """Returns the relative bias of all queries and keys, [S or 1, H, L, L]."""
-        if self.relative_bias is None:
-            return None
-        positions = torch.arange(layout.max_length, device=layout.positions.device)
-        bias = self.relative_bias(positions, positions)[None]
-        return taps("relative_bias", bias.expand(len(layout), -1, -1, -1)) if taps.active else bias
+    def _rotation(self, layout: Layout, local: bool) -> Rotation:
+        frequencies = rotary_frequencies(self.config, local, layout.positions.device)
+        return rotary_cos_sin(layout.positions, frequencies, self.config.rotary_magnitude)
 
     def _positions(self, layout: Layout, dtype: torch.dtype) -> Tensor | None:
         if self.positions is not None:

@@ -8,7 +8,6 @@ Shapes: S sentences, k hypotheses of each, M source tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,10 +19,6 @@ from seq2see.decode.cache import CacheSize, Row, next_token_layout
 
 class RecurrentCache:
     CAN_BE_CAPTURED = False
-
-    @classmethod
-    def for_session(cls, model: Recurrent, size: CacheSize, beam: int, static_shapes: bool) -> Self:
-        return cls(model, size, beam, static_shapes)
 
     def __init__(self, model: Recurrent, size: CacheSize, beam: int, static_shapes: bool) -> None:
         """With static shapes, the source always takes all its slots, so that there are few shapes."""
