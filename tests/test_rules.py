@@ -119,3 +119,9 @@ def _imported(path: Path) -> Iterator[str]:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
             yield node.module or ""
+
+
+def test_the_glossary_names_files_that_exist() -> None:
+    paths = re.findall(r"`([a-z_/]+(?:\.py|/))`", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"))
+    assert len(paths) > 30
+    assert not [path for path in paths if not (PACKAGE / path).exists()]
