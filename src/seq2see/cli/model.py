@@ -77,7 +77,7 @@ def describe(
     if traced:
         from rich.console import Console
 
-        from seq2see.inspect.first_pass import print_first_pass
+        from seq2see.cli.first_pass import print_first_pass
 
         print_first_pass(config.model, name, Console(highlight=False))
         return

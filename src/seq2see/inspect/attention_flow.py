@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from seq2see.errors import UsageError
 from seq2see.inspect.explain import Explanation, rerun
@@ -48,19 +49,15 @@ def attention_rollout(e: Explanation, stack: Stack) -> Tensor:
     if stack not in ("encoder", "decoder", "both") or (missing and stack in (*missing, "both")):
         known = f"{next(iter(layouts))}: this model has no {missing[0]}" if missing else "encoder, decoder or both"
         raise UsageError(f'cannot roll out "{stack}": choose {known}')
-    if stack != "both":
-        rollout = torch.eye(int(layouts[stack].lengths[0]))
-        for name in attention_names(e):
-            if name.startswith(stack) and not name.endswith(".cross"):
-                rollout = 0.5 * rollout + 0.5 * attention_weights(e, name).mean(0) @ rollout
-        return rollout
-    encoder = attention_rollout(e, "encoder")  # [U, U]
-    rows = int(layouts["decoder"].lengths[0])
-    rollout = torch.cat([torch.zeros(rows, len(encoder)), torch.eye(rows)], dim=1)  # [T, U + T]
-    source = torch.cat([encoder, torch.zeros(len(encoder), rows)], dim=1)  # [U, U + T]
+    own = "encoder" if stack == "encoder" else "decoder"
+    rows = int(layouts[own].lengths[0])
+    rollout, source = torch.eye(rows), None
+    if stack == "both":
+        encoder = attention_rollout(e, "encoder")  # [U, U]
+        rollout, source = F.pad(rollout, (len(encoder), 0)), F.pad(encoder, (0, rows))  # [T, U + T], [U, U + T]
     for name in attention_names(e):
-        if name.startswith("decoder"):
-            attended = source if name.endswith(".cross") else rollout
+        attended = source if name.endswith(".cross") else rollout
+        if name.startswith(own) and attended is not None:
             rollout = 0.5 * rollout + 0.5 * attention_weights(e, name).mean(0) @ attended
     return rollout
 
