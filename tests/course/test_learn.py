@@ -16,13 +16,13 @@ from fastapi import FastAPI
 import seq2see
 from seq2see.config import ModelConfig
 from seq2see.course.lessons import GROUPS, LESSONS, context
-from seq2see.course.lessons.document import to_json
 from seq2see.course.lessons.similarity import DOCUMENT
 from seq2see.course.lessons.training import before_each_step
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.lessons import LessonText, exercise_responses
 from seq2see.server.explore.lessons import Table as TableResponse
 from seq2see.storage.bundled import GRAMMAR
+from seq2see.tensors.files import to_json
 from seq2see.train.trainer import Trainer
 from tests.browser import NEEDS_BROWSER, checked_page
 from tests.explore import LANGUAGE_MODEL, TEXTS, error, post, serving

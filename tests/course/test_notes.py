@@ -41,11 +41,12 @@ from seq2see.course.lessons import (
 from seq2see.course.lessons import (
     next as next_token,
 )
-from seq2see.course.lessons.document import Bars, HeatMap, Table, format_cell, to_json
+from seq2see.course.lessons.document import Bars, HeatMap, Table, format_cell
 from seq2see.course.lessons.senses import best_threshold
 from seq2see.course.lessons.terminal import bar_lines, print_lesson, rich_table, shade_lines
 from seq2see.course.vectors import WordVectors
 from seq2see.errors import UsageError, UserError
+from seq2see.tensors.files import to_json
 from tests.models import GRAMMAR_MODEL, TINY, tiny_model
 
 bundled = pytest.mark.skipif(

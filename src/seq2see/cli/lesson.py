@@ -78,7 +78,7 @@ def lesson(
     with Console(stderr=True).status(f"{chosen.title}: computing …"):
         result = chosen.compute(arguments)
     if as_json:
-        from seq2see.course.lessons.document import to_json
+        from seq2see.tensors.files import to_json
 
         text = to_json(chosen.describe(result))
         lesson_text = {"name": name, "title": chosen.title, "question": chosen.question, **text}

@@ -4,12 +4,9 @@ docs/explaining.md describes the keys. Numbers have six significant digits; non-
 """
 
 import json
-import math
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import (
@@ -22,7 +19,7 @@ from seq2see.inspect.attention_flow import (
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import alternatives, logit_lens
-from seq2see.tensors.files import write_text
+from seq2see.tensors.files import to_json, write_text
 
 FORMAT = "seq2see explanation 2"
 DIGITS = 6
@@ -55,25 +52,10 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
         "logit_lens": logit_lens(e, top) if decodes else None,
         "logit_attribution": [logit_attribution(e, row) for row in rows] if decodes else None,
     }  # fmt: skip
-    plain: dict[str, Any] = _plain(result)
+    plain: dict[str, Any] = to_json(result, DIGITS)
     return plain
 
 
 def write_json(e: Explanation, path: Path | str) -> None:
     """Writes an explanation as a JSON file."""
     write_text(path, json.dumps(to_dict(e), ensure_ascii=False, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """Converts dataclasses and tensors, rounds numbers and replaces non-finite ones by None."""
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    return value

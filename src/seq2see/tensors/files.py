@@ -1,12 +1,15 @@
-"""Output files, which are written atomically, input files, which must be regular, and file locks."""
+"""Output files, which are written atomically, input files, which must be regular, file locks, and values as JSON."""
 
+import math
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from seq2see.errors import UsageError, UserError
 
@@ -64,6 +67,22 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
         if not is_stream:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def to_json(value: Any, digits: int | None = None) -> Any:
+    """Converts to what JSON can hold: dataclasses become objects, tensors lists, infinities (masked scores) and NaN null.
+
+    With `digits`, numbers are rounded to so many significant ones.
+    """
+    if is_dataclass(value):
+        return {field.name: to_json(getattr(value, field.name), digits) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(each, digits) for key, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [to_json(each, digits) for each in value]
+    if isinstance(value, float):
+        return (float(f"{value:.{digits}g}") if digits else value) if math.isfinite(value) else None
+    return to_json(value.tolist(), digits) if hasattr(value, "tolist") else value
 
 
 def write_text(path: Path | str, text: str) -> None:

@@ -2,12 +2,12 @@
 
 Every lesson has the same shape: a question, what to look at, a picture, the few numbers that make the point and the takeaway;
 further sections, which are folded away; things to try; how the library does it; and an aside for readers of the lecture notes.
-`template` makes it from lesson.md and numbers; `terminal` prints it, also in notebooks; `to_json` converts it for the page.
+`template` makes it from lesson.md and numbers; `terminal` prints it, also in notebooks; for the page it becomes JSON.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
@@ -175,16 +175,3 @@ def _trim(text: str) -> str:
 def format_small(number: float) -> str:
     """Formats a number with three decimals, or in scientific notation where those would show too little of it."""
     return f"{number:.3f}" if abs(number) >= 0.01 else f"{number:.0e}" if number else "0"
-
-
-def to_json(value: Any) -> Any:
-    """Converts to what JSON can hold: dataclasses become objects, infinities (masked scores) and NaN become null."""
-    if is_dataclass(value):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(each) for key, each in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [to_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

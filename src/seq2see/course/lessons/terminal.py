@@ -20,8 +20,8 @@ from seq2see.course.lessons.document import (
     Try,
     format_cell,
     format_number,
-    to_json,
 )
+from seq2see.tensors.files import to_json
 
 if TYPE_CHECKING:
     from seq2see.course.lessons import Lesson

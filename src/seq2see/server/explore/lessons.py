@@ -13,13 +13,13 @@ from pydantic import BeforeValidator, Field
 
 from seq2see.api import Model
 from seq2see.course.lessons import LESSONS, Lesson, document
-from seq2see.course.lessons.document import to_json
 from seq2see.course.lessons.settings import Setting, SettingError, SettingKind, settings_of
 from seq2see.course.lessons.training import before_each_step
 from seq2see.errors import did_you_mean
 from seq2see.server.explore.responses import ResponseModel
 from seq2see.server.http.errors import ApiError, suggest
 from seq2see.server.http.workers import Deadline
+from seq2see.tensors.files import to_json
 
 TRAINING_WAIT = 3.0  # seconds to wait for another training to finish
 
