@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers as hf
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from seq2see.config import ModelConfig
 from seq2see.data.framing import Framing, Languages, LanguageStyle, source_framing, target_framing
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
-from seq2see.exchange.files import read_json
+from seq2see.exchange.files import read_json, read_text
 from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Notation, Vocabulary, ids_tokenizer
 from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
 from seq2see.tensors.files import require_regular_file
@@ -87,47 +87,39 @@ class ModelFolder:
 
 def load_foreign_tokenizers(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
     """Returns the tokenizers of source and target, often the same object."""
-    path = folder.path
-    if (path / "tokenizer.json").exists():
-        sizes = (folder.model.source_vocab_size or folder.model.vocab_size, folder.model.vocab_size)
-        if (path / TARGET / "tokenizer.json").exists():
-            return _fast(folder, path, sizes[0]), _fast(folder, path / TARGET, sizes[1])
-        tokenizer: Tokenizer = _fast(folder, path, folder.model.vocab_size)
-        return tokenizer, tokenizer
-    if (path / "source.spm").exists() and (path / "target.spm").exists():
+    path, model = folder.path, folder.model
+    source_size = model.source_vocab_size or model.vocab_size
+    if (path / "tokenizer.json").exists() and (path / TARGET / "tokenizer.json").exists():
+        return _fast(folder, path, source_size), _fast(folder, path / TARGET, model.vocab_size)
+    if not (path / "tokenizer.json").exists() and (path / "source.spm").exists() and (path / "target.spm").exists():
         return _marian(folder)
+    if tokenizer := _joint_tokenizer(folder):
+        return tokenizer, tokenizer
+    message = f'{path} has no tokenizer that can be read: texts are lists of token ids, such as "12 7 99"'
+    warnings.warn(message, Notice, stacklevel=2)
+    framing = _framing(folder, None)
+    target = ids_tokenizer(model.vocab_size, framing)
+    return (target if source_size == model.vocab_size else ids_tokenizer(source_size, framing)), target
+
+
+def _joint_tokenizer(folder: ModelFolder) -> Tokenizer | None:
+    """Returns the tokenizer of source and target from the newest of its files, or None if there is none."""
+    path, size = folder.path, folder.model.vocab_size
+    if (path / "tokenizer.json").exists():
+        return _fast(folder, path, size)
     for name in ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model"):
         if (path / name).exists():
-            tokenizer = _sentencepiece(folder, SentencePieceModel.load(path / name))
-            return tokenizer, tokenizer
+            return _sentencepiece(folder, SentencePieceModel.load(path / name))
     if (path / "vocab.json").exists() and (path / "merges.txt").exists():
-        tokenizer = _frame(folder, _byte_level_bpe(folder), Vocabulary(folder.model.vocab_size, "bytes", False))
-        return tokenizer, tokenizer
+        return _frame(folder, _byte_level_bpe(folder), Vocabulary(size, "bytes", False))
     if (path / "vocab.txt").exists():
-        tokenizer = _frame(folder, _wordpiece(folder), Vocabulary(folder.model.vocab_size, "wordpiece", True))
-        return tokenizer, tokenizer
-    warnings.warn(
-        f'{path} has no tokenizer that can be read: texts are lists of token ids, such as "12 7 99"',
-        Notice,
-        stacklevel=2,
-    )
-    return without_tokenizer(folder)
-
-
-def without_tokenizer(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
-    framing = _framing(folder, None)
-    target = ids_tokenizer(folder.model.vocab_size, framing)
-    size = folder.model.source_vocab_size or folder.model.vocab_size
-    return (target if size == folder.model.vocab_size else ids_tokenizer(size, framing)), target
+        return _frame(folder, _wordpiece(folder), Vocabulary(size, "wordpiece", True))
+    return None
 
 
 def _fast(folder: ModelFolder, path: Path, size: int) -> ForeignTokenizer:
     file = path / "tokenizer.json"
-    try:
-        text = require_regular_file(file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {file}: {error}") from error
-    backend = read_backend(text, f"{file}")
+    backend = read_backend(read_text(file), str(file))
     notation, strips = notation_of(backend)
     return _frame(folder, backend, Vocabulary(size, notation, strips))
 
@@ -191,9 +183,15 @@ def _framing(folder: ModelFolder, backend: hf.Tokenizer | None, vocabulary: Mapp
     bad_words = folder.generation_config.get("bad_words_ids") or folder.config.get("bad_words_ids") or []
     banned = {ids[0] for ids in bad_words if isinstance(ids, list) and len(ids) == 1 and type(ids[0]) is int}
     framing = Framing(
-        pad=end if pad is None else pad, start=start, end=end, prompt=before, before=before, after=after,
-        other_ends=tuple(ends[1:]), banned=tuple(sorted(id for id in banned if 0 <= id < model.vocab_size)),
-    )  # fmt: skip
+        pad=end if pad is None else pad,
+        start=start,
+        end=end,
+        prompt=before,
+        before=before,
+        after=after,
+        other_ends=tuple(ends[1:]),
+        banned=tuple(sorted(id for id in banned if 0 <= id < model.vocab_size)),
+    )
     if shape != "encoder-decoder":
         return framing
     first = folder.ids("decoder_start_token_id") or [start]
@@ -210,10 +208,9 @@ def _whisper_framing(folder: ModelFolder, framing: Framing, start: int) -> Frami
     without_times = generation.get("no_timestamps_token_id")
     prompt = tuple(id for id in (start, task, without_times) if type(id) is int and 0 <= id < folder.model.vocab_size)
     has_times = prompt[-1] == without_times and prompt[-1] + 1 < folder.model.vocab_size
-    return replace(
-        framing, start=start, prompt=prompt, before=(), after=(framing.end,), banned=tuple(folder.ids("suppress_tokens")),
-        banned_first=tuple(folder.ids("begin_suppress_tokens")), timestamps=prompt[-1] + 1 if has_times else 0,
-    )  # fmt: skip
+    banned, banned_first = (tuple(folder.ids(f"{when}suppress_tokens")) for when in ("", "begin_"))
+    framing = replace(framing, start=start, prompt=prompt, before=(), after=(framing.end,))
+    return replace(framing, banned=banned, banned_first=banned_first, timestamps=prompt[-1] + 1 if has_times else 0)
 
 
 def template(backend: hf.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -259,9 +256,7 @@ def _with_languages(
         return ForeignTokenizer(backend, framing, vocabulary, languages)
     by_id = {id: code for code, id in languages.codes.items()}
     source = str(folder.tokenizer_config.get("src_lang"))
-    default = next(
-        (code for code in ("eng_Latn", "en_XX", "en") if code in languages.codes), next(iter(languages.codes))
-    )
+    default = next(code for code in ("eng_Latn", "en_XX", "en", *languages.codes) if code in languages.codes)
     framing = source_framing(framing, languages, source if source in languages.codes else default)
     target = str(folder.tokenizer_config.get("tgt_lang") or by_id.get(framing.prompt[-1]))
     if target not in languages.codes:
@@ -282,7 +277,7 @@ def _marian(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
     tokenizers = []
     for name, ids, size in (("source.spm", source_ids, sizes[0]), ("target.spm", target_ids, sizes[1])):
         framing = _framing(folder, None, ids)
-        backend, vocabulary = _renumber(SentencePieceModel.load(folder.path / name), ids, size, list(ids))
+        backend, vocabulary = _renumber(SentencePieceModel.load(folder.path / name), ids, size)
         tokenizers.append(ForeignTokenizer(backend, framing, vocabulary, Languages(codes, "source")))
     return tokenizers[0], tokenizers[1]
 
@@ -294,16 +289,14 @@ def _vocabulary(path: Path) -> dict[str, int]:
     return table
 
 
-def _renumber(
-    model: SentencePieceModel, ids: Mapping[str, int], size: int, added: Sequence[str] = ()
-) -> tuple[hf.Tokenizer, Vocabulary]:
+def _renumber(model: SentencePieceModel, ids: Mapping[str, int], size: int) -> tuple[hf.Tokenizer, Vocabulary]:
     """Gives the pieces of a SentencePiece model the ids of another vocabulary; a piece without one is unknown.
 
     Of the other tokens, those in angle brackets are recognised in a text, as they are special.
     """
     backend = model.tokenizer()
     texts = {piece.text for piece in model.pieces}
-    special = [token for token in added if token not in texts and re.fullmatch(r"(<.*>|>>.*<<|__\w+__)", token)]
+    special = [token for token in ids if token not in texts and re.fullmatch(r"(<.*>|>>.*<<|__\w+__)", token)]
     special += [piece.text for piece in model.pieces if piece.type in (CONTROL, UNKNOWN) and piece.text in ids]
     backend.add_special_tokens([hf.AddedToken(token, normalized=False, special=True) for token in special])
     unknown = ids.get("<unk>", 0)
@@ -339,7 +332,7 @@ def _sentencepiece(folder: ModelFolder, model: SentencePieceModel) -> ForeignTok
         ids = {piece.text: i for i, piece in enumerate(model.pieces)}
         extra = folder.tokenizer_config.get("extra_ids", 100 if model_type == "t5" else 0)
         ids |= {f"<extra_id_{extra - 1 - i}>": len(model.pieces) + i for i in range(extra)}
-    backend, vocabulary = _renumber(model, ids, size, list(ids))
+    backend, vocabulary = _renumber(model, ids, size)
     framing = _framing(folder, None, ids)
     if folder.model.shape == "decoder" and folder.tokenizer_config.get("add_bos_token", True):
         framing = replace(framing, prompt=(framing.start,))
@@ -360,49 +353,46 @@ def _m2m100_languages(folder: ModelFolder, first: int) -> dict[str, int]:
 
 def _byte_level_bpe(folder: ModelFolder) -> hf.Tokenizer:
     """GPT-2's tokenizer, also of RoBERTa and BART, which put the text between <s> and </s>."""
+    files = [str(require_regular_file(folder.path / name)) for name in ("vocab.json", "merges.txt")]
     vocabulary = _vocabulary(folder.path / "vocab.json")
     try:
-        lines = require_regular_file(folder.path / "merges.txt").read_text(encoding="utf-8").split("\n")
-        merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-        backend = hf.Tokenizer(models.BPE(vocabulary, merges))  # type: ignore[arg-type]
+        backend = hf.Tokenizer(models.BPE(*models.BPE.read_file(*files)))
     except Exception as error:  # the library raises nothing more specific
-        raise UserError(f"cannot read {folder.path / 'merges.txt'}: {error}") from error
+        raise UserError(f"cannot read {files[1]}: {error}") from error
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    from tokenizers import AddedToken, decoders, processors
-
     backend.decoder = decoders.ByteLevel()
-    special = [token for token in vocabulary if re.fullmatch(r"<(s|/s|pad|unk|mask|\|endoftext\|)>", token)]
-    backend.add_special_tokens(
-        [AddedToken(token, normalized=False, special=True, lstrip=token == "<mask>") for token in special]
-    )
-    if folder.model.shape != "decoder" and {"<s>", "</s>"} <= set(vocabulary):
-        pairs = [("<s>", vocabulary["<s>"]), ("</s>", vocabulary["</s>"])]
-        backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=pairs)
+    _add_special_tokens(backend, vocabulary, ("<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"))
+    if folder.model.shape != "decoder":
+        _put_between(backend, vocabulary, "<s>", "</s>")
     return backend
 
 
 def _wordpiece(folder: ModelFolder) -> hf.Tokenizer:
     """BERT's tokenizer."""
-    from tokenizers import decoders, processors
-
-    path = folder.path / "vocab.txt"
-    try:
-        lines = require_regular_file(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
+    lines, settings = read_text(folder.path / "vocab.txt").split("\n"), folder.tokenizer_config
     vocabulary = {line.rstrip("\r"): id for id, line in enumerate(lines) if line}
-    settings = folder.tokenizer_config
-    lower = settings.get("do_lower_case", True)
     backend = hf.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"), lowercase=lower,
-    )  # fmt: skip
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
-    special = [token for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if token in vocabulary]
-    backend.add_special_tokens([hf.AddedToken(token, normalized=False, special=True) for token in special])
-    if {"[CLS]", "[SEP]"} <= set(vocabulary):
-        pairs = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
-        backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=pairs)
+    _add_special_tokens(backend, vocabulary, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+    _put_between(backend, vocabulary, "[CLS]", "[SEP]")
     return backend
+
+
+def _add_special_tokens(backend: hf.Tokenizer, vocabulary: Mapping[str, int], tokens: Sequence[str]) -> None:
+    known = [token for token in tokens if token in vocabulary]
+    backend.add_special_tokens(
+        [hf.AddedToken(token, normalized=False, special=True, lstrip=token == "<mask>") for token in known]
+    )
+
+
+def _put_between(backend: hf.Tokenizer, vocabulary: Mapping[str, int], before: str, after: str) -> None:
+    if before in vocabulary and after in vocabulary:
+        pairs = [(token, vocabulary[token]) for token in (before, after)]
+        backend.post_processor = processors.TemplateProcessing(single=f"{before} $A {after}", special_tokens=pairs)
