@@ -23,7 +23,7 @@ from seq2see.exchange.check import Samples
 from seq2see.exchange.export import Exported, export_model
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.exchange.nearest import REWRITINGS, Nearest, differences
-from seq2see.exchange.padded_model import Encoder, LanguageModel, LanguageModelStep, TranslationDecoder, TranslationStep
+from seq2see.exchange.padded_model import Encoder, LanguageModel, TranslationDecoder, TranslationStep
 from seq2see.exchange.to_huggingface import DTYPES, find_family
 from seq2see.model.transformer import Transformer
 from seq2see.storage.chat import ChatTemplate
@@ -382,7 +382,7 @@ def test_the_padded_model_computes_the_same_with_and_without_past(kind: str) -> 
         expected = network(packed)
         found = LanguageModel(network)(ids, mask)[0]
         _, *past = LanguageModel(network)(ids[:, :-1], mask[:, :-1])
-        later, *_ = LanguageModelStep(network)(ids[:, -1:], mask, past)
+        later, *_ = LanguageModel(network)(ids[:, -1:], mask, past)
         last = expected[packed.layout.starts[1:].long() - 1]
         expected, found = torch.cat([expected, last]), torch.cat([found[mask.bool()], later[:, 0]])
     else:

@@ -1,158 +1,98 @@
 """Our Transformer on padded, batch-first tensors, with caches as inputs and outputs: the form that can be exported as a graph.
 
-The shapes of packed batches depend on their content, which a graph cannot express. The weights are those of the network; a test
-holds the two equal.
+The shapes of packed batches depend on their content, which a graph cannot express. The layers are the network's own: they map
+row by row, and only the stores of keys and values know that the sequences are padded. A test holds the two forms equal.
 
 Shapes: B sequences, L new tokens each, P cached ones, U source tokens, H heads, G heads of keys and values, d a head's width.
 """
 
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from seq2see.model.layers import Attention, Block, CrossAttention, SelfAttention
-from seq2see.model.positions import Rotation, rotary_cos_sin, rotary_frequencies, rotate
-from seq2see.model.taps import NO_TAPS
+from seq2see.data.layout import Layout, Packed
+from seq2see.model.attention import PackedKeys, Scoring
+from seq2see.model.layers import Memory
+from seq2see.model.taps import NO_TAPS, Taps
 from seq2see.model.transformer import Stack, Transformer
 
 Cache = tuple[Tensor, Tensor]  # keys and values, [B, G, P, d] each
 HIDDEN = -1e9  # the score of a key that must not be seen; finite, as a padded query may see none
 
 
+@dataclass
+class PaddedKeys:
+    """The keys of one attention, which is its store as well."""
+
+    visible: Tensor  # [B or 1, 1, L or 1, P + L]
+    cache: Cache | None = None
+    bias: Tensor | None = None  # [1, H, P + L, P + L]
+
+    def append(self, new: PackedKeys) -> "PaddedKeys":
+        k, v = new.k.transpose(1, 2), new.v.transpose(1, 2)  # [B, G, L, d]
+        if self.cache is not None:
+            k, v = torch.cat([self.cache[0], k], dim=2), torch.cat([self.cache[1], v], dim=2)
+        self.cache, self.bias = (k, v), new.bias
+        return self
+
+    def stored(self) -> "PaddedKeys":
+        return self
+
+    def attend(self, q: Tensor, queries: Layout, scoring: Scoring, dropout: float, taps: Taps) -> Tensor:
+        """Attends to everything cached: [B, L, H, d] to the same shape."""
+        assert self.cache is not None
+        (k, v), length = self.cache, q.shape[1]
+        groups = k.shape[1]
+        q = q.transpose(1, 2).unflatten(1, (groups, -1))  # [B, G, H / G, L, d]
+        scores = q @ k[:, :, None].transpose(-1, -2) * scoring.factor(q.shape[-1])
+        if scoring.cap:
+            scores = scoring.cap * torch.tanh(scores / scoring.cap)
+        if self.bias is not None:
+            latest = self.bias[:, :, self.bias.shape[2] - length :]
+            scores = scores + latest.unflatten(1, (groups, -1))
+        scores = scores.masked_fill(~self.visible[:, :, None], HIDDEN)
+        return (scores.softmax(-1) @ v[:, :, None]).flatten(1, 2).transpose(1, 2)
+
+
 class PaddedStack(nn.Module):
     """The encoder or the decoder."""
 
-    def __init__(self, network: Transformer, stack: Stack) -> None:
+    def __init__(self, network: Transformer, stack: Stack | None) -> None:
         super().__init__()
-        self.config, self.stack = network.config, stack
-        is_encoder = stack is network.encoder
-        self.embedding = (network.source_embedding if is_encoder else None) or network.embedding
-
-    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Returns the input of the first block for ids and positions [B, L]."""
-        config, stack = self.config, self.stack
-        x = self.embedding(ids)
-        if config.scale_embeddings:
-            x = x * math.sqrt(config.width)
-        if stack.segments is not None:
-            x = x + stack.segments.weight[0]
-        if stack.positions is not None:
-            x = x + stack.positions(positions)
-        elif stack.sinusoids is not None:
-            x = x + F.embedding(positions, stack.sinusoids)
-        return x if stack.embedding_norm is None else stack.embedding_norm(x, NO_TAPS)
+        assert stack is not None
+        self.network, self.stack, self.window = network, stack, network.config.attention_window
 
     def run(
-        self, ids: Tensor, positions: Tensor, visible: Tensor, local: Tensor, caches: list[Cache] | None = None,
-        cross: list[Cache] | None = None, source_visible: Tensor | None = None,
-    ) -> tuple[Tensor, list[Cache]]:  # fmt: skip
-        """Returns the vectors and the extended caches; `visible` and `local` are the masks of global and local layers."""
-        x = self.embed(ids, positions)
-        rotations = [self._rotation(positions, local=kind) for kind in (False, True)]
-        bias = self._bias(visible)
-        extended = []
-        for i, block in enumerate(self.stack.blocks):
-            assert isinstance(block, Block)
-            past = None if caches is None else caches[i]
-            mask = local if block.local else visible
-            y, cache = _self_attention(
-                block.attention, _normed(block.attention_norm, x), rotations[block.local], mask, past, bias
-            )
-            x = _add(block.attention_norm, x, y)
-            extended.append(cache)
-            if block.cross is not None and cross is not None and source_visible is not None:
-                x = _add(
-                    block.cross_norm,
-                    x,
-                    _cross_attention(block.cross, _normed(block.cross_norm, x), cross[i], source_visible),
-                )
-            x = _add(block.feed_forward_norm, x, block.feed_forward(_normed(block.feed_forward_norm, x), NO_TAPS))
-        if self.stack.final_norm is not None:
-            x = self.stack.final_norm(x, NO_TAPS)
-        return x, extended
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        own: Sequence[PaddedKeys],
+        cross: Sequence[PaddedKeys] = (),
+        memory: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the vectors for ids and positions [B, L], and extends the caches of every layer."""
+        # Of a layout, a stack reads the positions and, if they are relative, the number of keys.
+        count = own[0].visible.shape[-1] if self.stack.relative_bias is not None else 0
+        layout = Layout(starts=positions, positions=positions, padded_index=positions, mask=positions, max_length=count)
+        network, tokens = self.network, Packed(ids, layout)
+        is_encoder = self.stack is network.encoder
+        embedded = (
+            network.embed_source(tokens, NO_TAPS) if is_encoder else network.embed(network.embedding, tokens, NO_TAPS)
+        )
+        stores = list(zip(own, cross or own, strict=True))
+        return self.stack(embedded, layout, NO_TAPS, None if memory is None else Memory(memory, layout), stores)
 
-    def _rotation(self, positions: Tensor, local: bool) -> Rotation | None:
-        if self.config.positions != "rotary":
-            return None
-        frequencies = rotary_frequencies(self.config, local)
-        cosines, sines = rotary_cos_sin(positions.flatten(), frequencies, self.config.rotary_magnitude)  # [B·L, 1, d]
-        shape = (*positions.shape, 1, -1)
-        return cosines.reshape(shape), sines.reshape(shape)
-
-    def _bias(self, visible: Tensor) -> Tensor | None:
-        """Returns T5's bias, [1, H, L, P + L], for the latest L of P + L positions."""
-        if self.stack.relative_bias is None:
-            return None
-        new, total = visible.shape[-2], visible.shape[-1]
-        keys = torch.arange(total)
-        return self.stack.relative_bias(keys[total - new :], keys)[None]
+    def keys(self, visible: Tensor, local: Tensor, past: Sequence[Cache]) -> list[PaddedKeys]:
+        """Returns the keys of every layer; `visible` and `local` are the masks of global and local layers."""
+        caches: Sequence[Cache | None] = past or [None] * len(self.stack.blocks)
+        blocks = zip(self.stack.blocks, caches, strict=True)
+        return [PaddedKeys(local if block.local else visible, cache) for block, cache in blocks]
 
 
-def _normed(around: nn.Module | None, x: Tensor) -> Tensor:
-    assert around is not None
-    return around.norm(x, NO_TAPS) if around.norm_first else x  # type: ignore[operator]
-
-
-def _add(around: nn.Module | None, x: Tensor, y: Tensor) -> Tensor:
-    """The residual connection of `AddAndNorm`, whose sub-layer has been computed."""
-    assert around is not None
-    if around.output_norm is not None:
-        y = around.output_norm(y, NO_TAPS)  # type: ignore[operator]
-    return x + y if around.norm_first else around.norm(x + y, NO_TAPS)  # type: ignore[operator]
-
-
-def _heads(x: Tensor, width: int) -> Tensor:
-    return x.unflatten(-1, (-1, width))  # [B, L, heads, d]
-
-
-def _self_attention(
-    attention: SelfAttention,
-    x: Tensor,
-    rotation: Rotation | None,
-    visible: Tensor,
-    past: Cache | None,
-    bias: Tensor | None,
-) -> tuple[Tensor, Cache]:
-    linear = attention.queries_keys_values
-    q, k, v = _heads(F.linear(x, linear.weight, linear.bias), linear.head_width).split(linear.heads, dim=2)
-    if attention.query_norm is not None and attention.key_norm is not None:
-        q, k = attention.query_norm(q, NO_TAPS), attention.key_norm(k, NO_TAPS)
-    if rotation is not None:
-        q, k = rotate(q, rotation), rotate(k, rotation)
-    k, v = k.transpose(1, 2), v.transpose(1, 2)  # [B, G, L, d]
-    if past is not None:
-        k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
-    return _attend(attention, q, (k, v), visible, bias), (k, v)
-
-
-def cross_cache(attention: CrossAttention, memory: Tensor) -> Cache:
-    """Returns the keys and values of the source, [B, G, U, d]."""
-    linear = attention.keys_values
-    k, v = _heads(F.linear(memory, linear.weight, linear.bias), linear.head_width).split(linear.heads, dim=2)
-    return k.transpose(1, 2), v.transpose(1, 2)
-
-
-def _cross_attention(attention: CrossAttention, x: Tensor, cache: Cache, visible: Tensor) -> Tensor:
-    linear = attention.queries
-    q = _heads(F.linear(x, linear.weight, linear.bias), linear.head_width)
-    return _attend(attention, q, cache, visible, None)
-
-
-def _attend(attention: Attention, q: Tensor, cache: Cache, visible: Tensor, bias: Tensor | None) -> Tensor:
-    """Attends to everything cached; `visible` is [B or 1, 1, L or 1, P + L]."""
-    scoring, (k, v) = attention.scoring, cache
-    groups = k.shape[1]
-    q = q.transpose(1, 2).unflatten(1, (groups, -1))  # [B, G, H / G, L, d]
-    scores = q @ k[:, :, None].transpose(-1, -2) * scoring.factor(q.shape[-1])
-    if scoring.cap:
-        scores = scoring.cap * torch.tanh(scores / scoring.cap)
-    if bias is not None:
-        scores = scores + bias.unflatten(1, (groups, -1))
-    scores = scores.masked_fill(~visible[:, :, None], HIDDEN)
-    heads = (scores.softmax(-1) @ v[:, :, None]).flatten(1, 2)  # [B, H, L, d]
-    return attention.project(heads.transpose(1, 2).flatten(2))
+def _visible(mask: Tensor, length: int) -> Tensor:
+    return mask.bool()[:, None, None, :].expand(-1, 1, length, -1)
 
 
 def _causal(new: int, total: int, window: int) -> tuple[Tensor, Tensor]:
@@ -164,38 +104,46 @@ def _causal(new: int, total: int, window: int) -> tuple[Tensor, Tensor]:
     return visible[None, None], local[None, None]
 
 
-class Encoder(nn.Module):
+def _flat(caches: Sequence[PaddedKeys]) -> list[Tensor]:
+    return [x for keys in caches for x in keys.cache or ()]
+
+
+class Encoder(PaddedStack):
     """ids and mask, [B, U] each, to vectors; with a head for masked tokens, to logits."""
 
     def __init__(self, network: Transformer) -> None:
-        super().__init__()
-        assert network.encoder is not None
-        self.padded, self.network = PaddedStack(network, network.encoder), network
+        super().__init__(network, network.encoder)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        visible = attention_mask.bool()[:, None, None, :].expand(-1, 1, input_ids.shape[1], -1)
+        visible = _visible(attention_mask, input_ids.shape[1])
         positions = torch.arange(input_ids.shape[1])[None].expand_as(input_ids)
-        vectors, _ = self.padded.run(input_ids, positions, visible, visible)
+        vectors = self.run(input_ids, positions, self.keys(visible, visible, ()))
         if self.network.masked_head is None:
             return vectors
         return self.network.project(self.network.masked_head(vectors, NO_TAPS))
 
 
-class TranslationDecoder(nn.Module):
+class TranslationDecoder(PaddedStack):
     """The first pass: ids [B, L], source mask and vectors to logits and all caches, each a key and a value of every layer."""
 
     def __init__(self, network: Transformer) -> None:
-        super().__init__()
-        assert network.decoder is not None
-        self.padded, self.network = PaddedStack(network, network.decoder), network
+        super().__init__(network, network.decoder)
 
     def forward(
         self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor
     ) -> tuple[Tensor, ...]:
-        blocks = self.padded.stack.blocks
-        cross = [cross_cache(block.cross, encoder_hidden_states) for block in blocks]  # type: ignore[arg-type]
-        logits, caches = _decode(self.padded, self.network, input_ids, None, cross, encoder_attention_mask)
-        return logits, *(x for own, source in zip(caches, cross, strict=True) for x in (*own, *source))
+        logits, own, cross = self.decode(input_ids, encoder_attention_mask, (), (), encoder_hidden_states)
+        return logits, *_flat([keys for layer in zip(own, cross, strict=True) for keys in layer])
+
+    def decode(
+        self, ids: Tensor, mask: Tensor, past: Sequence[Cache], source: Sequence[Cache], memory: Tensor | None = None
+    ) -> tuple[Tensor, list[PaddedKeys], list[PaddedKeys]]:
+        cached = past[0][0].shape[2] if past else 0
+        own = self.keys(*_causal(ids.shape[1], cached + ids.shape[1], self.window), past)
+        visible = _visible(mask, ids.shape[1])
+        cross = self.keys(visible, visible, source)
+        positions = (torch.arange(ids.shape[1]) + cached)[None].expand_as(ids)
+        return self.network.project(self.run(ids, positions, own, cross, memory)), own, cross
 
 
 class TranslationStep(TranslationDecoder):
@@ -204,44 +152,23 @@ class TranslationStep(TranslationDecoder):
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, encoder_attention_mask: Tensor, past: list[Tensor]
     ) -> tuple[Tensor, ...]:
-        own = [(past[i], past[i + 1]) for i in range(0, len(past), 4)]
-        cross = [(past[i + 2], past[i + 3]) for i in range(0, len(past), 4)]
-        logits, caches = _decode(self.padded, self.network, input_ids, own, cross, encoder_attention_mask)
-        return logits, *(x for cache in caches for x in cache)
+        own, source = (list(zip(past[i::4], past[i + 1 :: 4], strict=True)) for i in (0, 2))
+        logits, keys, _ = self.decode(input_ids, encoder_attention_mask, own, source)
+        return logits, *_flat(keys)
 
 
-def _decode(
-    padded: PaddedStack, network: Transformer, ids: Tensor, own: list[Cache] | None, cross: list[Cache], mask: Tensor
-) -> tuple[Tensor, list[Cache]]:
-    past = 0 if own is None else own[0][0].shape[2]
-    visible, local = _causal(ids.shape[1], past + ids.shape[1], padded.config.attention_window)
-    positions = (torch.arange(ids.shape[1]) + past)[None].expand_as(ids)
-    source_visible = mask.bool()[:, None, None, :].expand(-1, 1, ids.shape[1], -1)
-    vectors, caches = padded.run(ids, positions, visible, local, own, cross, source_visible)
-    return network.project(vectors), caches
+class LanguageModel(PaddedStack):
+    """New ids, [B, L], the mask of all tokens so far, [B, P + L], and in later passes the caches, to logits and caches.
 
-
-class LanguageModel(nn.Module):
-    """The first pass: ids and mask, [B, L] each, to logits and caches. Prompts are padded on the left."""
+    Prompts are padded on the left.
+    """
 
     def __init__(self, network: Transformer) -> None:
-        super().__init__()
-        assert network.decoder is not None
-        self.padded, self.network = PaddedStack(network, network.decoder), network
+        super().__init__(network, network.decoder)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        return self._run(input_ids, attention_mask, None)
-
-    def _run(self, ids: Tensor, mask: Tensor, past: list[Cache] | None) -> tuple[Tensor, ...]:
-        visible, local = _causal(ids.shape[1], mask.shape[1], self.padded.config.attention_window)
-        keys = mask.bool()[:, None, None, :]
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, mask.shape[1] - ids.shape[1] :]
-        vectors, caches = self.padded.run(ids, positions, visible & keys, local & keys, past)
-        return self.network.project(vectors), *(x for cache in caches for x in cache)
-
-
-class LanguageModelStep(LanguageModel):
-    """A later pass: new ids, the mask of all tokens so far, [B, P + L], and the caches."""
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, past: list[Tensor]) -> tuple[Tensor, ...]:  # type: ignore[override]
-        return self._run(input_ids, attention_mask, [(past[i], past[i + 1]) for i in range(0, len(past), 2)])
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, past: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
+        new, total = input_ids.shape[1], attention_mask.shape[1]
+        visible, local = (mask & attention_mask.bool()[:, None, None] for mask in _causal(new, total, self.window))
+        keys = self.keys(visible, local, list(zip(past[::2], past[1::2], strict=True)))
+        positions = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, total - new :]
+        return self.network.project(self.run(input_ids, positions, keys)), *_flat(keys)

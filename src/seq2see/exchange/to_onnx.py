@@ -26,7 +26,6 @@ from seq2see.exchange.check import Check, Exporter, Samples, compare, count_equa
 from seq2see.exchange.padded_model import (
     Encoder,
     LanguageModel,
-    LanguageModelStep,
     TranslationDecoder,
     TranslationStep,
 )
@@ -107,7 +106,7 @@ def _graphs(network: Transformer) -> Iterator[Graph]:
     yield Graph(DECODER, LanguageModel(network), (ids, torch.ones_like(ids)), ["input_ids", "attention_mask"],
                 ({0: B, 1: L}, {0: B, 1: L}), outputs)  # fmt: skip
     yield Graph(
-        STEP, LanguageModelStep(network),
+        STEP, LanguageModel(network),
         (ids, torch.ones(batch, past + new, dtype=torch.int64), [cached] * 2 * config.decoder_layers),
         ["input_ids", "attention_mask", *(f"past_key_values.{name}" for name in caches)],
         ({0: B, 1: L}, {0: B, 1: "past + length"}, [{0: B, 2: P}] * 2 * config.decoder_layers), outputs,

@@ -69,8 +69,8 @@ def _to_device(values: tuple[float, ...], device: torch.device | None) -> Tensor
 
 def rotary_cos_sin(positions: Tensor, frequencies: Tensor, magnitude: float = 1.0) -> Rotation:
     """Returns the cosines and sines by which rotary positions rotate queries and keys, each [T, 1, width]."""
-    angles = positions.float()[:, None] * frequencies  # [T, width / 2]
-    angles = torch.cat([angles, angles], dim=1)[:, None, :]
+    angles = positions.float()[..., None] * frequencies  # [T, width / 2]
+    angles = torch.cat([angles, angles], dim=-1)[..., None, :]
     cosines, sines = angles.cos(), angles.sin()
     return (cosines, sines) if magnitude == 1 else (cosines * magnitude, sines * magnitude)
 
