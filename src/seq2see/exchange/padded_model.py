@@ -63,6 +63,9 @@ class PaddedStack(nn.Module):
         super().__init__()
         assert stack is not None
         self.network, self.stack, self.window = network, stack, network.config.attention_window
+        # Chosen here: within a traced graph, no module is another one.
+        own = network.source_embedding if stack is network.encoder else None
+        self.embedding = own or network.embedding
 
     def run(
         self,
@@ -76,11 +79,7 @@ class PaddedStack(nn.Module):
         # Of a layout, a stack reads the positions and, if they are relative, the number of keys.
         count = own[0].visible.shape[-1] if self.stack.relative_bias is not None else 0
         layout = Layout(starts=positions, positions=positions, padded_index=positions, mask=positions, max_length=count)
-        network, tokens = self.network, Packed(ids, layout)
-        is_encoder = self.stack is network.encoder
-        embedded = (
-            network.embed_source(tokens, NO_TAPS) if is_encoder else network.embed(network.embedding, tokens, NO_TAPS)
-        )
+        embedded = self.network.embed(self.embedding, Packed(ids, layout), NO_TAPS)
         stores = list(zip(own, cross or own, strict=True))
         return self.stack(embedded, layout, NO_TAPS, None if memory is None else Memory(memory, layout), stores)
 
