@@ -18,21 +18,14 @@ MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 LONG_FILES = {
     "recipes/grammar/hindi_clauses.py",
     "src/seq2see/exchange/tokenizer_files.py",
-    "tests/check/test_check.py",
     "tests/course/test_learn.py",
     "tests/course/test_notes.py",
     "tests/course/test_recomputed.py",
     "tests/course/test_recurrent.py",
-    "tests/data/test_batches.py",
-    "tests/data/test_corpus.py",
-    "tests/data/test_media.py",
-    "tests/data/test_media_options.py",
-    "tests/data/test_tokenizer.py",
     "tests/decode/test_decode.py",
     "tests/exchange/test_export.py",
     "tests/exchange/test_foreign_models.py",
     "tests/model/test_taps.py",
-    "tests/recipes/test_grammar.py",
     "tests/train/test_resume.py",
 }
 LONG_FUNCTIONS = {

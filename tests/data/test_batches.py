@@ -24,33 +24,15 @@ from seq2see.data.batch_plan import Budget, EpochPlan, plan_epoch
 from seq2see.data.batches import Batches, PairBatches, TextBatches
 from seq2see.data.layout import Layout
 from seq2see.data.split import Pair, PairSplit
-from seq2see.data.store import TokenizedSide, TokenStore, store_documents, store_pairs
+from seq2see.data.store import TokenStore, store_documents, store_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.train import prepare_data
 from seq2see.train.prepare_data import PrefetchedEpochs, prepare_text, prepare_translation
 from tests.corpora import SMALL_SETTINGS, write_phrases
+from tests.data.stores import lengths, random_store, split
 from tests.waiting import HANG, wait_until
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["a b c d"], kind="word")
-
-
-def random_side(lengths: NDArray[np.int64], seed: int, vocab_size: int = 90) -> TokenizedSide:
-    """Random non-special tokens; each sentence ends with <end>, which is 2."""
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = np.random.default_rng(seed).integers(4, vocab_size, offsets[-1]).astype(np.uint16)
-    tokens[offsets[1:] - 1] = 2
-    return TokenizedSide(tokens, offsets)
-
-
-def random_store(*lengths: list[int] | NDArray[np.int64]) -> TokenStore:
-    return TokenStore(
-        Path(), tuple(random_side(np.asarray(side, dtype=np.int64), seed) for seed, side in enumerate(lengths))
-    )
 
 
 def realistic_lengths(sentences: int, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -59,14 +41,6 @@ def realistic_lengths(sentences: int, seed: int = 0) -> tuple[NDArray[np.int64],
     source = generator.lognormal(2.4, 0.5, sentences)
     target = source * generator.lognormal(0.05, 0.25, sentences)
     return source.astype(np.int64) + 2, target.astype(np.int64) + 2
-
-
-def split(sequences: Sequences) -> list[list[int]]:
-    ends = np.cumsum(sequences.lengths)
-    return [part.tolist() for part in np.split(sequences.tokens, ends[:-1])]
-
-
-lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=60).map(lambda pairs: [*pairs, (1, 1)])
 
 
 @given(
@@ -247,77 +221,6 @@ def test_each_epoch_is_planned_once_while_the_next_is_prefetched(
             batches.batch(epoch + (number > 3), number)  # the prefetching thread, already in the next epoch
             batches.num_batches(epoch)  # the training loop
     assert planned == [0, 1, 2, 3]
-
-
-# Language models
-
-
-@given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 24), st.integers(1, 4), st.integers(1, 3),
-    st.booleans(), st.booleans(), st.integers(0, 2**32),
-)  # fmt: skip
-@settings(max_examples=200, deadline=None)
-def test_every_token_of_a_text_is_a_target_once_per_epoch(
-    tokenizer: Tokenizer,
-    documents: list[int],
-    context: int,
-    blocks: int,
-    world: int,
-    within: bool,
-    static: bool,
-    seed: int,
-) -> None:
-    # All tokens differ, so that each identifies its position in the text.
-    offsets = np.concatenate([[0], np.cumsum(documents)])
-    text = np.arange(10, 10 + offsets[-1], dtype=np.uint16)
-    store = TokenStore(Path(), (TokenizedSide(text, offsets),))
-    batches = TextBatches(
-        store, context * blocks, tokenizer, context=context, seed=seed, within_documents=within, static=static
-    )
-    starts = set((offsets[:-1] + 10).tolist())
-    for epoch in (0, 1):
-        shares = [list(batches.iterate(epoch, rank=rank, world_size=world)) for rank in range(world)]
-        assert len({len(share) for share in shares}) == 1
-        seen: Counter[int] = Counter()
-        for batch in itertools.chain.from_iterable(shares):
-            seen += Counter(batch.targets[batch.targets != IGNORE_INDEX].tolist())
-            assert_text(batch, batches, starts)
-        assert seen == Counter(text.tolist())
-
-
-def assert_text(batch: Batch, batches: TextBatches, starts: set[int]) -> None:
-    assert batch.source is None
-    inputs, targets = split(batch.inputs), split(Sequences(batch.targets, batch.inputs.lengths, 0))
-    assert batch.inputs.lengths.max() <= batch.inputs.max_length <= batches.context
-    for read, expected in zip(inputs, targets, strict=True):
-        # Padding comes last, where a causal mask hides it.
-        size = next((i for i, token in enumerate(expected) if token == IGNORE_INDEX), len(expected))
-        assert set(expected[size:]) <= {IGNORE_INDEX}
-        read, expected = read[:size], expected[:size]
-        if not expected:
-            continue
-        assert expected == list(range(expected[0], expected[0] + len(expected)))
-        assert read == [batches.start if token in starts else token - 1 for token in expected]
-        if batches.within_documents:
-            assert not starts & set(expected[1:]), "attention would cross into another document"
-    if batches.static:
-        assert len(batch.targets) == batches.shape.target
-        assert len(batch.inputs.lengths) == batches.shape.sequences
-    elif batch.num_targets and not batches.within_documents:
-        assert len(inputs) == len(batch.indices)
-
-
-def test_text_batches_can_resume_anywhere(tokenizer: Tokenizer) -> None:
-    store = random_store(np.random.default_rng(0).integers(1, 300, 50))
-    batches = TextBatches(store, 64, tokenizer, context=16)
-    full_epoch = [batch.targets.tolist() for batch in batches.iterate(2)]
-    assert [batch.targets.tolist() for batch in batches.iterate(2, first=7)] == full_epoch[7:]
-    assert full_epoch != [batch.targets.tolist() for batch in batches.iterate(3)]
-
-
-def test_batch_smaller_than_a_block_is_an_error(tokenizer: Tokenizer) -> None:
-    with pytest.raises(UserError, match="64 tokens cannot hold one block of 128"):
-        TextBatches(random_store([500]), 64, tokenizer, context=128)
 
 
 # Tensors

@@ -25,7 +25,7 @@ from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.inspect.trace import trace
 from seq2see.translate.transcription import split_segments, transcribe_segments
-from tests.data.test_media import cli
+from tests.data.media import cli
 from tests.parity import perturbed
 
 SECONDS = 1

@@ -19,7 +19,7 @@ from seq2see.server.explore.app import create_app
 from seq2see.server.explore.options import Limits
 from seq2see.server.explore.static_export import embedded_data, export_html
 from tests.browser import NEEDS_BROWSER, checked_page
-from tests.data.test_media import PICTURES, SOUNDS, tone, write_wav
+from tests.data.media import PICTURES, SOUNDS, tone, write_wav
 from tests.exchange.test_whisper import write_whisper
 from tests.explore import serving
 from tests.models import save, tiny_model
