@@ -55,9 +55,11 @@ def main() -> None:
     file = RESULTS / f"alignment-{options.pair}.json"
     recorded = json.loads(file.read_text())["aer"] if file.exists() else {}
     result = {
-        "recipe": "alignment", "run": options.pair, "sentences": len(test.pairs),
+        "recipe": "alignment",
+        "run": options.pair,
+        "sentences": len(test.pairs),
         "aer": recorded | {name: round(100 * rate, 1) for name, rate in error_rates.items()},
-    }  # fmt: skip
+    }
     RESULTS.mkdir(exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))

@@ -91,11 +91,17 @@ def train_and_test(run: Run, seed: int, out: Path, options: argparse.Namespace) 
     model, validations = load(out, options.device or "cpu"), [row for row in log if row["kind"] == "validation"]
     measure = next((key for key in MEASURES if any(row.get(key) for row in validations)), "")
     return {
-        "preset": run.preset, "settings": list(run.settings), "parameters": training["parameters"], "steps": training["steps"],
-        "minutes": round(training["seconds"] / 60, 1), "device": training["device"], "torch": training["torch"],
+        "preset": run.preset,
+        "settings": list(run.settings),
+        "parameters": training["parameters"],
+        "steps": training["steps"],
+        "minutes": round(training["seconds"] / 60, 1),
+        "device": training["device"],
+        "torch": training["torch"],
         "scores": {name: test(model) for name, test in run.tests.items()},
-        "measure": measure, "curve": [[row["step"], row[measure]] for row in validations],
-    }  # fmt: skip
+        "measure": measure,
+        "curve": [[row["step"], row[measure]] for row in validations],
+    }
 
 
 def recognition_test(kind: MediaKind, file: Path) -> Callable[[Model], Scores]:

@@ -20,9 +20,13 @@ from recipe import Run, main, recognition_test
 from seq2see.config import DataConfig
 
 SETTINGS = (
-    "text.tokenizer=character", "train.batch_tokens=1024", "train.lr=1.5e-3", "train.weight_decay=0.01", "train.patience=0",
+    "text.tokenizer=character",
+    "train.batch_tokens=1024",
+    "train.lr=1.5e-3",
+    "train.weight_decay=0.01",
+    "train.patience=0",
     "train.validate_every=500",
-)  # fmt: skip
+)
 LEFT_OUT = "george"
 RATE = 8000
 SPLITS: dict[str, Callable[[int], bool]] = {

@@ -15,9 +15,13 @@ from seq2see.api import Model
 from seq2see.config import DataConfig
 
 SETTINGS = (
-    "text.tokenizer=character", "text.vocab_size=500", "train.batch_tokens=16384", "train.steps=8000", "train.patience=0",
+    "text.tokenizer=character",
+    "text.vocab_size=500",
+    "train.batch_tokens=16384",
+    "train.steps=8000",
+    "train.patience=0",
     "train.average_checkpoints=5",
-)  # fmt: skip
+)
 
 
 def runs(data: Path, work: Path) -> Sequence[Run]:

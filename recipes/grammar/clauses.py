@@ -16,8 +16,14 @@ from grammar.phrase_sampler import (
 )
 
 TENSES: dict[Tense, float] = {
-    "present": 22, "past": 28, "future": 16, "progressive": 16, "past progressive": 5, "perfect": 5, "used": 3,
-}  # fmt: skip
+    "present": 22,
+    "past": 28,
+    "future": 16,
+    "progressive": 16,
+    "past progressive": 5,
+    "perfect": 5,
+    "used": 3,
+}
 STATIVE_TENSES: dict[Tense, float] = {"present": 7, "past": 3}
 MODALS: dict[Modal, float] = {"can": 30, "want": 25, "like": 14, "have": 14, "should": 14, "start": 8}
 HABITUAL_OBJECTS = {"generic": 6.0, "indefinite": 1.0, "definite": 1.0}

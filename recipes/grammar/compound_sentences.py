@@ -24,10 +24,21 @@ from grammar.meaning import (
 from grammar.phrase_sampler import PRONOUNS, PhraseSampler, main_verbs, nouns_of, pronoun, same_party
 
 OPPOSITES = (
-    ("big", "small"), ("hot", "cold"), ("cheap", "expensive"), ("new", "old"), ("clean", "dirty"), ("fast", "slow"),
-    ("easy", "hard"), ("rich", "poor"), ("happy", "sad"), ("sweet", "sour"), ("open", "closed"), ("heavy", "light"),
-    ("clever", "lazy"), ("good", "bad"),
-)  # fmt: skip
+    ("big", "small"),
+    ("hot", "cold"),
+    ("cheap", "expensive"),
+    ("new", "old"),
+    ("clean", "dirty"),
+    ("fast", "slow"),
+    ("easy", "hard"),
+    ("rich", "poor"),
+    ("happy", "sad"),
+    ("sweet", "sour"),
+    ("open", "closed"),
+    ("heavy", "light"),
+    ("clever", "lazy"),
+    ("good", "bad"),
+)
 COORDINATED_TENSES: dict[Tense, float] = {"present": 3, "past": 5, "future": 3, "progressive": 4, "past progressive": 2}
 REASON_TENSES: dict[Tense, float] = {"past": 6, "present": 1, "progressive": 3}
 THIRD_PERSON = ("he", "she", "they")

@@ -236,9 +236,16 @@ def loss(model: Transformer, batch: Batch) -> float:
 def test_padding_does_not_change_the_loss(tokenizer: Tokenizer, shape: str) -> None:
     torch.manual_seed(0)
     config = ModelConfig(
-        shape="decoder" if shape == "decoder" else "encoder-decoder", vocab_size=90, width=16, heads=2,
-        encoder_layers=1, decoder_layers=1, feed_forward=32, max_positions=64, positions="learned",
-    )  # fmt: skip
+        shape="decoder" if shape == "decoder" else "encoder-decoder",
+        vocab_size=90,
+        width=16,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        feed_forward=32,
+        max_positions=64,
+        positions="learned",
+    )
     model = Transformer(config).eval()
     losses = []
     for static in (False, True):

@@ -181,10 +181,10 @@ def test_fields_may_be_nested(tmp_path: Path) -> None:
         ('{"en": "x", "hj": "y"}', 'line 2: no field "hi": did you mean "hj"?'),
         ('{"en": "x", "hi": 7}', 'line 2: field "hi" is 7, not a string'),
         ('["x", "y"]', "line 2: expected a JSON object"),
-        ('{"en": "x", "hi": "\\ud83d"}', "line 2: field \"hi\" has an unpaired surrogate, \\ud83d"),
+        ('{"en": "x", "hi": "\\ud83d"}', 'line 2: field "hi" has an unpaired surrogate, \\ud83d'),
         ("[" * 200_000, "line 2: JSON nested too deeply"),
     ],
-)  # fmt: skip
+)
 def test_malformed_json_lines_are_reported(tmp_path: Path, line: str, expected: str) -> None:
     file = write(tmp_path / "a.jsonl", '{"en": "x", "hi": "y"}\n' + line + "\n")
     assert expected in error_message(lambda: list(jsonl([file], "en", "hi")))
@@ -298,10 +298,12 @@ LONG = b"x" * (5 * MAX_LINE_BYTES // 2)
 @pytest.mark.parametrize("kind", ["lines", "jsonl", "tmx text", "tmx comment", "tmx attribute"])
 def test_an_overlong_line_is_refused_in_constant_memory(tmp_path: Path, kind: str) -> None:
     contents = {
-        "lines": b"short\n" + LONG, "jsonl": b'{"a": "b", "b": "c"}\n{"a": "' + LONG,
-        "tmx text": b'<tmx>\n<tu><tuv lang="a"><seg>' + LONG, "tmx comment": b"<tmx>\n<!--" + LONG,
+        "lines": b"short\n" + LONG,
+        "jsonl": b'{"a": "b", "b": "c"}\n{"a": "' + LONG,
+        "tmx text": b'<tmx>\n<tu><tuv lang="a"><seg>' + LONG,
+        "tmx comment": b"<tmx>\n<!--" + LONG,
         "tmx attribute": b'<tmx>\n<tu x="' + LONG,
-    }  # fmt: skip
+    }
     file = write(tmp_path / "file.gz", gzip.compress(contents[kind], 1))
     readers: dict[str, Callable[[], object]] = {
         "lines": lambda: list(read_lines(file)),

@@ -27,10 +27,20 @@ from tests.data.media import SOUNDS, cli, tone, write_wav
 from tests.models import tiny_model
 
 SETTINGS = [
-    "model.width=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=64",
-    "model.dropout=0.0", "train.lr=1e-2", "train.warmup_steps=10", "train.validate_every=40", "text.tokenizer=word",
-    "train.average_checkpoints=1", "train.batch_tokens=200", "train.validation_sentences=50",
-]  # fmt: skip
+    "model.width=32",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=64",
+    "model.dropout=0.0",
+    "train.lr=1e-2",
+    "train.warmup_steps=10",
+    "train.validate_every=40",
+    "text.tokenizer=word",
+    "train.average_checkpoints=1",
+    "train.batch_tokens=200",
+    "train.validation_sentences=50",
+]
 PICTURE_SETTINGS = ["model.picture_height=8", "model.patch_size=4", "train.shift_pixels=0", *SETTINGS]
 
 

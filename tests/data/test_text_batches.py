@@ -20,9 +20,14 @@ from tests.data.stores import random_store, split
 
 
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 24), st.integers(1, 4), st.integers(1, 3),
-    st.booleans(), st.booleans(), st.integers(0, 2**32),
-)  # fmt: skip
+    st.lists(st.integers(1, 40), min_size=1, max_size=20),
+    st.integers(1, 24),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
 @settings(max_examples=200, deadline=None)
 def test_every_token_of_a_text_is_a_target_once_per_epoch(
     tokenizer: Tokenizer,

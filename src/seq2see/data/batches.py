@@ -63,10 +63,19 @@ class PairBatches(Batches):
     """
 
     def __init__(
-        self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, seed: int = 0, max_length: int = 1024,
-        max_source_length: int = 0, too_long: Literal["error", "drop"] = "error", static: bool = False,
-        like: "PairBatches | None" = None, augment: Augmentation | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: TokenStore,
+        tokens: int,
+        tokenizer: Tokenizer,
+        *,
+        seed: int = 0,
+        max_length: int = 1024,
+        max_source_length: int = 0,
+        too_long: Literal["error", "drop"] = "error",
+        static: bool = False,
+        like: "PairBatches | None" = None,
+        augment: Augmentation | None = None,
+    ) -> None:
         self.source, self.target = store.sides
         self.start, self.pad, self.seed, self.static = tokenizer.start, tokenizer.pad, seed, static
         self.augment = augment
@@ -111,8 +120,9 @@ class PairBatches(Batches):
         batch = Batch(
             Sequences(source, source_lengths, int(source_lengths.max(initial=0))),
             Sequences(inputs, lengths, int(lengths.max(initial=0))),
-            targets, indices,
-        )  # fmt: skip
+            targets,
+            indices,
+        )
         if self.static or not len(indices):
             return pad_to_shape(batch, self.shape if self.static else Shape(1, 1, 1, 1), self.pad)
         return batch
@@ -147,9 +157,17 @@ class TextBatches(Batches):
     """
 
     def __init__(
-        self, store: TokenStore, tokens: int, tokenizer: Tokenizer, *, context: int, seed: int = 0,
-        within_documents: bool = False, static: bool = False, max_documents: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: TokenStore,
+        tokens: int,
+        tokenizer: Tokenizer,
+        *,
+        context: int,
+        seed: int = 0,
+        within_documents: bool = False,
+        static: bool = False,
+        max_documents: int | None = None,
+    ) -> None:
         if tokens < context:
             raise UserError(f"a batch of {tokens:,} tokens cannot hold one block of {context:,}: raise the batch size")
         (self.text,) = store.sides

@@ -89,9 +89,14 @@ class TokenStore:
 
 
 def store_pairs(
-    directory: Path | str, pairs: Iterable[tuple[str, str]], fingerprint: str, tokenizers: tuple[Encoder, Tokenizer],
-    bpe_dropout: BpeDropout | None = None, total: int | None = None, progress: ProgressFactory = no_progress,
-) -> TokenStore:  # fmt: skip
+    directory: Path | str,
+    pairs: Iterable[tuple[str, str]],
+    fingerprint: str,
+    tokenizers: tuple[Encoder, Tokenizer],
+    bpe_dropout: BpeDropout | None = None,
+    total: int | None = None,
+    progress: ProgressFactory = no_progress,
+) -> TokenStore:
     """Opens the tokens of a parallel corpus in `directory`, building them if needed.
 
     `fingerprint` is any string that changes with the corpus, such as a hash of its files; `pairs` is read only if the
@@ -104,9 +109,12 @@ def store_pairs(
 
 
 def store_documents(
-    directory: Path | str, chunks: Iterable[tuple[str, bool]], fingerprint: str, tokenizer: Tokenizer,
+    directory: Path | str,
+    chunks: Iterable[tuple[str, bool]],
+    fingerprint: str,
+    tokenizer: Tokenizer,
     bpe_dropout: BpeDropout | None = None,
-) -> TokenStore:  # fmt: skip
+) -> TokenStore:
     """Opens or builds the tokens of documents, given as chunks (text, ends_document); see `store_pairs`."""
     spec = _StoreSpec(Path(directory), ("text",), fingerprint, (tokenizer,), bpe_dropout)
     rows = _split_long_texts(chunks) if tokenizer.can_split else (((text,), ends) for text, ends in chunks)

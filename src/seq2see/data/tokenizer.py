@@ -104,9 +104,13 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], kind: TokenizerKind = "bpe", vocab_size: int = 8000,
-        roles: Sequence[str] = (), normalize: Normalization = "none",
-    ) -> Self:  # fmt: skip
+        cls,
+        texts: Iterable[str],
+        kind: TokenizerKind = "bpe",
+        vocab_size: int = 8000,
+        roles: Sequence[str] = (),
+        normalize: Normalization = "none",
+    ) -> Self:
         """Trains a tokenizer of at most `vocab_size` tokens; a role `user` becomes the token `<user>`."""
         return cls(train_backend(texts, kind, vocab_size, roles, normalize))
 

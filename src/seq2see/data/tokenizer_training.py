@@ -52,9 +52,12 @@ def train_backend(
         )
         backend.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size, min_frequency=2, special_tokens=special, show_progress=False,
+            vocab_size=vocab_size,
+            min_frequency=2,
+            special_tokens=special,
+            show_progress=False,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        )  # fmt: skip
+        )
     else:
         if kind == "character":
             backend.pre_tokenizer = pre_tokenizers.Split(hf.Regex(_ANY_CHARACTER), "isolated")
