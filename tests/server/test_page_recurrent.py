@@ -16,7 +16,7 @@ from seq2see.inspect.interventions import Selection, ablate_head, scale
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.static_export import export_html
 from seq2see.storage.directory import save_weights, snapshot_file
-from tests.browser import NEEDS_BROWSER, SENTENCES, audit_cell, checked_page, open_view, parse_number, walk_through
+from tests.browser import NEEDS_BROWSER, SENTENCES, audit, checked_page, open_view, parse_number, walk_through
 from tests.explore import serving
 from tests.models import TINY, save, tiny_model
 
@@ -91,13 +91,13 @@ def test_inspector_recomputes_the_first_and_last_cell_of_every_tensor(
 ) -> None:
     """The first cell depends on the initial state; the last one is in the backward direction, at the last token."""
     open_view(page, f"{address}/#/walk?{model_state(name)}")
-    worst = 0.0
+    cells = {}
     for tensor in explanations[name].trace.names():
         expected = explanations[name].trace[tensor, 0]
-        if tensor.endswith(".tokens"):
-            continue
-        for index in ((0,) * expected.dim(), tuple(size - 1 for size in expected.shape)):
-            worst = max(worst, audit_cell(page, model_state(name), tensor, index, float(expected[index])))
+        if not tensor.endswith(".tokens"):
+            for index in ((0,) * expected.dim(), tuple(size - 1 for size in expected.shape)):
+                cells[f"{tensor}:{','.join(map(str, index))}"] = float(expected[index])
+    worst = audit(page, model_state(name), cells)
     assert worst > 0, "the browser must have computed something itself"
 
 
@@ -204,7 +204,8 @@ def test_exported_file_of_a_recurrent_model(
     export_html(e, tmp_path / "why.html", name)
     open_view(page, f"{(tmp_path / 'why.html').as_uri()}#/translate")
     last = tuple(size - 1 for size in e.trace["decoder.0.states", 0].shape)
-    audit_cell(page, "", "decoder.0.states", last, float(e.trace["decoder.0.states", 0][last]))
+    key = f"decoder.0.states:{','.join(map(str, last))}"
+    audit(page, "", {key: float(e.trace["decoder.0.states", 0][last])})
     page.evaluate("location.hash = '#/heads?sort=contribution'")
     message = page.locator("[data-no-attention]") if name == "2014" else page.get_by_role("alert")
     expect(message).to_contain_text("no attention" if name == "2014" else "only defined for Transformers")
