@@ -6,8 +6,8 @@ from collections.abc import Callable
 HANG = 600.0  # seconds
 
 
-def wait_until(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object], interval: float = 0.01) -> None:
     deadline = time.monotonic() + HANG
     while not condition():
         assert time.monotonic() < deadline, "the condition has not become true"
-        time.sleep(0.0005)
+        time.sleep(interval)

@@ -146,7 +146,7 @@ def test_files_that_do_not_fit_are_refused_before_anything_is_measured(
 def test_sigterm_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("I like apples. " * 3000)
     process = Command("translate", "--to", "fr", "long.txt", "--out", "long.fr", cwd=tmp_path)
-    wait_until(lambda: list(tmp_path.glob(".*.part")) or process.poll() is not None)
+    wait_until(lambda: list(tmp_path.glob(".*.part")) or process.poll() is not None, interval=0.0005)
     assert list(tmp_path.glob(".*.part")), "the command ended too early"
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM
