@@ -7,10 +7,10 @@ another.
 Shapes: S sentences, k hypotheses of each, V tokens in the vocabulary, N maximum number of new tokens.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -43,12 +43,30 @@ class Hypothesis:
         return sum(self.logprobs) / len(self.logprobs)
 
 
-class TokenSelector(Protocol):
-    done: Tensor  # [rows]
+class TokenSelector(ABC):
+    """What has been generated in each row, and the choice of the next tokens."""
+
+    def __init__(
+        self, search: Search, rows: int, max_new_tokens: int, special_tokens: Framing, device: torch.device
+    ) -> None:
+        self.search, self.end, self.forced = search, special_tokens.end, special_tokens.forced
+        self.banned, self.other_ends = (
+            torch.tensor(ids, dtype=torch.int64, device=device)
+            for ids in (special_tokens.banned, special_tokens.other_ends)
+        )
+        self.size = max_new_tokens + 1  # a finished row keeps writing into the last column until the host removes it
+        self.count, self.limit = torch.zeros(2, rows, dtype=torch.int64, device=device)
+        self.done = torch.ones(rows, dtype=torch.bool, device=device)
 
     def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
         """Starts new sequences in these rows."""
+        self.count[rows], self.limit[rows], self.done[rows] = 0, max_new_tokens, False
 
+    @abstractmethod
+    def tables(self) -> list[Tensor]:
+        """Returns all that is kept on the device, one row per sequence."""
+
+    @abstractmethod
     def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
         """Returns the next token of each hypothesis, [rows · k], and the hypothesis it continues, [rows, k].
 
@@ -56,58 +74,57 @@ class TokenSelector(Protocol):
         of each row, if not the search's.
         """
 
-    def tables(self) -> Sequence[Tensor]:
-        """Returns all that is kept on the device, one row per sequence."""
-
+    @abstractmethod
     def generated(self, row: int) -> list[int]:
         """Returns the tokens generated so far by a row's best running hypothesis."""
 
+    @abstractmethod
     def hypotheses(self, rows: Tensor) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each of these rows, best first. Synchronises with the device once for all rows."""
 
+    def _logprobs(self, logits: Tensor) -> Tensor:
+        """Returns the log-probabilities of all tokens, −∞ for those that are never generated."""
+        logprobs = logits.log_softmax(-1, torch.float32)
+        return logprobs.index_fill_(1, self.banned, -torch.inf) if len(self.banned) else logprobs
 
-class TokenSampler:
+    def _unify_ends(self, tokens: Tensor) -> Tensor:
+        """Replaces every token that ends an output by the one that the search looks for."""
+        return tokens.masked_fill(torch.isin(tokens, self.other_ends), self.end) if len(self.other_ends) else tokens
+
+    def _count_step(self, rows: slice, ended: Tensor) -> None:
+        """Counts a token of the rows that are not done; then those are that have ended or reach their limit."""
+        count, done = self.count[rows], self.done[rows]
+        count += ~done
+        done |= ended | (count >= self.limit[rows])
+
+
+class TokenSampler(TokenSelector):
     """One sequence per row: the most likely token at each step, or a sampled one."""
 
     def __init__(
         self, search: Search, rows: int, max_new_tokens: int, special_tokens: Framing, device: torch.device
     ) -> None:
-        self.search, self.end, self.forced = search, special_tokens.end, special_tokens.forced
+        super().__init__(search, rows, max_new_tokens, special_tokens, device)
         self.timestamps = special_tokens.timestamps if special_tokens.times else 0
-        self.banned, self.other_ends = (
-            torch.tensor(ids, dtype=torch.int64, device=device)
-            for ids in (special_tokens.banned, special_tokens.other_ends)
-        )
-        banned = self.banned
-        size = max_new_tokens + 1  # a finished row keeps writing into the last column until the host removes it
-        self.tokens = banned.new_zeros(rows, size)
-        self.logprobs = torch.zeros(rows, size, device=banned.device)
-        self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
-        self.done = torch.ones(rows, dtype=torch.bool, device=banned.device)
-        sampled = search.temperature > 0
-        self.uniforms = torch.zeros(rows, size, dtype=torch.float64, device=banned.device)
-        self.alternatives = banned.new_zeros(rows, size, search.alternatives)
-        self.alternative_logprobs = torch.zeros(rows, size, search.alternatives, device=banned.device)
+        size, count = self.size, search.alternatives
+        self.tokens = self.banned.new_zeros(rows, size)
+        self.logprobs = torch.zeros(rows, size, device=device)
+        self.uniforms = torch.zeros(rows, size, dtype=torch.float64, device=device)
+        self.alternatives = self.banned.new_zeros(rows, size, count)
+        self.alternative_logprobs = torch.zeros(rows, size, count, device=device)
         self.greedy_kernel = None
-        if (
-            has_kernels(banned)
-            and not sampled
-            and not search.alternatives
-            and not special_tokens.other_ends
-            and not self.timestamps
-        ):
+        plain = not (search.temperature or count or len(self.other_ends) or self.timestamps)
+        if plain and has_kernels(self.banned):
             from seq2see.decode.kernels.select import greedy_step
 
             self.greedy_kernel = greedy_step
 
-    def tables(self) -> tuple[Tensor, ...]:
-        return (
-            self.tokens, self.logprobs, self.count, self.limit, self.done, self.uniforms, self.alternatives,
-            self.alternative_logprobs,
-        )  # fmt: skip
+    def tables(self) -> list[Tensor]:
+        alternatives = [self.alternatives, self.alternative_logprobs]
+        return [self.tokens, self.logprobs, self.count, self.limit, self.done, self.uniforms, *alternatives]
 
     def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
-        self.count[rows], self.limit[rows], self.done[rows] = 0, max_new_tokens, False
+        super().reset(rows, max_new_tokens, uniforms)
         if uniforms is not None:
             self.uniforms[rows, : uniforms.shape[1]] = uniforms
 
@@ -118,26 +135,20 @@ class TokenSampler:
                 self.done[rows], self.end,
             )  # fmt: skip
             return selected, None
-        logprobs = logits.log_softmax(-1, torch.float32)  # [S, V]
-        if len(self.banned):
-            logprobs.index_fill_(1, self.banned, -torch.inf)
+        logprobs = self._logprobs(logits)  # [S, V]
         if self.timestamps:
             logprobs = limit_timestamps(logprobs, self.tokens[rows], self.count[rows], self.timestamps, self.end)
         step = self.count[rows, None]  # [S, 1]
         tokens = _sample_rows(logprobs, options or [RowOptions.of(self.search)], self.uniforms[rows].gather(1, step))
-        self.tokens[rows].scatter_(1, step, tokens)
         self.logprobs[rows].scatter_(1, step, logprobs.gather(1, tokens))
-        if len(self.other_ends):
-            tokens = _unify_ends(tokens, self.other_ends, self.end)
-            self.tokens[rows].scatter_(1, step, tokens)
+        tokens = self._unify_ends(tokens)
+        self.tokens[rows].scatter_(1, step, tokens)
         if self.search.alternatives:
             best, ids = logprobs.topk(self.search.alternatives)
             index = step[:, :, None].expand(-1, -1, self.search.alternatives)
             self.alternatives[rows].scatter_(1, index, ids[:, None])
             self.alternative_logprobs[rows].scatter_(1, index, best[:, None])
-        count, done = self.count[rows], self.done[rows]
-        count += ~done
-        done |= (tokens[:, 0] == self.end) | (count >= self.limit[rows])
+        self._count_step(rows, tokens[:, 0] == self.end)
         return tokens[:, 0], None
 
     def generated(self, row: int) -> list[int]:
@@ -162,7 +173,7 @@ class TokenSampler:
         ]
 
 
-class BeamSearch:
+class BeamSearch(TokenSelector):
     """Keeps the k best hypotheses of each sentence, with the semantics of Hugging Face's generate.
 
     Each step considers the 2k best continuations. Those that end, if among the first k, compete for the k best finished
@@ -179,19 +190,13 @@ class BeamSearch:
     ) -> None:
         if special_tokens.times:
             raise UsageError(f"timestamps need a beam of 1, not {search.beam}")
-        self.search, self.k, self.end, self.forced = search, search.beam, special_tokens.end, special_tokens.forced
-        self.banned, self.other_ends = (
-            torch.tensor(ids, dtype=torch.int64, device=device)
-            for ids in (special_tokens.banned, special_tokens.other_ends)
-        )
-        k, banned = self.k, self.banned
-        size = max_new_tokens + 1  # as in TokenSampler
+        super().__init__(search, rows, max_new_tokens, special_tokens, device)
+        self.k = k = search.beam
+        size, banned = self.size, self.banned
         self.tokens, self.done_tokens = (banned.new_zeros(rows, k, size) for _ in range(2))
         self.logprobs, self.done_logprobs = (torch.zeros(rows, k, size, device=device) for _ in range(2))
         self.scores, self.done_scores = (torch.zeros(rows, k, device=device) for _ in range(2))
         self.done_count = banned.new_zeros(rows, k)  # length of each finished hypothesis; 0: none
-        self.count, self.limit = banned.new_zeros(rows), banned.new_zeros(rows)
-        self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.step_kernel: Callable[..., tuple[Tensor, Tensor]] | None = None
         if has_kernels(banned) and k <= MAX_KERNEL_BEAM and not special_tokens.other_ends:
             from seq2see.decode.kernels.select import beam_step
@@ -202,14 +207,12 @@ class BeamSearch:
                 score_at_limit=self._score_at_limit,
             )  # fmt: skip
 
-    def tables(self) -> tuple[Tensor, ...]:
-        return (
-            self.tokens, self.done_tokens, self.logprobs, self.done_logprobs, self.scores, self.done_scores,
-            self.done_count, self.count, self.limit, self.done,
-        )  # fmt: skip
+    def tables(self) -> list[Tensor]:
+        texts = [self.tokens, self.done_tokens, self.logprobs, self.done_logprobs]
+        return [*texts, self.scores, self.done_scores, self.done_count, self.count, self.limit, self.done]
 
     def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
-        self.count[rows], self.limit[rows], self.done[rows] = 0, max_new_tokens, False
+        super().reset(rows, max_new_tokens, uniforms)
         self.scores[rows], self.done_scores[rows], self.done_count[rows] = 0.0, MIN_SCORE, 0
 
     def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
@@ -218,17 +221,14 @@ class BeamSearch:
             return self.step_kernel(logits, self.banned, [table[rows] for table in self.tables()])
         k, size = self.k, rows.stop - rows.start
         beams = len(logits) // size  # hypotheses with logits: 1 at the first step, then k
-        all_logprobs = logits.log_softmax(-1, torch.float32)
-        if len(self.banned):
-            all_logprobs.index_fill_(1, self.banned, -torch.inf)
+        all_logprobs = self._logprobs(logits)
         best, tokens = fast_topk(all_logprobs, 2 * k)  # [S · beams, 2k]: contains the 2k best of all hypotheses
         logprobs = best.view(size, beams * 2 * k)
         total = logprobs + self.scores[rows, :beams].repeat_interleave(2 * k, dim=1)
         total, index = total.topk(2 * k)  # [S, 2k]
         parents = index // (2 * k)
         tokens, logprobs = tokens.view(size, -1).gather(1, index), logprobs.gather(1, index)
-        if len(self.other_ends):
-            tokens = _unify_ends(tokens, self.other_ends, self.end)
+        tokens = self._unify_ends(tokens)
         if constrained:
             self._constrain(all_logprobs.view(size, beams, -1), options, rows, (total, tokens, logprobs, parents))
 
@@ -245,9 +245,7 @@ class BeamSearch:
         for table, new in ((self.tokens, tokens), (self.logprobs, logprobs)):
             table[rows] = table[rows].gather(1, parent_index).scatter_(2, column, new[:, :, None])
         self.scores[rows] = running
-        count, done = self.count[rows], self.done[rows]
-        count += ~done
-        done |= self._is_done(running, rows)
+        self._count_step(rows, self._is_done(running, rows))
         return tokens.flatten(), parents
 
     def _constrain(
@@ -256,6 +254,7 @@ class BeamSearch:
         """Replaces the candidates of rows with constraints: total, tokens, logprobs and parents, [S, 2k] each."""
         from seq2see.decode.constraints import constrained_candidates
 
+        ends = frozenset([self.end, *self.other_ends.tolist()])
         for i, each in enumerate(options):
             row = rows.start + i
             if not each.constraints or bool(self.done[row]):
@@ -264,18 +263,13 @@ class BeamSearch:
             total = all_logprobs[i] + self.scores[row, :beams, None]  # [beams, V]
             outputs = self.tokens[row, :beams, :count].tolist()
             last = count + 1 >= int(self.limit[row])
-            chosen = constrained_candidates(total, outputs, each.constraints, self.k, self._ends, last)
+            chosen = constrained_candidates(total, outputs, each.constraints, self.k, ends, last)
             values, tokens, parents = (
                 torch.tensor(column, device=total.device) for column in zip(*chosen, strict=True)
             )
             for table, new in zip(candidates, (values, tokens, all_logprobs[i][parents, tokens], parents), strict=True):
                 table[i] = new
-            if len(self.other_ends):
-                candidates[1][i] = _unify_ends(tokens, self.other_ends, self.end)
-
-    @property
-    def _ends(self) -> frozenset[int]:
-        return frozenset([self.end, *(self.other_ends.tolist() if self.other_ends is not None else ())])
+            candidates[1][i] = self._unify_ends(tokens)
 
     def _add_finished(
         self, total: Tensor, tokens: Tensor, logprobs: Tensor, parents: Tensor, ends: Tensor, rows: slice
@@ -301,13 +295,12 @@ class BeamSearch:
             finished[rows] = both.gather(1, index[:, :, None].expand(-1, -1, both.shape[2]))
 
     def _is_done(self, running: Tensor, rows: slice) -> Tensor:
-        count, limit = self.count[rows], self.limit[rows]
         full = (self.done_count[rows] > 0).all(1)
         if self.search.early_stopping is True:
-            return full | (count >= limit)
-        length = (limit if self._score_at_limit else count) + self.forced
+            return full
+        length = (self.limit[rows] if self._score_at_limit else self.count[rows] + 1) + self.forced
         best = self.search.normalize(running[:, 0], length.float())
-        return (full & (best <= self.done_scores[rows].amin(1))) | (count >= limit)
+        return full & (best <= self.done_scores[rows].amin(1))
 
     @property
     def _score_at_limit(self) -> bool:
@@ -354,11 +347,6 @@ def _hypothesis(
 ) -> Hypothesis:  # fmt: skip
     finished = bool(tokens) and tokens[-1] == end
     return Hypothesis(tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished, alternatives)
-
-
-def _unify_ends(tokens: Tensor, other_ends: Tensor, end: int) -> Tensor:
-    """Replaces every token that ends an output by the one that the search looks for."""
-    return tokens.masked_fill(torch.isin(tokens, other_ends), end)
 
 
 def fast_topk(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
