@@ -37,8 +37,7 @@ class ModelRegistry:
         self._device, self._precision = device, precision
         self._directories = directories
         self._max_snapshots = max_snapshots
-        self._models: dict[str, Model] = {}
-        self._snapshots: OrderedDict[tuple[str, int], Model] = OrderedDict()
+        self._models: OrderedDict[tuple[str, int | None], Model] = OrderedDict()  # by name and step of a snapshot
         self._lock = threading.RLock()
         self.info = cache(self._info)
 
@@ -52,8 +51,7 @@ class ModelRegistry:
             known = {path.resolve(): name for name, path in self._directories.items()}
             name = known.get(directory.resolve()) or unused_name(directory.resolve().name, self._directories)
             self._directories[name] = directory
-            self._models.pop(name, None)
-            self._snapshots = OrderedDict((key, model) for key, model in self._snapshots.items() if key[0] != name)
+            self._models = OrderedDict((key, model) for key, model in self._models.items() if key[0] != name)
             self.info = cache(self._info)
             return name
 
@@ -70,27 +68,22 @@ class ModelRegistry:
 
     def load(self, name: str, step: int | None = None) -> Model:
         """Returns a model, or its snapshot from an earlier training step; shared by all requests."""
-        name = self.resolve(name)
-        if step is None and name in self._models:
-            return self._models[name]
-        directory = self._directories[name]
+        key = self.resolve(name), step
+        if step is None and key in self._models:
+            return self._models[key]
+        directory = self._directories[key[0]]
         with self._lock:  # two requests must not load the same model twice
-            if step is None:
-                if name not in self._models:
-                    with _model_errors():
-                        self._models[name] = load(directory, self._device, precision=self._precision)
-                return self._models[name]
-            if step not in snapshots(directory):
+            if step is not None and step not in snapshots(directory):
                 known = ", ".join(map(str, snapshots(directory))) or "none"
-                raise ApiError(404, f'"{name}" has no snapshot at step {step}', f"snapshots: {known}", "step")
-            if (name, step) not in self._snapshots:
+                raise ApiError(404, f'"{key[0]}" has no snapshot at step {step}', f"snapshots: {known}", "step")
+            if key not in self._models:
                 with _model_errors():
-                    snapshot = load(directory, self._device, step=step, precision=self._precision)
-                    self._snapshots[name, step] = snapshot
-            self._snapshots.move_to_end((name, step))
-            while len(self._snapshots) > self._max_snapshots:
-                self._snapshots.popitem(last=False)
-            return self._snapshots[name, step]
+                    self._models[key] = load(directory, self._device, step=step, precision=self._precision)
+            self._models.move_to_end(key)
+            loaded = [each for each in self._models if each[1] is not None]
+            for oldest in loaded[: max(len(loaded) - self._max_snapshots, 0)]:
+                del self._models[oldest]
+            return self._models[key]
 
     def load_copy(self, name: str, step: int | None, deadline: Deadline) -> Model:
         """Returns a copy of a model for one request."""
