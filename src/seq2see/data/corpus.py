@@ -17,7 +17,6 @@ from typing import get_args
 from seq2see.config import Boundaries, DataConfig
 from seq2see.data.formats.documents import DocumentReader, TextChunk
 from seq2see.data.formats.lines import STRICT, ignore_progress
-from seq2see.data.formats.po import PoReader
 from seq2see.data.formats.tabular import (
     JsonlReader,
     PairReader,
@@ -26,7 +25,6 @@ from seq2see.data.formats.tabular import (
     TsvReader,
     strip_compression_suffix,
 )
-from seq2see.data.formats.tmx import TmxReader
 from seq2see.data.media.pairs import MediaKind, open_media_reader
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import require_regular_file
@@ -135,6 +133,8 @@ def jsonl(paths: Iterable[Path], source_field: str, target_field: str) -> Parall
 
 def tmx(paths: Iterable[Path], source_language: str, target_language: str) -> ParallelCorpus:
     """Reads translation memories; `en` also matches `en-GB`."""
+    from seq2see.data.formats.tmx import TmxReader
+
     return ParallelCorpus(
         tuple(TmxReader(require_regular_file(path), source_language, target_language) for path in paths)
     )
@@ -142,6 +142,8 @@ def tmx(paths: Iterable[Path], source_language: str, target_language: str) -> Pa
 
 def po(paths: Iterable[Path]) -> ParallelCorpus:
     """Reads the translated entries of gettext PO files."""
+    from seq2see.data.formats.po import PoReader
+
     return ParallelCorpus(tuple(PoReader(require_regular_file(path)) for path in paths))
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import tokenizers as hf
 from tokenizers.pre_tokenizers import Split
 
-from seq2see.data.tokenizer import Tokenizer
-from seq2see.data.tokenizer_training import LETTERS
+from seq2see.data.tokenizer import LETTERS, Tokenizer
 from seq2see.tensors.files import atomic_write
 
 KnownWords = frozenset[str]

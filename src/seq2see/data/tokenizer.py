@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import tokenizers as hf
@@ -20,12 +20,18 @@ from tokenizers import decoders, models, normalizers
 
 from seq2see.config import Normalization, TokenizerKind
 from seq2see.config.extensions import load_extension
-from seq2see.data.bpe_dropout import BpeDropout, MergeRules, merge, word_seeds
 from seq2see.data.framing import Framing, Languages
 from seq2see.data.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans, readable
-from seq2see.data.tokenizer_training import END, PAD, START, UNKNOWN, train_backend
 from seq2see.errors import UserError
 from seq2see.tensors.files import atomic_write, require_regular_file
+
+if TYPE_CHECKING:  # a model that translates does not train
+    from seq2see.data.bpe_dropout import BpeDropout, MergeRules
+
+PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
+
+# Letters, combining marks, and the joiner and non-joiner of Indic and Persian words.
+LETTERS = "\\p{L}\\p{M}\u200c\u200d"
 
 # The word tokenizer does not store whitespace; it decodes without a space before or after these.
 NO_SPACE_BEFORE = frozenset(".,!?;:।॥…)]}%’”»")
@@ -112,6 +118,8 @@ class Tokenizer:
         normalize: Normalization = "none",
     ) -> Self:
         """Trains a tokenizer of at most `vocab_size` tokens; a role `user` becomes the token `<user>`."""
+        from seq2see.data.tokenizer_training import train_backend
+
         return cls(train_backend(texts, kind, vocab_size, roles, normalize))
 
     @staticmethod
@@ -170,11 +178,13 @@ class Tokenizer:
         except TypeError:
             raise _invalid_text_error(texts) from None
 
-    def encode_with_dropout(self, texts: Sequence[str], dropout: BpeDropout, first: int = 0) -> RaggedTokens:
+    def encode_with_dropout(self, texts: Sequence[str], dropout: "BpeDropout", first: int = 0) -> RaggedTokens:
         """Encodes many texts with BPE-dropout; `first` is the index of the first text in the corpus.
 
         The segmentation of a text depends only on `dropout`, its index and its words.
         """
+        from seq2see.data.bpe_dropout import merge, word_seeds
+
         if self.kind != "bpe":
             raise UserError(f"BPE-dropout needs a BPE tokenizer, but this is a {self.kind} tokenizer: set it to 0")
         if not 0 <= dropout.probability <= 1:
@@ -284,7 +294,9 @@ class Tokenizer:
         return RaggedTokens(single[content], np.r_[0, np.cumsum(sizes)])
 
     @cached_property
-    def _merge_rules(self) -> MergeRules:
+    def _merge_rules(self) -> "MergeRules":
+        from seq2see.data.bpe_dropout import MergeRules
+
         model = self.table()["model"]
         id_of = model["vocab"]
         triples = [(id_of[left], id_of[right], id_of[left + right]) for left, right in model["merges"]]

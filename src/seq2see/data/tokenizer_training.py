@@ -12,12 +12,9 @@ import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from seq2see.config import Normalization, TokenizerKind
+from seq2see.data.tokenizer import END, LETTERS, PAD, START, UNKNOWN
 from seq2see.errors import UserError, did_you_mean
 
-PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unknown>"
-
-# Letters, combining marks, and the joiner and non-joiner of Indic and Persian words.
-LETTERS = "\\p{L}\\p{M}\u200c\u200d"
 _PRE_TOKENS = "|".join(
     (
         f"['’](?:[sdmt]|ll|ve|re)(?![{LETTERS}])",  # she's, we'll; but not the s of j'suis
