@@ -18,7 +18,7 @@ from seq2see.cli.options import CommandGroup
 from seq2see.course.lessons import GROUPS, LESSONS, leak, learning, order, patches, recurrent, saturation
 from seq2see.course.lessons.exercises import parse_number
 from seq2see.course.lessons.terminal import print_lesson
-from seq2see.course.lessons.toy_language import EXAMPLE, NOUNS, Sentence, generate_corpus
+from seq2see.course.lessons.toy_language import EXAMPLE, NOUNS, Sentence, toy_corpus
 from seq2see.errors import UsageError, UserError
 
 
@@ -38,7 +38,7 @@ def saturation_result() -> saturation.Result:
 
 
 def test_toy_sentences_have_mirrors_and_train_and_test_share_no_event() -> None:
-    corpus = generate_corpus(seed=3)
+    corpus = toy_corpus(seed=3)
     assert corpus.test[:2] == [EXAMPLE, EXAMPLE.mirror]
     assert all(one.mirror == other for one, other in zip(corpus.test[::2], corpus.test[1::2], strict=True))
     assert len(set(corpus.train)) == len(corpus.train)

@@ -42,7 +42,7 @@ from seq2see.course.lessons import (
 from seq2see.course.lessons import (
     next as next_token,
 )
-from seq2see.course.lessons.toy_language import generate_corpus
+from seq2see.course.lessons.toy_language import toy_corpus
 from seq2see.course.recurrent.network import Recurrent
 from seq2see.course.vectors import WordVectors
 from seq2see.data.layout import Packed
@@ -274,7 +274,7 @@ def test_positions_is_recomputed(model: Any) -> None:
 
 
 def test_order_is_recomputed() -> None:
-    found, corpus = order.compute(steps=10), generate_corpus(1)
+    found, corpus = order.compute(steps=10), toy_corpus(1)
     tokens = sum(len(sentence.hindi.split()) + 1 for sentence in corpus.test)  # with <end>
     assert found.floor == pytest.approx(math.log(2) * len(corpus.test) / tokens)
     one, other = (np.array(vectors) for vectors in found.with_positions.vectors)
@@ -387,7 +387,7 @@ def test_learning_is_recomputed() -> None:
 
 
 def test_leak_is_recomputed() -> None:
-    found, corpus = leak.compute(steps=10), generate_corpus(1)
+    found, corpus = leak.compute(steps=10), toy_corpus(1)
     choices = [math.log(4 if sentence.english.split()[0] in ("yesterday", "today") else 2) for sentence in corpus.test]
     # Tokens depend on which translation was drawn: a compound past has one word more.
     shortest = sum(min(len(text.split()) for text in sentence.references) + 1 for sentence in corpus.test)

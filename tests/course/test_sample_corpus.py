@@ -7,19 +7,19 @@ import pytest
 from typer.testing import CliRunner
 
 from seq2see.cli.data import data_app
-from seq2see.course.sample_corpus import Corpus, Pair, corpus_files, load_corpus, write_files
+from seq2see.course.sample_corpus import Pair, SampleCorpus, corpus_files, load_corpus, write_files
 from seq2see.errors import UserError
 
 FILES = {"valid.en": b"Hello\n", "valid.hi": b"..."}
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus:
+def corpus() -> SampleCorpus:
     return load_corpus()
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test", "longer"])
-def test_pairs_are_the_lines_of_the_files(corpus: Corpus, name: str) -> None:
+def test_pairs_are_the_lines_of_the_files(corpus: SampleCorpus, name: str) -> None:
     pairs: list[Pair] = getattr(corpus, name)
     files = corpus_files()
     assert [pair.source for pair in pairs] == files[f"{name}.en"].decode().splitlines()

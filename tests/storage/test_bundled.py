@@ -11,7 +11,7 @@ from grammar.corpus import fixed_pairs
 
 import seq2see
 from seq2see.api import Model, load
-from seq2see.course.sample_corpus import Corpus, load_corpus
+from seq2see.course.sample_corpus import SampleCorpus, load_corpus
 from seq2see.errors import UserError
 from seq2see.storage.directory import save_weights, snapshots
 from seq2see.tensors.quantize import dequantize, quantize_4_bits
@@ -19,7 +19,7 @@ from tests.models import GRAMMAR_MODEL
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus:
+def corpus() -> SampleCorpus:
     return load_corpus()
 
 
@@ -41,7 +41,7 @@ def test_it_translates_the_example_sentences(model: Model) -> None:
         assert hindi in references[english]
 
 
-def test_it_translates_unseen_combinations(model: Model, corpus: Corpus) -> None:
+def test_it_translates_unseen_combinations(model: Model, corpus: SampleCorpus) -> None:
     published = json.loads((GRAMMAR_MODEL / "scores.json").read_text())["built_in_corpus"]["test"]["exact_match"]
     measured = evaluate(model, corpus.test[:200])["exact_match"]
     assert published >= 95
@@ -49,7 +49,7 @@ def test_it_translates_unseen_combinations(model: Model, corpus: Corpus) -> None
     assert f"{published}%" in (GRAMMAR_MODEL / "README.md").read_text(encoding="utf-8")
 
 
-def test_it_is_sure_of_the_words_it_knows_and_not_of_others(model: Model, corpus: Corpus) -> None:
+def test_it_is_sure_of_the_words_it_knows_and_not_of_others(model: Model, corpus: SampleCorpus) -> None:
     unseen = [
         "The president met the minister in Paris.",
         "My name is Tim.",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from seq2see.check.report import SideSummary
 from seq2see.check.scripts import SCRIPTS, count_letters
-from seq2see.data.corpus import ParallelCorpus, TextCorpus
+from seq2see.data.corpus import Corpus, TextCorpus
 from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import IssueKind, ReadCallbacks, ReadIssue
 from seq2see.data.formats.tabular import LineCountMismatch, PairReader, Reader
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from seq2see.data.media.reader import MediaReader
     from seq2see.data.tokenizer import Tokenizer
 
-Corpus = ParallelCorpus | TextCorpus
 CorpusKind = Literal["pairs", "documents", "media"]
 Identity = Callable[[str], str]  # of a picture or sound, given its path
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.check.collect import CheckSettings, Collected, Corpus, IssueLog, collect
+from seq2see.check.collect import CheckSettings, Collected, IssueLog, collect
 from seq2see.check.findings import FindingsBuilder
 from seq2see.check.problems import find_problems
 from seq2see.check.report import FindingKind, Report, summary
-from seq2see.data.corpus import ParallelCorpus, format_paths
+from seq2see.data.corpus import Corpus, ParallelCorpus, format_paths
 from seq2see.errors import ProgressFactory, UserError, no_progress
 
 # Why an item is left out of a cleaned copy; if several apply, the first is reported.

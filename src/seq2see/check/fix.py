@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.check.collect import Corpus, read_items
+from seq2see.check.collect import read_items
 from seq2see.check.data import REMOVAL_REASONS, Checked
 from seq2see.check.report import FindingKind
-from seq2see.data.corpus import format_paths
+from seq2see.data.corpus import Corpus, format_paths
 from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import ReadCallbacks, ignore_issue
 from seq2see.data.formats.tabular import Reader

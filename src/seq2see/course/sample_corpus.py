@@ -36,16 +36,16 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class SampleCorpus:
     train: list[Pair]
     valid: list[Pair]
     test: list[Pair]
     longer: list[Pair]
 
 
-def load_corpus() -> Corpus:
+def load_corpus() -> SampleCorpus:
     files = {name: content.decode().splitlines() for name, content in corpus_files().items()}
-    return Corpus(*(_pairs(files, name) for name in ("train", "valid", "test", "longer")))
+    return SampleCorpus(*(_pairs(files, name) for name in ("train", "valid", "test", "longer")))
 
 
 def _pairs(files: Mapping[str, list[str]], name: str) -> list[Pair]:

@@ -309,7 +309,7 @@ def _open_pairs(data: DataConfig, prefix: str) -> ParallelCorpus | None:
     return open_pairs(data, prefix) if has_pairs(data, prefix) else None
 
 
-def open_data(data: DataConfig, prefix: str = "") -> ParallelCorpus | TextCorpus | None:
+def open_data(data: DataConfig, prefix: str = "") -> Corpus | None:
     """Opens one set of the data, of training or, with a prefix such as `valid_`, another; None if it has no files."""
     if text := getattr(data, f"{prefix}text"):
         return plain_text(map(Path, text), data.boundaries)

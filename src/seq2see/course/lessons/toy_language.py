@@ -64,14 +64,14 @@ EXAMPLE = Sentence("Nithish", "killed", "lion")  # from the notes, as is its mir
 
 
 @dataclass(frozen=True)
-class Corpus:
+class ToyCorpus:
     """Training and test sentences. No verb occurs with the same two nouns in both, in either order and at any time."""
 
     train: list[Sentence]
     test: list[Sentence]  # each followed by its mirror; `EXAMPLE` first
 
 
-def generate_corpus(seed: int, train: int = 3000, test: int = 100) -> Corpus:
+def toy_corpus(seed: int, train: int = 3000, test: int = 100) -> ToyCorpus:
     """Draws sentences from the 4,368 possible ones."""
     random = Random(seed)
     events = [Sentence(a, verb, b) for (a, b), verb in product(combinations(NOUNS, 2), VERBS)]
@@ -81,4 +81,4 @@ def generate_corpus(seed: int, train: int = 3000, test: int = 100) -> Corpus:
     times = ["", *random.choices(list(TIMES), k=len(held_out) - 1)]
     tested = [event.at(time) for event, time in zip(held_out, times, strict=True)]
     candidates = [s for event, time in product(learned, TIMES) for s in (event.at(time), event.at(time).mirror)]
-    return Corpus(random.sample(candidates, train), [s for sentence in tested for s in (sentence, sentence.mirror)])
+    return ToyCorpus(random.sample(candidates, train), [s for sentence in tested for s in (sentence, sentence.mirror)])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seq2see.course.lessons import kit
-from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, generate_corpus
+from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, toy_corpus
 from seq2see.data.layout import Packed
 from seq2see.inspect.trace import trace
 from seq2see.model.layers import Block
@@ -43,7 +43,7 @@ class Result:
 
 def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 250)] = 200) -> Result:
     """Trains two translators that differ only in the mask, and compares their translations."""
-    corpus, random = generate_corpus(seed), Random(seed)
+    corpus, random = toy_corpus(seed), Random(seed)
     train_pairs, test_pairs = (
         [(s.english, random.choice(s.references)) for s in part] for part in (corpus.train, corpus.test)
     )

@@ -15,7 +15,7 @@ import torch
 from seq2see.config import Positions
 from seq2see.course.lessons import kit
 from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, reference_line, save_figure, subplots
-from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, generate_corpus
+from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, toy_corpus
 from seq2see.data.layout import Packed
 from seq2see.model.transformer import Transformer
 
@@ -41,7 +41,7 @@ class Result:
 
 def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 200)] = 150) -> Result:
     """Trains two translators that differ only in positions, and compares their vectors of `EXAMPLE` and its mirror."""
-    corpus = generate_corpus(seed)
+    corpus = toy_corpus(seed)
     train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))
     with kit.prepare_dataset(train_pairs, test_pairs, seed) as dataset:
         with_positions, without_positions = (

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seq2see.course.lessons import kit
-from seq2see.course.lessons.toy_language import generate_corpus
+from seq2see.course.lessons.toy_language import toy_corpus
 from seq2see.inspect.interventions import intervene, scale
 from seq2see.inspect.trace import trace
 from seq2see.model.attention import attention_mask
@@ -70,7 +70,7 @@ class Result:
 
 def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 200)] = 150) -> Result:
     """Measures dot products before training, then trains two translators that differ only in the division by √d."""
-    corpus = generate_corpus(seed)
+    corpus = toy_corpus(seed)
     train_pairs, test_pairs = ([(s.english, s.hindi) for s in part] for part in (corpus.train, corpus.test))
     with kit.prepare_dataset(train_pairs, test_pairs, seed) as dataset:
         spreads = tuple(_spread(dataset, head_width, seed) for head_width in HEAD_WIDTHS)
