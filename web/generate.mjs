@@ -12,14 +12,14 @@ const CODE = "src/generated/code.json"; // written last
 process.chdir(import.meta.dirname ?? new URL(".", import.meta.url).pathname);
 const python = process.env.PYTHON ?? "../.venv/bin/python";
 const sources = readdirSync(PACKAGE, { recursive: true }).filter((name) => name.endsWith(".py"));
-const inputs = ["generate.mjs", "package-lock.json", ...sources.map((name) => `${PACKAGE}/${name}`)];
+const inputs = ["generate.mjs", "sources.py", "package-lock.json", ...sources.map((name) => `${PACKAGE}/${name}`)];
 const changed = (file) => statSync(file).mtimeMs;
 if (existsSync(CODE) && inputs.every((file) => changed(file) < changed(CODE))) process.exit();
 if (!existsSync(python)) {
   console.error(`${python} does not exist: run "make setup", or set PYTHON to an interpreter that has seq2see installed`);
   process.exit(1);
 }
-const printed = execFileSync(python, ["-m", "seq2see.server.explore.page_sources"], { encoding: "utf8", maxBuffer: 1 << 26 });
+const printed = execFileSync(python, ["sources.py"], { encoding: "utf8", maxBuffer: 1 << 26 });
 const { schemas, code } = JSON.parse(printed.replaceAll("#/components/schemas/", "#/$defs/"));
 
 /** Drops what would become another type (titles of fields, references with a default), and makes tuples `items`. */

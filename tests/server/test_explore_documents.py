@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from seq2see.course.lessons import LESSONS
-from seq2see.server.explore import code_excerpts, page_sources
 from seq2see.server.explore.app import create_app
 from tests.explore import TEXT, TEXTS, error, get, serving
+from web import sources
 
 # Pages
 
@@ -128,17 +128,17 @@ def _body(path: str) -> dict[str, Any]:
 
 
 def test_every_code_excerpt_is_found_however_it_is_formatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(excerpt["line"] and "\n" not in excerpt["line"] for excerpt in code_excerpts.code_excerpts().values())
+    assert all(excerpt["line"] and "\n" not in excerpt["line"] for excerpt in sources.code_excerpts().values())
     (tmp_path / "code.py").write_text("def f(x):\n    y = g(\n        'a', x,\n    )\n    return g(x)\n")
-    monkeypatch.setattr(code_excerpts, "SOURCE_DIRECTORY", tmp_path)
-    assert code_excerpts.find_statement("code.py", 'g("a",x)') == "y = g('a', x)"
-    assert code_excerpts.find_statement("code.py", "return g(x)") == "return g(x)"
+    monkeypatch.setattr(sources, "SOURCE_DIRECTORY", tmp_path)
+    assert sources.find_statement("code.py", 'g("a",x)') == "y = g('a', x)"
+    assert sources.find_statement("code.py", "return g(x)") == "return g(x)"
     with pytest.raises(ValueError, match="2 statements"):
-        code_excerpts.find_statement("code.py", "g(")
+        sources.find_statement("code.py", "g(")
 
 
 def test_the_schemas_for_the_page_are_complete() -> None:
-    schemas = page_sources.schemas()
+    schemas = sources.schemas()
     assert set(schemas["LessonResults"]["properties"]) == set(LESSONS)
     assert {"EmbeddedData", "Trace", "TraceRequest", "ModelConfig"} <= set(schemas)
     assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schemas))) <= set(schemas)

@@ -23,7 +23,7 @@ export interface Code {
 
 export type Excerpt = keyof typeof excerpts;
 
-/** Lines of the model's code, by their names in server/explore/code_excerpts.py. */
+/** Lines of the model's code, by their names in web/sources.py. */
 export const code = (...names: Excerpt[]): Code[] => names.map((name) => excerpts[name]);
 
 /** Creates the stages of a component; `operands` are shown before the result. */

@@ -1,17 +1,27 @@
-"""The lines of model code that the page shows beside each step, taken from the source when the page is built.
+"""Prints what the build of the page takes from the Python package, as JSON: the API's schemas, and lines of model code.
 
-What only records a value (`taps`) or is inactive outside training (`dropout`) is left out, so that the mathematics remains.
+Besides the schemas of the OpenAPI document there are two that no endpoint declares: the data of the self-contained page,
+and `LessonResults`, the result of each lesson by name, which the API declares as a plain object.
 
-An excerpt is one statement, found by its file and a fragment that only this statement contains. Layout does not matter:
-reformatting never breaks an excerpt, and a fragment that no longer matches fails the build and a test.
+The page shows a line of model code beside each step. What only records a value (`taps`) or is inactive outside training
+(`dropout`) is left out, so that the mathematics remains. An excerpt is one statement, found by its file and a fragment that
+only this statement contains. Layout does not matter: reformatting never breaks an excerpt, and a fragment that no longer
+matches fails the build and a test.
 """
 
 import ast
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
 
 import seq2see
+from seq2see.course.lessons import LESSONS
+from seq2see.server.explore.app import create_app
+from seq2see.server.explore.static_export import EmbeddedData
 
 SOURCE_DIRECTORY = Path(seq2see.__file__).parent
 EXCERPTS: Mapping[str, tuple[str, str]] = {
@@ -68,6 +78,23 @@ EXCERPTS: Mapping[str, tuple[str, str]] = {
 }
 
 
+def schemas() -> dict[str, Any]:
+    result: dict[str, Any] = {**create_app({}).state.api.create().openapi()["components"]["schemas"]}
+    # The prefix distinguishes the lessons' dataclasses from response models of the same name.
+    for model, prefix in ((EmbeddedData, ""), (_lesson_results(), "Lesson_")):
+        template = f"#/components/schemas/{prefix}{{model}}"
+        schema = model.model_json_schema(mode="serialization", ref_template=template)
+        result |= {prefix + name: definition for name, definition in schema.pop("$defs", {}).items()}
+        result[model.__name__] = schema
+    return result
+
+
+def _lesson_results() -> type[BaseModel]:
+    fields: dict[str, Any] = {name: (lesson.module.Result, ...) for name, lesson in LESSONS.items()}
+    config = ConfigDict(json_schema_serialization_defaults_required=True)
+    return create_model("LessonResults", __config__=config, **fields)
+
+
 def code_excerpts() -> dict[str, dict[str, str]]:
     """Returns the file and the line of code of every excerpt."""
     return {name: {"file": file, "line": find_statement(file, text)} for name, (file, text) in EXCERPTS.items()}
@@ -108,3 +135,7 @@ class _Plain(ast.NodeTransformer):
 def _normalize(code: str) -> str:
     """Removes what a formatter may change: whitespace, trailing commas and the kind of quotes."""
     return re.sub(r",(?=[)\]}])", "", re.sub(r"\s", "", code).replace("'", '"'))
+
+
+if __name__ == "__main__":
+    print(json.dumps({"schemas": schemas(), "code": code_excerpts()}))
