@@ -40,6 +40,12 @@ class Values:
     kind: Literal["text", "vector"]
     compute: Callable[[Sequence[str], Sequence[str]], list[Any]]  # of texts and their locations
 
+    def of(self, texts: Sequence[str | None], locations: Sequence[str]) -> list[Any]:
+        """Returns a value for each text, and None where there is none."""
+        given = [(text, location) for text, location in zip(texts, locations, strict=True) if text is not None]
+        found = iter(self.compute([text for text, _ in given], [location for _, location in given]))
+        return [None if text is None else next(found) for text in texts]
+
 
 def plan_shards(source: Path, folder: Path, size: int = SHARD_BYTES) -> list[Shard]:
     """Divides a file; `folder` is for the parts of the output."""
@@ -89,23 +95,22 @@ def _skip_line(file: io.BufferedReader, shard: Shard) -> bytes:
 
 def add_to_json_lines(lines: Sequence[Line], field: str, values: Values) -> str:
     """Returns each row with a value for its text; a blank line stays blank."""
-    rows: list[dict[str, Any] | None] = []
-    for line in lines:
-        try:
-            row = parse_json(line.text) if line.text.strip() else None
-            if row is not None:
-                text_field(row, field)
-        except ValueError as error:
-            raise UserError(f"{line.location}: {error}; --field names the text") from error
-        rows.append(row)
-    index = [i for i, row in enumerate(rows) if row is not None]
-    found = values.compute([text_field(rows[i], field) for i in index], [lines[i].location for i in index])
-    for i, value in zip(index, found, strict=True):
-        rows[i] = {**(rows[i] or {}), values.name: value}
+    rows = [_parse_row(line, field) if line.text.strip() else None for line in lines]
+    texts = [None if row is None else text_field(row, field) for row in rows]
+    found = values.of(texts, [line.location for line in lines])
     return "".join(
-        line.text + line.ending if row is None else json.dumps(row, ensure_ascii=False) + line.ending
-        for row, line in zip(rows, lines, strict=True)
+        (line.text if row is None else json.dumps({**row, values.name: value}, ensure_ascii=False)) + line.ending
+        for line, row, value in zip(lines, rows, found, strict=True)
     )
+
+
+def _parse_row(line: Line, field: str) -> dict[str, Any]:
+    try:
+        row: dict[str, Any] = parse_json(line.text)
+        text_field(row, field)
+    except ValueError as error:
+        raise UserError(f"{line.location}: {error}; --field names the text") from error
+    return row
 
 
 def add_to_parquet(shard: Shard, field: str, values: Values) -> Any:
@@ -116,18 +121,14 @@ def add_to_parquet(shard: Shard, field: str, values: Values) -> Any:
     if field not in table.column_names:
         raise UserError(f'{shard.source} has no column "{field}" (--field): {did_you_mean(field, table.column_names)}')
     texts = table.column(field).to_pylist()
-    index = [i for i, text in enumerate(texts) if text is not None]
-    if wrong := [i for i in index if not isinstance(texts[i], str)]:
-        raise UserError(f'{shard.source}: "{field}" is {texts[wrong[0]]!r:.40}, not text')
+    if wrong := [text for text in texts if not isinstance(text, str | None)]:
+        raise UserError(f'{shard.source}: "{field}" is {wrong[0]!r:.40}, not text')
     where = f"{shard.source}, row group {shard.start + 1}"
-    found = values.compute([texts[i] for i in index], [f"{where}, row {i + 1:,}" for i in index])
-    column: list[Any] = [None] * len(texts)
-    for i, value in zip(index, found, strict=True):
-        column[i] = value
+    found = values.of(texts, [f"{where}, row {i:,}" for i in range(1, len(texts) + 1)])
     if values.name in table.column_names:
         table = table.drop_columns([values.name])
     kind = pyarrow.string() if values.kind == "text" else pyarrow.list_(pyarrow.float32())
-    return table.append_column(values.name, pyarrow.array(column, type=kind))
+    return table.append_column(values.name, pyarrow.array(found, type=kind))
 
 
 def write_part(shard: Shard, content: Any) -> None:
