@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,17 +12,24 @@ from zipfile import ZipFile
 
 import pytest
 
+import seq2see
 from seq2see.api import load
 from tests.corpora import write_phrases
 from tests.models import save, tiny_model
 
-PAGE = Path(__file__).parent.parent / "docs/extending.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/extending.md"
 MAX_LINES = 40
+POSITIONS = "seq2see/model/positions.py"  # the block that goes to the end of it
+
+
+def blocks() -> dict[str, str]:
+    """Returns the code blocks of the page by their first line, a path."""
+    return dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S))
 
 
 def package_files() -> dict[str, str]:
-    """Returns the files of the package: code blocks whose first line is their path."""
-    return dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S))
+    return {path: text for path, text in blocks().items() if path != POSITIONS}
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +68,8 @@ def run(installed: Path, *arguments: object) -> str:
 
 
 def test_each_part_of_the_package_is_short() -> None:
-    assert len(package_files()) == 5
-    assert all(len(text.splitlines()) <= MAX_LINES for text in package_files().values())
+    assert len(blocks()) == 6
+    assert all(len(text.splitlines()) <= MAX_LINES for text in blocks().values())
 
 
 def test_a_command(installed: Path, translator: Path, tmp_path: Path) -> None:
@@ -108,3 +116,51 @@ def test_a_part_that_cannot_be_imported_is_named(installed: Path, tmp_path: Path
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert 'no_such_module:run ("broken" of seq2see.commands) cannot be imported' in done.stderr
+
+
+ALIBI = """
+import torch
+from dataclasses import replace
+from seq2see.data.layout import Packed
+from seq2see.decode.engine import generate_tokens
+from seq2see.config.search import Search
+from seq2see.inspect.trace import trace
+from tests.models import TINY, tiny_model
+
+model = tiny_model(["the cat sees a dog"], replace(TINY, shape="decoder", heads=4, positions="alibi", max_positions=64))
+prompt = model.tokenizers[1].frame_prompt(model.tokenizers[1].encode("the cat"))
+with trace(model.network) as t:
+    model.network(Packed.from_sequences([prompt]))
+bias = t["decoder.0.masked.biased", 0] - t["decoder.0.masked.scaled", 0]  # [H, L, M]
+slopes = torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256])
+positions = torch.arange(len(prompt))
+close = dict(atol=1e-4, rtol=1e-4)
+torch.testing.assert_close(bias, -slopes[:, None, None] * (positions[:, None] - positions).abs(), **close)
+
+for beam in (1, 3):  # cached steps add the same bias as one pass over all tokens
+    framing = replace(model.tokenizers[1].framing, prompt=())
+    (best, *_), = generate_tokens(model.network, [prompt], framing, Search(beam=beam, max_new_tokens=12))
+    logits = model.network(Packed.from_sequences([[*prompt, *best.tokens]])).log_softmax(-1)
+    found = [float(logits[len(prompt) - 1 + i, token]) for i, token in enumerate(best.tokens)]
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(best.logprobs[: len(found)]), **close)
+"""
+
+
+def test_a_position_scheme_inside(tmp_path: Path) -> None:
+    source = Path(seq2see.__file__).parent
+    shutil.copytree(source, tmp_path / "seq2see", ignore=shutil.ignore_patterns("__pycache__", "bundled", "page"))
+    with (tmp_path / POSITIONS).open("a") as file:
+        file.write("\n\n" + blocks()[POSITIONS])
+    options = tmp_path / "seq2see/config/model.py"
+    before = options.read_text()
+    options.write_text(before.replace('"relative", "none"\n', '"relative", "alibi", "none"\n'))
+    assert options.read_text() != before
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", ALIBI], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    data = write_phrases(tmp_path)
+    train = ("train", "--src", *data.src, "--tgt", *data.tgt, "--out", "run", "--preset", "tiny", "--steps", "3")
+    settings = ("model.positions=alibi", "model.width=32", "model.heads=2")
+    command = [sys.executable, "-m", "seq2see", *train, "--set", *settings]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

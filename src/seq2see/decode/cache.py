@@ -31,6 +31,7 @@ from seq2see.data.layout import Layout
 from seq2see.decode.optimize import has_kernels
 from seq2see.decode.slots import PromptStore, RelativePositions, Slots, StepStore, VisibleSlots
 from seq2see.model.layers import NO_STORES, Block, Stores
+from seq2see.model.positions import POSITION_BIASES
 from seq2see.model.transformer import Transformer
 
 MASKED = float("-inf")
@@ -106,7 +107,8 @@ class KeyValueCache:
         self.kernels = kernels_for(model) if static_shapes else None
         self.beam, self.source_slots = beam, size.source_slots
         rows, self.slots = size.rows, (size.max_positions + SPARE_SLOTS) * beam
-        self.group = model.config.heads // model.config.actual_key_value_heads
+        self.key_value_heads = model.config.actual_key_value_heads
+        self.group = model.config.heads // self.key_value_heads
         self.layers = [Slots(rows, self.slots) for _ in model.decoder.blocks]
         self.local = [isinstance(block, Block) and block.local for block in model.decoder.blocks]
         self.attention_window = model.config.attention_window
@@ -193,7 +195,7 @@ class KeyValueCache:
         if self.relative_bias is not None:
             assert bias is not None
             relative = RelativePositions(self.relative_bias, positions, slot_positions)
-            table = relative.of_slots(self.visible_slots, self.relative_bias.embedding_dim // self.group)
+            table = relative.of_slots(self.visible_slots, self.key_value_heads)
             bias = bias + table.to(self._dtype)
         first_write = None if self.static_shapes else self.next_slot
         return VisibleSlots(
@@ -278,7 +280,7 @@ def kernels_for(model: Transformer) -> ModuleType | None:
     width = config.actual_head_width
     if not has_kernels(weight) or width < 16 or width & (width - 1):
         return None
-    if config.attention_cap or config.positions == "relative":
+    if config.attention_cap or config.positions in POSITION_BIASES:
         return None
     from seq2see.decode.kernels import attention as kernels
 

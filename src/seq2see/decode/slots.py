@@ -12,12 +12,11 @@ from types import ModuleType
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.data.layout import Layout
 from seq2see.model.attention import Keys, PackedKeys, Scoring
-from seq2see.model.positions import RelativeBias
 from seq2see.model.taps import Taps
 
 MATMUL_ROWS = 16  # from this many single queries, three matrix operations are faster on a CPU than SDPA
@@ -75,19 +74,20 @@ class PromptStore:
 class RelativePositions:
     """Relative positions of one decoding step."""
 
-    bias: RelativeBias
+    bias: nn.Module  # one of POSITION_BIASES
     queries: Tensor  # [S, k]
     slots: Tensor  # [S, slots] the position of the token in each slot
 
     def of_slots(self, count: int, groups: int) -> Tensor:
         """Returns the bias of the first slots, [S, G, H / G · k, slots]."""
-        table = self.bias(self.queries, self.slots[:, :count])  # [S, H, k, slots]
+        table: Tensor = self.bias(self.queries, self.slots[:, :count])  # [S, H, k, slots]
         return table.unflatten(1, (groups, -1)).flatten(2, 3)
 
     def of_keys(self, rows: Tensor, slots: Tensor, keys: Layout) -> Tensor:
         """Returns the bias of the keys at these rows and slots, in the layout of all hypotheses, [S · k, H, 1, M]."""
         positions = keys.pad(self.slots[rows, slots])  # [S · k, M]
-        return self.bias(self.queries.flatten()[:, None], positions)
+        bias: Tensor = self.bias(self.queries.flatten()[:, None], positions)
+        return bias
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Shapes: T tokens in the batch, H heads, d the width of a head.
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -110,3 +111,8 @@ class RelativeBias(nn.Embedding):
         ratio = torch.log(distances.float() / near) / math.log(self.max_distance / near)
         far = near + (ratio * (count - near)).long()
         return later + torch.where(distances < near, distances, far.clamp(max=count - 1))
+
+
+# The schemes that add to the scores instead of the embeddings, made of (config, causal). Each returns the bias for positions
+# of queries, [..., L], and of keys, [..., M]: [..., H, L, M].
+POSITION_BIASES: dict[str, Callable[[ModelConfig, bool], nn.Module]] = {"relative": RelativeBias}

@@ -21,7 +21,7 @@ from seq2see.model.init import initialize
 from seq2see.model.layers import NO_STORES, Block, Dropout, Memory, Pass, Stores, build_norm
 from seq2see.model.network import Network
 from seq2see.model.positions import (
-    RelativeBias,
+    POSITION_BIASES,
     Rotation,
     grid_sinusoids,
     rotary_cos_sin,
@@ -43,7 +43,8 @@ class Stack(nn.Module):
         self.max_positions = config.max_positions if causal else config.actual_max_source_positions
         self.positions = nn.Embedding(self.max_positions, config.width) if self.position_kind == "learned" else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
-        self.relative_bias = RelativeBias(config, causal) if self.position_kind == "relative" else None
+        bias = POSITION_BIASES.get(self.position_kind)
+        self.relative_bias = bias(config, causal) if bias is not None else None
         self.register_buffer("sinusoids", self._sinusoids(self.max_positions), persistent=False)
         self.embedding_norm = build_norm(config) if config.embedding_norm else None
         self.dropout = Dropout(config.dropout)
@@ -60,7 +61,7 @@ class Stack(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = self.embed_positions(embedded, layout, taps, segments)
-        p = self._pass(layout, memory, taps)
+        p = self._pass(layout, memory, x.dtype, taps)
         for i, block in enumerate(self.blocks):
             x = block(x, p, taps.at(str(i)), stores[i] if stores else NO_STORES)
         if self.final_norm is not None:
@@ -81,7 +82,7 @@ class Stack(nn.Module):
             x = self.embedding_norm(x, taps.at("norm"))
         return self.dropout(x)
 
-    def _pass(self, layout: Layout, memory: Memory | None, taps: Taps) -> Pass:
+    def _pass(self, layout: Layout, memory: Memory | None, dtype: torch.dtype, taps: Taps) -> Pass:
         """Returns what all blocks share: the memory, and what positions do in attention."""
         rotation = local_rotation = bias = None
         if self.position_kind == "rotary":
@@ -90,7 +91,7 @@ class Stack(nn.Module):
                 local_rotation = self._rotation(layout, local=True)
         if self.relative_bias is not None:
             positions = torch.arange(layout.max_length, device=layout.positions.device)
-            bias = self.relative_bias(positions, positions)[None]  # [1, H, L, L]
+            bias = self.relative_bias(positions, positions)[None].to(dtype)  # [1, H, L, L]
             bias = taps("relative_bias", bias.expand(len(layout), -1, -1, -1)) if taps.active else bias
         return Pass(layout, memory, rotation, local_rotation, bias)
 
