@@ -15,14 +15,13 @@ Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.data.token_spans import TokenSpan
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
@@ -89,37 +88,34 @@ def word_attention(model: Pipeline, pairs: Pairs) -> list[Tensor]:
 @torch.no_grad()
 def _attention_by_word(
     model: Pipeline, pairs: Pairs, heads: Sequence[LayerHeads], split: WordSplitter
-) -> Iterator[tuple[int, list[Tensor]]]:
-    """Yields the index of a pair and, for each mean over heads, the attention between its words, [M, N]."""
+) -> Iterator[tuple[int, Tensor]]:
+    """Yields the index of a pair and, for each mean over heads, the attention between its words, [means, M, N]."""
     means = [_resolve(mean, model) for mean in heads]
     source, target = model.tokenizers
     device = model.network.embedding.weight.device
-    sources = [_Side.of(text, source.token_spans(text), split) for text, _ in pairs]
-    targets = [_Side.of(text, target.token_spans(text), split) for _, text in pairs]
-    for batch in _batches([max(len(a.ids), len(b.ids)) for a, b in zip(sources, targets, strict=True)]):
-        batch_sources, batch_targets = [sources[i] for i in batch], [targets[i] for i in batch]
+    before, first = len(source.framing.before), len(target.framing.prompt)
+    sides = [
+        (_Side.of(a, source.token_spans(a), before, split), _Side.of(b, target.token_spans(b), first, split))
+        for a, b in pairs
+    ]
+    for batch in _batches([max(len(side.ids) for side in both) for both in sides]):
         with trace(model.network, only=[_weights_name(one) for mean in means for one in mean]) as t:
             model.network(
-                Packed.from_sequences([source.frame_source(side.ids) for side in batch_sources], device),
-                Packed.from_sequences([target.frame_prompt(side.ids) for side in batch_targets], device),
+                Packed.from_sequences([source.frame_source(sides[i][0].ids) for i in batch], device),
+                Packed.from_sequences([target.frame_prompt(sides[i][1].ids) for i in batch], device),
             )
-        first = len(target.framing.prompt) - 1  # the row that predicts the first target token
-        by_mean = [
-            _by_word([t[_weights_name(one)] for one in mean], mean, first, batch_sources, batch_targets, source.framing)
-            for mean in means
-        ]
+        weights = torch.stack([_mean(mean, lambda name: t[name]) for mean in means], 1)  # [S, means, rows, keys]
         for n, i in enumerate(batch):
-            yield i, [by_word[n, : targets[i].word_count, : sources[i].word_count] for by_word in by_mean]
+            yield i, _by_word(weights[n], *sides[i])
 
 
 def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSplitter = wordpunct_spans) -> Alignment:
     """Aligns the words of an explained translation by the attention weights of its trace."""
     if e.source_rows is not None:
         raise UserError(f"{e.model.config.model.source} have no words to align: look at the attention weights")
-    heads = _resolve(heads, e.model)
-    source, target = (_Side.of(side.text, side.spans, split) for side in (e.encoder, e.decoder))
-    weights, framing = [e.trace[_weights_name(one), 0][None] for one in heads], e.model.tokenizers[0].framing
-    by_word = _by_word(weights, heads, e.decoder.start - 1, [source], [target], framing)[0]
+    weights = _mean(_resolve(heads, e.model), lambda name: e.trace[name])
+    sides = [_Side.of(side.text, side.spans, side.start, split) for side in (e.encoder, e.decoder)]
+    by_word = _by_word(weights, *sides)[0]
     words = [tuple(escape_control(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
     return Alignment(words[0], words[1], by_word, _link(by_word))
 
@@ -153,46 +149,45 @@ def _weights_name(head: LayerHead) -> str:
     return f"decoder.{head.layer}.cross.weights"
 
 
+def _mean(heads: LayerHeads, weights: Callable[[str], Tensor]) -> Tensor:
+    """Averages heads, given the weights of a layer by name, [S, H, rows, keys]; returns [S, rows, keys]."""
+    layers = ((weights(_weights_name(one)), one.head) for one in heads)
+    return (
+        torch.stack([layer.mean(1) if head is None else layer[:, head] for layer, head in layers]).mean(0).float().cpu()
+    )
+
+
 class _Side(NamedTuple):
     """The source or the target of a pair: its tokens, and the words that each of them overlaps."""
 
     ids: list[int]
+    start: int  # the number of special tokens before them
     words: list[range]  # usually one; none for whitespace
     word_count: int
 
     @classmethod
-    def of(cls, text: str, tokens: Sequence[TokenSpan], split: WordSplitter) -> "_Side":
+    def of(cls, text: str, tokens: Sequence[TokenSpan], start: int, split: WordSplitter) -> "_Side":
         words = split(text)
-        starts, ends = [start for start, _ in words], [end for _, end in words]
+        starts, ends = [first for first, _ in words], [last for _, last in words]
         overlaps = [range(bisect_right(ends, token.start), bisect_left(starts, token.end)) for token in tokens]
-        return cls([token.id for token in tokens], overlaps, len(words))
+        return cls([token.id for token in tokens], start, overlaps, len(words))
+
+    def membership(self) -> Tensor:
+        """Returns 1 where a token belongs to a word, [words, tokens]."""
+        table = torch.zeros(self.word_count, len(self.ids))
+        for token, words in enumerate(self.words):
+            table[words.start : words.stop, token] = 1
+        return table
 
 
-def _by_word(
-    weights: Sequence[Tensor], heads: LayerHeads, first: int, sources: Sequence[_Side], targets: Sequence[_Side],
-    framing: Framing,
-) -> Tensor:  # fmt: skip
-    """Averages heads, given the weights of each one's layer, [S, H, rows, keys]; returns the attention by word, [S, M, N].
-
-    The columns of a source word are summed; the rows of a target word, counted from `first`, are averaged.
-    """
-    selected = [w.mean(1) if one.head is None else w[:, one.head] for w, one in zip(weights, heads, strict=True)]
-    source_words = _membership(sources, len(framing.before), len(framing.after))  # [S, N, K]
-    source_words /= source_words.sum(1, keepdim=True).clamp_min(1)  # a token of two words is shared between them
-    target_words = _membership(targets)  # [S, M, L]
-    target_words /= target_words.sum(2, keepdim=True).clamp_min(1)
-    by_token = torch.stack(selected).mean(0)[:, first : first + target_words.shape[2]].float().cpu()  # [S, L, K]
-    return target_words @ by_token @ source_words.mT
-
-
-def _membership(sides: Sequence[_Side], before: int = 0, after: int = 0) -> Tensor:
-    """Returns 1 where a token belongs to a word, [S, words, tokens]; the special tokens around them belong to none."""
-    tokens, words = max(len(side.ids) for side in sides), max(side.word_count for side in sides)
-    table = torch.zeros(len(sides), words, before + tokens + after)
-    for i, side in enumerate(sides):
-        for token, overlaps in enumerate(side.words):
-            table[i, overlaps.start : overlaps.stop, before + token] = 1
-    return table
+def _by_word(weights: Tensor, source: _Side, target: _Side) -> Tensor:
+    """Sums the columns of a source word and averages the rows of a target word: [means, rows, keys] → [means, M, N]."""
+    first = target.start - 1  # the row that predicts the first target token
+    rows, columns = slice(first, first + len(target.ids)), slice(source.start, source.start + len(source.ids))
+    source_words, target_words = source.membership(), target.membership()
+    source_words /= source_words.sum(0).clamp_min(1)  # a token of two words is shared between them
+    target_words /= target_words.sum(1, keepdim=True).clamp_min(1)
+    return target_words @ weights[:, rows, columns] @ source_words.T
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
