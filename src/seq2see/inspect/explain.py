@@ -161,17 +161,20 @@ def explain(
     search: Search | None = None,
 ) -> Explanation:  # fmt: skip
     """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
-    search = replace(search or Search(), window="stop")  # one pass cannot cover an output longer than the window
+    search, config = (
+        replace(search or Search(), window="stop"),
+        model.config.model,
+    )  # one pass covers at most one window
+    if config.shape == "decoder":
+        search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
     with intervene(model.network, *interventions):
         model = model.with_detected_language(text)
         source, encoder = _read_source(model, text)
         rows = source if isinstance(source, np.ndarray) else None
         hypothesis, decoder, output, output_start = None, TokenSequence(), "", 0
-        if model.config.model.shape == "encoder-decoder":
-            hypothesis, decoder = _translate(model, source, target, search)
-            output, output_start = decoder.text, decoder.start - 1
-        elif model.config.model.shape == "decoder":
-            hypothesis, decoder, output, output_start = _continue(model, text, target, search)
+        if config.has_decoder:
+            hypothesis = _search(model, source, text, search)[0] if target is None else None
+            decoder, output, output_start = _read_output(model, text, target or "", hypothesis)
         t = _trace(model.network, source, decoder.ids[:-1])
     return Explanation(model, text, output, encoder, decoder, output_start, hypothesis, tuple(interventions), t, rows)
 
@@ -196,44 +199,32 @@ def _read_source(model: Pipeline, text: str) -> tuple[Tokens, TokenSequence]:
     return source, TokenSequence.of(tokenizer, text, tokenizer.token_spans(text), framing.before, framing.after)
 
 
-def _translate(
-    model: Pipeline, source: Tokens, target: str | None, search: Search
-) -> tuple[Hypothesis | None, TokenSequence]:
-    tokenizer, hypothesis = model.tokenizers[1], None
-    if target is None:
-        hypothesis = translate_tokens(model.network, [source], tokenizer.framing, search)[0][0]
-        spans, target = tokenizer.token_spans_from_ids(hypothesis.tokens), tokenizer.decode(hypothesis.tokens)
-    else:
-        spans = tokenizer.token_spans(target)
-    return hypothesis, TokenSequence.of(tokenizer, target, spans, tokenizer.framing.prompt, _end(tokenizer, hypothesis))
+def _search(model: Pipeline, source: Tokens, prompt: str, search: Search) -> list[Hypothesis]:
+    """Decodes as usual, from the source or, with a language model, from the prompt."""
+    network, tokenizer = model.network, model.tokenizers[1]
+    if model.config.model.shape == "decoder":
+        return generate_tokens(network, [tokenizer.encode(prompt)], tokenizer.framing, search)[0]
+    return translate_tokens(network, [source], tokenizer.framing, search)[0]
 
 
-def _continue(
-    model: Pipeline, prompt: str, target: str | None, search: Search
-) -> tuple[Hypothesis | None, TokenSequence, str, int]:
-    """Returns also the continuation, and the row that predicts its first token."""
-    tokenizer, hypothesis = model.tokenizers[1], None
-    prompt_ids = tokenizer.encode(prompt)
-    if target is None:
-        search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
-        special_tokens = tokenizer.framing
-        hypothesis = generate_tokens(model.network, [prompt_ids], special_tokens, search)[0][0]
-        ids, target = [*prompt_ids, *hypothesis.tokens], tokenizer.decode(hypothesis.tokens, continues=True)
-    else:
-        ids = [*prompt_ids, *tokenizer.encode(target)]
+def _read_output(
+    model: Pipeline, prompt: str, target: str, hypothesis: Hypothesis | None
+) -> tuple[TokenSequence, str, int]:
+    """Returns what the decoder reads and predicts, the output alone, and the row that predicts its first token."""
+    tokenizer, continues = model.tokenizers[1], model.config.model.shape == "decoder"
+    prompt_ids = tokenizer.encode(prompt) if continues else []
     before = tokenizer.frame_prompt(prompt_ids)[: -len(prompt_ids) or None]
-    decoder = TokenSequence.of(
-        tokenizer, tokenizer.decode(ids), tokenizer.token_spans_from_ids(ids), before, _end(tokenizer, hypothesis)
-    )
+    if hypothesis is not None:
+        target = tokenizer.decode(hypothesis.tokens, continues)
+    ids = [*prompt_ids, *(tokenizer.encode(target) if hypothesis is None else hypothesis.tokens)]
+    given = hypothesis is None and not continues
+    spans = tokenizer.token_spans(target) if given else tokenizer.token_spans_from_ids(ids)
+    end = [tokenizer.end] if hypothesis is None or hypothesis.finished else []  # none if it stopped at its limit
+    decoder = TokenSequence.of(tokenizer, tokenizer.decode(ids) if continues else target, spans, before, end)
     rows, window = len(decoder.ids) - 1, model.config.model.max_positions
-    if rows > window:
+    if continues and rows > window:
         raise UserError(f"{rows:,} tokens to explain, but the model's context window is {window:,}: shorten the text")
-    return hypothesis, decoder, target, max(len(before) + len(prompt_ids) - 1, 0)
-
-
-def _end(tokenizer: Tokenizer, hypothesis: Hypothesis | None) -> list[int]:
-    """Returns <end>, or nothing if the search stopped at its limit."""
-    return [tokenizer.end] if hypothesis is None or hypothesis.finished else []
+    return decoder, target, max(len(before) + len(prompt_ids) - 1, 0)
 
 
 def _trace(network: Network, source: Tokens, decoder_input: Sequence[int]) -> Trace:
@@ -269,12 +260,9 @@ def beam_at_step(
     if step < 1:
         raise UsageError(f"step {step} is out of range: steps are numbered from 1")
     search = replace(search, nbest=search.beam, max_new_tokens=step, window="stop")
-    tokenizer = model.tokenizers[1]
-    special_tokens = tokenizer.framing
     with intervene(model.network, *interventions):
-        if model.config.model.shape == "decoder":
-            return generate_tokens(model.network, [tokenizer.encode(text)], special_tokens, search)[0]
-        return translate_tokens(model.network, [model.encode_source(text)], special_tokens, search)[0]
+        source = model.encode_source(text) if model.config.model.has_encoder else ()
+        return _search(model, source, text, search)
 
 
 def span_label(span: TokenSpan) -> str:
