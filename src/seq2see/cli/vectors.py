@@ -1,7 +1,7 @@
 """`seq2see vectors`: fits word vectors, and queries them: neighbours, similarities, analogies, directions."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -78,15 +78,15 @@ def fit(
     out = out if out.suffix in SUFFIXES else out.with_name(out.name + ".safetensors")
     check_output(out)
     device = resolve_device(device)
-    documents = plain_text(map(Path, data.text), data.boundaries)
+    text = plain_text(map(Path, data.text), data.boundaries)
     with progress() as start:
-        read_progress = start("reading", None)
+        documents = _counted(text, start("reading", None))
         if method == "word2vec":
             config = Word2VecConfig(**vars(word2vec), min_count=min_count or 5, lowercase=not keep_case)
-            vectors = fit_word2vec(documents, config, device, read_progress, _show_fraction(start))
+            vectors = fit_word2vec(documents, config, device, _show_fraction(start))
         else:
             fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf
-            vectors = fit_vectors(documents, min_count or 1, not keep_case, read_progress)
+            vectors = fit_vectors(documents, min_count or 1, not keep_case)
     if vectors.method == "tf-idf" and vectors.width == 1:
         raise UserError(
             f"all {len(vectors):,} words are in 1 document, so every TF-IDF is ln(1 / 1) = 0: put blank lines between "
@@ -309,6 +309,13 @@ def _parse_pairs(arguments: Sequence[str], file: Path | None) -> list[tuple[str,
         if len(pair) != 2 or not all(pair):
             raise UsageError(f'"{text}" is not a pair: write cats:cat, or two words per line in a file')
     return [(pair[0], pair[1]) for _, pair in pairs]
+
+
+def _counted(documents: Iterable[str], advance: Callable[[int], object]) -> Iterator[str]:
+    """Yields the documents, and reports the characters of each."""
+    for document in documents:
+        yield document
+        advance(len(document))
 
 
 def _show_fraction(start: "ProgressFactory") -> Callable[[float], None]:

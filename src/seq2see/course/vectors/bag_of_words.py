@@ -2,7 +2,7 @@
 documents are similar. Both are sparse tensors.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 
@@ -11,24 +11,18 @@ from seq2see.course.vectors.files import sparse_matrix
 from seq2see.course.vectors.word_vectors import WordVectors
 
 
-def fit_one_hot(
-    documents: Iterable[str], min_count: int = 1, lowercase: bool = True,
-    progress: Callable[[int], object] = lambda _: None,
-) -> WordVectors:  # fmt: skip
-    """Gives word i a 1 at index i and 0 elsewhere. `progress` is called with the number of characters read."""
-    corpus = read_corpus(documents, min_count, lowercase, progress)
+def fit_one_hot(documents: Iterable[str], min_count: int = 1, lowercase: bool = True) -> WordVectors:
+    """Gives word i a 1 at index i and 0 elsewhere."""
+    corpus = read_corpus(documents, min_count, lowercase)
     size = len(corpus.words)
     index = torch.arange(size)
     matrix = sparse_matrix(torch.stack([index, index]), torch.ones(size), (size, size))
     return WordVectors(corpus.words, matrix, "one-hot", lowercase, corpus.counts)
 
 
-def fit_tf_idf(
-    documents: Iterable[str], min_count: int = 1, lowercase: bool = True,
-    progress: Callable[[int], object] = lambda _: None,
-) -> WordVectors:  # fmt: skip
+def fit_tf_idf(documents: Iterable[str], min_count: int = 1, lowercase: bool = True) -> WordVectors:
     """Gives each word one number per document: its count there × ln(documents / documents that contain it)."""
-    corpus = read_corpus(documents, min_count, lowercase, progress)
+    corpus = read_corpus(documents, min_count, lowercase)
     size = len(corpus.words), corpus.document_count
     cells, counts = (corpus.ids.long() * size[1] + corpus.document_ids).unique(return_counts=True)  # sorted by row
     rows, columns = cells // size[1], cells % size[1]

@@ -7,7 +7,7 @@ letters. The whole text is held in memory as one 32-bit id per word.
 import re
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,17 +51,13 @@ class _WordIds(dict[str, int]):
         return len(self) - 1
 
 
-def read_corpus(
-    documents: Iterable[str], min_count: int = 1, lowercase: bool = True,
-    progress: Callable[[int], object] = lambda _: None,
-) -> Corpus:  # fmt: skip
-    """Reads each document once; calls `progress` with the number of its characters."""
+def read_corpus(documents: Iterable[str], min_count: int = 1, lowercase: bool = True) -> Corpus:
+    """Reads each document once."""
     word_ids, ids, lengths = _WordIds(), array("i"), array("q")
     for document in documents:
         start = len(ids)
         ids.extend(map(word_ids.__getitem__, split_words(document, lowercase)))
         lengths.append(len(ids) - start)
-        progress(len(document))
     if not ids:
         raise UserError(f"the text has no words: {len(lengths):,} documents, none with a letter or a digit")
     text = np.frombuffer(ids, dtype=np.int32)

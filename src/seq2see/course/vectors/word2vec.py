@@ -24,6 +24,7 @@ from seq2see.course.vectors.word_vectors import WordVectors
 from seq2see.errors import UserError, did_you_mean
 
 Objective = Literal["skip-gram", "cbow"]
+Progress = Callable[[float], object]
 
 SPAN_LENGTH = 16  # L
 SHARED_NEGATIVES = 16  # K
@@ -70,15 +71,17 @@ class Word2VecConfig:
 
 
 def fit_word2vec(
-    documents: Iterable[str], config: Word2VecConfig | None = None, device: str = "cpu",
-    read_progress: Callable[[int], object] = lambda _: None, progress: Callable[[float], object] = lambda _: None,
-) -> WordVectors:  # fmt: skip
-    """Trains vectors on a text. Calls `read_progress` with the characters read and `progress` with the fraction trained.
+    documents: Iterable[str],
+    config: Word2VecConfig | None = None,
+    device: str = "cpu",
+    progress: Progress = lambda _: None,
+) -> WordVectors:
+    """Trains vectors on a text. Calls `progress` with the fraction trained.
 
     On a CPU, the same seed, text and number of threads give the same vectors.
     """
     config = config or Word2VecConfig()
-    corpus = read_corpus(documents, config.min_count, config.lowercase, read_progress)
+    corpus = read_corpus(documents, config.min_count, config.lowercase)
     trainer = _Trainer(corpus, config, torch.device(device))
     for fraction in trainer.run():
         progress(fraction)
