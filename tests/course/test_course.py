@@ -18,28 +18,9 @@ from seq2see.course import ideas, notebooks
 from seq2see.course.ideas import DOCUMENTS, IDEAS, TOPICS, Idea
 from seq2see.course.lessons import GROUPS, LESSONS, Lesson, template
 from seq2see.course.lessons.document import LessonText, Library, Table, Try, ViewLink
-from tests.course.test_notes import bundled
+from tests.course.lessons import SHORT, bundled, computed
 
 ROOT = Path(__file__).parents[2]
-# Arguments with which the lessons that train end soon.
-SHORT: dict[str, dict[str, Any]] = {
-    "directions": {"sentences": 1000}, "words": {"sentences": 100}, "saturation": {"steps": 10}, "order": {"steps": 10},
-    "leak": {"steps": 10}, "cross": {"steps": 10}, "patches": {"steps": 10}, "learning": {"steps": 10},
-    "recurrent": {"lengths": [3, 5]},
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def compute() -> Callable[[Lesson], Any]:
-    """Computes a lesson once, with little training."""
-    results: dict[str, Any] = {}
-
-    def cached(lesson: Lesson) -> Any:
-        if lesson.name not in results:
-            results[lesson.name] = lesson.compute(SHORT.get(lesson.name, {}))
-        return results[lesson.name]
-
-    return cached
 
 
 def test_every_topic_lesson_and_document_has_an_idea() -> None:
@@ -50,8 +31,8 @@ def test_every_topic_lesson_and_document_has_an_idea() -> None:
 
 @bundled
 @pytest.mark.parametrize("name", LESSONS)
-def test_every_idea_is_a_part_of_its_lesson(name: str, compute: Callable[[Lesson], Any]) -> None:
-    titles = [section.title for section in LESSONS[name].describe(compute(LESSONS[name])).more]
+def test_every_idea_is_a_part_of_its_lesson(name: str) -> None:
+    titles = [section.title for section in LESSONS[name].describe(computed(name)).more]
     for idea in IDEAS:
         if idea.lesson == name and idea.section not in ("", "*"):
             assert any(title.startswith(idea.section) for title in titles), (idea.text, titles)
@@ -78,8 +59,8 @@ def test_the_documentation_has_the_table_of_ideas_and_the_list_of_lessons() -> N
 
 @bundled
 @pytest.mark.parametrize("name", LESSONS)
-def test_the_code_and_the_views_that_a_lesson_links_to_exist(name: str, compute: Callable[[Lesson], Any]) -> None:
-    library = LESSONS[name].describe(compute(LESSONS[name])).library
+def test_the_code_and_the_views_that_a_lesson_links_to_exist(name: str) -> None:
+    library = LESSONS[name].describe(computed(name)).library
     assert (ROOT / "src" / "seq2see" / library.source).is_file()
     state = (ROOT / "web" / "src" / "url-state.ts").read_text(encoding="utf-8")
     views = (ROOT / "web" / "src" / "main.tsx").read_text(encoding="utf-8")
@@ -95,9 +76,10 @@ def test_what_a_lesson_suggests_can_be_computed(name: str) -> None:
     lesson = LESSONS[name]
     if lesson.training_seconds > 6:
         pytest.skip("only its steps change")
-    for each in lesson.describe(lesson.compute(SHORT.get(name, {}))).tries:
+    for each in lesson.describe(computed(name)).tries:
         if each.settings:
-            lesson.describe(lesson.compute({**SHORT.get(name, {}), **each.settings}))
+            few = {"steps": 10} if "steps" in lesson.defaults() else {}
+            lesson.describe(lesson.compute({**SHORT.get(name, {}), **each.settings, **few}))
 
 
 LESSON_FILE = """+++
@@ -184,12 +166,12 @@ def test_a_value_without_a_name_or_a_format_is_an_error(
 
 @bundled
 @pytest.mark.parametrize("name", LESSONS)
-def test_notes_name_their_document(name: str, compute: Callable[[Lesson], Any]) -> None:
+def test_notes_name_their_document(name: str) -> None:
     documents = {
         "Embeddings", "Attention and the encoder-decoder", "Self-attention (slides)", "Lecture 10: Transformer",
         "April 19, Transformers",
     }  # fmt: skip
-    notes = LESSONS[name].describe(compute(LESSONS[name])).notes
+    notes = LESSONS[name].describe(computed(name)).notes
     assert notes and {note.document for note in notes} <= documents
 
 
@@ -203,9 +185,9 @@ def test_notebooks_are_those_of_the_lessons(group: str) -> None:
 
 @bundled
 @pytest.mark.parametrize("group", GROUPS)
-def test_notebooks_run(group: str, compute: Callable[[Lesson], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_run(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(Lesson, "compute", lambda lesson, arguments: compute(lesson))
+    monkeypatch.setattr(Lesson, "compute", lambda lesson, arguments: computed(lesson.name))
     notebook, names, output = json.loads(notebooks.build(group)), dict[str, Any](), io.StringIO()
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     with contextlib.redirect_stdout(output):
@@ -215,5 +197,5 @@ def test_notebooks_run(group: str, compute: Callable[[Lesson], Any], monkeypatch
     for lesson in LESSONS.values():
         if lesson.group == group:
             assert lesson.title in printed and lesson.exercises()[0].question in printed
-    figure = notebooks.figure(lesson.name, compute(lesson))
+    figure = notebooks.figure(lesson.name, computed(lesson.name))
     assert figure._repr_png_()[:4] == b"\x89PNG"

@@ -1,24 +1,12 @@
-"""The worked examples of the notes, including their errors; and every lesson printed, drawn and converted to JSON."""
+"""The worked examples of the notes, including their errors."""
 
-import json
 import math
-import re
 from dataclasses import replace
-from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
-from typer.testing import CliRunner
 
-from seq2see.api import Model
-from seq2see.cli.lesson import lesson
-from seq2see.cli.options import CommandGroup
-from seq2see.config import ModelConfig, TextConfig
 from seq2see.course.lessons import (
     LESSONS,
     context,
@@ -38,35 +26,11 @@ from seq2see.course.lessons import (
     window,
     words,
 )
-from seq2see.course.lessons import (
-    next as next_token,
-)
-from seq2see.course.lessons.document import Bars, HeatMap, Table, format_cell
-from seq2see.course.lessons.senses import best_threshold
-from seq2see.course.lessons.terminal import bar_lines, print_lesson, rich_table, shade_lines
+from seq2see.course.lessons.document import Table, format_cell
 from seq2see.course.vectors import WordVectors
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UserError
 from seq2see.tensors.files import to_json
-from tests.models import GRAMMAR_MODEL, TINY, tiny_model
-
-bundled = pytest.mark.skipif(
-    not (GRAMMAR_MODEL / "config.toml").is_file(), reason="create the bundled model with python recipes/bundled.py"
-)
-
-# The other lessons that train are in test_lessons.py; these are shortened.
-SHORT: dict[str, dict[str, Any]] = {
-    "cross": {"steps": 90},
-    "directions": {"sentences": 1500},
-    "words": {"sentences": 300},
-}
-NO_ANSWER = "no language model is bundled"
-TRAINING = ("saturation", "order", "leak", "learning", "patches")
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Any]:
-    """The result of every lesson, computed once."""
-    return {name: each.compute(SHORT.get(name, {})) for name, each in LESSONS.items() if name not in TRAINING}
+from tests.course.lessons import bundled, computed, word_model
 
 
 def near(*numbers: float) -> Any:
@@ -75,7 +39,7 @@ def near(*numbers: float) -> Any:
 
 
 def test_two_features_cherry_orange_phone() -> None:
-    found = similarity.compute(model=_model()).words
+    found = similarity.compute(model=word_model()).words
     pairs = ((0, 1), (0, 2), (1, 2))
     assert [found.dot[i][j] for i, j in pairs] == [12, 3, 0]
     assert tuple(found.cosine[i][j] for i, j in pairs) == pytest.approx((0.970, 0.243, 0), abs=5e-4)
@@ -83,14 +47,14 @@ def test_two_features_cherry_orange_phone() -> None:
 
 
 def test_three_features_are_divided_by_the_root_of_three_not_of_five() -> None:
-    found = similarity.compute(model=_model()).document
+    found = similarity.compute(model=word_model()).document
     assert found.words == ("orange", "phone", "apple", "and", "an")
     assert found.dot == (
         (9, 0, 6, 0, 0), (0, 16, 8, 0, 0), (6, 8, 8, 0, 0), (0, 0, 0, 4, 6), (0, 0, 0, 6, 9),
     )  # fmt: skip
     scaled = found.scaled
     assert (scaled[0][0], scaled[0][2], scaled[1][1], scaled[1][2], scaled[3][3]) == near(5.20, 3.46, 9.24, 4.62, 2.31)
-    notes = LESSONS["similarity"].describe(similarity.compute(model=_model())).notes
+    notes = LESSONS["similarity"].describe(similarity.compute(model=word_model())).notes
     assert any("√5" in note.text and "√3" in note.text for note in notes)
 
 
@@ -135,49 +99,9 @@ def test_scores_that_add_to_0_have_no_weights_by_sum() -> None:
     assert found.near_opposites.normalized[0] == pytest.approx((2, -1))  # add to 1, but are no shares
 
 
-def test_the_words_at_one_point_share_a_label(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    axes_module = pytest.importorskip("matplotlib.axes")
-    labels: list[str] = []
-    annotate = axes_module.Axes.annotate
-
-    def record(self: Any, text: str, *args: Any, **options: Any) -> Any:
-        labels.append(text)
-        return annotate(self, text, *args, **options)
-
-    monkeypatch.setattr(axes_module.Axes, "annotate", record)
-    context.draw(context.compute(), tmp_path / "context.png")
-    assert "and, an" in labels and "an" in labels  # the second sentence has only one of them
-
-
-def test_a_constant_row_has_deviation_0() -> None:
-    found = norms.compute(samples=[[2, 3, 7], [4, 4, 4]], model=_model())
-    tables = [part for part in LESSONS["norms"].describe(found).more[0].parts if isinstance(part, Table)]
-    assert "except 1 constant row, with σ 0" in tables[2].caption and "except" not in tables[1].caption
-
-
-def test_a_language_model_is_not_said_to_translate_and_its_last_row_is_its_own_choice() -> None:
-    model = _model(replace(TINY, shape="decoder"))
-    found = next_token.compute(sentence="The man saw the lion.", model=model)
-    assert found.is_language_model and found.row_input == found.positions[-1].input == "."
-    assert found.row_token == found.positions[-1].top[0][0] == found.positions[-1].target  # it would add this token
-    assert all(len(prompt.top) == 5 for prompt in found.prompts) and len(found.prompts) == 3
-    chat = window.compute(model=model)
-    assert chat.reply is not None and chat.speaker_reply is not None
-    texts = [str(LESSONS[name].describe(each)) for name, each in (("next", found), ("window", chat))]
-    assert not any(NO_ANSWER in text for text in texts)
-    monkey = next_token.compute(model=_model())
-    assert not monkey.is_language_model
-
-
-def test_a_model_that_answers_nothing_is_reported_as_such() -> None:
-    found = replace(window.compute(model=_model(replace(TINY, shape="decoder"))), reply="", speaker_reply=" ")
-    chat = str(LESSONS["window"].describe(found).more[1].parts)
-    assert chat.count("(nothing: it ends at once)") == 2 and NO_ANSWER not in chat
-
-
 @bundled
-def test_rows_of_cross_attention_add_to_1_with_the_column_of_end(results: dict[str, Any]) -> None:
-    found = results["cross"]
+def test_rows_of_cross_attention_add_to_1_with_the_column_of_end() -> None:
+    found = computed("cross")
     for each in (*found.sentences, found.french):
         for row, rest in zip(each.weights, each.end_weights, strict=True):
             assert sum(row) + rest == pytest.approx(1, abs=1e-5) and rest > -1e-5
@@ -190,7 +114,7 @@ def test_rows_of_cross_attention_add_to_1_with_the_column_of_end(results: dict[s
 
 def test_heads_are_compared_with_what_they_give_to_the_same_distance() -> None:
     """A head that follows the position gives the same to whatever stands there."""
-    found = heads.compute(model=_model())
+    found = heads.compute(model=word_model())
     for answer in found.answers:
         count = len(answer.candidate_weights[0]) * len(answer.candidate_weights[0][0])
         for c in range(len(answer.candidates)):
@@ -205,17 +129,17 @@ def test_heads_are_compared_with_what_they_give_to_the_same_distance() -> None:
 
 
 @bundled
-def test_a_wrong_translation_is_called_so(results: dict[str, Any]) -> None:
-    for answer in results["heads"].answers:
+def test_a_wrong_translation_is_called_so() -> None:
+    for answer in computed("heads").answers:
         is_right = answer.output in heads.REFERENCES[answer.sentence]
         assert (answer.reference == "") == is_right
-    text = str(LESSONS["heads"].describe(results["heads"]).more)
-    assert ("differs from a correct translation" in text) == any(a.reference for a in results["heads"].answers)
+    text = str(LESSONS["heads"].describe(computed("heads")).more)
+    assert ("differs from a correct translation" in text) == any(a.reference for a in computed("heads").answers)
 
 
 def test_senses_are_measured_over_pairs_and_chance_is_one_half() -> None:
     """In the embedding all occurrences are alike, whatever the model: no measure can be better than chance there."""
-    found = senses.compute(model=_model())
+    found = senses.compute(model=word_model())
     static = [word for word in found.words if word.is_static]
     assert static and {word.word for word in found.words} == {"bank", "apple", "mole", "fit"}
     for word in static:
@@ -258,7 +182,7 @@ def test_summeth_is_nearest_to_summer_and_smeeth_which_tie() -> None:
 
 
 def test_pizza_is_awesome() -> None:
-    found = qkv.compute(model=_model())
+    found = qkv.compute(model=word_model())
     assert tuple(found.queries[2]) == tuple(found.keys[2]) == tuple(found.values[2]) == near(2.98, 5.74)
     assert found.steps.scaled[0][0] == pytest.approx(found.steps.scores[0][0] / math.sqrt(2))
     assert [sum(row) for row in found.steps.weights] == pytest.approx([1] * 4)
@@ -270,13 +194,13 @@ def test_pizza_is_awesome() -> None:
 
 def test_the_column_form_equals_the_row_form_and_that_of_the_notes_does_not() -> None:
     weights = ((0.3, -0.4), (0.1, 0.6))
-    found = qkv.compute(query_weights=weights, key_weights=((1.0, 0.2), (-0.5, 0.4)), model=_model())
+    found = qkv.compute(query_weights=weights, key_weights=((1.0, 0.2), (-0.5, 0.4)), model=word_model())
     assert found.column_error < 1e-12
     assert found.notes_error > 0.01
 
 
 def test_position_0_is_0_1_0_1_0_1() -> None:
-    found = positions.compute(model=_model())
+    found = positions.compute(model=word_model())
     assert found.first == (0, 1, 0, 1, 0, 1)
     assert found.divisors == pytest.approx((1, 10000 ** (1 / 3), 10000 ** (2 / 3)))
     assert (len(found.map), len(found.map[0])) == (50, 128)
@@ -291,7 +215,7 @@ def test_position_0_is_0_1_0_1_0_1() -> None:
 
 
 def test_the_variance_of_a_dot_product_grows_with_the_dimension() -> None:
-    found = scaling.compute(model=_model())
+    found = scaling.compute(model=word_model())
     for spread in found.random:
         assert spread.variance / spread.dimensions == pytest.approx(found.product_variance, rel=0.1)
         assert spread.scaled == pytest.approx(1, rel=0.1)
@@ -300,7 +224,7 @@ def test_the_variance_of_a_dot_product_grows_with_the_dimension() -> None:
 
 
 def test_layer_norm_works_on_rows_and_padding_does_not_affect_it() -> None:
-    found = norms.compute(model=_model())
+    found = norms.compute(model=word_model())
     x = torch.tensor(found.samples)
     assert x.tolist()[0] == [2, 3, 7, 5, 4] and x.tolist()[4] == [7, 1, 3, 3, 4]
     for table, axis in ((found.batch, 0), (found.layer, 1)):
@@ -315,7 +239,7 @@ def test_layer_norm_works_on_rows_and_padding_does_not_affect_it() -> None:
 
 
 def test_the_mask_is_0_up_to_the_diagonal_and_minus_infinity_beyond() -> None:
-    found = mask.compute(model=_model())
+    found = mask.compute(model=word_model())
     for i, row in enumerate(found.mask):
         assert all(cell == (0 if j <= i else -math.inf) for j, cell in enumerate(row))
         assert all(found.weights[i][j] == 0 for j in range(i + 1, len(row)))
@@ -327,23 +251,23 @@ def test_the_mask_is_0_up_to_the_diagonal_and_minus_infinity_beyond() -> None:
 
 
 def test_temperature_seven_explains_the_probabilities_of_the_notes() -> None:
-    found = temperature.compute(model=_model())
+    found = temperature.compute(model=word_model())
     assert found.fitted_temperature == pytest.approx(7, abs=0.2) and found.remainder == pytest.approx(0.18)
     by_temperature = dict(zip(found.temperatures, found.probabilities, strict=True))
     assert by_temperature[0.1][4] == pytest.approx(1)
     assert by_temperature[1.0][4] == pytest.approx(0.977, abs=1e-3)
     assert [row[4] for row in found.probabilities] == sorted((row[4] for row in found.probabilities), reverse=True)
     assert list(found.entropies) == sorted(found.entropies) and list(found.mean_energies) == sorted(found.mean_energies)
-    fitted = temperature.compute(temperatures=[found.fitted_temperature], model=_model()).probabilities[0]
+    fitted = temperature.compute(temperatures=[found.fitted_temperature], model=word_model()).probabilities[0]
     printed = [0.82 * p for p in fitted]
     assert printed == pytest.approx((0.19, 0.04, 0.14, 0.10, 0.35), abs=0.01)
 
 
 def test_the_next_token_is_the_one_with_the_largest_product_and_a_chat_is_one_text() -> None:
-    found = next_token.compute(model=_model())
+    found = LESSONS["next"].module.compute(model=word_model())
     assert found.product == pytest.approx(found.logit, abs=1e-4) and found.one_hot_error == 0
     assert found.logits[0][2] == pytest.approx(1) and found.row_token == found.top[0][0]
-    assert window.compute(model=_model()).prompt == "You're an apple.\n\nUser: Give me a banana\nModel: "
+    assert window.compute(model=word_model()).prompt == "You're an apple.\n\nUser: Give me a banana\nModel: "
 
 
 def test_one_hot_and_tf_idf_vectors_and_apple_as_an_average() -> None:
@@ -376,7 +300,7 @@ def test_directions_report_the_true_rank_of_the_answer() -> None:
 
 
 def test_attention_is_global_and_the_feed_forward_layer_local() -> None:
-    for model in (_model(), _model(norm_first=True)):
+    for model in (word_model(), word_model(norm_first=True)):
         found = encoder.compute(model=model)
         changed = found.changed_index
         assert [i for i, x in enumerate(found.change[0]) if x > 0] == [changed]  # the inputs differ in one word
@@ -385,11 +309,11 @@ def test_attention_is_global_and_the_feed_forward_layer_local() -> None:
         assert [i for i, x in enumerate(found.feed_forward_change) if x > 0] == [changed]
         assert found.residual_error < 1e-5 < 0.05 < found.notes_error
     with pytest.raises(UserError, match="without changing the number"):
-        encoder.compute(changed="Nithish saw the big lion.", model=_model())
+        encoder.compute(changed="Nithish saw the big lion.", model=word_model())
 
 
 def test_teacher_forcing_computes_the_same_as_decoding() -> None:
-    found = decoder.compute(model=_model())
+    found = decoder.compute(model=word_model())
     assert found.prefix_error < 1e-4
     probabilities = [position.probability for position in found.generated.positions]
     assert probabilities == pytest.approx(found.search_probabilities[: len(probabilities)], abs=1e-5)
@@ -400,7 +324,7 @@ def test_teacher_forcing_computes_the_same_as_decoding() -> None:
 
 
 def test_8_heads_of_64_cost_as_much_as_1_of_512() -> None:
-    found = heads.compute(model=_model())
+    found = heads.compute(model=word_model())
     one, eight, wide = found.costs
     assert one.parameters == eight.parameters == 4 * 512 * 512 + 4 * 512 and wide.parameters > 7 * one.parameters
     for answer in found.answers:
@@ -413,204 +337,30 @@ def test_8_heads_of_64_cost_as_much_as_1_of_512() -> None:
 
 
 @bundled
-def test_the_bundled_model_aligns_the_sentence_of_the_notes(results: dict[str, Any]) -> None:
-    ice_cream, congratulations, thanks = results["cross"].sentences
+def test_the_bundled_model_aligns_the_sentence_of_the_notes() -> None:
+    ice_cream, congratulations, thanks = computed("cross").sentences
     assert " ".join(ice_cream.target) == "मुझे आइसक्रीम खाना पसंद है"
     assert {(0, 0), (3, 1), (2, 2), (1, 3)} <= set(ice_cream.links) and ice_cream.crossings > 0
     assert (len(congratulations.source), len(congratulations.target)) == (1, 2)
     assert (len(thanks.source), len(thanks.target)) == (2, 1)
 
 
-def test_french_adjectives_are_aligned_in_reverse_order(results: dict[str, Any]) -> None:
-    french = results["cross"].french
-    assert french.target == ("La", "Zone", "Économique", "Européenne") and results["cross"].accuracy > 0.8
+def test_french_adjectives_are_aligned_in_reverse_order() -> None:
+    french = computed("cross").french
+    assert french.target == ("La", "Zone", "Économique", "Européenne") and computed("cross").accuracy > 0.8
     assert french.links == ((0, 0), (1, 3), (2, 2), (3, 1)) and french.crossings == 3
 
 
 @bundled
-def test_the_bundled_model_translates_the_idiom_and_distinguishes_senses(results: dict[str, Any]) -> None:
-    idiom, sentence, literal = results["qkv"].idioms
+def test_the_bundled_model_translates_the_idiom_and_distinguishes_senses() -> None:
+    idiom, sentence, literal = computed("qkv").idioms
     assert idiom.translation == "आसान काम" and idiom.word_by_word[-1] == "केक"
     assert "केक" in literal.translation and "केक" not in sentence.translation
-    mole = results["senses"].words[2]
+    mole = computed("senses").words[2]
     assert mole.layers[0].same == pytest.approx(1, abs=1e-5) == mole.layers[0].different
-    creature = results["heads"].answers[2]
+    creature = computed("heads").answers[2]
     assert creature.share > 0.9 > creature.uniform_share  # a head attends to the adjectives
-    assert results["decoder"].generated.output == "हम दोस्त हैं"
-
-
-@bundled
-def test_wic_uses_a_threshold_chosen_on_the_training_pairs(tmp_path: Path) -> None:
-    garden = ["There is a mole in the garden .", "The mole is in the garden ."]
-    doctor = ["Take a biopsy of the mole .", "The doctor removes the mole ."]
-    rows = [(*garden, "T"), (*doctor, "T"), (garden[0], doctor[0], "F"), (garden[1], doctor[1], "F")]
-    for name in ("train", "dev"):
-        lines = [
-            "\t".join(("mole", "N", f"{one.split().index('mole')}-{other.split().index('mole')}", one, other))
-            for one, other, _ in rows
-        ]
-        (tmp_path / f"{name}.data.txt").write_text("\n".join(lines) + "\n")
-        (tmp_path / f"{name}.gold.txt").write_text("\n".join(answer for *_, answer in rows) + "\n")
-    found = senses.compute(wic=str(tmp_path)).wic
-    assert found is not None and found.pairs == 4 and found.majority == 0.5
-    assert found.dev[0] == 0.5  # in the embedding, the word is the same everywhere
-    assert found.dev[-1] == found.train[-1] > 0.5
-    cosines, same = torch.tensor([0.9, 0.1, 0.6, 0.3]), torch.tensor([True, False, True, False])
-    assert best_threshold(cosines, same) == pytest.approx((0.3, 1.0))
-    (tmp_path / "dev.gold.txt").write_text("T\n")
-    with pytest.raises(UserError, match=r"4 pairs in dev\.data\.txt, but 1 answers"):
-        senses.compute(wic=str(tmp_path))
-
-
-@bundled
-def test_every_lesson_has_the_same_shape_and_prints_in_80_columns(results: dict[str, Any]) -> None:
-    for name, result in results.items():
-        lesson_text = LESSONS[name].describe(result)
-        for full in (False, True):
-            console = Console(file=StringIO(), width=80)
-            print_lesson(LESSONS[name], lesson_text, console, full)
-            text = console.file.getvalue()  # type: ignore[attr-defined]
-            assert text.startswith(LESSONS[name].title)
-            parts = ["Look at: ", "Takeaway: ", "Try this", "In the library"]
-            places = [text.index(part) for part in parts]
-            assert places == sorted(places), name
-            assert ("In the notes (" in text) == full and ("More, with --full: " in text) != full
-            lines = [line for line in text.splitlines() if "  seq2see lesson" not in line and "explore: #/" not in line]
-            assert max(map(cell_len, lines)) <= 80, name  # commands and addresses are not broken
-        for part in (*lesson_text.picture, *lesson_text.parts):
-            if isinstance(part, Table):  # no cell is truncated
-                minimum = Measurement.get(console, console.options, rich_table(part)).minimum
-                assert minimum <= 80, (name, part.columns)
-            elif isinstance(part, (Bars, HeatMap)):
-                drawn = bar_lines(part) if isinstance(part, Bars) else shade_lines(part)
-                assert max(map(cell_len, drawn)) <= 80, (name, part.title)
-        assert lesson_text.picture and lesson_text.more and lesson_text.tries and lesson_text.notes, name
-        shown = [part for part in lesson_text.body if not isinstance(part, str)]
-        assert len(shown) <= 2, name  # the rest is folded away
-
-
-@bundled
-def test_outside_the_aside_nothing_corrects_a_text_that_the_reader_does_not_have(results: dict[str, Any]) -> None:
-    for name, result in results.items():
-        text = LESSONS[name].describe(result)
-        paragraphs = [LESSONS[name].question, text.look, text.takeaway, *(each.text for each in text.tries)]
-        for part in (*text.picture, *text.parts):
-            paragraphs.append(
-                part if isinstance(part, str) else part.caption if isinstance(part, Table) else part.title
-            )
-        assert not any(re.search(r"\bnotes\b", paragraph) for paragraph in paragraphs), name
-
-
-@bundled
-def test_every_lesson_converts_to_json_and_accepts_its_own_defaults_from_json(results: dict[str, Any]) -> None:
-    for name, result in results.items():
-        text = json.dumps(to_json(LESSONS[name].describe(result)), allow_nan=False)
-        assert json.loads(text)["takeaway"]
-        json.dumps(to_json(result), allow_nan=False)
-    for name in ("similarity", "context", "lookup", "norms"):  # what the page edits and sends back
-        arguments = {key: value for key, value in LESSONS[name].defaults().items() if value is not None}
-        computed = LESSONS[name].compute(json.loads(json.dumps(to_json(arguments))))
-        assert to_json(computed) == to_json(results[name])
-
-
-def test_positions_accepts_a_model_that_tokenizes_the_first_word_differently() -> None:
-    model = tiny_model(["Nithish killed lion"] * 5, replace(TINY, shape="decoder"))
-    assert positions.compute(model=model).order is None
-    with pytest.raises(UserError, match="must consist of the same words"):
-        positions.compute(sentences=["Nithish killed lion", "lion saw Nithish"], model=model)
-
-
-@bundled
-def test_every_lesson_is_drawn(results: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for name, result in results.items():
-        LESSONS[name].draw(result, tmp_path / f"{name}.png")
-        assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_lessons_accept_a_language_model() -> None:
-    config = ModelConfig(shape="decoder", width=16, heads=2, decoder_layers=2, feed_forward=16, dropout=0.0)
-    model = _model(config)
-    refused = ("decoder", "cross")
-    for name, each in LESSONS.items():
-        if "model" in each.defaults() and name not in refused:
-            result = each.compute({"model": model})
-            print_lesson(each, each.describe(result), Console(file=StringIO(), width=80), full=True)
-    for name in refused:
-        with pytest.raises(UserError, match="needs an encoder-decoder"):
-            LESSONS[name].compute({"model": model})
-
-
-def test_lessons_read_words_that_are_several_tokens() -> None:
-    texts = ["the man saw it", "a cat and a dog", "The boy saw the dog.", "The boy saw the cat."] * 3
-    for shape in ("encoder-decoder", "decoder", "encoder"):
-        model = tiny_model(texts, replace(TINY, shape=shape))
-        assert len(model.tokenizers[0].encode("telescope")) > 1
-        found = heads.compute(model=model)
-        for answer, sentence in zip(found.answers, heads.QUESTIONS, strict=True):
-            shown = [word for word in answer.words if not word.startswith("<")]
-            assert shown == [*sentence[:-1].split(), "."][: len(shown)] and len(shown) >= len(sentence.split()), shape
-            assert [sum(row) for row in answer.weights] == pytest.approx([1] * len(answer.words), abs=1e-4)
-        changed = encoder.compute(model=model)
-        assert sum(change > 0 for change in changed.change[0]) < len(changed.words)
-    with pytest.raises(UserError, match="change a word without changing the number of tokens"):
-        encoder.compute("The telescope", "The man", model=model)
-
-
-def test_custom_tables_and_their_errors() -> None:
-    mine = LESSONS["context"].compute({"table": {"tea": [1, 0, 0], "milk": [1, 1, 0]}, "sentences": "tea milk"})
-    assert mine.sentences[0].words == ("tea", "milk")
-    for width, names in ((2, ("tech", "fruit")), (4, ("tech", "fruit", "other", "4"))):
-        assert context.compute(table={"tea": [1] * width}, sentences=["tea"]).names == names
-    with pytest.raises(UserError, match=r'"ice-cream" is 2 words \(ice, cream\)'):
-        words.compute(words=["ice-cream", "cake"])
-    with pytest.raises(UserError, match="3 sentences: expected 2 orders"):
-        positions.compute(sentences=["a b"] * 3, model=_model())
-    for sentences, message in (
-        (["The bank", "The man"], '"bank" is not in "The man"'),
-        (["The bank"], "1 sentence with"),
-    ):
-        with pytest.raises(UserError, match=message):
-            senses.compute(senses={"bank (money)": sentences}, model=_model())
-    with pytest.raises(UserError, match="6 logits and 5 printed probabilities"):
-        temperature.compute(logits=[1, 2, 3, 4, 5, 6], model=_model())
-    with pytest.raises(UserError, match='no row for "coffee"'):
-        context.compute(sentences=["coffee"])
-    with pytest.raises(UserError, match="rows of 1, 2 numbers"):
-        context.compute(table={"tea": [1], "milk": [1, 2]}, sentences=["tea"])
-    with pytest.raises(UserError, match="contains 'x', expected a finite number"):
-        norms.compute(samples=[[1, "x"], [2, 3]], model=_model())  # type: ignore[list-item]
-    with pytest.raises(UserError, match="W_K has 3 rows, but embeddings have 2 numbers"):
-        qkv.compute(key_weights=((1, 2), (3, 4), (5, 6)), model=_model())
-    with pytest.raises(UsageError, match='no parameter "sentense": did you mean "sentences"'):
-        LESSONS["context"].compute({"sentense": "an apple phone"})
-
-
-def test_the_command_accepts_settings_and_prints_json() -> None:
-    app = CommandGroup("", lesson)
-    result = CliRunner().invoke(app, ["lookup", "--set", "query=Smith", "--set", "temperatures=[1]", "--json"])
-    found = json.loads(result.output)
-    assert found["name"] == "lookup" and found["result"]["exact"] == 200 and found["result"]["temperatures"] == [1]
-    for arguments, message in (
-        (["lookup", "--model", "runs/x"], 'the lesson "lookup" uses no model'),
-        (["lookup", "--seed", "3"], 'the lesson "lookup" uses no seed'),
-        (["lookup", "--set", "query"], "expected NAME=VALUE"),
-        (["lookup", "--set", "quary=x"], 'did you mean "query"'),
-    ):
-        result = CliRunner().invoke(app, arguments)
-        assert isinstance(result.exception, UsageError) and message in str(result.exception)
-
-
-def _model(config: ModelConfig = TINY, norm_first: bool = False) -> Model:
-    """A small untrained model whose vocabulary has the words of the lessons."""
-    texts = [
-        "How are you? We are friends I am good an apple phone The money in the bank grows. Thank you",
-        "The man saw the astronomer with a telescope. Apple is healthy. Nithish killed the lion. Nithish saw the lion.",
-        "मैं बढ़िया हूँ हम दोस्त हैं आप कैसे हैं?",
-    ]
-    texts += [*heads.QUESTIONS, *heads.OTHER_SENTENCES, *(each for group in senses.SENSES.values() for each in group)]
-    texts += ["piece of cake This is a piece of cake. I ate a piece of cake. Nithish killed lion", "Take one"]
-    return tiny_model(texts, replace(config, norm_first=norm_first), TextConfig(tokenizer="word"))
+    assert computed("decoder").generated.output == "हम दोस्त हैं"
 
 
 def _notes(name: str, result: Any) -> str:
