@@ -29,6 +29,7 @@ from torch import Tensor
 
 from seq2see.data.layout import Layout
 from seq2see.decode.optimize import has_kernels
+from seq2see.decode.request import Row
 from seq2see.decode.slots import PromptStore, RelativePositions, Slots, StepStore, VisibleSlots
 from seq2see.model.layers import NO_STORES, Block, Stores
 from seq2see.model.positions import POSITION_BIASES
@@ -51,15 +52,6 @@ class CacheSize:
     source_slots: int
 
 
-class Row(Protocol):
-    """What a cache reads of the request in one of its rows."""
-
-    start: int  # the step at which its first token was, or would have been, generated
-
-    @property
-    def source_length(self) -> int: ...
-
-
 class DecodingCache(Protocol):
     """What a session keeps of the sentences that it decodes; each kind of model has its own."""
 
@@ -79,7 +71,7 @@ class DecodingCache(Protocol):
     def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> Any:
         """Starts new sentences in these rows; returns the stores for the pass over their prompts."""
 
-    def next_pass(self, rows: Sequence[Row]) -> tuple[Layout, Any]:
+    def next_pass(self, rows: Sequence[Row[Any]]) -> tuple[Layout, Any]:
         """Returns the layout of the next tokens, each a sequence of its own, and the stores for their pass."""
 
     def advance(self, parents: Tensor | None, running: Tensor) -> None:
@@ -88,7 +80,7 @@ class DecodingCache(Protocol):
     def count_step(self) -> None:
         """Records the same on the host."""
 
-    def compact_if_needed(self, rows: Sequence[Row]) -> None: ...
+    def compact_if_needed(self, rows: Sequence[Row[Any]]) -> None: ...
 
     def clear_rows(self, first: int) -> None: ...
 
@@ -158,7 +150,7 @@ class KeyValueCache:
         slots = self.next_slot + self.beam
         return min(-(-slots // BUCKET) * BUCKET, self.slots) if self.static_shapes else slots
 
-    def next_pass(self, rows: Sequence[Row]) -> tuple[Layout, Sequence[Stores]]:
+    def next_pass(self, rows: Sequence[Row[Any]]) -> tuple[Layout, Sequence[Stores]]:
         """Returns the layout of the next tokens, each a sequence of its own, and the stores for their pass.
 
         Changes no state on the host: a captured graph repeats only what happens on the device.
@@ -181,7 +173,7 @@ class KeyValueCache:
             (store, StepStore(source, visible_source)) for store, source in zip(own, self.source_layers, strict=True)
         ]
 
-    def _visible(self, rows: Sequence[Row], local: bool) -> VisibleSlots:
+    def _visible(self, rows: Sequence[Row[Any]], local: bool) -> VisibleSlots:
         mask, bias, relative = self.mask[: self.active], None, None
         positions, slot_positions = self.positions[: self.active], self.slot_positions[: self.active]
         all_visible = self.beam == 1 and max(row.start for row in rows) == self.steps - self.next_slot
@@ -210,7 +202,7 @@ class KeyValueCache:
             relative,
         )
 
-    def _visible_source(self, rows: Sequence[Row]) -> VisibleSlots:
+    def _visible_source(self, rows: Sequence[Row[Any]]) -> VisibleSlots:
         lengths = [row.source_length for row in rows]
         slots = self.source_slots if self.static_shapes else max(lengths)
         mask, bias = self.source_mask[: self.active, None], None
@@ -235,7 +227,7 @@ class KeyValueCache:
         self.next_slot += self.beam
         self.steps += 1
 
-    def compact_if_needed(self, rows: Sequence[Row]) -> None:
+    def compact_if_needed(self, rows: Sequence[Row[Any]]) -> None:
         """Before a step: compacts if the slots run out, or if many of a beam's slots may be unused."""
         if self.beam > 1:
             unused = self.next_slot - self.compacted_at >= COMPACT_STEPS * self.beam

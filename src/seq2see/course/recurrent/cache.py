@@ -8,13 +8,15 @@ Shapes: S sentences, k hypotheses of each, M source tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seq2see.course.recurrent.network import AttentionMemory, Recurrent
 from seq2see.data.layout import Layout
-from seq2see.decode.cache import CacheSize, Row, next_token_layout
+from seq2see.decode.cache import CacheSize, next_token_layout
+from seq2see.decode.request import Row
 
 
 class RecurrentCache:
@@ -50,7 +52,7 @@ class RecurrentCache:
     def visible_slots(self) -> int:
         return self.source_slots
 
-    def next_pass(self, rows: Sequence[Row]) -> tuple[Layout, "RecurrentStepStore"]:
+    def next_pass(self, rows: Sequence[Row[Any]]) -> tuple[Layout, "RecurrentStepStore"]:
         """Returns the layout of the next tokens, each a sequence of its own, and the store for their pass."""
         layout = next_token_layout(self.positions[: self.active], self.sequence_ids[: self.active])
         longest = self.source_slots if self.static_shapes else max(row.source_length for row in rows)
@@ -68,7 +70,7 @@ class RecurrentCache:
         """Records the same on the host."""
         self.steps += 1
 
-    def compact_if_needed(self, rows: Sequence[Row]) -> None:
+    def compact_if_needed(self, rows: Sequence[Row[Any]]) -> None:
         """Does nothing: states do not grow."""
 
     def clear_rows(self, first: int) -> None:
