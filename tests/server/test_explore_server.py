@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 import seq2see
+from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation
 from seq2see.server.explore import server
 from seq2see.server.explore.app import create_app
@@ -238,6 +239,14 @@ def test_models_with_the_same_name_are_numbered(directories: dict[str, Path]) ->
     directory = directories["language-model"]
     assert server.name_models([directory, directory]) == {"language-model": directory, "language-model-2": directory}
     assert server.name_models([Path(GRAMMAR)]) == {GRAMMAR: BUNDLED / GRAMMAR}
+
+
+def test_a_port_that_cannot_be_had_is_an_error_with_the_option_to_change() -> None:
+    with (
+        listen(server.HOST, 0) as listener,
+        pytest.raises(UserError, match="in use: choose another with --host or --port"),
+    ):
+        listen(server.HOST, listener.getsockname()[1])
 
 
 def test_the_server_listens_on_localhost_only() -> None:

@@ -11,23 +11,27 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from seq2see.api import Model
+from seq2see.decode.scheduler import Scheduler
 from seq2see.errors import UserError
 from seq2see.server.http.listening import listen
 from seq2see.server.service import supervisor
 from seq2see.server.service.keys import Client, Keys, RateLimiter, new_key, read_keys
 from seq2see.server.service.server import default_workers, parse_models
 from seq2see.server.service.supervisor import Supervisor, WorkerDiedError, WorkerOptions
+from seq2see.server.service.worker import Answering, SharedDecoding
 from tests.browser import NEEDS_BROWSER
 from tests.commands import run_command
 from tests.models import GRAMMAR_MODEL
 from tests.service_fuzz import fuzz
-from tests.services import KEY, LIMITED, LONG, RunningService, error, running_service
+from tests.services import KEY, LIMITED, LONG, SENTENCES, RunningService, error, running_service
 from tests.waiting import HANG, wait_until
 
 pytest.importorskip("prometheus_client", reason="the extra `serve` is not installed")
@@ -252,6 +256,14 @@ def test_worker_whose_decoding_thread_fails_ends() -> None:
         assert "ZeroDivisionError" in worker.communicate(timeout=HANG)[1]
     assert worker.returncode == 1
     front.close()
+
+
+def test_sentences_decoded_with_those_of_others_continue_their_prefixes(bundled: Model) -> None:
+    shared = SharedDecoding(Scheduler(bundled.network), Answering(1, "acme", time.monotonic() + HANG))
+    prefixes = ["आप", "मुझे"]
+    expected = bundled.translate_sentences(SENTENCES[:2], prefixes=prefixes, beam=2)
+    assert replace(bundled, decode=shared).translate_sentences(SENTENCES[:2], prefixes=prefixes, beam=2) == expected
+    assert all(text.startswith(prefix) for text, prefix in zip(expected, prefixes, strict=True))
 
 
 def test_stopping_finishes_what_runs_and_ends_the_workers(models: dict[str, Path], tmp_path: Path) -> None:

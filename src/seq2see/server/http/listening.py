@@ -35,9 +35,10 @@ def listen(host: str, port: int, attempts: int = 1) -> socket.socket:
         except OSError as error:
             listener.close()
             if number == last:
-                where = f"port {port}" if attempts == 1 else f"any port from {port} to {last}"
-                message = f"cannot listen at {host}, {where}: {error}: choose another with --host or --port"
-                raise UserError(message) from error
+                where, options = f"port {port}", "--host or --port"
+                if attempts > 1:
+                    where, options = f"any port from {port} to {last}", "--port"
+                raise UserError(f"cannot listen at {host}, {where}: {error}: choose another with {options}") from error
     raise AssertionError
 
 
