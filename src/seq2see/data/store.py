@@ -132,15 +132,15 @@ def _split_long_texts(chunks: Iterable[tuple[str, bool]]) -> Iterator[_Row]:
         yield (last,), ends
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SideManifest:
     """The entry of one side in store.json."""
 
     name: str
     dtype: str
-    sentences: int
-    tokens: int
     row_size: int = 0  # numbers per token; 0: ids
+    sentences: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -224,46 +224,39 @@ class _StoreSpec:
                 for writer, ragged in zip(writers, encoded, strict=True):
                     writer.append(ragged, ends)
                 advance(int(ends.sum()))
-            if not writers[0].sentences:
+            if not writers[0].manifest.sentences:
                 raise UserError("the corpus is empty")
             return [writer.finish() for writer in writers]
 
-    def _encode(self, chunk: "_Chunk") -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
+    def _encode(self, chunk: tuple[int, list[_Row]]) -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
+        """Returns the tokens of each side, and of each row whether a sentence ends with it."""
+        first, rows = chunk
         encoded = []
-        for side, (texts, encoder) in enumerate(zip(chunk.texts, self.encoders, strict=True)):
+        for side, encoder in enumerate(self.encoders):
+            texts = [texts[side] for texts, _ in rows]
             if self.bpe_dropout is None or not isinstance(encoder, Tokenizer):
                 encoded.append(encoder.encode_batch(texts))
             else:
-                encoded.append(encoder.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), chunk.first))
-        return encoded, chunk.ends
+                encoded.append(encoder.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), first))
+        return encoded, np.array([end for _, end in rows])
 
     @property
     def _is_text(self) -> bool:
         return isinstance(self.encoders[0], Tokenizer)
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    first: int  # index of its first row
-    texts: list[tuple[str, ...]]  # [sides][rows]
-    ends: NDArray[np.bool_]  # [rows] whether a sentence ends here
-
-
-def _chunks(rows: Iterable[_Row], max_characters: int) -> Iterator[_Chunk]:
+def _chunks(rows: Iterable[_Row], max_characters: int) -> Iterator[tuple[int, list[_Row]]]:
+    """Groups rows into lists of bounded size, each with the index of its first row."""
     pending: list[_Row] = []
     first = size = 0
     for row in rows:
         pending.append(row)
         size += sum(map(len, row[0])) + 1
         if size >= max_characters:
-            yield _make_chunk(first, pending)
+            yield first, pending
             first, pending, size = first + len(pending), [], 0
     if pending:
-        yield _make_chunk(first, pending)
-
-
-def _make_chunk(first: int, rows: list[_Row]) -> _Chunk:
-    return _Chunk(first, list(zip(*(texts for texts, _ in rows), strict=True)), np.array([end for _, end in rows]))
+        yield first, pending
 
 
 def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
@@ -282,43 +275,39 @@ def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
 class _Writer:
     """Appends to the two files of one side."""
 
-    name: str
+    manifest: _SideManifest
     end: int | None  # appended to each sentence
-    dtype: np.dtype[Any]
-    row_size: int
     tokens_file: IO[bytes]
     offsets_file: IO[bytes]
-    sentences: int = 0
-    tokens: int = 0
 
     @classmethod
     def open(cls, folder: Path, name: str, encoder: Encoder, stack: ExitStack) -> Self:
         """Opens the files, which the stack closes."""
         if isinstance(encoder, Tokenizer):
-            dtype, row_size, end = "<u2" if len(encoder) <= 1 << 16 else "<u4", 0, encoder.end
+            manifest, end = _SideManifest(name, "<u2" if len(encoder) <= 1 << 16 else "<u4"), encoder.end
         else:
-            dtype, row_size, end = encoder.dtype, encoder.row_size, None
+            manifest, end = _SideManifest(name, encoder.dtype, encoder.row_size), None
         paths = (folder / f"{name}{suffix}" for suffix in (".tokens", ".offsets"))
         tokens, offsets = (stack.enter_context(path.open("wb")) for path in paths)
         offsets.write(np.zeros(1, dtype="<i8").tobytes())
-        return cls(name, end, np.dtype(dtype), row_size, tokens, offsets)
+        return cls(manifest, end, tokens, offsets)
 
     def append(self, ragged: RaggedTokens, ends: NDArray[np.bool_]) -> None:
         tokens, sentence_ends = ragged.tokens, ragged.offsets[1:][ends]
         if self.end is not None:
             tokens = np.insert(tokens, sentence_ends, self.end)
             sentence_ends = sentence_ends + np.arange(1, len(sentence_ends) + 1)
-        offsets = self.tokens + sentence_ends
-        self.tokens_file.write(tokens.astype(self.dtype).tobytes())
+        offsets = self.manifest.tokens + sentence_ends
+        self.tokens_file.write(tokens.astype(self.manifest.dtype).tobytes())
         self.offsets_file.write(offsets.astype("<i8").tobytes())
-        self.sentences += len(sentence_ends)
-        self.tokens += len(tokens)
+        self.manifest.sentences += len(sentence_ends)
+        self.manifest.tokens += len(tokens)
 
     def finish(self) -> _SideManifest:
         for file in (self.tokens_file, self.offsets_file):
             file.flush()
             os.fsync(file.fileno())
-        return _SideManifest(self.name, self.dtype.str, self.sentences, self.tokens, self.row_size)
+        return self.manifest
 
 
 def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:

@@ -61,7 +61,7 @@ class Tokenizer:
         special = {token.content: id for id, token in backend.get_added_tokens_decoder().items()}
         self.roles = {token[1:-1]: id for token, id in special.items() if token not in (PAD, START, END, UNKNOWN)}
         self.framing = Framing(pad, start, end, (start,), after=(end,), banned=(pad, start, *self.roles.values()))
-        self._special = frozenset(special.values())
+        self.special = frozenset(special.values())  # the tokens that stand for no text
 
     def choose_languages(
         self, target: "Tokenizer", source_code: str | None, target_code: str | None
@@ -94,11 +94,6 @@ class Tokenizer:
     def banned(self) -> tuple[int, ...]:
         """The tokens that are never generated."""
         return self.framing.banned
-
-    @property
-    def special(self) -> frozenset[int]:
-        """The tokens that stand for no text."""
-        return self._special
 
     def frame_source(self, ids: Iterable[int]) -> list[int]:
         """Adds the special tokens that an encoder expects around a text: `<end>` after it."""
@@ -227,9 +222,7 @@ class Tokenizer:
         ids = list(map(int, ids))
         contents = self._contents(ids)
         spans = character_spans(contents)
-        labels = [
-            self._label(id) if id in self._special else content for id, content in zip(ids, contents, strict=True)
-        ]
+        labels = [self._label(id) if id in self.special else content for id, content in zip(ids, contents, strict=True)]
         return make_token_spans(ids, labels, spans, b"".join(contents).decode(errors="replace"))
 
     def token_offsets(self, ids: Iterable[int], continues: bool = False) -> list[int]:
@@ -242,7 +235,7 @@ class Tokenizer:
 
     def _label(self, id: int) -> bytes:
         """The token on its own, also if it is special."""
-        return self._token(id).encode() if id in self._special else self._token_contents[id]
+        return self._token(id).encode() if id in self.special else self._token_contents[id]
 
     @property
     def _omits_spaces(self) -> bool:
@@ -272,7 +265,7 @@ class Tokenizer:
     @cached_property
     def _token_contents(self) -> list[bytes]:
         """The bytes that each token adds to the text."""
-        empty = self._special - {self.unknown}
+        empty = self.special - {self.unknown}
         tokens = ["" if id in empty else self._token(id) for id in range(len(self))]
         if self.kind != "bpe":
             return [token.encode() for token in tokens]

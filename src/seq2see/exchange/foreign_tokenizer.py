@@ -60,7 +60,7 @@ class ForeignTokenizer(Tokenizer):
         special = {self._model_id(id) or 0 for id, token in added.items() if token.special}
         special |= {framing.pad, framing.start, framing.end, *framing.prompt, *framing.before, *framing.after}
         special |= set(self.languages.codes.values())
-        self._special = frozenset(special)
+        self.special = frozenset(special)
         self._ids_by_backend = np.array(vocabulary.ids, dtype=np.int64)
 
     @property
@@ -184,7 +184,7 @@ class ForeignTokenizer(Tokenizer):
         byte_of = {character: bytes([byte]) for character, byte in byte_characters().items()}
         for id in range(len(self)):
             token = self._token(id)
-            if id in self._special:
+            if id in self.special:
                 contents.append(b"")
             elif id in added and not self.vocabulary.tokens:
                 contents.append(token.encode())
