@@ -305,7 +305,7 @@ def gradients(trainer: Trainer, batches: list[Batch]) -> dict[str, Tensor]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer.plain_step.optimizer, "step", record)
-        trainer.plain_step.run_in_memory(batches, number=0, lr=0.0)
+        trainer.plain_step.run_or_split(batches, number=0, lr=0.0)
     return found
 
 

@@ -38,6 +38,15 @@ _RECURRENT = TrainConfig(
     batch_tokens=8192, lr=1e-3, warmup_steps=1000, steps=40_000, average_checkpoints=10, patience=10
 )
 
+# The language models to train, after nanoGPT's.
+_NANO = ModelConfig(
+    shape="decoder", activation="gelu", norm_first=True, positions="learned", scale_embeddings=False, bias="nowhere",
+)  # fmt: skip
+_NANO_TRAIN = TrainConfig(
+    schedule="cosine", warmup_steps=100, beta2=0.99, epsilon=1e-8, weight_decay=0.1, label_smoothing=0.0,
+    average_checkpoints=1, metric="loss", validate_every=250,
+)  # fmt: skip
+
 _TINY_MEDIA = ModelConfig(
     width=128, heads=4, encoder_layers=4, decoder_layers=2, feed_forward=512, activation="gelu", norm_first=True,
     max_positions=256, dropout=0.1,
@@ -97,37 +106,24 @@ PRESETS: dict[str, Preset] = {
     ),
     "baby-gpt": Preset(
         "A language model for up to about 20 MB of text: the size of nanoGPT's Shakespeare model, learned in minutes.",
-        ModelConfig(
-            shape="decoder", width=384, heads=6, decoder_layers=6, feed_forward=1536, activation="gelu", norm_first=True,
-            positions="learned", max_positions=256, scale_embeddings=False, bias="nowhere", dropout=0.2, attention_dropout=0.2,
+        replace(
+            _NANO, width=384, heads=6, decoder_layers=6, feed_forward=1536, max_positions=256, dropout=0.2,
+            attention_dropout=0.2,
         ),
-        TrainConfig(
-            batch_tokens=16384, lr=1e-3, schedule="cosine", warmup_steps=100, beta2=0.99, epsilon=1e-8, weight_decay=0.1,
-            steps=5000, label_smoothing=0.0, average_checkpoints=1, metric="loss", validate_every=250,
-        ),
+        replace(_NANO_TRAIN, batch_tokens=16384, lr=1e-3, steps=5000),
         vocab_size=4000,
     ),
     "quick-gpt": Preset(
         "A language model for a few minutes on a CPU: nanoGPT's settings for laptops, four layers of width 128.",
-        ModelConfig(
-            shape="decoder", width=128, heads=4, decoder_layers=4, feed_forward=512, activation="gelu", norm_first=True,
-            positions="learned", max_positions=128, scale_embeddings=False, bias="nowhere", dropout=0.0,
-        ),
-        TrainConfig(
-            batch_tokens=1024, lr=2e-3, schedule="cosine", warmup_steps=100, beta2=0.99, epsilon=1e-8, weight_decay=0.1,
-            steps=2000, label_smoothing=0.0, average_checkpoints=1, metric="loss", validate_every=250,
-        ),
+        replace(_NANO, width=128, heads=4, decoder_layers=4, feed_forward=512, max_positions=128, dropout=0.0),
+        replace(_NANO_TRAIN, batch_tokens=1024, lr=2e-3, steps=2000),
         vocab_size=1000,
     ),
     "small-gpt": Preset(
         "A language model for more than 20 MB of text: eight layers, width 512, half a page of context.",
-        ModelConfig(
-            shape="decoder", heads=8, decoder_layers=8, activation="gelu", norm_first=True, positions="learned",
-            max_positions=512, scale_embeddings=False, bias="nowhere", dropout=0.1,
-        ),
-        TrainConfig(
-            batch_tokens=32768, lr=6e-4, schedule="cosine", warmup_steps=500, beta2=0.95, epsilon=1e-8, weight_decay=0.1,
-            steps=10_000, label_smoothing=0.0, average_checkpoints=1, metric="loss", validate_every=500,
+        replace(_NANO, heads=8, decoder_layers=8, max_positions=512, dropout=0.1),
+        replace(
+            _NANO_TRAIN, batch_tokens=32768, lr=6e-4, warmup_steps=500, beta2=0.95, steps=10_000, validate_every=500
         ),
         vocab_size=16000,
     ),

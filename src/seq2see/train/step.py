@@ -93,7 +93,7 @@ class TrainStep:
         self.optimizer.zero_grad()
         return StepResult(nll, targets, grad_norm.nan_to_num(0, 0, 0), is_nan)
 
-    def run_in_memory(self, batches: Sequence[Batch], number: int, lr: float) -> StepResult:
+    def run_or_split(self, batches: Sequence[Batch], number: int, lr: float) -> StepResult:
         """Makes a step; a single process that runs out of memory splits its micro-batches in half and tries again."""
         while True:
             try:

@@ -109,7 +109,7 @@ class Trainer:
             self.plain_step.optimizer.zero_grad()
             self.plain_step.optimizer.grad_scale = None  # type: ignore[attr-defined]
             torch.cuda.empty_cache()
-        return self.plain_step.run_in_memory(plan.batches, self.state.step, lr)
+        return self.plain_step.run_or_split(plan.batches, self.state.step, lr)
 
     def _prefetch_plans(self) -> Iterator[StepPlan]:
         """Yields the batches of each step; a thread builds the next step's while the device works."""
