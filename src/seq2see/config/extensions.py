@@ -28,6 +28,10 @@ BUILT_IN: dict[str, dict[str, str] | str] = {
         "rnn": "seq2see.course.recurrent.weights:describe_recurrent_weight",
         "rnn-attention": "seq2see.course.recurrent.weights:describe_recurrent_weight",
     },
+    "flops": {  # of a training step with a batch, where a Transformer's formula does not fit
+        "rnn": "seq2see.course.recurrent.network:training_flops",
+        "rnn-attention": "seq2see.course.recurrent.network:training_flops",
+    },
     "checks": {  # of data, before training and in an error
         "training": "seq2see.check.data:check_training_pairs",
         "misalignment": "seq2see.check.drift:describe_misalignment",

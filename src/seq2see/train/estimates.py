@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from seq2see.config import Config, ModelConfig
+from seq2see.config.extensions import has_extension, load_extension
 from seq2see.data.batch import Batch, Sequences
 from seq2see.errors import UserError
 from seq2see.model.network import Network
@@ -52,8 +53,9 @@ def training_flops(model: ModelConfig, batch: Batch) -> float:
     A weight costs 2 FLOPs per token forward (multiply, add) and 4 backward. Attention costs 4 FLOPs per visible pair of
     query and key and per dimension of a head, and twice that backward.
     """
-    if model.kind in ("rnn", "rnn-attention"):
-        return _recurrent_flops(model, batch)
+    if has_extension("flops", model.kind):
+        own: float = load_extension("flops", model.kind)(model, batch)
+        return own
     heads, groups = (n * model.actual_head_width for n in (model.heads, model.actual_key_value_heads))
     feed_forward = model.width * model.feed_forward * (3 if model.gated else 2)
     attention = model.width * 2 * (heads + groups)  # queries and output projection; keys and values
@@ -69,22 +71,6 @@ def training_flops(model: ModelConfig, batch: Batch) -> float:
         visible += decoder_layers * np.sum(lengths * 1.0 * source.lengths)
     unpadded = batch.num_targets / max(t, 1)  # static batches are padded
     return float(3 * (2 * weights + 4 * heads * visible) * unpadded)
-
-
-def _recurrent_flops(model: ModelConfig, batch: Batch) -> float:
-    """Each of an LSTM's four gates reads the input and the state; additive attention (2015) sums pairs of vectors."""
-    assert batch.source is not None
-    square = model.width**2
-    t, u = len(batch.targets), len(batch.source.tokens)
-    weights = t * (model.decoder_layers * 8 * square + model.width * model.vocab_size)
-    pairs = 0.0
-    if model.kind == "rnn":
-        weights += u * model.encoder_layers * 8 * square
-    else:
-        weights += u * (model.encoder_layers * 6 + 1) * square  # bidirectional at half the width; keys
-        weights += t * (4 + 1 + 3) * square  # context input; queries; output
-        pairs = float(np.sum(batch.inputs.lengths * 1.0 * batch.source.lengths))
-    return 3 * (2 * weights + 6 * model.width * pairs) * batch.num_targets / max(t, 1)
 
 
 def min_micro_batches(config: Config, device: torch.device, free: int = 0) -> int:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2see.config import ModelConfig
+from seq2see.data.batch import Batch
 from seq2see.data.layout import Layout, Packed
 from seq2see.model.init import initialize
 from seq2see.model.layers import Memory
@@ -223,6 +224,25 @@ class Recurrent(Network):
         if stores is not None:
             stores.store(state, attention_memory)
         return vectors
+
+
+def training_flops(model: ModelConfig, batch: Batch) -> float:
+    """Returns the FLOPs of the forward and backward pass, counted as in train/estimates.py.
+
+    Each of an LSTM's four gates reads the input and the state; additive attention (2015) sums pairs of vectors.
+    """
+    assert batch.source is not None
+    square = model.width**2
+    t, u = len(batch.targets), len(batch.source.tokens)
+    weights = t * (model.decoder_layers * 8 * square + model.width * model.vocab_size)
+    pairs = 0.0
+    if model.kind == "rnn":
+        weights += u * model.encoder_layers * 8 * square
+    else:
+        weights += u * (model.encoder_layers * 6 + 1) * square  # bidirectional at half the width; keys
+        weights += t * (4 + 1 + 3) * square  # context input; queries; output
+        pairs = float((batch.inputs.lengths * batch.source.lengths).sum())
+    return 3 * (2 * weights + 6 * model.width * pairs) * batch.num_targets / max(t, 1)
 
 
 def run_lstm(lstm: nn.Module, x: Tensor, layout: Layout, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
