@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -74,7 +74,8 @@ class Trainer:
         self.plain_step = TrainStep(model, config.train, world)
         self.precision = self.plain_step.precision
         self.graph_step = GraphStep(self.plain_step, batches.shape) if self.plain_step.capturable else None
-        self._plans = self._prefetch_plans()
+        self._planner = ThreadPoolExecutor(1)
+        self._next_plan: Future[StepPlan] | None = None
         self._batches_in_epoch = 1  # of the epoch of the last step
         # Accumulated on the device since the last report: nll, targets, gradient norm.
         self._sums = torch.zeros(3, device=world.device)
@@ -87,7 +88,7 @@ class Trainer:
 
     def step(self) -> None:
         """Makes the next step."""
-        plan, state, train = next(self._plans), self.state, self.config.train
+        plan, state, train = self._take_plan(), self.state, self.config.train
         state.step += 1
         lr = learning_rate(train, self.config.model.width, state.step, self.progress)
         self._record(self._run(plan, lr))
@@ -111,14 +112,12 @@ class Trainer:
             torch.cuda.empty_cache()
         return self.plain_step.run_or_split(plan.batches, self.state.step, lr)
 
-    def _prefetch_plans(self) -> Iterator[StepPlan]:
-        """Yields the batches of each step; a thread builds the next step's while the device works."""
-        with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(self._plan_step, self.state.epoch, self.state.batch)
-            while True:
-                plan = pending.result()
-                pending = pool.submit(self._plan_step, *plan.next_position)
-                yield plan
+    def _take_plan(self) -> StepPlan:
+        """Returns the batches of this step; a thread builds those of the next one while the device works."""
+        this = self._next_plan or self._planner.submit(self._plan_step, self.state.epoch, self.state.batch)
+        plan = this.result()
+        self._next_plan = self._planner.submit(self._plan_step, *plan.next_position)
+        return plan
 
     def _plan_step(self, epoch: int, first: int) -> StepPlan:
         """Builds this process's share of the micro-batches first, first + 1, … of a step."""
