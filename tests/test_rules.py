@@ -17,7 +17,6 @@ MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 
 LONG_FILES = {
     "recipes/grammar/hindi_clauses.py",
-    "src/seq2see/exchange/tokenizer_files.py",
     "tests/course/test_recurrent.py",
     "tests/decode/test_decode.py",
     "tests/exchange/test_export.py",

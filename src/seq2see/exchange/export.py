@@ -53,7 +53,7 @@ def export_model(
     with new_directory(out) as folder:
         steps = exporter.write(pipeline, folder, precision, source)
         if not exporter.has_tokenizers:
-            write_tokenizers(folder, pipeline.tokenizers, pipeline.config.model, pipeline.chat_template)
+            write_tokenizers(folder, pipeline)
         check = exporter.check(Samples(pipeline), folder) if find_spec(exporter.runtime) else None
         if check is not None and precision == "float32":
             check.require_close()

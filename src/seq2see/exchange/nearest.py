@@ -149,14 +149,15 @@ def canonical(config: ModelConfig) -> ModelConfig:
     separate = translator and config.tie_embeddings != "all"
     tie = config.tie_embeddings if translator or config.tie_embeddings == "none" else "all"
     changes: dict[str, Any] = {
-        "head_width": config.actual_head_width, "key_value_heads": config.actual_key_value_heads,
+        "head_width": config.actual_head_width,
+        "key_value_heads": config.actual_key_value_heads,
         "attention_scale": config.attention_scale or config.actual_head_width**-0.5,
         "attention_window": config.attention_window if local else 0,
         "local_layers": tuple(filter(config.is_local, range(config.decoder_layers))) if local else (),
         "source_vocab_size": config.source_vocab_size or config.vocab_size if separate else 0,
         "tie_embeddings": tie if config.predicts_tokens else "all",
         "output_bias": config.output_bias and config.predicts_tokens,
-    }  # fmt: skip
+    }
     own_base = local and config.positions == "rotary"
     factors_differ = config.local_rotary_base == 0 and config.rotary_factors  # of local layers with a base of their own
     changes["local_rotary_base"] = (

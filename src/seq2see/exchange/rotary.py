@@ -154,9 +154,8 @@ _SCALINGS = {
 
 def _write_rotary(config: ModelConfig) -> Keys:
     """Writes the older keys, which all versions of transformers read."""
-    return {
-        "rope_theta": config.rotary_base, "rope_scaling": _scaling(config), "max_position_embeddings": config.max_positions,
-    }  # fmt: skip
+    scaling, window = _scaling(config), config.max_positions
+    return {"rope_theta": config.rotary_base, "rope_scaling": scaling, "max_position_embeddings": window}
 
 
 def _scaling(config: ModelConfig) -> Keys | None:
@@ -171,10 +170,9 @@ def _scaling(config: ModelConfig) -> Keys | None:
             return None
         if torch.equal(plain / factor, frequencies):
             return {"rope_type": "linear", "factor": factor}
-    return {
-        "rope_type": "longrope", "short_factor": list(divisors), "long_factor": list(divisors), "factor": 1.0,
-        "attention_factor": config.rotary_magnitude, "original_max_position_embeddings": window,
-    }  # fmt: skip
+    factors = {"short_factor": list(divisors), "long_factor": list(divisors), "factor": 1.0}
+    limits = {"attention_factor": config.rotary_magnitude, "original_max_position_embeddings": window}
+    return {"rope_type": "longrope", **factors, **limits}
 
 
 def _write_two_bases(config: ModelConfig) -> Keys:

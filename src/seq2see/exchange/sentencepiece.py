@@ -61,10 +61,8 @@ class SentencePieceModel:
                 options |= {"kind": fields.get(3, UNIGRAM), "byte_fallback": bool(fields.get(35, 0))}
             elif number == 3:  # how text is normalised
                 fields = dict(_fields(value))
-                options |= {
-                    "charsmap": bytes(fields.get(2, b"")), "add_dummy_prefix": bool(fields.get(3, 1)),
-                    "remove_extra_whitespaces": bool(fields.get(4, 1)),
-                }  # fmt: skip
+                options |= {"charsmap": bytes(fields.get(2, b"")), "add_dummy_prefix": bool(fields.get(3, 1))}
+                options["remove_extra_whitespaces"] = bool(fields.get(4, 1))
         if not pieces:
             raise ValueError("it has no pieces")
         if options.get("kind", UNIGRAM) not in (UNIGRAM, BPE):

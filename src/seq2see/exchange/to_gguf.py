@@ -147,9 +147,8 @@ def check_gguf(samples: Samples, folder: Path) -> Check:
 
     context = max(map(len, samples.inputs)) + samples.new_tokens
     with _silent(llama_cpp):
-        model = llama_cpp.Llama(
-            str(folder / FILE), n_ctx=context, n_batch=context, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=2
-        )  # fmt: skip
+        size = {"n_ctx": context, "n_batch": context, "type_k": 0, "type_v": 0, "n_threads": 2}
+        model = llama_cpp.Llama(str(folder / FILE), logits_all=True, verbose=False, **size)
         logits, outputs = [], []
         for ids in samples.inputs:
             model.reset()

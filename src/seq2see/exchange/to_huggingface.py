@@ -59,7 +59,7 @@ def write_huggingface(pipeline: Pipeline, folder: Path, precision: ExportPrecisi
     if original is not None:
         copy_tokenizers(original, folder)
     else:
-        write_tokenizers(folder, tokenizers, config, pipeline.chat_template, offset)
+        write_tokenizers(folder, pipeline, offset)
     steps = [f"family {family.name}", *(rewriting.summary for rewriting in found.rewritings)]
     return [*steps, f"one vocabulary: ids of the source begin at {offset:,}"] if offset else steps
 

@@ -9,9 +9,9 @@ all tokens so far; its prompts are padded on the left.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,24 @@ OPSET = 20
 MAX_PROTOBUF = 2**31 - 2**24  # bytes of weights in one file; more go to a file beside it
 
 
+BATCH, LENGTH, PAST, SOURCE = (
+    2,
+    3,
+    5,
+    7,
+)  # of the examples: all differ, also from 1, so that no axis is taken for another
+AXES = {BATCH: "batch", LENGTH: "length", PAST: "past", SOURCE: "source", PAST + LENGTH: "past + length"}
+
+
 @dataclass(frozen=True)
 class Graph:
-    """One graph: its module with example inputs, and the names and dynamic axes of inputs and outputs."""
+    """One graph: its module, and its inputs and outputs by name, with an example of each input."""
 
     file: str
     module: nn.Module
-    inputs: tuple[Any, ...]
-    names: list[str]
-    axes: tuple[Any, ...]
+    inputs: dict[str, Tensor]
     outputs: list[str]
+    past: dict[str, Tensor] = field(default_factory=dict)  # caches, which the module takes as one list
 
 
 def write_onnx(pipeline: Pipeline, folder: Path, precision: str) -> list[str]:
@@ -70,66 +78,66 @@ def write_onnx(pipeline: Pipeline, folder: Path, precision: str) -> list[str]:
 
 
 def _graphs(network: Transformer) -> Iterator[Graph]:
-    """Yields the graphs; all example sizes differ, also from 1, so that no axis is taken for another or a constant."""
     config = network.config
-    batch, new, past, source = 2, 3, 5, 7
-    B, L, P, U = "batch", "length", "past", "source"
-    ids, mask = torch.ones(batch, new, dtype=torch.int64), torch.ones(batch, source, dtype=torch.int64)
-    source_ids = torch.ones(batch, source, dtype=torch.int64)
+    heads, width = config.actual_key_value_heads, config.actual_head_width
+
+    def ones(length: int) -> Tensor:
+        return torch.ones(BATCH, length, dtype=torch.int64)
+
+    def caches(**lengths: int) -> dict[str, Tensor]:
+        return {
+            f"past_key_values.{layer}.{kind.replace('_', '.')}": torch.zeros(BATCH, heads, length, width)
+            for layer in range(config.decoder_layers)
+            for kind, length in lengths.items()
+        }
+
     if config.has_encoder:
-        output = "logits" if config.masked_head else "last_hidden_state"
-        yield Graph(ENCODER, Encoder(network), (source_ids, mask), ["input_ids", "attention_mask"],
-                    ({0: B, 1: U}, {0: B, 1: U}), [output])  # fmt: skip
+        inputs = {"input_ids": ones(SOURCE), "attention_mask": ones(SOURCE)}
+        yield Graph(ENCODER, Encoder(network), inputs, ["logits" if config.masked_head else "last_hidden_state"])
     if not config.has_decoder:
         return
-    shape = (batch, config.actual_key_value_heads)
-    cached, from_source = (torch.zeros(*shape, n, config.actual_head_width) for n in (past, source))
     if config.has_encoder:
-        memory = torch.zeros(batch, source, config.width)
-        caches = cache_names(config.decoder_layers, ("decoder.key", "decoder.value", "encoder.key", "encoder.value"))
-        yield Graph(
-            DECODER, TranslationDecoder(network), (ids, memory, mask),
-            ["input_ids", "encoder_hidden_states", "encoder_attention_mask"],
-            ({0: B, 1: L}, {0: B, 1: U}, {0: B, 1: U}), ["logits", *(f"present.{name}" for name in caches)],
-        )  # fmt: skip
-        layer = [cached, cached, from_source, from_source]
-        axes = [{0: B, 2: P}, {0: B, 2: P}, {0: B, 2: U}, {0: B, 2: U}]
-        own = cache_names(config.decoder_layers, ("decoder.key", "decoder.value"))
-        yield Graph(
-            STEP, TranslationStep(network), (ids, mask, layer * config.decoder_layers),
-            ["input_ids", "encoder_attention_mask", *(f"past_key_values.{name}" for name in caches)],
-            ({0: B, 1: L}, {0: B, 1: U}, axes * config.decoder_layers), ["logits", *(f"present.{name}" for name in own)],
-        )  # fmt: skip
+        past = caches(decoder_key=PAST, decoder_value=PAST, encoder_key=SOURCE, encoder_value=SOURCE)
+        outputs = _present(past)
+        vectors, mask = torch.zeros(BATCH, SOURCE, config.width), ones(SOURCE)
+        inputs = {"input_ids": ones(LENGTH), "encoder_hidden_states": vectors, "encoder_attention_mask": mask}
+        yield Graph(DECODER, TranslationDecoder(network), inputs, outputs)
+        inputs = {"input_ids": ones(LENGTH), "encoder_attention_mask": ones(SOURCE)}
+        own = [name for name in outputs if ".encoder." not in name]
+        yield Graph(STEP, TranslationStep(network), inputs, own, past)
         return
-    caches = cache_names(config.decoder_layers, ("key", "value"))
-    outputs = ["logits", *(f"present.{name}" for name in caches)]
-    yield Graph(DECODER, LanguageModel(network), (ids, torch.ones_like(ids)), ["input_ids", "attention_mask"],
-                ({0: B, 1: L}, {0: B, 1: L}), outputs)  # fmt: skip
-    yield Graph(
-        STEP, LanguageModel(network),
-        (ids, torch.ones(batch, past + new, dtype=torch.int64), [cached] * 2 * config.decoder_layers),
-        ["input_ids", "attention_mask", *(f"past_key_values.{name}" for name in caches)],
-        ({0: B, 1: L}, {0: B, 1: "past + length"}, [{0: B, 2: P}] * 2 * config.decoder_layers), outputs,
-    )  # fmt: skip
+    past = caches(key=PAST, value=PAST)
+    inputs = {"input_ids": ones(LENGTH), "attention_mask": ones(LENGTH)}
+    yield Graph(DECODER, LanguageModel(network), inputs, _present(past))
+    inputs = {"input_ids": ones(LENGTH), "attention_mask": ones(PAST + LENGTH)}
+    yield Graph(STEP, LanguageModel(network), inputs, _present(past), past)
 
 
-def cache_names(layers: int, kinds: Sequence[str]) -> list[str]:
-    return [f"{layer}.{kind}" for layer in range(layers) for kind in kinds]
-
-
-def _distinct(inputs: Any) -> Any:
-    """Copies every tensor: torch takes one that occurs twice for a single input."""
-    return inputs.clone() if isinstance(inputs, Tensor) else type(inputs)(map(_distinct, inputs))
+def _present(past: Iterable[str]) -> list[str]:
+    return ["logits", *(name.replace("past_key_values", "present") for name in past)]
 
 
 def _export(graph: Graph, path: Path) -> None:
     weights = sum(p.numel() * p.element_size() for p in graph.module.parameters())
+    examples, past = list(graph.inputs.values()), list(graph.past.values())
     with quiet(), _without_logs(), torch.no_grad():
         torch.onnx.export(
-            graph.module.eval(), _distinct(graph.inputs), str(path), input_names=graph.names,
-            output_names=graph.outputs, dynamo=True,
-            dynamic_shapes=graph.axes, opset_version=OPSET, external_data=weights > MAX_PROTOBUF, verbose=False,
-        )  # fmt: skip
+            graph.module.eval(),
+            (*examples, past) if past else tuple(examples),
+            str(path),
+            input_names=[*graph.inputs, *graph.past],
+            output_names=graph.outputs,
+            dynamo=True,
+            dynamic_shapes=(*map(_axes, examples), *([list(map(_axes, past))] if past else [])),
+            opset_version=OPSET,
+            external_data=weights > MAX_PROTOBUF,
+            verbose=False,
+        )
+
+
+def _axes(example: Tensor) -> dict[int, str]:
+    """Returns the dynamic axes of ids and vectors, [batch, length, …], or of a cache, [batch, heads, length, width]."""
+    return {axis: AXES[example.shape[axis]] for axis in ((0, 2) if example.dim() == 4 else (0, 1))}
 
 
 @contextmanager
@@ -175,21 +183,24 @@ class Runner:
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, inputs), strict=True))
 
+    def first_pass(self, source: list[int], ids: list[int]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Reads a source, if there is one, and ids; returns the outputs, and the inputs that stay the same in later passes."""
+        if not source:
+            return self.run(DECODER, {"input_ids": np.array([ids]), "attention_mask": _mask(ids)}), {}
+        memory = self.run(ENCODER, {"input_ids": np.array([source]), "attention_mask": _mask(source)})
+        fixed = {"encoder_attention_mask": _mask(source)}
+        inputs = {"input_ids": np.array([ids]), "encoder_hidden_states": memory["last_hidden_state"], **fixed}
+        return self.run(DECODER, inputs), fixed
+
     def greedy(
         self, source: list[int], prompt: list[int], new_tokens: int, end: Sequence[int], banned: Sequence[int]
     ) -> list[int]:
         """Generates after a prompt: of a translator with a source, of a language model without one."""
-        ids = np.array([prompt])
-        if source:
-            inputs = {"input_ids": np.array([source]), "attention_mask": np.ones((1, len(source)), dtype=np.int64)}
-            memory = self.run(ENCODER, inputs)["last_hidden_state"]
-            fixed = {"encoder_attention_mask": inputs["attention_mask"]}
-            outputs = self.run(DECODER, {"input_ids": ids, "encoder_hidden_states": memory, **fixed})
-        else:
-            outputs = self.run(DECODER, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        outputs, fixed = self.first_pass(source, prompt)
+        past: dict[str, Any] = {}
         found: list[int] = []
-        past = {name.replace("present", "past_key_values"): x for name, x in outputs.items() if name != "logits"}
         while True:
+            past |= {name.replace("present", "past_key_values"): x for name, x in outputs.items() if name != "logits"}
             logits = outputs["logits"][0, -1].copy()
             logits[list(banned)] = -np.inf
             token = int(logits.argmax())
@@ -198,42 +209,30 @@ class Runner:
             found.append(token)
             if len(found) == new_tokens:
                 return found
-            mask = np.ones((1, len(prompt) + len(found)), dtype=np.int64)
-            inputs = {"input_ids": np.array([[token]]), **(fixed if source else {"attention_mask": mask})}
-            outputs = self.run(STEP, inputs | past)
-            past |= {name.replace("present", "past_key_values"): x for name, x in outputs.items() if name != "logits"}
+            mask = fixed or {"attention_mask": _mask([*prompt, *found])}
+            outputs = self.run(STEP, {"input_ids": np.array([[token]]), **mask, **past})
+
+
+def _mask(ids: Sequence[int]) -> Any:
+    return np.ones((1, len(ids)), dtype=np.int64)
 
 
 def check_onnx(samples: Samples, folder: Path) -> Check:
     """Runs an export in onnxruntime: logits and greedy output."""
     import onnxruntime
 
-    runner, config = Runner(folder), samples.pipeline.config.model
-    theirs: list[Tensor] = []
-    for source, target in zip(samples.inputs, samples.targets, strict=True):
-        inputs = {"input_ids": np.array([source]), "attention_mask": np.ones((1, len(source)), dtype=np.int64)}
-        if config.has_encoder:
-            outputs = runner.run(ENCODER, inputs)
-        if config.shape == "encoder-decoder":
-            translation = {
-                "input_ids": np.array([target]), "encoder_hidden_states": outputs["last_hidden_state"],
-                "encoder_attention_mask": inputs["attention_mask"],
-            }  # fmt: skip
-            outputs = runner.run(DECODER, translation)
-        elif config.has_decoder:
-            outputs = runner.run(DECODER, inputs)
+    runner, config, special = Runner(folder), samples.pipeline.config.model, samples.special_tokens
+    theirs, found = [], []
+    for ids, target in zip(samples.inputs, samples.targets, strict=True):
+        if config.has_decoder:
+            source, prompt = (ids, special.prompt_with(())) if samples.translates else ([], ids)
+            outputs, _ = runner.first_pass(source, target)
+            ends = (special.end, *special.other_ends)
+            found.append(runner.greedy(source, prompt, samples.new_tokens, ends, special.banned))
+        else:
+            outputs = runner.run(ENCODER, {"input_ids": np.array([ids]), "attention_mask": _mask(ids)})
         theirs.append(torch.from_numpy(next(iter(outputs.values()))[0]))
-    equal = {}
-    if config.has_decoder:
-        special = samples.special_tokens
-        ends = (special.end, *special.other_ends)
-        found = [
-            runner.greedy(ids, special.prompt_with(()), samples.new_tokens, ends, special.banned)
-            if samples.translates
-            else runner.greedy([], ids, samples.new_tokens, ends, special.banned)
-            for ids in samples.inputs
-        ]
-        equal["greedy outputs"] = count_equal(samples.outputs(), found)
+    equal = {"greedy outputs": count_equal(samples.outputs(), found)} if config.has_decoder else {}
     quantity = "logits" if config.predicts_tokens else "vectors"
     return compare(f"onnxruntime {onnxruntime.__version__}", quantity, samples.results(), theirs, equal)
 

@@ -18,9 +18,9 @@ from seq2see.data.framing import Framing
 from seq2see.data.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Tokenizer
 from seq2see.exchange.foreign_tokenizer import ForeignTokenizer
 from seq2see.exchange.tokenizer_files import TARGET, WORD_PREFIX, template
-from seq2see.storage.chat import ConversationTemplate
 from seq2see.storage.jinja_template import FILE as CHAT_TEMPLATE
 from seq2see.storage.jinja_template import jinja_source
+from seq2see.storage.pipeline import Pipeline
 
 # The files of a published tokenizer, and of what sentence-transformers puts around an encoder.
 FILES = (
@@ -39,17 +39,14 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
-def write_tokenizers(
-    folder: Path, tokenizers: tuple[Tokenizer, Tokenizer], config: ModelConfig, chat: ConversationTemplate,
-    offset: int = 0,
-) -> None:  # fmt: skip
+def write_tokenizers(folder: Path, pipeline: Pipeline, offset: int = 0) -> None:
     """Writes the tokenizers of a model; the ids of a source with its own tokenizer begin at `offset`."""
-    source, target = tokenizers
+    (source, target), config = pipeline.tokenizers, pipeline.config.model
     _write(folder, source, config, offset)
     if source is not target:
         (folder / TARGET).mkdir()
         _write(folder / TARGET, target, config)
-    if chat_source := jinja_source(chat, target):
+    if chat_source := jinja_source(pipeline.chat_template, target):
         (folder / CHAT_TEMPLATE).write_text(chat_source, encoding="utf-8")
 
 
@@ -62,10 +59,12 @@ def _write(folder: Path, tokenizer: Tokenizer, config: ModelConfig, offset: int 
     if tokenizer.unknown is not None:
         names["unk_token"] = tokenizer.unknown
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
-        "model_max_length": config.max_positions, "model_input_names": ["input_ids", "attention_mask"],
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": config.max_positions,
+        "model_input_names": ["input_ids", "attention_mask"],
         **{name: backend.id_to_token(id + offset) for name, id in names.items()},
-    }  # fmt: skip
+    }
     backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
 
@@ -129,11 +128,9 @@ def word_decoder() -> decoders.Decoder:
         for characters in (NO_SPACE_BEFORE, NO_SPACE_AFTER)
     )
     marks = "\\p{M}\u200c\u200d"
-    return decoders.Sequence([
-        decoders.WordPiece(prefix=WORD_PREFIX, cleanup=False),  # a space before every word but the first
-        decoders.Fuse(),
-        decoders.Replace(hf.Regex(f" (?=[{before}](?![{marks}]))|(?<=[{after}]) "), ""),
-    ])  # fmt: skip
+    spaces = decoders.WordPiece(prefix=WORD_PREFIX, cleanup=False)  # before every word but the first
+    without = decoders.Replace(hf.Regex(f" (?=[{before}](?![{marks}]))|(?<=[{after}]) "), "")
+    return decoders.Sequence([spaces, decoders.Fuse(), without])
 
 
 def _renumbered(table: dict[str, Any], tokenizer: ForeignTokenizer) -> dict[str, Any]:

@@ -14,10 +14,8 @@ from seq2see.errors import UserError
 from seq2see.tensors.files import atomic_write, require_regular_file
 
 MANIFEST = "files.json"
-_MODEL_FILES = (
-    "config.toml", "tokenizer.json", "source.json", "words.txt", "words.txt.gz", "model.safetensors",
-    "snapshots/step-*.safetensors",
-)  # fmt: skip
+_TEXTS = ("config.toml", "tokenizer.json", "source.json", "words.txt", "words.txt.gz")
+_MODEL_FILES = (*_TEXTS, "model.safetensors", "snapshots/step-*.safetensors")
 _REMEDY = f"copy the model directory again, or delete {MANIFEST} if you changed the file yourself"
 
 

@@ -59,9 +59,13 @@ class Pipeline:
         return [self.text(best, prefixes[i] if prefixes else "") for i, (best, *_) in enumerate(found)]
 
     def hypotheses(
-        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), constraints: Sequence[Constraints | None] = (),
+        self,
+        sentences: Sequence[str],
+        *,
+        prefixes: Sequence[str] = (),
+        constraints: Sequence[Constraints | None] = (),
         **search: Unpack[SearchOptions],
-    ) -> list[list[Hypothesis]]:  # fmt: skip
+    ) -> list[list[Hypothesis]]:
         """Returns the n best translations of each sentence with their log-probabilities, best first.
 
         Constraints, one for each sentence or none, need a beam.
@@ -122,12 +126,8 @@ class Pipeline:
             return [self.with_detected_language(path).transcribe([path], **search)[0] for path in paths]
         reader, target = self._media_reader, self.tokenizers[1]
         windows = [reader.windows(path) if self.config.model.window_seconds else [reader.read(path)] for path in paths]
-        found = iter(
-            translate_tokens(
-                self.network, [rows for file in windows for rows in file], target.framing,
-                Search(**search),
-            )
-        )  # fmt: skip
+        sources = [rows for file in windows for rows in file]
+        found = iter(translate_tokens(self.network, sources, target.framing, Search(**search)))
         return [" ".join(target.decode(next(found)[0].tokens).strip() for _ in file) for file in windows]
 
     def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:

@@ -28,8 +28,11 @@ def load_scores(folder: Path) -> dict[str, Any]:
 def score_texts(scores: Mapping[str, Any]) -> list[str]:
     """Returns the validation scores, each with its name."""
     metrics = {
-        "loss": "loss {:.3f}", "exact_match": "exact match {:.1%}", "bleu": "BLEU {:.1f}", "chrf": "chrF++ {:.1f}",
-    }  # fmt: skip
+        "loss": "loss {:.3f}",
+        "exact_match": "exact match {:.1%}",
+        "bleu": "BLEU {:.1f}",
+        "chrf": "chrF++ {:.1f}",
+    }
     values = {format: score_number(scores, "validation", key) for key, format in metrics.items()}
     return [format.format(value) for format, value in values.items() if value is not None]
 
