@@ -29,7 +29,7 @@ from seq2see.errors import UserError
 from seq2see.evaluate.translation import exact_match
 from seq2see.inspect import plots
 from seq2see.inspect.attention_tables import attention_table
-from seq2see.inspect.terminal import draw_attention, summary
+from seq2see.inspect.terminal import draw_attention, draw_trace
 from seq2see.storage.bundled import About, bundled_translators
 from seq2see.train.start import train
 from seq2see.train.validation import score_translations
@@ -128,9 +128,9 @@ def _show_attention(model: Model, text: str, picture: Path, console: Console) ->
     console.print(draw_attention(table, console.width))
     console.print()
     title = f"The tensors behind it (the trace has {len(explanation.trace.names())} named steps)"
-    console.print(summary(explanation.trace, f"{layer}.cross.*", title))
+    console.print(draw_trace(explanation.trace, f"{layer}.cross.*", title))
     try:
-        plots.draw_attention(table, picture, f"{text}: {table.title}")
+        plots.plot_attention(table, picture, f"{text}: {table.title}")
         console.print(f"Attention plot: {picture}")
     except UserError as error:
         console.print(f"[dim]{error}[/]")

@@ -17,7 +17,7 @@ from seq2see.errors import UserError
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_tables import attention_table
 from seq2see.inspect.explain import rerun
-from seq2see.inspect.media_view import draw_media, draw_profiles
+from seq2see.inspect.media_view import draw_profiles, plot_media
 from seq2see.server.explore.static_export import embedded_data
 from seq2see.train import start as run
 from seq2see.train.estimates import min_micro_batches, seconds_per_token
@@ -111,7 +111,7 @@ def test_explain_draws_attention_over_a_spectrogram(tmp_path: Path) -> None:
     e = model.explain(str(write_wav(tmp_path / "a.wav", tone(440, 0.3))), max_new_tokens=4)
     assert e.source_tokens[:2] == ("0.00 s", "0.02 s") and len(e.source_tokens) == 15
     table = attention_table(e, "decoder.1.cross")
-    draw_media(e, table, tmp_path / "sound.png")
+    plot_media(e, table, tmp_path / "sound.png")
     assert aspect_ratio(tmp_path / "sound.png") > 1 / 3
     assert "0.30 seconds" in str([column.header for column in draw_profiles(e, table, 80).columns])
 

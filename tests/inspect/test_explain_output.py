@@ -202,7 +202,7 @@ def test_a_missing_font_is_reported_once_and_only_if_needed(
     monkeypatch.setattr(plots, "_devanagari_fonts", list)  # none installed
     e = model.explain(SOURCE, target=TARGET)
     english, hindi = (attention_table(e, name) for name in ("encoder.0.self", "decoder.1.cross"))
-    for draw in (plots.draw_attention, draw_lesson):
+    for draw in (plots.plot_attention, draw_lesson):
         monkeypatch.setattr(plots, "_warn_no_font", cache(plots._warn_no_font.__wrapped__))  # as in a new process
         draw(english, tmp_path / "english.png")
         assert capsys.readouterr().err == ""

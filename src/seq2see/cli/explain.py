@@ -264,7 +264,7 @@ def _write_file(e: "Explanation", out: Path, name: str, analysis: Analysis, mode
         hypotheses = e.model.hypotheses([e.source], beam=search.beam, nbest=search.beam)[0] if has_beam else []
         export_html(e, out, model.resolve().name, hypotheses)
     elif suffix == ".json":
-        from seq2see.inspect.export import write_json
+        from seq2see.inspect.as_json import write_json
 
         write_json(e, out)
     elif suffix == ".safetensors":
@@ -277,22 +277,22 @@ def _draw(e: "Explanation", out: Path, name: str, analysis: Analysis) -> None:
     from seq2see.inspect.alignment import word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, attention_names, head_ablation
     from seq2see.inspect.attention_tables import attention_table, head_tables
-    from seq2see.inspect.plots import ablation_caption, draw_attention, draw_heads, draw_layers
+    from seq2see.inspect.plots import ablation_caption, plot_attention, plot_heads, plot_layers
 
     head, all_heads = analysis.head, analysis.head is None and analysis.layer is not None
     if e.source_rows is not None and name.endswith(".cross") and not all_heads:
-        from seq2see.inspect.media_view import draw_media
+        from seq2see.inspect.media_view import plot_media
 
-        draw_media(e, attention_table(e, name, head), out)
+        plot_media(e, attention_table(e, name, head), out)
     elif head is not None:
         table = attention_table(e, name, head)
-        draw_attention(table, out, f"{table.title}\n{ablation_caption(head_ablation(e, name)[head])}")
+        plot_attention(table, out, f"{table.title}\n{ablation_caption(head_ablation(e, name)[head])}")
     elif all_heads:
         effects = zip(attention_entropy(e)[name], head_ablation(e, name), strict=True)
         captions = [f"entropy {entropy:.2f}\n{ablation_caption(drop)}" for entropy, drop in effects]
-        draw_heads(head_tables(e, name)[:-1], out, captions)
+        plot_heads(head_tables(e, name)[:-1], out, captions)
     elif analysis.kind is not None or not e.source_tokens:
         same_kind = [other for other in attention_names(e) if other.rpartition(".")[2] == name.rpartition(".")[2]]
-        draw_layers([head_tables(e, other)[:-1] for other in same_kind], out)
+        plot_layers([head_tables(e, other)[:-1] for other in same_kind], out)
     else:
-        draw_attention(word_alignment(e).table, out)
+        plot_attention(word_alignment(e).table, out)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Packed
-from seq2see.inspect.terminal import summary
+from seq2see.inspect.terminal import draw_trace
 from seq2see.inspect.trace import trace
 from seq2see.model.registry import model_class
 
@@ -52,10 +52,10 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
             (f"{stack}.0: the first of {layers} blocks", f"{stack}.0.*"),
             (f"{stack}: output", f"{stack}.[vf]*"),
         ):
-            console.print(summary(t, pattern, title))
+            console.print(draw_trace(t, pattern, title))
             console.print()
     if config.has_decoder:
-        console.print(summary(t, "[lp]*", "the next token"))
+        console.print(draw_trace(t, "[lp]*", "the next token"))
         loss = torch.nn.functional.cross_entropy(output, labels.tokens)
         console.print(
             f"\n{len(t.names())} named values. A uniform prediction has a loss of ln {config.vocab_size:,} = "

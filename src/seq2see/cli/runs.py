@@ -100,7 +100,7 @@ def _format(value: float | None, spec: str) -> str:
 
 
 def _draw(logs: list["RunLog"], out: Path) -> None:
-    from seq2see.inspect.plots import draw_curves
+    from seq2see.inspect.plots import plot_curves
 
     losses = {f"{log.path}": [(row["step"], row["loss"]) for row in log.steps] for log in logs}
     valid = {f"{log.path}": [(row["step"], row["loss"]) for row in log.validations] for log in logs}
@@ -108,5 +108,5 @@ def _draw(logs: list["RunLog"], out: Path) -> None:
         f"{log.path}": [(row["step"], row["bleu"]) for row in log.validations if row.get("bleu") is not None]
         for log in logs
     }
-    draw_curves({"training loss": losses, "validation loss": valid, "validation BLEU": bleu}, out)
+    plot_curves({"training loss": losses, "validation loss": valid, "validation BLEU": bleu}, out)
     typer.echo(f"wrote {out}", err=True)

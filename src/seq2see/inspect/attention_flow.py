@@ -14,7 +14,7 @@ from seq2see.errors import UsageError
 from seq2see.inspect.explain import Explanation, rerun
 from seq2see.inspect.interventions import ablate_head
 
-Stack = Literal["encoder", "decoder", "both"]
+RolloutStack = Literal["encoder", "decoder", "both"]
 
 
 def attention_names(e: Explanation) -> list[str]:
@@ -36,7 +36,7 @@ def attention_entropy(e: Explanation) -> dict[str, Tensor]:
     return {name: torch.special.entr(attention_weights(e, name)).sum(-1).mean(-1) for name in attention_names(e)}
 
 
-def attention_rollout(e: Explanation, stack: Stack) -> Tensor:
+def attention_rollout(e: Explanation, stack: RolloutStack) -> Tensor:
     """Rolls attention out over the layers, down to the input tokens (Abnar and Zuidema, 2020); rows sum to 1.
 
     With A the mean over the heads, half of each token comes through the residual connection: R ← ½ R + ½ A R, starting from

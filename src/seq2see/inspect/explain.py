@@ -145,7 +145,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all analyses as plain values."""
-        from seq2see.inspect.export import to_dict
+        from seq2see.inspect.as_json import to_dict
 
         return to_dict(self)
 

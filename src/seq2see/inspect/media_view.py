@@ -56,13 +56,13 @@ def _extent(e: Explanation) -> str:
     return f"{0.02 * count:.2f} seconds"
 
 
-def draw_media(e: Explanation, table: AttentionTable, path: Path) -> None:
+def plot_media(e: Explanation, table: AttentionTable, path: Path) -> None:
     """Plots the picture or spectrogram with the attention of each written token."""
-    draw = _draw_picture if e.model.config.model.source == "pictures" else _draw_spectrogram
+    draw = _plot_picture if e.model.config.model.source == "pictures" else _plot_spectrogram
     save(draw(e, table), path)
 
 
-def _draw_picture(e: Explanation, table: AttentionTable) -> Any:
+def _plot_picture(e: Explanation, table: AttentionTable) -> Any:
     model = e.model.config.model
     assert e.source_rows is not None
     picture = join_patches(e.source_rows, model.patch_size, model.patch_rows)  # [height, width, channels]
@@ -81,7 +81,7 @@ def _draw_picture(e: Explanation, table: AttentionTable) -> Any:
     return figure
 
 
-def _draw_spectrogram(e: Explanation, table: AttentionTable) -> Any:
+def _plot_spectrogram(e: Explanation, table: AttentionTable) -> Any:
     assert e.source_rows is not None
     bands = e.model.config.model.mel_bands
     frames = e.source_rows.reshape(-1, bands).T.astype(np.float32)  # [bands, T]

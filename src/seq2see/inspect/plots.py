@@ -61,7 +61,7 @@ def _devanagari_fonts() -> list[str]:
     return [font for font in DEVANAGARI_FONTS if font in known]
 
 
-def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
+def plot_curves(panels: Mapping[str, Curves], path: Path) -> None:
     """Draws one panel per quantity, with one line per run."""
     plt = pyplot()
     nonempty = {title: lines for title, lines in panels.items() if any(lines.values())}
@@ -75,7 +75,7 @@ def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
     save(figure, path)
 
 
-def draw_attention(table: "AttentionTable", path: Path, caption: str = "") -> None:
+def plot_attention(table: "AttentionTable", path: Path, caption: str = "") -> None:
     """Draws one table, queries as rows and keys as columns, with a frame around each link."""
     rows, columns = len(table.rows), len(table.columns)
     plt = pyplot()
@@ -95,7 +95,7 @@ def draw_attention(table: "AttentionTable", path: Path, caption: str = "") -> No
     save(figure, path)
 
 
-def draw_heads(tables: Sequence["AttentionTable"], path: Path, captions: Sequence[str]) -> None:
+def plot_heads(tables: Sequence["AttentionTable"], path: Path, captions: Sequence[str]) -> None:
     """Draws all heads of one attention side by side, each with its caption."""
     across = min(len(tables), 4)
     down = -(-len(tables) // across)
@@ -113,7 +113,7 @@ def draw_heads(tables: Sequence["AttentionTable"], path: Path, captions: Sequenc
     save(figure, path)
 
 
-def draw_layers(layers: Sequence[Sequence["AttentionTable"]], path: Path) -> None:
+def plot_layers(layers: Sequence[Sequence["AttentionTable"]], path: Path) -> None:
     """Draws all heads of all layers of one kind of attention, one row per layer."""
     rows, columns = len(layers[0][0].rows), len(layers[0][0].columns)
     across, down = len(layers[0]), len(layers)
@@ -161,7 +161,7 @@ def _label_columns(axis: Any, columns: Sequence[str]) -> None:
     axis.tick_params(which="both", length=0)
 
 
-def draw_points(
+def plot_points(
     points: Mapping[str, tuple[float, float]], path: Path, axes: tuple[str, str], arrows: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Draws words as points on two axes, with arrows between some of them."""

@@ -36,7 +36,7 @@ MIN_SHOWN = 0.005  # smaller weights are shown as a dot
 TOP_COLUMNS = 5  # columns listed per row if the table is too wide
 
 
-def summary(trace: Trace, pattern: str, title: str = "") -> Table:
+def draw_trace(trace: Trace, pattern: str, title: str = "") -> Table:
     """Lists the values whose names match a pattern: shape, mean, standard deviation and formula."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for heading in TRACE_HEADINGS:

@@ -7,8 +7,7 @@ from fastapi import Query
 import seq2see
 from seq2see.config.search import Search
 from seq2see.inspect.alignment import LayerHead
-from seq2see.inspect.attention_flow import Stack as RolloutStack
-from seq2see.inspect.attention_flow import attention_names
+from seq2see.inspect.attention_flow import RolloutStack, attention_names
 from seq2see.inspect.embedding_space import Stack
 from seq2see.inspect.logit_attribution import LogitAttribution
 from seq2see.inspect.logit_lens import NextToken

@@ -10,7 +10,7 @@ from typing import Any
 
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import (
-    Stack,
+    RolloutStack,
     attention_entropy,
     attention_names,
     attention_rollout,
@@ -28,7 +28,9 @@ DIGITS = 6
 def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
     """Returns everything as plain values, with the `top` most likely tokens per row and layer."""
     config, rows = e.model.config.model, range(len(e.decoder_input_tokens))
-    stacks: tuple[Stack, ...] = ("encoder", "decoder", "both") if config.shape == "encoder-decoder" else (config.shape,)
+    stacks: tuple[RolloutStack, ...] = (
+        ("encoder", "decoder", "both") if config.shape == "encoder-decoder" else (config.shape,)
+    )
     aligns, is_transformer = config.cross_layers and config.source == "tokens", config.kind == "transformer"
     decodes = is_transformer and config.has_decoder
     entropy = attention_entropy(e)
