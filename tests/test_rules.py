@@ -22,7 +22,6 @@ LONG_FILES = {
     "tests/exchange/test_export.py",
     "tests/exchange/test_foreign_models.py",
     "tests/model/test_taps.py",
-    "tests/train/test_resume.py",
 }
 LONG_FUNCTIONS = {
     "src/seq2see/decode/kernels/select.py:_beam_step_kernel",
