@@ -16,7 +16,6 @@ MAX_FILE, MAX_FUNCTION, MAX_FMT_SKIPS = 400, 60, 100
 MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 
 LONG_FILES = {
-    "recipes/grammar/hindi_clauses.py",
     "tests/course/test_recurrent.py",
     "tests/decode/test_decode.py",
     "tests/exchange/test_export.py",

@@ -5,10 +5,11 @@ subject takes ने and the verb agrees with an unmarked object; verbs of likin
 another case and agree with what is liked. `VERB_FORMS` maps each English tense to its Hindi form.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grammar.english import comparative
 from grammar.hindi_noun_phrases import Context, adjective_words, agreement, genitive, noun_phrase
+from grammar.hindi_verbs import ClausePlan, verb_words
 from grammar.lexicon import Noun
 from grammar.meaning import (
     AdjectivePhrase,
@@ -22,16 +23,10 @@ from grammar.meaning import (
     Word,
 )
 from grammar.morphology import (
-    PAST_BE,
-    PRESENT_BE,
     Agreement,
     adjective_form,
     command,
-    future,
-    habitual,
-    infinitive,
     noun_form,
-    perfective,
     subjunctive,
 )
 from grammar.readings import Reading
@@ -60,23 +55,6 @@ CONJUNCTIONS: dict[str, tuple[str, str]] = {  # before the first clause, between
     "that": ("", "कि"),
 }
 COMMAND_WEIGHTS = (0.4, 0.5, 0.1)  # आप, तुम, तू
-
-
-@dataclass(frozen=True)
-class ClausePlan:
-    """A clause with its verb form, the case of its subject, and what the verb agrees with."""
-
-    clause: Clause
-    path: str
-    context: Context
-    participle: str
-    auxiliary: str
-    subject_case: str
-    agreement: Agreement
-
-    @property
-    def negative(self) -> bool:
-        return self.clause.negative or any(a.adverb and "never" in a.adverb.groups for a in self.clause.adjuncts)
 
 
 def _plan(clause: Clause, path: str, reading: Reading) -> ClausePlan:
@@ -156,8 +134,8 @@ def clause(meaning: Clause, path: str, reading: Reading) -> list[Word]:
         subject, preverbal = [], subject
     opening = [Word("क्या", (f"{path}q",))] if meaning.mood == "question" and not questioned else []
     if meaning.existential:  # place before subject: मेज़ पर एक किताब है
-        return [*opening, *_adjuncts(plan, ("when",)), *_complement(plan), *subject, *_verb(plan)]
-    middle, verb, complement = _middle(plan), _verb(plan), _complement(plan)
+        return [*opening, *_adjuncts(plan, ("when",)), *_complement(plan), *subject, *verb_words(plan)]
+    middle, verb, complement = _middle(plan), verb_words(plan), _complement(plan)
     if _keeps_host(meaning) or (preverbal and meaning.verb.host_gender and reading.choose("host first", (False, True))):
         middle, verb = [*middle, verb[0]], verb[1:]  # फ़ोन कब किया is as correct as कब फ़ोन किया
     manner = _adjuncts(plan, ("manner",))
@@ -300,85 +278,6 @@ def _measure(complement: MeasurePhrase, path: str, agrees: Agreement) -> list[Wo
         return [*(Word(text, (f"{path}.count",)) for text, _ in complement.count.hindi), unit, of]
     how = Word("कितने", (f"{path}.count",))
     return [how, of] if complement.unit.english == "rupee" else [how, unit, of]
-
-
-def _negation(plan: ClausePlan) -> list[Word]:
-    if not plan.negative:
-        return []
-    never_ids = [
-        f"{plan.path}x{i}.0" for i, a in enumerate(plan.clause.adjuncts) if a.adverb and "never" in a.adverb.groups
-    ]
-    return [Word("नहीं", tuple(never_ids) or (f"{plan.path}n",))]
-
-
-def _verb(plan: ClausePlan) -> list[Word]:
-    """Returns host, negation, verb and auxiliary."""
-    meaning, v, t = plan.clause, f"{plan.path}v", f"{plan.path}t"
-    root, host = meaning.verb.root, [Word(meaning.verb.host, (v,))] if meaning.verb.host else []
-    negation = _negation(plan)
-    if meaning.modal:
-        return [*host, *_modal(plan, root, negation)]
-    if root == "है":
-        return [*host, *negation, Word(_copula(meaning.tense, plan.agreement), (t,) if host else (v, t))]
-    if root == "चाहिए":
-        past = [Word(PAST_BE[plan.agreement.key], (t,))] if meaning.tense == "past" else []
-        return [*negation, Word(root, (v, t)), *past]
-    return [*host, *negation, *_conjugate(plan, root, v)]
-
-
-def _copula(tense: str, agrees: Agreement) -> str:
-    if tense == "future":
-        return future("हो", agrees)
-    return PAST_BE[agrees.key] if tense in ("past", "used") else PRESENT_BE[agrees.person]
-
-
-def _conjugate(plan: ClausePlan, root: str, verb_id: str) -> list[Word]:
-    """Conjugates a root in the tense of the clause; the last word carries the tense."""
-    agrees, t = plan.agreement, f"{plan.path}t"
-    auxiliary = {"present": PRESENT_BE[agrees.person], "past": PAST_BE[agrees.key], "": ""}[plan.auxiliary]
-    if plan.participle == "habitual" and plan.auxiliary == "present" and plan.negative:
-        # नहीं खाता, rather than नहीं खाता है: both are correct.
-        auxiliary = plan.context.reading.choose(f"auxiliary {plan.path}", ("", auxiliary))
-    last = not auxiliary
-    if plan.participle == "future":
-        words = [future(root, agrees)]
-    elif plan.participle == "habitual":
-        words = [habitual(root, *agrees.key, last=last)]
-    elif plan.participle == "perfective":
-        words = [perfective(root, *agrees.key, last=last)]
-    else:
-        words = [root, perfective("रह", *agrees.key, last=last)]
-    linked = [Word(text, (verb_id,)) for text in words]
-    if auxiliary:
-        return [*linked, Word(auxiliary, (t,))]
-    return [*linked[:-1], Word(words[-1], (verb_id, t))]
-
-
-def _modal(plan: ClausePlan, root: str, negation: list[Word]) -> list[Word]:
-    meaning, agrees = plan.clause, plan.agreement
-    v, m, t = f"{plan.path}v", f"{plan.path}m", f"{plan.path}t"
-    if meaning.modal == "can":  # पढ़ सकता है
-        return [*negation, Word(root, (v,)), *_conjugate(plan, "सक", m)]
-    if meaning.modal == "want":  # पढ़ना चाहता है, चाहता था
-        wanting = replace(plan, participle="habitual", auxiliary="past" if meaning.tense == "past" else "present")
-        infinitive_word = Word(infinitive(root), (v,))
-        negation_first = bool(negation) and plan.context.reading.choose(
-            "not before", (False, True)
-        )  # नहीं पढ़ना चाहता is correct as well
-        return [
-            *([*negation, infinitive_word] if negation_first else [infinitive_word, *negation]),
-            *_conjugate(wanting, "चाह", m),
-        ]
-    if meaning.modal == "start":  # पढ़ने लगा
-        return [*negation, Word(infinitive(root, oblique=True), (v,)), Word(perfective("लग", *agrees.key), (m, t))]
-    if meaning.modal == "like":  # पढ़ना पसंद है
-        liked = Word("था" if meaning.tense == "past" else "है", (t,))
-        return [Word(infinitive(root), (v,)), Word("पसंद", (m,)), *negation, liked]
-    infinitive_word = Word(infinitive(root, *agrees.key), (v,))
-    if meaning.modal == "should":  # पढ़नी चाहिए
-        return [*negation, infinitive_word, Word("चाहिए", (m, t))]
-    must = perfective("पड़", *agrees.key) if meaning.tense == "past" else PRESENT_BE[agrees.person]
-    return [*negation, infinitive_word, Word(must, (m, t))]  # पढ़नी है, पढ़नी पड़ी
 
 
 def _command(meaning: Clause, path: str, reading: Reading) -> list[Word]:

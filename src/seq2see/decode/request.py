@@ -1,4 +1,4 @@
-"""A request: one sequence to decode and what ends its output; a row: a request that is running."""
+"""A request: one sequence to decode, and what ends its output; a row: a request that is running."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
