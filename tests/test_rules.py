@@ -18,8 +18,6 @@ MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 LONG_FILES = {
     "tests/course/test_recurrent.py",
     "tests/decode/test_decode.py",
-    "tests/exchange/test_export.py",
-    "tests/exchange/test_foreign_models.py",
     "tests/model/test_taps.py",
 }
 LONG_FUNCTIONS = {

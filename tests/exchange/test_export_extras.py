@@ -22,7 +22,8 @@ from seq2see.exchange.export import EXPORTERS, Exported, export_model
 from seq2see.exchange.gguf_tokenizer import GPT2_SPLITS, SPLITS, byte_level_backend
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import load_pipeline
-from tests.exchange.test_export import GGUF, GPT, OURS, SOURCES, TEXTS, padded, require_close
+from tests.exchange.test_export import GGUF, GPT, OURS, TEXTS, require_close
+from tests.exchange.test_padded_model import SOURCES, padded
 from tests.models import GRAMMAR_MODEL, TINY, save, tiny_model
 from tests.parity import FAMILIES, perturbed
 
