@@ -43,18 +43,28 @@ class Command:
     """
 
     def __init__(
-        self, *arguments: object, stdin: Stream | None = None, stdout: Stream | None = None,
-        stderr: Stream | None = None, cwd: Path = ROOT, env: Mapping[str, str] = os.environ, terminal: bool = False,
+        self,
+        *arguments: object,
+        stdin: Stream | None = None,
+        stdout: Stream | None = None,
+        stderr: Stream | None = None,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] = os.environ,
+        terminal: bool = False,
         program: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.returncode: int | None = None
         reader, writer = os.pipe()
         self._messages = open(reader, encoding="utf-8")  # noqa: SIM115  (its id, and its exit code when it has ended)
         closed = [number for number, stream in enumerate((stdin, stdout, stderr)) if stream == CLOSED]
         request = {
-            "argv": [str(program or "seq2see"), *map(str, arguments)], "cwd": str(cwd), "env": dict(env),
-            "closed": closed, "terminal": terminal, "program": program and str(program),
-        }  # fmt: skip
+            "argv": [str(program or "seq2see"), *map(str, arguments)],
+            "cwd": str(cwd),
+            "env": dict(env),
+            "closed": closed,
+            "terminal": terminal,
+            "program": program and str(program),
+        }
         with open(os.devnull, "r+b") as null, tempfile.TemporaryFile() as file:
             file.write(json.dumps(request).encode())
             file.seek(0)

@@ -41,9 +41,11 @@ def write_phrases(folder: Path) -> DataConfig:
             "".join(" ".join(WORDS[word] for word in words) + "\n" for words in phrases), encoding="utf-8"
         )
     return DataConfig(
-        src=(str(folder / "train.en"),), tgt=(str(folder / "train.hi"),),
-        valid_src=(str(folder / "valid.en"),), valid_tgt=(str(folder / "valid.hi"),),
-    )  # fmt: skip
+        src=(str(folder / "train.en"),),
+        tgt=(str(folder / "train.hi"),),
+        valid_src=(str(folder / "valid.en"),),
+        valid_tgt=(str(folder / "valid.hi"),),
+    )
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

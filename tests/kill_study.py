@@ -64,10 +64,9 @@ def is_same_run(out: Path, other: Path) -> bool:
     )
 
 
-def kill_repeatedly(
-    log: Path, config: Path, out: Path, random: Random, seconds: float, kills: Counter[str], trials: int
-) -> None:
+def kill_repeatedly(folder: Path, random: Random, seconds: float, kills: Counter[str], trials: int) -> None:
     """Kills and resumes one run until it ends or `trials` kills are counted in `kills`; then lets it end."""
+    config, out, log = folder / "config.toml", folder / "killed", folder / "stderr"
     while True:
         resumable = (out / "config.toml").exists()
         arguments: list[str | Path] = ["--resume", out] if resumable else ["--config", config, "--out", out]
@@ -102,10 +101,7 @@ def study(folder: Path, trials: int, seed: int) -> dict[str, Any]:
     runs = different = 0
     start = time.monotonic()
     while kills.total() < trials:
-        kill_repeatedly(
-            folder / "stderr", folder / "config.toml", folder / "killed", Random(seed + runs), training["seconds"] / 4 + 1,
-            kills, trials,
-        )  # fmt: skip
+        kill_repeatedly(folder, Random(seed + runs), training["seconds"] / 4 + 1, kills, trials)
         runs += 1
         different += not is_same_run(folder / "killed", folder / "uninterrupted")
         shutil.rmtree(folder / "killed")

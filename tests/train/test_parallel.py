@@ -96,13 +96,8 @@ def train_with_two(stderr: Path, *arguments: object, program: Path | None = None
     """Trains with two processes as torchrun would start them, which takes longer, and returns what they print."""
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with stderr.open("w") as file:
-        processes = [
-            Command(
-                "train", *arguments, program=program, stderr=file,
-                env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank},
-            )
-            for rank in ("0", "1")
-        ]  # fmt: skip
+        places = [{**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+        processes = [Command("train", *arguments, program=program, stderr=file, env=place) for place in places]
     assert [process.wait() for process in processes] == [0, 0], stderr.read_text()
     return stderr.read_text()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -206,10 +207,9 @@ def test_terminal_shows_the_time_left_and_closing_it_saves_the_run(corpus: DataC
     config = Config(data=corpus).override([*SMALL_SETTINGS, "train.steps=100000", "train.validate_every=100000"])
     (tmp_path / "config.toml").write_text(config.to_toml())
     controller, terminal = os.openpty()
-    process = Command(
-        "train", "--config", tmp_path / "config.toml", "--out", out, stdin=terminal, stdout=terminal, stderr=terminal,
-        terminal=True, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
-    )  # fmt: skip
+    streams: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal, "terminal": True}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    process = Command("train", "--config", tmp_path / "config.toml", "--out", out, **streams, env=environment)
     os.close(terminal)
     shown, deadline = "", time.monotonic() + HANG
     # There is a report every 20 steps, but the line changes every second.
