@@ -18,6 +18,7 @@ from seq2see.course.lessons.models import (
     resolve_decoder,
     resolve_model,
     resolve_translator,
+    set_causal,
 )
 from seq2see.course.lessons.settings import MAY_BE_EMPTY, Bounds, Seed
 from seq2see.course.lessons.template import matrix

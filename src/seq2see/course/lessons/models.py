@@ -15,6 +15,8 @@ from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import Intervention
 from seq2see.inspect.logit_lens import alternatives
+from seq2see.model.layers import Block
+from seq2see.model.transformer import Transformer
 from seq2see.storage.bundled import GRAMMAR, LANGUAGE_MODEL, bundled_model, bundled_names
 from seq2see.storage.pipeline import with_article
 
@@ -146,6 +148,14 @@ def block_steps(e: Explanation, block: str) -> Table:
         shape = " × ".join(f"{size:,}" for size in value.shape)
         rows.append((name.removeprefix(f"{block}."), shape, e.trace.quantity(name).formula))
     return Table(("step", "shape", "formula"), tuple(rows), f"The steps of {block}:")
+
+
+def set_causal(model: Transformer, causal: bool) -> None:
+    """Turns the mask of the decoder on or off."""
+    assert model.decoder is not None
+    for block in model.decoder.blocks:
+        assert isinstance(block, Block)
+        block.attention.causal = causal
 
 
 def relative_change(before: Tensor, after: Tensor) -> tuple[float, ...]:

@@ -178,41 +178,24 @@ def _index(word: str, words: Sequence[str]) -> int:
     return words.index(word) if word in words else 0
 
 
-@dataclass(frozen=True)
-class Section:
+def _section(each: SentenceAttention) -> kit.Values:
     """All weights of one sentence, and the vectors that they make."""
-
-    sentence: str
-    words: tuple[str, ...]
-    weights: tuple[tuple[str | float, ...], ...]
-    vectors: tuple[tuple[str, ...], ...]
-    undefined: tuple[str, ...]  # words whose scores add to 0
-    has_negative: bool  # weights by sum
-
-
-def _section(each: SentenceAttention) -> Section:
     kinds = {"score": each.scaled, "sum": each.normalized, "related": each.related_weights, "softmax": each.weights}
     outputs = zip(each.words, each.vectors, each.normalized_output, each.softmax_output, strict=True)
-    return Section(
-        " ".join(each.words),
-        each.words,
-        tuple(
+    return {
+        "words": each.words,
+        "weights": [
             (word if name == "score" else "", name, *matrix[i])
             for i, word in enumerate(each.words)
             for name, matrix in kinds.items()
-        ),
-        tuple(
-            (
-                word,
-                kit.format_vector(before),
-                "–" if math.isnan(sum(by_sum)) else kit.format_vector(by_sum),
-                kit.format_vector(after),
-            )
-            for word, before, by_sum, after in outputs
-        ),
-        tuple(word for word, row in zip(each.words, each.normalized, strict=True) if math.isnan(row[0])),
-        any(weight < 0 for row in each.normalized for weight in row),
-    )
+        ],
+        "vectors": [
+            (word, *("–" if math.isnan(sum(vector)) else kit.format_vector(vector) for vector in vectors))
+            for word, *vectors in outputs
+        ],
+        "undefined": [word for word, row in zip(each.words, each.normalized, strict=True) if math.isnan(row[0])],
+        "has_negative": any(weight < 0 for row in each.normalized for weight in row),
+    }
 
 
 def _notes() -> kit.Values:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.config import ModelConfig
@@ -177,17 +176,17 @@ def _paper_block() -> PaperBlock:
         Step(symbol, " × ".join(map(str, t[name].shape)), tuple(t[name][0, :3].tolist()), formula)
         for symbol, name, formula in names
     )
-    first, second = (model.get_submodule(f"encoder.blocks.{i}.feed_forward") for i in range(2))
-    up, down = first.get_submodule("up"), first.get_submodule("down")
-    assert isinstance(up.weight, Tensor) and isinstance(up.bias, Tensor)
-    assert isinstance(down.weight, Tensor) and isinstance(down.bias, Tensor)
+    weights = model.state_dict()
+    (up, up_bias), (down, down_bias) = (
+        [weights[f"encoder.blocks.0.feed_forward.{name}.{part}"] for part in ("weight", "bias")]
+        for name in ("up", "down")
+    )
     x = t["encoder.0.self.norm.output"]
-    recomputed = F.layer_norm(x + (x @ up.weight.mT + up.bias).relu() @ down.weight.mT + down.bias, [config.width])
+    recomputed = F.layer_norm(x + (x @ up.mT + up_bias).relu() @ down.mT + down_bias, [config.width])
     error = float((recomputed - t["encoder.0.feed_forward.norm.output"]).abs().max())
-    other = second.get_submodule("up").weight
-    assert isinstance(other, Tensor)
+    other = weights["encoder.blocks.1.feed_forward.up.weight"]
     parameters = sum(p.numel() for p in model.get_submodule("encoder.blocks.0").parameters())
-    cosine = float(F.cosine_similarity(up.weight.flatten(), other.flatten(), dim=0))
+    cosine = float(F.cosine_similarity(up.flatten(), other.flatten(), dim=0))
     return PaperBlock(words, steps, error, parameters, cosine)
 
 

@@ -249,57 +249,36 @@ def values(result: Result) -> kit.Values:
     }
 
 
-@dataclass(frozen=True)
-class Finding:
+def _finding(answer: Answer) -> kit.Values:
     """What holds and what does not: over all heads, beyond the distance, for the translation."""
-
-    tables: tuple[
-        tuple[list[str], list[tuple[str | float, ...]]], ...
-    ]  # heads that fit beside each other, and their weights
-    heads: int
-    of_head: tuple[float, ...]  # weights of the head with the largest total
-    of_head_distance: tuple[float, ...]
-    nearly_same: bool
-    by_mean: str  # the preferred candidate
-    by_head: str
-    exceeds_distance: bool
-    same_without: bool  # the translation, without this head
-
-
-def _finding(answer: Answer) -> Finding:
     layers, heads = len(answer.candidate_weights[0]), len(answer.candidate_weights[0][0])
-    shown = [range(start, min(start + HEADS_PER_TABLE, heads)) for start in range(0, heads, HEADS_PER_TABLE)]
     of_head, of_head_distance = (
-        tuple(table[answer.layer][answer.head] for table in tables)
+        [table[answer.layer][answer.head] for table in tables]
         for tables in (answer.candidate_weights, answer.distance_weights)
     )
     count = range(len(answer.candidates))
     runner_up = sorted(answer.means)[-2] if len(count) > 1 else 0.0
-    return Finding(
-        tuple(
+    return {
+        "tables": [
             (
-                [f"h {h}" for h in columns],
+                [f"h {head}" for head in range(heads)[start : start + HEADS_PER_TABLE]],
                 [
-                    (
-                        f"layer {layer}" if c == 0 else "",
-                        name,
-                        *(answer.candidate_weights[c][layer][h] for h in columns),
-                    )
+                    (f"layer {layer}" if c == 0 else "", name, *weights[layer][start : start + HEADS_PER_TABLE])
                     for layer in range(layers)
-                    for c, name in enumerate(answer.candidates)
+                    for c, (name, weights) in enumerate(zip(answer.candidates, answer.candidate_weights, strict=True))
                 ],
             )
-            for columns in shown
-        ),
-        layers * heads,
-        of_head,
-        of_head_distance,
-        runner_up > (1 - NEAR) * max(answer.means),
-        answer.candidates[max(count, key=answer.means.__getitem__)],
-        answer.candidates[max(count, key=of_head.__getitem__)],
-        answer.share - answer.distance_share > LIFT,
-        answer.ablated_output == answer.output,
-    )
+            for start in range(0, heads, HEADS_PER_TABLE)
+        ],
+        "heads": layers * heads,
+        "of_head": of_head,
+        "of_head_distance": of_head_distance,
+        "nearly_same": runner_up > (1 - NEAR) * max(answer.means),
+        "by_mean": answer.candidates[max(count, key=answer.means.__getitem__)],
+        "by_head": answer.candidates[max(count, key=of_head.__getitem__)],
+        "exceeds_distance": answer.share - answer.distance_share > LIFT,
+        "same_without": answer.ablated_output == answer.output,
+    }
 
 
 def answers() -> kit.Values:

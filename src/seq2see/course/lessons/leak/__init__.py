@@ -18,8 +18,9 @@ from seq2see.course.lessons import kit
 from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, toy_corpus
 from seq2see.data.layout import Packed
 from seq2see.inspect.trace import trace
-from seq2see.model.layers import Block
 from seq2see.model.transformer import Transformer
+
+EXAMPLES = 3  # sentences whose translations are shown; every second one is a mirror image
 
 
 @dataclass(frozen=True)
@@ -47,36 +48,21 @@ def compute(seed: kit.Seed = 1, steps: Annotated[int, kit.Bounds(10, 250)] = 200
     train_pairs, test_pairs = (
         [(s.english, random.choice(s.references)) for s in part] for part in (corpus.train, corpus.test)
     )
-    examples = (corpus.test[0], corpus.test[2], corpus.test[4])
     with kit.prepare_dataset(train_pairs, test_pairs, seed) as dataset:
         models = [kit.build_model(dataset.model_config, seed) for _ in range(2)]
-        _set_causal(models[1], False)
-        masked, unmasked = (_train(model, dataset, corpus.test, examples, steps, seed) for model in models)
-        _set_causal(models[1], True)
+        kit.set_causal(models[1], False)
+        masked, unmasked = (_train(model, dataset, corpus.test, steps, seed) for model in models)
+        kit.set_causal(models[1], True)
         remasked_accuracy = _accuracy(models[1], dataset, corpus.test)
         tokens = sum(len(dataset.tokenizer.encode(hindi)) + 1 for _, hindi in test_pairs)  # with <end>
     floor = sum(math.log(len(s.references)) for s in corpus.test) / tokens
-    return Result(masked, unmasked, remasked_accuracy, floor, examples, len(corpus.test))
+    return Result(masked, unmasked, remasked_accuracy, floor, tuple(corpus.test[: 2 * EXAMPLES : 2]), len(corpus.test))
 
 
-def _set_causal(model: Transformer, causal: bool) -> None:
-    assert model.decoder is not None
-    for block in model.decoder.blocks:
-        assert isinstance(block, Block)
-        block.attention.causal = causal
-
-
-def _train(
-    model: Transformer,
-    dataset: kit.Dataset,
-    test: Sequence[Sentence],
-    examples: Sequence[Sentence],
-    steps: int,
-    seed: int,
-) -> TrainingRun:
+def _train(model: Transformer, dataset: kit.Dataset, test: Sequence[Sentence], steps: int, seed: int) -> TrainingRun:
     curve = kit.train(model, dataset, steps, seed)
     next_word_weight, weights = _attention_ahead(model, dataset)
-    translations = kit.translate(model, dataset.tokenizer, [s.english for s in examples])
+    translations = kit.translate(model, dataset.tokenizer, [s.english for s in test[: 2 * EXAMPLES : 2]])
     return TrainingRun(curve, _accuracy(model, dataset, test), next_word_weight, weights, tuple(translations))
 
 

@@ -17,7 +17,7 @@ from seq2see.course.lessons import kit
 from seq2see.data.layout import Layout, Packed
 from seq2see.inspect.explain import Explanation
 from seq2see.model.attention import attention_mask
-from seq2see.model.layers import Block, Memory
+from seq2see.model.layers import Memory
 from seq2see.model.transformer import Transformer
 
 # The decoder's input in the notes, "you how are", and the weights given for it without the mask.
@@ -74,20 +74,13 @@ def compute(
     layout = Layout.from_lengths([len(tokens)])
     mask = torch.where(attention_mask(layout, layout, causal=True)[0, 0], 0.0, -torch.inf)
     network = e.require_transformer("the mask")
+    unmasked = copy.deepcopy(network)
+    kit.set_causal(unmasked, False)
     return Result(
         sentence, tokens, layer, head, kit.to_matrix(mask), kit.to_matrix(scaled), kit.to_matrix(masked),
         kit.to_matrix(masked_weights), kit.to_matrix(scaled.softmax(-1)), tokens[_other_token(e)], _replace_last(e, network),
-        _replace_last(e, _remove_mask(network)), _notes_weight_ahead(scaled, mask), _mask_by_hand(weights),
+        _replace_last(e, unmasked), _notes_weight_ahead(scaled, mask), _mask_by_hand(weights),
     )  # fmt: skip
-
-
-def _remove_mask(model: Transformer) -> Transformer:
-    model = copy.deepcopy(model)
-    assert model.decoder is not None
-    for block in model.decoder.blocks:
-        assert isinstance(block, Block)
-        block.attention.causal = False
-    return model
 
 
 def _other_token(e: Explanation) -> int:
