@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import torch
@@ -68,11 +69,9 @@ class EmbeddingSpace:
         if not (config.has_encoder if source else config.has_decoder):
             raise UserError(f"this model has no {stack}: use the {'decoder' if source else 'encoder'}")
         own = source and model.network.source_embedding is not None
-        table = (
-            get_weight(model.network, "source_embedding.weight" if own else "embedding.weight").detach().float().cpu()
-        )
+        table = get_weight(model.network, "source_embedding.weight" if own else "embedding.weight")
         scale = config.width**0.5 if config.scale_embeddings else 1.0
-        return cls(table, scale, model.tokenizers[0 if source else 1])
+        return cls(table.detach().float().cpu(), scale, model.tokenizers[0 if source else 1])
 
     @cached_property
     def mean(self) -> Tensor:
@@ -108,13 +107,8 @@ class EmbeddingSpace:
 
     def words(self, limit: int) -> list[int]:
         """Returns the first tokens that contain a letter or digit; most tokenizers number frequent ones first."""
-        found: list[int] = []
-        for id in range(min(len(self.tokenizer), len(self.table))):
-            if id not in self.tokenizer.special and any(c.isalnum() for c in self.tokenizer.token_text(id)):
-                found.append(id)
-            if len(found) == limit:
-                break
-        return found
+        text = (id for id in range(min(len(self.tokenizer), len(self.table))) if id not in self.tokenizer.special)
+        return list(islice((id for id in text if any(map(str.isalnum, self.tokenizer.token_text(id)))), limit))
 
     def arithmetic(self, expression: str, count: int = 10) -> WordArithmetic:
         """Finds the embeddings nearest to a word, or to an expression such as `king − man + woman`."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from seq2see.decode.int8 import Int8Linear
 from seq2see.errors import UsageError
 from seq2see.inspect.explain import Explanation
-from seq2see.model.layers import Attention, Block, LayerNorm, RMSNorm
+from seq2see.model.layers import AddAndNorm, Attention, Block, FeedForward, LayerNorm, RMSNorm
 from seq2see.model.network import Network
 
 BIASES, INTERVENTIONS, ROUNDING = "biases", "interventions", "rounding"
@@ -76,8 +76,9 @@ def logit_attribution(
     if against is not None:
         other, other_bias = _unembedding(e, against)
         u, biases, logit = u - other, biases - other_bias, logit - float(logits[against])
-    contributions, biases = _walk_back(e, row, u, biases)
-    contributions.append(Contribution(BIASES, None, biases))
+    walk = _Walk(e, row, u, biases)
+    walk.run()
+    contributions = [*reversed(walk.contributions), Contribution(BIASES, None, walk.biases)]
     remainder = logit - sum(one.logit for one in contributions)
     if abs(remainder) > TOLERANCE * max(1.0, *(abs(one.logit) for one in contributions)):
         contributions.append(Contribution(ROUNDING if _rounds(e.model.network) else INTERVENTIONS, None, remainder))
@@ -85,62 +86,57 @@ def logit_attribution(
     return LogitAttribution(row, e.token_label(token), against_label, logit, tuple(contributions))
 
 
-def _walk_back(e: Explanation, row: int, u: Tensor, biases: float) -> tuple[list[Contribution], float]:
-    """Walks from the logit back to the input. Returns the contributions in order of computation, and that of all biases."""
-    stack = e.require_transformer("logit attribution").decoder
-    assert stack is not None
-    contributions: list[Contribution] = []
-    if stack.final_norm is not None:
-        u, biases = _before_norm(e, "decoder.final_norm", stack.final_norm, row, u, biases)
-    for layer in reversed(range(len(stack.blocks))):
-        block = stack.blocks[layer]
-        assert isinstance(block, Block)
-        for sublayer, module, residual in (
-            ("feed_forward", block.feed_forward, block.feed_forward_norm),
-            ("cross", block.cross, block.cross_norm),
-            (block.name, block.attention, block.attention_norm),
-        ):
-            if module is None or residual is None:
-                continue
-            component = f"decoder.{layer}.{sublayer}"
-            if not residual.norm_first:
-                u, biases = _before_norm(e, f"{component}.norm", residual.norm, row, u, biases)
-            v = u  # what a unit of the sub-layer's output adds
-            if residual.output_norm is not None:
-                v, biases = _before_norm(e, f"{component}.output_norm", residual.output_norm, row, u, biases)
-            if isinstance(module, Attention):
-                project = module.project
-                heads = _vector(e, f"{component}.heads", row)  # [heads, head width]
-                products = (v @ project.weight.double()).view_as(heads) * heads
-                contributions += [
-                    Contribution(component, head, float(products[head].sum())) for head in reversed(range(len(heads)))
-                ]
-                biases += float(v @ project.bias.double()) if project.bias is not None else 0.0
-            else:
-                contributions.append(Contribution(component, None, float(v @ _vector(e, f"{component}.output", row))))
-    if stack.embedding_norm is not None:
-        u, biases = _before_norm(e, "decoder.norm", stack.embedding_norm, row, u, biases)
-    for name in ("positions", "segments", "embedded"):
-        if f"decoder.{name}" in e.trace:
-            contributions.append(Contribution(f"decoder.{name}", None, float(u @ _vector(e, f"decoder.{name}", row))))
-    return contributions[::-1], biases
+class _Walk:
+    """The way from a logit back to the input, at one row."""
 
+    def __init__(self, e: Explanation, row: int, u: Tensor, biases: float) -> None:
+        self.e, self.row = e, row
+        self.u, self.biases = u, biases  # what a unit of the residual stream adds to the logit; what all biases add
+        self.contributions: list[Contribution] = []  # the last computed first
 
-def _before_norm(
-    e: Explanation, component: str, norm: LayerNorm | RMSNorm, row: int, u: Tensor, biases: float
-) -> tuple[Tensor, float]:
-    """Carries u back through a norm, and adds β to the biases."""
-    assert norm.weight is not None and norm.eps is not None
-    if isinstance(norm, RMSNorm):
-        return u * norm.weight.double() / (_vector(e, f"{component}.mean_square", row) + norm.eps).sqrt(), biases
-    if norm.bias is not None:
-        biases += float(u @ norm.bias.double())
-    u = u * norm.weight.double() / (_vector(e, f"{component}.variance", row) + norm.eps).sqrt()
-    return u - u.mean(), biases
+    def vector(self, name: str) -> Tensor:
+        return self.e.trace[name, 0][self.row].double()
 
+    def run(self) -> None:
+        stack = self.e.require_transformer("logit attribution").decoder
+        assert stack is not None
+        if stack.final_norm is not None:
+            self.u = self.before_norm("decoder.final_norm", stack.final_norm, self.u)
+        for layer, block in reversed(list(enumerate(stack.blocks))):
+            assert isinstance(block, Block)
+            self.pass_sublayer(f"decoder.{layer}.feed_forward", block.feed_forward, block.feed_forward_norm)
+            if block.cross is not None and block.cross_norm is not None:
+                self.pass_sublayer(f"decoder.{layer}.cross", block.cross, block.cross_norm)
+            self.pass_sublayer(f"decoder.{layer}.{block.name}", block.attention, block.attention_norm)
+        if stack.embedding_norm is not None:
+            self.u = self.before_norm("decoder.norm", stack.embedding_norm, self.u)
+        for name in ("decoder.positions", "decoder.segments", "decoder.embedded"):
+            if name in self.e.trace:
+                self.contributions.append(Contribution(name, None, float(self.u @ self.vector(name))))
 
-def _vector(e: Explanation, name: str, row: int) -> Tensor:
-    return e.trace[name, 0][row].double()
+    def pass_sublayer(self, component: str, module: Attention | FeedForward, around: AddAndNorm) -> None:
+        if not around.norm_first:
+            self.u = self.before_norm(f"{component}.norm", around.norm, self.u)
+        v = self.u  # what a unit of the sub-layer's output adds
+        if around.output_norm is not None:
+            v = self.before_norm(f"{component}.output_norm", around.output_norm, v)
+        if isinstance(module, FeedForward):
+            self.contributions.append(Contribution(component, None, float(v @ self.vector(f"{component}.output"))))
+            return
+        heads = self.vector(f"{component}.heads")  # [heads, head width]
+        by_head = ((v @ module.project.weight.double()).view_as(heads) * heads).sum(1).tolist()
+        self.contributions += [Contribution(component, head, by_head[head]) for head in reversed(range(len(heads)))]
+        self.biases += float(v @ module.project.bias.double()) if module.project.bias is not None else 0.0
+
+    def before_norm(self, component: str, norm: LayerNorm | RMSNorm, u: Tensor) -> Tensor:
+        """Carries u back through a norm, and adds β to the biases."""
+        assert norm.weight is not None and norm.eps is not None
+        if isinstance(norm, RMSNorm):
+            return u * norm.weight.double() / (self.vector(f"{component}.mean_square") + norm.eps).sqrt()
+        if norm.bias is not None:
+            self.biases += float(u @ norm.bias.double())
+        u = u * norm.weight.double() / (self.vector(f"{component}.variance") + norm.eps).sqrt()
+        return u - u.mean()
 
 
 def _unembedding(e: Explanation, token: int) -> tuple[Tensor, float]:

@@ -68,9 +68,7 @@ def draw_attention(table: "AttentionTable", width: int) -> RenderableType:
         named, widths = False, [4] * len(widths)
     if sum(widths) + label_width > width:
         return _top_columns(table)
-    rendered = _plain_table(1)
-    if table.probabilities is not None:
-        rendered.add_column("P", justify="right", style="dim", no_wrap=True)
+    rendered = _weights_table(table)
     for number, column in enumerate(table.columns):
         rendered.add_column(Text(column if named else str(number)), justify="right", no_wrap=True)
     rendered.add_column("", no_wrap=True)
@@ -97,9 +95,7 @@ def _max_cells(text: str) -> int:
 
 def _top_columns(table: "AttentionTable") -> Table:
     """For long sentences: lists only the largest weights of each row."""
-    rendered = _plain_table(1)
-    if table.probabilities is not None:
-        rendered.add_column("P", justify="right", style="dim", no_wrap=True)
+    rendered = _weights_table(table)
     rendered.add_column("")
     for i, word in enumerate(table.rows):
         values, columns = table.weights[i].topk(min(TOP_COLUMNS, len(table.columns)))
@@ -117,6 +113,13 @@ def _probability(table: "AttentionTable", row: int) -> tuple[str, ...]:
 
 def _plain_table(gap: int) -> Table:
     return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="not bold")
+
+
+def _weights_table(table: "AttentionTable") -> Table:
+    rendered = _plain_table(1)
+    if table.probabilities is not None:
+        rendered.add_column("P", justify="right", style="dim", no_wrap=True)
+    return rendered
 
 
 def _shaded(value: float) -> Text:
