@@ -23,7 +23,7 @@ from seq2see.config.extensions import load_extension
 from seq2see.data.framing import Framing, Languages
 from seq2see.data.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans, readable
 from seq2see.errors import UserError
-from seq2see.tensors.files import atomic_write, require_regular_file
+from seq2see.tensors.files import require_regular_file, write_text
 
 if TYPE_CHECKING:  # a model that translates does not train
     from seq2see.data.bpe_dropout import BpeDropout, MergeRules
@@ -135,11 +135,7 @@ class Tokenizer:
             raise UserError(f"{path} is not a tokenizer.json: {error}") from error
 
     def save(self, path: Path | str) -> None:
-        try:
-            with atomic_write(path) as temporary:
-                temporary.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        write_text(path, self._backend.to_str(pretty=True))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:

@@ -18,7 +18,7 @@ from tokenizers import models, pre_tokenizers
 from seq2see.data.framing import Framing, Languages, source_framing, target_framing
 from seq2see.data.tokenizer import Tokenizer, byte_characters, join_words
 from seq2see.errors import UserError
-from seq2see.tensors.files import atomic_write
+from seq2see.tensors.files import write_text
 
 # How a vocabulary writes spaces: as one of GPT-2's 256 characters for bytes, as ▁ (SentencePiece), as the absence of ## inside
 # a word (WordPiece), or not at all: words are then joined by spaces, or as our own word tokenizer joins them.
@@ -130,11 +130,7 @@ class ForeignTokenizer(Tokenizer):
             "languages": asdict(self.languages), "needs_language": self.needs_language,
         }  # fmt: skip
         text = json.dumps({"seq2see": state, "tokenizer": json.loads(self._backend.to_str())}, ensure_ascii=False)
-        try:
-            with atomic_write(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        write_text(path, text)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:

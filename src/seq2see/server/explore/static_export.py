@@ -24,7 +24,7 @@ from seq2see.inspect.logit_attribution import LogitAttribution, logit_attributio
 from seq2see.inspect.weights import WeightInfo, get_weight, list_weights
 from seq2see.server.explore import PAGE_DIRECTORY, responses
 from seq2see.server.explore.responses import ResponseModel
-from seq2see.tensors.files import atomic_write
+from seq2see.tensors.files import write_text
 
 MAX_VOCABULARY, TOP_TOKENS = 20_000, 100  # of a larger vocabulary, only the most likely tokens are included
 MAX_TRACE_BYTES, MAX_WEIGHT_BYTES, MAX_RECORDING_BYTES = 64 << 20, 16 << 20, 4 << 20
@@ -65,11 +65,7 @@ class EmbeddedData(ResponseModel):
 def export_html(e: Explanation, path: Path | str, name: str, hypotheses: list[Hypothesis] | None = None) -> None:
     """Writes the HTML file. `name` is the model's name; `hypotheses` is the n-best list of its beam."""
     html = render_page(embedded_data(e, name, hypotheses or []))
-    try:
-        with atomic_write(path) as part:
-            part.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_text(path, html)
 
 
 def render_page(data: EmbeddedData, directory: Path = PAGE_DIRECTORY) -> str:
