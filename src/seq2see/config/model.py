@@ -194,11 +194,8 @@ class ModelConfig:
             yield is_picture, "encoder_positions", f'requires pictures, but model.source is "{self.source}"'
             yield self.width % 4 == 0, "width", "must be divisible by 4 for grid positions"
         if self.positions == "rotary":
-            size, count, name = (
-                self.actual_head_width,
-                len(self.rotary_factors),
-                "head_width" if self.head_width else "width",
-            )
+            size, count = self.actual_head_width, len(self.rotary_factors)
+            name = "head_width" if self.head_width else "width"
             positive = count in (0, size // 2) and all(factor > 0 for factor in self.rotary_factors)
             need = f"it needs {size // 2}, half the head width, all greater than 0"
             yield size % 2 == 0, name, f"gives head width {size}, which must be even for rotary positions"
