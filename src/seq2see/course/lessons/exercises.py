@@ -1,11 +1,10 @@
 """Exercises of a lesson. The answer is computed by the library when the exercise is asked, and grading compares with it.
 
-A lesson's `exercises()` returns two or three of them, on small examples that differ from the printed ones.
+A lesson.md has two or three of them, on small examples that differ from the printed ones.
 """
 
 import math
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -50,8 +49,3 @@ def parse_number(text: str) -> float | None:
         return value / 100 if match[2] else value / float(match[3]) if match[3] else value
     except (ValueError, ZeroDivisionError):
         return None
-
-
-def choose(question: str, choices: Sequence[str], score: Callable[[str], float], explanation: str) -> Exercise:
-    """An exercise whose answer is the choice with the highest computed score."""
-    return Exercise(question, max(choices, key=score), explanation, tuple(choices))

@@ -24,7 +24,7 @@ def draw_panels(panels: Sequence[Panel], path: Path | str) -> None:
     figure, axes = subplots(len(panels) if len(panels) != 4 else 2, 1 if len(panels) != 4 else 2, any_script=True)
     for ax, panel in zip(axes, panels, strict=True):
         if isinstance(panel, Lines):
-            _draw_lines(ax, panel)
+            draw_lines(ax, panel)
         elif isinstance(panel, Bars):
             _draw_bars(ax, panel)
         elif isinstance(panel, HeatMap):
@@ -35,7 +35,7 @@ def draw_panels(panels: Sequence[Panel], path: Path | str) -> None:
     save_figure(figure, path)
 
 
-def _draw_lines(axes: "Axes", panel: Lines) -> None:
+def draw_lines(axes: "Axes", panel: Lines) -> None:
     turns = cycle(COLOURS.values())
     for line in panel.lines:
         words = line.style.split()
@@ -94,13 +94,6 @@ def label_axes(axes: "Axes", title: str, x: str, y: str, legend: bool = True) ->
     if legend:
         axes.legend(frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def reference_line(axes: "Axes", height: float, name: str) -> None:
-    """Draws a horizontal line across a loss curve, such as the lowest loss that can be reached."""
-    axes.set_yscale("log")
-    axes.axhline(height, color="grey", linewidth=0.8)
-    axes.text(0.01, height * 0.96, name, transform=axes.get_yaxis_transform(), fontsize=8, color="grey", va="top")
 
 
 def save_figure(figure: "Figure", path: Path | str) -> None:

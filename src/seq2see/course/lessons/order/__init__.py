@@ -14,7 +14,8 @@ import torch
 
 from seq2see.config import Positions
 from seq2see.course.lessons import kit
-from seq2see.course.lessons.figures import BLUE, ORANGE, label_axes, reference_line, save_figure, subplots
+from seq2see.course.lessons.document import Line, Lines
+from seq2see.course.lessons.figures import BLUE, ORANGE, draw_lines, label_axes, save_figure, subplots
 from seq2see.course.lessons.toy_language import EXAMPLE, Sentence, toy_corpus
 from seq2see.data.layout import Packed
 from seq2see.model.transformer import Transformer
@@ -98,10 +99,12 @@ def answers() -> kit.Values:
 def draw(result: Result, path: Path | str) -> None:
     figure, (losses, left, right) = subplots(3)
     runs = ((result.with_positions, BLUE, "with positions"), (result.without_positions, ORANGE, "without"))
-    for run, colour, name in runs:
-        losses.plot(run.curve.steps, run.curve.test, color=colour, label=f"{name}: {run.accuracy:.0%} correct")
-    reference_line(losses, result.floor, "cost of a coin toss")
-    label_axes(losses, "Loss on test sentences", "step", "loss per token")
+    curves = tuple(
+        Line(f"{name}: {run.accuracy:.0%} correct", tuple(zip(run.curve.steps, run.curve.test, strict=True)))
+        for run, _, name in runs
+    )
+    level = (result.floor, "cost of a coin toss")
+    draw_lines(losses, Lines("Loss on test sentences", "step", "loss per token", curves, "y", level))
     mirrored_words = (*EXAMPLE.mirror.english.split(), "<end>")
     for axes, (run, colour, name) in zip((left, right), runs, strict=True):
         vectors = torch.tensor([*run.vectors[0], *run.vectors[1]])
