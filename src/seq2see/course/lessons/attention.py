@@ -37,7 +37,9 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Steps:
     rows, columns = Layout.from_lengths([len(queries)]), Layout.from_lengths([len(keys)])
     trace = Trace(ModelConfig(), only=["*"])
     q, k, v = (x.double()[:, None] for x in (queries, keys, values))  # [n, 1, d]: one head
-    attention_reference(q, rows, PackedKeys(k, v, columns, causal=False), taps=ActiveTaps(trace, rows=rows, keys=columns))
+    attention_reference(
+        q, rows, PackedKeys(k, v, columns, causal=False), taps=ActiveTaps(trace, rows=rows, keys=columns)
+    )
     scores, scaled, weights = (to_matrix(trace[name][0, 0]) for name in ("scores", "scaled", "weights"))
     return Steps(scores, scaled, weights, to_matrix(trace["heads"][:, 0]))
 

@@ -101,9 +101,13 @@ def save_figure(figure: "Figure", path: Path | str) -> None:
 
 
 def heatmap(
-    axes: "Axes", values: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], title: str,
+    axes: "Axes",
+    values: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
     signed: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Draws a matrix in colours, white to blue, or orange to purple for signed values; prints the values of small ones."""
     finite = [abs(value) for row in values for value in row if math.isfinite(value)]
     largest = max(finite, default=0) or 1.0

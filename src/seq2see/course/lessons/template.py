@@ -178,18 +178,26 @@ def pick_groups(
 
 
 def table(
-    columns: Sequence[str | Sequence[str]], rows: Iterable[Sequence[Any]], caption: str = "", decimals: int = 2,
-    shaded: bool = False, bold_rows: Iterable[int] = (),
-) -> Table:  # fmt: skip
+    columns: Sequence[str | Sequence[str]],
+    rows: Iterable[Sequence[Any]],
+    caption: str = "",
+    decimals: int = 2,
+    shaded: bool = False,
+    bold_rows: Iterable[int] = (),
+) -> Table:
     """A table; a list among the headings stands for several."""
     headings = [name for each in columns for name in ([each] if isinstance(each, str) else each)]
     return Table(tuple(headings), tuple(map(tuple, rows)), caption, decimals, shaded, tuple(bold_rows))
 
 
 def matrix(
-    values: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], caption: str = "",
-    decimals: int = 2, shaded: bool = False,
-) -> Table:  # fmt: skip
+    values: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    caption: str = "",
+    decimals: int = 2,
+    shaded: bool = False,
+) -> Table:
     """A table of numbers with a label for each row and column."""
     body = [(label, *row) for label, row in zip(rows, values, strict=True)]
     return table(("", *columns), body, caption, decimals, shaded)
@@ -218,9 +226,14 @@ def heat_map(
 
 
 def lines(
-    title: str, x: str, y: str, lines: Iterable[Sequence[Any]], log: str = "", level: tuple[float, str] | None = None,
+    title: str,
+    x: str,
+    y: str,
+    lines: Iterable[Sequence[Any]],
+    log: str = "",
+    level: tuple[float, str] | None = None,
     ticks: Sequence[str] = (),
-) -> Lines:  # fmt: skip
+) -> Lines:
     """Curves, each a name, points, and perhaps a style such as "orange dotted"."""
     found = (Line(name, tuple(map(tuple, points)), *style) for name, points, *style in lines)
     return Lines(title, x, y, tuple(found), log, level, tuple(ticks))

@@ -65,10 +65,13 @@ class Result:
 
 
 def compute(
-    table: kit.Features = DOCUMENT, names: Sequence[str] = NAMES, sentences: Sequence[str] = SENTENCES,
-    bank: kit.Features = BANK, bank_weights: Mapping[str, Sequence[Sequence[float]]] = BANK_WEIGHTS,
+    table: kit.Features = DOCUMENT,
+    names: Sequence[str] = NAMES,
+    sentences: Sequence[str] = SENTENCES,
+    bank: kit.Features = BANK,
+    bank_weights: Mapping[str, Sequence[Sequence[float]]] = BANK_WEIGHTS,
     bank_sentences: Sequence[str] = BANK_SENTENCES,
-) -> Result:  # fmt: skip
+) -> Result:
     """Computes every word of every sentence as a mixture of the words of its sentence."""
     banks = tuple(_bank(sentence, bank, kit.to_tensor(rows, sentence)) for sentence, rows in bank_weights.items())
     attended = tuple(_attend(sentence, table) for sentence in sentences)

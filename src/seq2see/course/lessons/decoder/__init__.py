@@ -59,9 +59,11 @@ class Result:
 
 
 def compute(
-    sentence: str = "We are friends", forced_sentence: str = "I am good", forced_target: str = FORCED_TARGETS[0],
+    sentence: str = "We are friends",
+    forced_sentence: str = "I am good",
+    forced_target: str = FORCED_TARGETS[0],
     model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Explains one sentence with the model's own translation, and one with a given translation."""
     model = kit.resolve_translator(model)
     generated, forced = (

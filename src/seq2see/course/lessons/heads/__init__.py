@@ -124,9 +124,13 @@ class Result:
 
 
 def compute(
-    table: kit.Features = TABLE, perspectives: kit.Features = PERSPECTIVES, view_sentence: str = VIEW_SENTENCE,
-    view_word: str = VIEW_WORD, questions: Mapping[str, Question] = QUESTIONS, model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+    table: kit.Features = TABLE,
+    perspectives: kit.Features = PERSPECTIVES,
+    view_sentence: str = VIEW_SENTENCE,
+    view_word: str = VIEW_WORD,
+    questions: Mapping[str, Question] = QUESTIONS,
+    model: kit.Model | None = None,
+) -> Result:
     """Computes one sentence by hand-made heads, and measures the attention of every head of a model on every sentence."""
     paper = preset("paper-base")
     shapes = ((1, paper.width), (paper.heads, paper.width // paper.heads), (paper.heads, paper.width))

@@ -72,9 +72,13 @@ class Result:
 
 
 def compute(
-    embedding: kit.Features = EMBEDDING, logits: Mapping[str, float] = LOGITS, sentence: str = "I am good",
-    prompts: Sequence[str] = PROMPTS, context: str = CONTEXT, model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+    embedding: kit.Features = EMBEDDING,
+    logits: Mapping[str, float] = LOGITS,
+    sentence: str = "I am good",
+    prompts: Sequence[str] = PROMPTS,
+    context: str = CONTEXT,
+    model: kit.Model | None = None,
+) -> Result:
     """Looks words up and turns logits into probabilities by hand, then predicts the next token with a model."""
     if len(logits) < 2:
         raise kit.UserError(f"{len(logits)} logit: the softmax needs at least 2 tokens to choose from")

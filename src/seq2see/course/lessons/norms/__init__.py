@@ -60,9 +60,11 @@ class Result:
 
 
 def compute(
-    samples: Sequence[Sequence[float]] = SAMPLES, padding: Annotated[Sequence[int], kit.Bounds(0, 1000)] = PADDING,
-    sentences: Sequence[str] = SENTENCES, model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+    samples: Sequence[Sequence[float]] = SAMPLES,
+    padding: Annotated[Sequence[int], kit.Bounds(0, 1000)] = PADDING,
+    sentences: Sequence[str] = SENTENCES,
+    model: kit.Model | None = None,
+) -> Result:
     """Normalises the samples in both ways, with and without padding, and a batch of a model."""
     x = kit.to_tensor(samples, "samples")
     if len(x) < 2 or min(padding, default=0) < 0:

@@ -49,10 +49,13 @@ class Result:
 
 
 def compute(
-    embeddings: kit.Features = EMBEDDINGS, query_weights: Sequence[Sequence[float]] = WEIGHTS,
-    key_weights: Sequence[Sequence[float]] = WEIGHTS, value_weights: Sequence[Sequence[float]] = WEIGHTS,
-    idioms: Sequence[str] = IDIOMS, model: kit.Model | None = None,
-) -> Result:  # fmt: skip
+    embeddings: kit.Features = EMBEDDINGS,
+    query_weights: Sequence[Sequence[float]] = WEIGHTS,
+    key_weights: Sequence[Sequence[float]] = WEIGHTS,
+    value_weights: Sequence[Sequence[float]] = WEIGHTS,
+    idioms: Sequence[str] = IDIOMS,
+    model: kit.Model | None = None,
+) -> Result:
     """Computes queries, keys and values as X · W, and the attention over them."""
     x = kit.to_tensor(list(embeddings.values()), "embeddings")
     projections = [
