@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from seq2see.check.report import SideSummary
 from seq2see.check.scripts import SCRIPTS, count_letters
-from seq2see.data.corpus import Corpus, TextCorpus
+from seq2see.data.corpus import Corpus, ParallelCorpus, TextCorpus
 from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import IssueKind, ReadCallbacks, ReadIssue
 from seq2see.data.formats.tabular import LineCountMismatch, PairReader, Reader
@@ -114,19 +114,13 @@ class _Columns:
 class Side:
     """Measures the texts of one side, and holds its running totals."""
 
-    name: str
-    files: tuple[Path, ...]
+    totals: SideSummary
     tokenizer: "Tokenizer | None"
     max_length: int
-    sentences: int = 0  # of a document: lines
-    words: int = 0
-    characters: int = 0
-    tokens: int = 0
-    max_words: int = 0
     scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(SCRIPTS), np.int64))
 
     def measure(self, texts: Sequence[str]) -> _Columns:
-        split = [text.split() for text in texts]
+        totals, split = self.totals, [text.split() for text in texts]
         keys = [unicodedata.normalize("NFC", " ".join(words)) for words in split]
         words = np.fromiter(map(len, split), np.int64, len(split))
         characters = np.fromiter(map(len, keys), np.int64, len(keys))
@@ -136,11 +130,11 @@ class Side:
         sizes = words
         if self.tokenizer is not None:
             sizes = np.diff(self.tokenizer.encode_batch(texts).offsets)
-            self.tokens += int(sizes.sum())
-        self.sentences += len(keys)
-        self.words += int(words.sum())
-        self.characters += int(characters.sum())
-        self.max_words = max(self.max_words, int(words.max()))
+            totals.tokens = (totals.tokens or 0) + int(sizes.sum())
+        totals.sentences += len(keys)
+        totals.words += int(words.sum())
+        totals.characters += int(characters.sum())
+        totals.max_words = max(totals.max_words, int(words.max()))
         self.scripts += np.bincount(scripts, minlength=len(SCRIPTS))
         clear = (in_script >= 0.98 * letters.sum(1)) & _enough_text(in_script, words, scripts)
         lengths = np.minimum(characters, 0xFFFF).astype(np.uint16)
@@ -154,12 +148,8 @@ class Side:
         return best + 1 if lettered[best] and lettered[best] >= 0.8 * lettered.sum() else 0
 
     def summary(self) -> SideSummary:
-        tokens = None if self.tokenizer is None else self.tokens
         script = SCRIPTS[self.script] if self.script else "mixed" if self.scripts[1:].any() else "none"
-        files = tuple(map(str, self.files))
-        return SideSummary(
-            self.name, files, self.sentences, self.words, self.characters, tokens, self.max_words, script
-        )
+        return replace(self.totals, script=script)
 
 
 @dataclass
@@ -203,13 +193,13 @@ def collect(corpus: Corpus, settings: CheckSettings, identity: Identity = os.pat
     readers, issues, paths = corpus.readers, IssueLog(settings.examples), Paths(identity)
     first, last = (tuple(reader.files[number] for reader in readers) for number in (0, -1))
     source, target = (
-        Side(name, files, settings.tokenizer, settings.max_length)
-        for name, files in (("source", first), ("target", last))
+        Side(SideSummary(name, tuple(map(str, files))), settings.tokenizer, settings.max_length)
+        for name, files in (("source" if isinstance(corpus, ParallelCorpus) else "text", first), ("target", last))
     )
     kind: CorpusKind = "pairs"
     measured: tuple[Side | Paths, ...] = (source, target)
     if isinstance(corpus, TextCorpus):
-        kind, measured = "documents", (replace(source, name="text"),)
+        kind, measured = "documents", (source,)
     elif isinstance(readers[0], MediaPairReader):
         kind, measured = "media", (paths, target)
     callbacks = ReadCallbacks(issues.add, settings.progress("reading", corpus.size))
@@ -239,7 +229,7 @@ def _measure(batch: list[Item], sides: Sequence[Side | Paths]) -> RowArray:
     columns = [side.measure(of_side) for side, of_side in zip(sides, zip(*texts, strict=True), strict=True)]
     left, right = columns[0], columns[-1]
     if len(sides) == 1 and isinstance(sides[0], Side):
-        sides[0].sentences += sum(text.count("\n") for (text,) in texts) - ends.count(False)
+        sides[0].totals.sentences += sum(text.count("\n") for (text,) in texts) - ends.count(False)
     rows = np.zeros(len(batch), ROW)
     rows["line"] = lines
     rows["source_hash"] = _hashes(left.keys)

@@ -95,7 +95,7 @@ class FindingsBuilder:
             title = mismatches[0].reason if len(mismatches) == 1 else TITLES["line-count"]
             examples = tuple(map(_mismatch_example, mismatches[: self.settings.examples]))
             yield Finding("line-count", title, len(mismatches), parallel, examples)
-        total = train.sides[0].sentences if train.kind == "documents" else len(train.rows)
+        total = train.sides[0].totals.sentences if train.kind == "documents" else len(train.rows)
         total += sum(issues.counts[kind] for kind in _READ_ISSUES)
         plain_lines = train.kind == "documents" or parallel == len(readers)
         expected = {"encoding": True, "malformed": not plain_lines, "missing": train.kind == "media"}
@@ -133,7 +133,7 @@ class FindingsBuilder:
         rows, train = self.train.rows, self.train
         if kind == "script":
             sides = zip(("source", "target"), train.sides, strict=True)
-            scripts = [(side.name, rows[f"{name}_script"][row], side.script) for name, side in sides]
+            scripts = [(name, rows[f"{name}_script"][row], side.script) for name, side in sides]
             return ", ".join(f"{name} in {SCRIPTS[own]}" for name, own, usual in scripts if usual not in (0, own))
         if kind == "one-sided":
             side = "text" if train.kind == "media" else "target"

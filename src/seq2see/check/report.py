@@ -68,18 +68,18 @@ class Finding:
         return self.count / self.total if self.total else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class SideSummary:
     """The statistics of one side of the pairs, or of a plain text."""
 
     name: str
     files: tuple[str, ...]
-    sentences: int
-    words: int
-    characters: int
-    tokens: int | None
-    max_words: int  # in one sentence
-    script: str  # of at least 80% of the sentences, else "mixed"
+    sentences: int = 0  # of a text: lines
+    words: int = 0
+    characters: int = 0
+    tokens: int | None = None
+    max_words: int = 0  # in one sentence
+    script: str = "none"  # of at least 80% of the sentences, else "mixed"
 
 
 @dataclass(frozen=True)
