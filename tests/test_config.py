@@ -105,6 +105,9 @@ def test_an_error_names_the_broken_file(tmp_path: Path) -> None:
         Config.load(path)
 
 
-def test_config_does_not_import_torch() -> None:
-    code = "import seq2see.cli, seq2see.config, seq2see.train.presets, sys; sys.exit('torch' in sys.modules)"
+def test_config_and_help_import_neither_torch_nor_metrics() -> None:
+    code = (
+        "import seq2see.cli.model, seq2see.config, seq2see.train.presets, sys; "
+        "sys.exit('torch' in sys.modules or 'sacrebleu' in sys.modules or 'numpy' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
