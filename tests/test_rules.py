@@ -17,8 +17,6 @@ MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 
 LONG_FILES = {
     "tests/course/test_recurrent.py",
-    "tests/decode/test_decode.py",
-    "tests/model/test_taps.py",
 }
 LONG_FUNCTIONS = {
     "src/seq2see/decode/kernels/select.py:_beam_step_kernel",

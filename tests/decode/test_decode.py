@@ -1,37 +1,23 @@
 """Decoding: cached search equals a plain forward pass in any batch, and agrees with Hugging Face's generate."""
 
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode import engine
 from seq2see.decode.cache import COMPACT_STEPS, CacheSize
-from seq2see.decode.engine import decode_requests, generate_tokens, translate_tokens
+from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.request import Request
-from seq2see.decode.sampling import filter_logits
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
 from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Session
 from seq2see.errors import UserError
-from seq2see.exchange.huggingface import from_huggingface
-from seq2see.inspect.interventions import (
-    Intervention,
-    Selection,
-    ablate_head,
-    force_attention,
-    intervene,
-    patch,
-    scale,
-    uniform_attention,
-)
 from seq2see.model.transformer import Transformer
 from tests.decoders import (
     END,
@@ -43,7 +29,6 @@ from tests.decoders import (
     random_model,
     random_sentences,
 )
-from tests.parity import padded, small, their_precision
 
 pytestmark = pytest.mark.avx2
 STATIC_PROFILE = DeviceProfile(
@@ -288,108 +273,6 @@ def test_unused_rows_do_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
 # Against Hugging Face
 
 
-@pytest.fixture(scope="module")
-def hf_marian() -> Any:
-    """Trained for a few steps: it has learned to end near the length of the source, and little else."""
-    torch.manual_seed(0)
-    theirs: Any = small(
-        "MarianMT", decoder_start_token_id=START, eos_token_id=END, pad_token_id=0, max_position_embeddings=64,
-        vocab_size=60, activation_function="swish", scale_embedding=True,
-    )  # fmt: skip
-    optimizer = torch.optim.Adam(theirs.parameters(), lr=5e-3)
-    for step in range(120):
-        sources = random_sentences(32, seed=1000 + step)
-        ids, mask = padded(sources)
-        labels = ids.masked_fill(mask == 0, -100)
-        theirs(input_ids=ids, attention_mask=mask, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    with torch.no_grad():
-        theirs.final_logits_bias.normal_().mul_(0.1)
-    return theirs.double().eval()  # in float64, no two hypotheses are close enough to be swapped by rounding
-
-
-def hf_generate(theirs: Any, sources: list[list[int]], new: int, **options: Any) -> list[list[int]]:
-    ids, mask = padded(sources)
-    with torch.no_grad():
-        out = theirs.generate(
-            input_ids=ids, attention_mask=mask, max_new_tokens=new, do_sample=False, forced_eos_token_id=None,
-            bad_words_ids=[[0]], pad_token_id=0, bos_token_id=None, **options,
-        )  # fmt: skip
-    return [cut_at_end(row[1:].tolist()) for row in out]
-
-
-def cut_at_end(tokens: list[int]) -> list[int]:
-    return tokens[: tokens.index(END)] if END in tokens else [token for token in tokens if token != 0]
-
-
-HF_SPECIAL_TOKENS = Framing(-1, START, END, (START,), banned=(0,))
-
-
-@pytest.mark.parametrize(
-    ("beam", "alpha", "early"),
-    [
-        (1, 1.0, False), (2, 1.0, False), (4, 1.0, False), (4, 0.0, False), (4, 0.6, True), (4, 2.0, "never"),
-        (8, 1.0, True), (8, 1.4, False), (2, -0.5, "never"), (8, 0.3, "never"),
-    ],
-)  # fmt: skip
-def test_beam_search_equals_hugging_face(hf_marian: Any, beam: int, alpha: float, early: Any) -> None:
-    ours, sources = from_huggingface(hf_marian), random_sentences(60, seed=5)
-    expected = hf_generate(
-        hf_marian, sources, 20, num_beams=beam, length_penalty=alpha, early_stopping=early, num_return_sequences=beam
-    )
-    options = Search(beam=beam, nbest=beam, length_penalty=alpha, early_stopping=early, max_new_tokens=20)
-    found = translate_tokens(ours, sources, HF_SPECIAL_TOKENS, options)
-    assert [list(h.tokens) for hypotheses in found for h in hypotheses] == expected
-    assert len({len(tokens) for tokens in expected}) >= (
-        5 if alpha < 2 else 2
-    )  # a penalty of 2 favours length above all
-
-
-@pytest.mark.parametrize(
-    ("kind", "positions"), [("GPT2LMHead", "n_positions"), ("LlamaForCausalLM", "max_position_embeddings")]
-)
-def test_greedy_continuation_equals_hugging_face(kind: str, positions: str) -> None:
-    torch.manual_seed(0)
-    theirs = small(kind, **{positions: 64}).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.15)
-    ours = from_huggingface(theirs.double())  # no two tokens are close enough to be swapped by rounding
-    prompts = [[5, 9, 2], [7, 3, 8, 1, 4, 6], [11]]
-    special_tokens = Framing(-1, -1, 100, (-1,))
-    requests = [Request(i, (), prompt, 20) for i, prompt in enumerate(prompts)]
-    for prompt, (best, *_) in zip(prompts, decode_requests(ours, requests, Search(), special_tokens), strict=True):
-        with torch.no_grad(), their_precision(theirs, torch.float64):
-            out = theirs.generate(
-                torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=100, pad_token_id=100,
-                bos_token_id=None,
-            )  # fmt: skip
-        expected = out[0, len(prompt) :].tolist()
-        assert list(best.tokens) == (expected[: expected.index(100)] if 100 in expected else expected)
-
-
-@pytest.mark.parametrize(
-    ("options", "processors"),
-    [
-        (Search(temperature=0.7, top_k=5), [transformers.TopKLogitsWarper(5)]),
-        (Search(temperature=0.7, top_p=0.8), [transformers.TopPLogitsWarper(0.8)]),
-        (Search(temperature=0.7, min_p=0.1), [transformers.MinPLogitsWarper(0.1)]),
-        (
-            Search(temperature=0.7, top_k=20, top_p=0.7),
-            [transformers.TopKLogitsWarper(20), transformers.TopPLogitsWarper(0.7)],
-        ),
-    ],
-)
-def test_filtered_logits_equal_hugging_face(options: Search, processors: list[Any]) -> None:
-    logits = torch.randn(50, 101, generator=torch.Generator().manual_seed(0)) * 3
-    expected = transformers.TemperatureLogitsWarper(0.7)(None, logits)
-    for processor in processors:
-        expected = processor(None, expected)
-    assert torch.equal(filter_logits(logits, options).isinf(), expected.isinf())
-    torch.testing.assert_close(filter_logits(logits, options), expected)
-
-
 # Sampling
 
 
@@ -465,71 +348,3 @@ def test_prompt_longer_than_the_window_is_truncated_or_an_error() -> None:
 
 
 # Interventions
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize(
-    "interventions",
-    [
-        [ablate_head("decoder.1.cross", head=2)],
-        [ablate_head("decoder.0.masked", head=1, where=Selection(positions=[2]))],
-        [scale("decoder.0.feed_forward.output", 0.0, Selection(positions=[1, 3]))],
-        [scale("encoder.1.self.heads", 0.0)],
-        [scale("decoder.1.cross.keys", 2.0, Selection(positions=[0]))],
-        [uniform_attention("decoder.1.masked"), uniform_attention("decoder.0.cross")],
-        [force_attention("decoder.0.cross", torch.eye(1, 20).roll(0))],
-        [patch("decoder.0.masked.keys", torch.ones(8), Selection(positions=[1]))],
-        [scale("logits", -1.0, Selection(positions=[2]))],
-    ],
-)
-def test_decoding_under_an_intervention_equals_a_forward_pass_under_it(
-    interventions: list[Intervention], beam: int
-) -> None:
-    m = exact_model(end_bias=0.0)
-    sources = random_sentences(6)
-    if interventions[0].pattern == "decoder.0.cross.weights":
-        sources = [[*source[:3], *[7] * (20 - len(source[:3]))] for source in sources]
-    plain = translate_tokens(m, sources, SPECIAL_TOKENS, Search(beam=beam, max_new_tokens=9))
-    with intervene(m, *interventions):
-        found = translate_tokens(m, sources, SPECIAL_TOKENS, Search(beam=beam, max_new_tokens=9), token_budget=80)
-        for source, (best, *_) in zip(sources, found, strict=True):
-            tokens = [*best.tokens, END] if best.finished else list(best.tokens)
-            logprobs = reference_logprobs(m, source, [START, *tokens[:-1]])
-            expected = logprobs[range(len(tokens)), tokens]
-            torch.testing.assert_close(torch.tensor(best.logprobs), expected, rtol=0, atol=5e-5)
-            if beam == 1:
-                assert tokens == logprobs.argmax(-1).tolist()
-    assert [best.logprobs for best, *_ in found] != [best.logprobs for best, *_ in plain]
-    again = translate_tokens(m, sources, SPECIAL_TOKENS, Search(beam=beam, max_new_tokens=9))
-    assert [best.tokens for best, *_ in again] == [best.tokens for best, *_ in plain]
-
-
-def test_intervention_on_one_sentence_affects_only_that_sentence() -> None:
-    m, sources = exact_model(), random_sentences(20)
-    plain = translate_tokens(m, sources, SPECIAL_TOKENS)
-    with intervene(m, scale("decoder.1.cross.heads", -3.0)):
-        expected = reference_greedy(m, sources[11], default_limit(sources[11]))
-    with intervene(m, scale("decoder.1.cross.heads", -3.0, Selection(sentence=11))):
-        for budget in (10_000, 200):
-            found = translate_tokens(m, sources, SPECIAL_TOKENS, token_budget=budget)
-            assert [i for i in range(20) if found[i][0].tokens != plain[i][0].tokens] == [11]
-            assert list(found[11][0].tokens) == expected
-
-
-def test_language_model_decodes_under_an_intervention() -> None:
-    m = exact_model(LANGUAGE_MODEL)
-    with intervene(m, ablate_head("decoder.1.masked", head=0)):
-        found = generate_tokens(m, [[5, 6, 7]], SPECIAL_TOKENS, Search(max_new_tokens=12))[0][0]
-        assert list(found.tokens) == reference_greedy(m, (), 12, [START, 5, 6, 7])
-
-
-def test_intervention_does_not_affect_other_threads() -> None:
-    m, sources = exact_model(), random_sentences(8)
-    plain = translate_tokens(m, sources, SPECIAL_TOKENS)
-    elsewhere: list[Any] = []
-    with intervene(m, scale("decoder.1.cross.heads", -3.0)):
-        thread = threading.Thread(target=lambda: elsewhere.append(translate_tokens(m, sources, SPECIAL_TOKENS)))
-        thread.start()
-        thread.join()
-        assert translate_tokens(m, sources, SPECIAL_TOKENS) != plain
-    assert elsewhere == [plain]

@@ -136,33 +136,10 @@ def _beam_step_kernel(
         logits, banned, maxima, total, best, scores, sentence, width, logits_row, parts, k, logit_rows, banned_count,
         beams, rows, part, block,
     )  # fmt: skip
-    candidate, part_number = tl.arange(0, 2 * beams * part), tl.arange(0, 2 * beams)
-
-    # Of the 2k best, those that end are finished if among the first k; the first k of the others continue.
-    zeros, int_zeros = tl.zeros([beams], tl.float32), tl.zeros([beams], tl.int64)
-    next_score, next_logprob, next_token, next_parent = zeros - float("inf"), zeros, int_zeros, int_zeros
-    end_score, end_logprob, end_token, end_parent = zeros - float("inf"), zeros, int_zeros, int_zeros
-    continuing, ended = 0, 0
     divisor = tl.load(divisors + length)
-    for i in range(2 * k):
-        best_score, best_index = tl.max(score, 0, return_indices=True)
-        is_best, is_origin = candidate == best_index, part_number == best_index // part
-        score = tl.where(is_best, float("-inf"), score)
-        best_logprob = tl.sum(tl.where(is_best, logprob, 0.0), 0)
-        parent = tl.sum(tl.where(is_origin, from_row, 0), 0)
-        token = tl.sum(tl.where(is_origin, from_token, 0), 0) + best_index % part
-        ends = ((token == end) | (length >= max_tokens)) & (i < k)
-        dest = beam == tl.where(ends, i, -1)
-        end_score = tl.where(dest, best_score / divisor, end_score)
-        end_logprob = tl.where(dest, best_logprob, end_logprob)
-        end_token, end_parent = tl.where(dest, token, end_token), tl.where(dest, parent, end_parent)
-        ended += tl.where(ends, 1, 0)
-        excluded = (token == end) | (best_score == float("-inf"))  # fewer than 2k candidates
-        dest = beam == tl.where(excluded, -1, continuing)
-        next_score = tl.where(dest, best_score, next_score)
-        next_logprob = tl.where(dest, best_logprob, next_logprob)
-        next_token, next_parent = tl.where(dest, token, next_token), tl.where(dest, parent, next_parent)
-        continuing += tl.where(excluded, 0, 1)
+    next_score, next_logprob, next_token, next_parent, end_score, end_logprob, end_token, end_parent, ended = _choose(
+        score, logprob, from_row, from_token, end, length >= max_tokens, divisor, k, beams, part
+    )
 
     # Merge the hypotheses that just ended into the k best finished ones.
     merged_score = tl.load(done_scores + own_rows, mask=valid, other=float("-inf"))
@@ -256,6 +233,54 @@ def _candidates(
     score = logprob + tl.sum(tl.where(same, parent_score[None, :], 0.0), 1)[:, None]
     score = tl.where(score == score, score, float("-inf"))
     return tl.reshape(logprob, [2 * beams * part]), tl.reshape(score, [2 * beams * part]), from_row, from_token
+
+
+@triton.jit
+def _choose(
+    score,
+    logprob,
+    from_row,
+    from_token,
+    end,
+    at_limit,
+    divisor,
+    k: tl.constexpr,
+    beams: tl.constexpr,
+    part: tl.constexpr,
+):
+    """Of the 2k best, those that end are finished if among the first k; the first k of the others continue.
+
+    Returns scores, log-probabilities, tokens and parents of those that continue, then of those that end, and how many end.
+    """
+    candidate, part_number = tl.arange(0, 2 * beams * part), tl.arange(0, 2 * beams)
+
+    beam = tl.arange(0, beams)
+    zeros, int_zeros = tl.zeros([beams], tl.float32), tl.zeros([beams], tl.int64)
+    next_score, next_logprob, next_token, next_parent = zeros - float("inf"), zeros, int_zeros, int_zeros
+    end_score, end_logprob, end_token, end_parent = zeros - float("inf"), zeros, int_zeros, int_zeros
+    continuing, ended = 0, 0
+    for i in range(2 * k):
+        best_score, best_index = tl.max(score, 0, return_indices=True)
+        is_best, is_origin = candidate == best_index, part_number == best_index // part
+        score = tl.where(is_best, float("-inf"), score)
+        best_logprob = tl.sum(tl.where(is_best, logprob, 0.0), 0)
+        parent = tl.sum(tl.where(is_origin, from_row, 0), 0)
+        token = tl.sum(tl.where(is_origin, from_token, 0), 0) + best_index % part
+        ends = ((token == end) | at_limit) & (i < k)
+        dest = beam == tl.where(ends, i, -1)
+        end_score = tl.where(dest, best_score / divisor, end_score)
+        end_logprob = tl.where(dest, best_logprob, end_logprob)
+        end_token, end_parent = tl.where(dest, token, end_token), tl.where(dest, parent, end_parent)
+        ended += tl.where(ends, 1, 0)
+        excluded = (token == end) | (best_score == float("-inf"))  # fewer than 2k candidates
+        dest = beam == tl.where(excluded, -1, continuing)
+        next_score = tl.where(dest, best_score, next_score)
+        next_logprob = tl.where(dest, best_logprob, next_logprob)
+        next_token, next_parent = tl.where(dest, token, next_token), tl.where(dest, parent, next_parent)
+        continuing += tl.where(excluded, 0, 1)
+    return (
+        next_score, next_logprob, next_token, next_parent, end_score, end_logprob, end_token, end_parent, ended
+    )  # fmt: skip
 
 
 @triton.jit
