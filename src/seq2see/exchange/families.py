@@ -26,7 +26,8 @@ _SINUSOIDS = {"static_position_embeddings": (True,), "normalize_embedding": (Fal
 BART = Family(
     name="BART", architecture="BartForConditionalGeneration", prefix="model.",
     keys={
-        "vocab_size": "vocab_size", "d_model": "width", "encoder_layers": "encoder_layers",
+        "vocab_size": "vocab_size", "d_model": "width", "encoder_attention_heads|decoder_attention_heads": "heads",
+        "encoder_ffn_dim|decoder_ffn_dim": "feed_forward", "encoder_layers": "encoder_layers",
         "decoder_layers": "decoder_layers", "max_position_embeddings": "max_positions",
         "activation_function": ("activation", "gelu"), "scale_embedding": ("scale_embeddings", False),
         "dropout": ("dropout", 0.1), "attention_dropout": ("attention_dropout", 0.0),
@@ -50,7 +51,6 @@ BART = Family(
         <stack>.blocks.*.feed_forward.down               <stack>.layers.*.fc2
         <stack>.blocks.*.feed_forward_norm.norm          <stack>.layers.*.final_layer_norm
     """),
-    rules=(rules.ENCODER_DECODER_SIZES,),
     supported=_BART_CHOICES,
     ignored=("embed_positions.weights", "embed_positions.weight", "embed_tokens.weight", "lm_head.weight"),
     harmless="""
@@ -81,7 +81,7 @@ MARIAN = replace(
         """),
     },
     variant=_marian_tensors,
-    rules=(rules.ENCODER_DECODER_SIZES, rules.MARIAN_VOCABULARIES),
+    rules=(rules.MARIAN_VOCABULARIES,),
     supported={key: value for key, value in {**_BART_CHOICES, **_SINUSOIDS}.items() if key != "tie_word_embeddings"},
 )
 M2M100 = replace(
@@ -99,7 +99,8 @@ PEGASUS = replace(
 WHISPER = Family(
     name="Whisper", architecture="WhisperForConditionalGeneration", prefix="model.",
     keys={
-        "vocab_size": "vocab_size", "d_model": "width", "encoder_layers": "encoder_layers",
+        "vocab_size": "vocab_size", "d_model": "width", "encoder_attention_heads|decoder_attention_heads": "heads",
+        "encoder_ffn_dim|decoder_ffn_dim": "feed_forward", "encoder_layers": "encoder_layers",
         "decoder_layers": "decoder_layers", "num_mel_bins": ("mel_bands", 80), "activation_function": ("activation", "gelu"),
         "max_target_positions": ("max_positions", 448), "max_source_positions": ("max_source_positions", 1500),
         "dropout": ("dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0),
@@ -120,7 +121,7 @@ WHISPER = Family(
             <stack>.blocks.*.cross.keys_values.bias               <stack>.layers.*.encoder_attn.(k,v)_proj.bias?
         """),
     },
-    rules=(rules.ENCODER_DECODER_SIZES, rules.WHISPER_WINDOW),
+    rules=(rules.WHISPER_WINDOW,),
     supported={"scale_embedding": (False,), "tie_word_embeddings": (True,)},
     ignored=("encoder.embed_positions.weight", "proj_out.weight"),
     harmless=BART.harmless + """

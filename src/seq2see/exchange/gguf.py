@@ -1,6 +1,5 @@
 """Opens GGUF files; the architectures of llama.cpp are families with the options of Hugging Face's and names of their own."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +43,7 @@ def _write_rotary(config: ModelConfig) -> Keys:
     }
 
 
-def _read_gemma3(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_gemma3(config: ForeignConfig) -> Options:
     """All layers except every n-th are local, with a base of their own."""
     heads, layers = config["attention.head_count"], config["block_count"]
     window, every = config.get("attention.sliding_window", 0), config.get("attention.sliding_window_pattern", 6)
@@ -57,8 +56,10 @@ def _read_gemma3(config: ForeignConfig, names: Collection[str]) -> Options:
     return options | _rotary_options(config, 1000000.0)
 
 
-TIED = Rule(lambda config, names: {"tie_embeddings": "none" if "output.weight" in names else "all"}, lambda config: {})
-ROTARY = Rule(lambda config, names: _rotary_options(config, 10000.0), _write_rotary)
+TIED = Rule(
+    lambda config: {"tie_embeddings": "none" if "output.weight" in config.tensors else "all"}, lambda config: {}
+)
+ROTARY = Rule(lambda config: _rotary_options(config, 10000.0), _write_rotary)
 # llama.cpp reads the divisors of Llama only.
 ROTARY_WITH_DIVISORS = replace(
     ROTARY, write=lambda config: {**_write_rotary(config), ROPE_FREQS: list(config.rotary_factors)}
@@ -139,12 +140,12 @@ def open_gguf(path: Path) -> ForeignModel:
         raise UserError(
             f'{path}: the architecture "{architecture}" is not supported; supported: {", ".join(ARCHITECTURES)}'
         )
-    if "token_embd.weight" not in file:
+    if "token_embd.weight" not in file.tensors:
         raise UserError(f"{path}: the file has no tensor token_embd.weight: is it a part of a split file?")
     prefix = f"{architecture}."
     keys = {key.removeprefix(prefix): value for key, value in file.fields.items() if key.startswith(prefix)}
     keys["vocab_size"] = file.tensors["token_embd.weight"].shape[0]
-    if ROPE_FREQS in file:
+    if ROPE_FREQS in file.tensors:
         keys[ROPE_FREQS] = file[ROPE_FREQS].double().tolist()
     try:
         weights = ForeignWeights.open(ARCHITECTURES[architecture], ForeignConfig(keys, prefix, path.name), file)

@@ -6,7 +6,6 @@ changes nothing up to max_position_embeddings, `longrope` has one set of divisor
 """
 
 import math
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -19,13 +18,13 @@ from seq2see.exchange.tables import ForeignConfig, Keys, Options, Rule
 SECTIONS = ("rope_parameters", "rope_scaling")  # the newer key and the older one
 
 
-def _read_rotary(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_rotary(config: ForeignConfig) -> Options:
     config.require("rope_interleaved", False)
     section = _section(config, config.fields, "rope_theta", 10000.0)
     return _options(config, section)
 
 
-def _read_two_bases(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_two_bases(config: ForeignConfig) -> Options:
     nested = config.fields.get("rope_parameters") or {}
     if "full_attention" not in nested:  # older files
         options = _options(config, _section(config, config.fields, "rope_theta", 1000000.0))

@@ -19,37 +19,27 @@ _BIASES: dict[tuple[bool, bool], Bias] = {
 
 
 def tied(default: bool) -> Rule:
-    def read(config: ForeignConfig, names: Collection[str]) -> Options:
-        return {"tie_embeddings": "all" if config.get("tie_word_embeddings", default) else "none"}
-
-    return Rule(read, lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"})
-
-
-def _read_biases(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {"bias": _BIASES[bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))]}
+    return Rule(
+        lambda config: {"tie_embeddings": "all" if config.get("tie_word_embeddings", default) else "none"},
+        lambda config: {"tie_word_embeddings": config.tie_embeddings != "none"},
+    )
 
 
 BIASES = Rule(
-    _read_biases, lambda config: {"attention_bias": config.projection_bias, "mlp_bias": config.feed_forward_bias}
+    lambda config: {"bias": _BIASES[bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))]},
+    lambda config: {"attention_bias": config.projection_bias, "mlp_bias": config.feed_forward_bias},
+)
+ATTENTION_BIAS = Rule(
+    lambda config: {"bias": "attention" if config.get("attention_bias", False) else "nowhere"},
+    lambda config: {"attention_bias": config.projection_bias},
+)
+WINDOW = Rule(  # all layers are local, or none (Mistral)
+    lambda config: _local_layers(config, config.get("sliding_window", 0), range(config["num_hidden_layers"])),
+    lambda config: {"sliding_window": config.attention_window or None},
 )
 
 
-def _read_attention_bias(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {"bias": "attention" if config.get("attention_bias", False) else "nowhere"}
-
-
-ATTENTION_BIAS = Rule(_read_attention_bias, lambda config: {"attention_bias": config.projection_bias})
-
-
-def _read_window(config: ForeignConfig, names: Collection[str]) -> Options:
-    return _local_layers(config, config.get("sliding_window", 0), range(config["num_hidden_layers"]))
-
-
-# All layers are local, or none (Mistral).
-WINDOW = Rule(_read_window, lambda config: {"sliding_window": config.attention_window or None})
-
-
-def _read_later_window(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_later_window(config: ForeignConfig) -> Options:
     window = config.get("sliding_window", 0) if config.get("use_sliding_window", False) else 0
     config.used.add("sliding_window")
     return _local_layers(config, window, range(config.get("max_window_layers", 28), config["num_hidden_layers"]))
@@ -73,7 +63,7 @@ def window_in_a_pattern(pattern: int) -> Rule:
     """Gemma: all layers except every n-th."""
     default = 4096
 
-    def read(config: ForeignConfig, names: Collection[str]) -> Options:
+    def read(config: ForeignConfig) -> Options:
         every = config.get("sliding_window_pattern", config.get("_sliding_window_pattern", pattern))
         layers = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
         return _local_layers(config, config.get("sliding_window", default), layers)
@@ -103,7 +93,7 @@ def _local_layers(config: ForeignConfig, window: int, layers: Collection[int]) -
     return {"attention_window": window, "local_layers": tuple(layers)}
 
 
-def _read_gemma(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_gemma(config: ForeignConfig) -> Options:
     # The older key was always computed as the approximation by tanh.
     config.used.add("hidden_act")
     config.require("hidden_activation", "gelu_pytorch_tanh")
@@ -127,26 +117,7 @@ def _write_gemma(config: ModelConfig) -> Keys:
 GEMMA_ATTENTION = Rule(_read_gemma, _write_gemma)
 
 
-def _read_sizes(config: ForeignConfig, names: Collection[str]) -> Options:
-    return {
-        "heads": config.require_equal("encoder_attention_heads", "decoder_attention_heads"),
-        "feed_forward": config.require_equal("encoder_ffn_dim", "decoder_ffn_dim"),
-    }
-
-
-def _write_sizes(config: ModelConfig) -> Keys:
-    return {
-        "encoder_attention_heads": config.heads,
-        "decoder_attention_heads": config.heads,
-        "encoder_ffn_dim": config.feed_forward,
-        "decoder_ffn_dim": config.feed_forward,
-    }
-
-
-ENCODER_DECODER_SIZES = Rule(_read_sizes, _write_sizes)
-
-
-def _read_vocabularies(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_vocabularies(config: ForeignConfig) -> Options:
     shared = config.get("share_encoder_decoder_embeddings", True)
     tied = config.get("tie_word_embeddings", True)
     tie: TieEmbeddings = ("all" if shared else "target") if tied else "none"
@@ -170,7 +141,7 @@ def _write_vocabularies(config: ModelConfig) -> Keys:
 MARIAN_VOCABULARIES = Rule(_read_vocabularies, _write_vocabularies)
 
 
-def _read_whisper_window(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_whisper_window(config: ForeignConfig) -> Options:
     """The encoder reads windows of one length: 50 positions per second."""
     positions = config.get("max_source_positions", 1500)
     if positions % 50:
@@ -181,7 +152,7 @@ def _read_whisper_window(config: ForeignConfig, names: Collection[str]) -> Optio
 WHISPER_WINDOW = Rule(_read_whisper_window, lambda config: {})
 
 
-def _read_gpt2(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_gpt2(config: ForeignConfig) -> Options:
     options: Options = {"feed_forward": config.get("n_inner", 4 * config["n_embd"])}
     if not config.get("scale_attn_weights", True):
         options["attention_scale"] = 1.0
@@ -197,13 +168,13 @@ GPT2_OPTIONS = Rule(
 def encoder_heads(masked: str, pooler: str = "") -> Rule:
     """The heads of an encoder that the tensors belong to."""
 
-    def read(config: ForeignConfig, names: Collection[str]) -> Options:
-        has_head = any(name.startswith(masked) for name in names)
+    def read(config: ForeignConfig) -> Options:
+        has_head = any(name.startswith(masked) for name in config.tensors)
         tied = config.get("tie_word_embeddings", True)
         return {
             "masked_head": has_head,
             "output_bias": has_head,
-            "pooler": bool(pooler) and f"{pooler}.weight" in names,
+            "pooler": bool(pooler) and f"{pooler}.weight" in config.tensors,
             "tie_embeddings": "all" if tied or not has_head else "none",
         }
 
@@ -212,13 +183,13 @@ def encoder_heads(masked: str, pooler: str = "") -> Rule:
 
 # BERT has at least one segment.
 SEGMENTS = Rule(
-    lambda config, names: {"segments": config.get("type_vocab_size", 2)},
+    lambda config: {"segments": config.get("type_vocab_size", 2)},
     lambda config: {"type_vocab_size": max(config.segments, 1)},
 )
 
 
-def _read_roberta(config: ForeignConfig, names: Collection[str]) -> Options:
-    if any(name.startswith("lm_head") for name in names):
+def _read_roberta(config: ForeignConfig) -> Options:
+    if any(name.startswith("lm_head") for name in config.tensors):
         config.require("hidden_act", "gelu")  # of the head, whatever the layers use
     return {"max_positions": config["max_position_embeddings"] - 2}
 
@@ -227,7 +198,7 @@ def _read_roberta(config: ForeignConfig, names: Collection[str]) -> Options:
 ROBERTA_OPTIONS = Rule(_read_roberta, lambda config: {"max_position_embeddings": config.max_positions + 2})
 
 
-def _read_t5(config: ForeignConfig, names: Collection[str]) -> Options:
+def _read_t5(config: ForeignConfig) -> Options:
     kind = config.require("feed_forward_proj", "relu", "gated-gelu")
     config.used.update(("dense_act_fn", "is_gated_act"))
     tied = config.get("tie_word_embeddings", True)

@@ -5,7 +5,7 @@ Hugging Face's are in `families.py`, llama.cpp's in `gguf.py`, and CTranslate2's
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class ForeignConfig:
 
     def __init__(self, fields: Mapping[str, Any], section: str = "", file: str = "config.json") -> None:
         self.fields, self.section, self.file = fields, section, file
+        self.tensors: Collection[str] = ()  # the names of the model's tensors
         self.used: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
@@ -64,10 +65,11 @@ class ForeignConfig:
                 f"what the model computes, delete it from {self.file}"
             )
 
-    def require_equal(self, first: str, second: str) -> Any:
-        if self[first] != self[second]:
-            raise UserError(f"{self.file}: {first} = {self[first]} and {second} = {self[second]} must be equal")
-        return self[first]
+    def require_equal(self, names: Sequence[str]) -> Any:
+        if len({self[name] for name in names}) > 1:
+            values = " and ".join(f"{name} = {self[name]}" for name in names)
+            raise UserError(f"{self.file}: {values} must be equal")
+        return self[names[0]]
 
     def activation(self, name: str, default: str) -> Activation:
         value = self.get(name, default)
@@ -88,7 +90,7 @@ class Rule:
     back and compared.
     """
 
-    read: Callable[[ForeignConfig, Collection[str]], Options]
+    read: Callable[[ForeignConfig], Options]
     write: Callable[[ModelConfig], Keys]
 
 
@@ -194,7 +196,8 @@ class Family:
     name: str
     architecture: str = ""  # their class, with `*` for the head: ForMaskedLM or Model in an encoder
     prefix: str = ""  # models with a head store the base model's tensors under this prefix
-    keys: Mapping[str, str | tuple[str, Any]]  # their key → our option; with a default, where a file may leave it out
+    # Their key → our option; with a default, where a file may leave it out. Keys such as `a|b` must have equal values.
+    keys: Mapping[str, str | tuple[str, Any]]
     fixed: Mapping[str, Any]  # our options that all models of the family share
     tensors: TensorTable
     variant: Callable[[ModelConfig], str] = lambda config: ""  # the lines of the table that depend on the options
@@ -204,7 +207,7 @@ class Family:
     harmless: str = ""  # keys that do not change what the model computes, besides those in HARMLESS
     sinusoids: tuple[str, ...] = ()  # tables that their files hold, and ours do not
 
-    def model_config(self, config: ForeignConfig, names: Collection[str]) -> ModelConfig:
+    def model_config(self, config: ForeignConfig) -> ModelConfig:
         """Converts the configuration; every key is used, harmless, or rejected by name."""
         options = dict(self.fixed)
         for key, values in self.supported.items():
@@ -214,9 +217,9 @@ class Family:
             if option == "activation":
                 options[option] = config.activation(key, default[0])
             else:
-                options[option] = config.get(key, default[0]) if default else config[key]
+                options[option] = config.get(key, default[0]) if default else config.require_equal(key.split("|"))
         for rule in self.rules:
-            options |= rule.read(config, names)
+            options |= rule.read(config)
         config.require_all_known({*self.harmless.split(), *HARMLESS.split()})
         # Through the same checks as a file of ours.
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
@@ -230,7 +233,7 @@ class Family:
             value = getattr(config, f"actual_{option}", getattr(config, option))
             if option == "activation":
                 value = next((name for name, ours in ACTIVATIONS.items() if ours == value), default[0])
-            keys[key] = value
+            keys |= dict.fromkeys(key.split("|"), value)
         for rule in self.rules:
             keys |= rule.write(config)
         head = "ForMaskedLM" if config.predicts_tokens else "Model"
@@ -245,7 +248,9 @@ class Family:
                 names.append(find_stored(table, ours).names[0].split("|")[0])
             except KeyError:  # the family has no such tensor, which the configuration will tell
                 continue
-        return self.model_config(ForeignConfig({**self.foreign_config(config), **keys}), names)
+        written = ForeignConfig({**self.foreign_config(config), **keys})
+        written.tensors = names
+        return self.model_config(written)
 
     def table(self, config: ModelConfig) -> TensorTable:
         return {**self.tensors, **tensor_table(self.variant(config))}
@@ -277,7 +282,8 @@ class ForeignWeights:
 
     @classmethod
     def open(cls, family: Family, config: ForeignConfig, weights: Mapping[str, Tensor]) -> "ForeignWeights":
-        return cls(family, family.model_config(config, _names(weights, family.prefix)), weights)
+        config.tensors = _names(weights, family.prefix)
+        return cls(family, family.model_config(config), weights)
 
     def tensors(
         self, network: Network, dtype: torch.dtype | None, column_major: Collection[str] = (), device: str = "cpu"
