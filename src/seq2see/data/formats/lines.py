@@ -121,29 +121,6 @@ def convert_read_errors(path: Path, line: Callable[[], int]) -> Iterator[None]:
         raise UserError(f"cannot read {path} past line {line():,}: {error.strerror}") from error
 
 
-def _read_byte_lines(path: Path, callbacks: ReadCallbacks) -> Iterator[bytes | None]:
-    """Yields the lines of a file as bytes, without the byte-order mark and the line endings; None for one too long."""
-    number = 0
-    with open_bytes(path, callbacks) as file, convert_read_errors(path, lambda: number):
-        read_line = partial(file.readline, MAX_LINE_BYTES)
-        for number, line in enumerate(iter(read_line, b""), 1):
-            if number == 1:
-                line = strip_bom(path, line)
-            if line.endswith(b"\r\n"):
-                yield line[:-2]
-            elif line.endswith(b"\n"):
-                yield line[:-1]
-            elif len(line) < MAX_LINE_BYTES:  # the last line
-                yield line
-            else:
-                callbacks.on_issue(ReadIssue("malformed", path, number, LINE_TOO_LONG))
-                while (rest := read_line()) and not rest.endswith(b"\n"):
-                    pass
-                yield None
-    if number == 0:
-        raise UserError(f"{path} is empty")
-
-
 def strip_bom(path: Path, line: bytes) -> bytes:
     """Returns the first line of a file without its byte-order mark."""
     if line.startswith(_UTF16):
@@ -153,12 +130,28 @@ def strip_bom(path: Path, line: bytes) -> bytes:
 
 def read_lines(path: Path, callbacks: ReadCallbacks = STRICT) -> Iterator[str | None]:
     """Yields the lines of a file as text; None for a line too long or not UTF-8, after calling `on_issue`."""
-    for number, line in enumerate(_read_byte_lines(path, callbacks), 1):
-        try:
-            yield None if line is None else line.decode()
-        except UnicodeDecodeError as error:
-            callbacks.on_issue(_encoding_issue(path, number, error))
-            yield None
+    number = 0
+    with open_bytes(path, callbacks) as file, convert_read_errors(path, lambda: number):
+        read_line = partial(file.readline, MAX_LINE_BYTES)
+        for number, line in enumerate(iter(read_line, b""), 1):
+            too_long = len(line) == MAX_LINE_BYTES and not line.endswith(b"\n")
+            if number == 1:
+                line = strip_bom(path, line)
+            if too_long:
+                callbacks.on_issue(ReadIssue("malformed", path, number, LINE_TOO_LONG))
+                while (rest := read_line()) and not rest.endswith(b"\n"):
+                    pass
+                yield None
+                continue
+            end = -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None
+            try:
+                text = line[:end].decode()
+            except UnicodeDecodeError as error:
+                callbacks.on_issue(_encoding_issue(path, number, error))
+                text = None
+            yield text
+    if number == 0:
+        raise UserError(f"{path} is empty")
 
 
 def _encoding_issue(path: Path, number: int, error: UnicodeDecodeError) -> ReadIssue:
