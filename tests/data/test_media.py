@@ -27,7 +27,7 @@ from seq2see.data.split import PairSplit
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.errors import UserError
-from seq2see.evaluate.recognition import edit_distance, recognition_scores
+from seq2see.evaluate.metrics import edit_distance, recognition_scores
 from seq2see.exchange.export import export_model
 from seq2see.inspect.trace import tap_names
 from seq2see.model.source_readers import SoundConvolutions

@@ -1,11 +1,12 @@
-"""The metrics of translations: BLEU, chrF++ and TER, which sacreBLEU computes here and nowhere else, and whatever is added.
+"""The metrics of translations and of recognised text, and the table that a new one is added to.
 
+BLEU, chrF++ and TER are all computed by sacreBLEU: the only place where seq2see computes them.
 Each score of sacreBLEU carries its signature, which makes it comparable with published scores, and a 95% confidence interval
 from bootstrap resampling of the test set. `METRICS` has all metrics as functions of translations and references: a new one is
 an entry there, or an entry point of another package. `seq2see evaluate` reports it, and `train.metric` may name it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import itemgetter
@@ -19,7 +20,6 @@ from sacrebleu.significance import PairedTest
 
 from seq2see.config.extensions import extension_names, load_extension
 from seq2see.errors import UsageError, UserError, did_you_mean
-from seq2see.evaluate.recognition import character_error_rate, word_error_rate
 
 BLEU_TOKENIZER = "intl"  # sacreBLEU's default tokenizer does not split the danda
 RESAMPLES = 1000
@@ -141,6 +141,52 @@ def other_scores(translations: Sequence[str], references: References) -> list[Sc
     metrics: list[Metric] = [load_extension("metrics", name) for name in extension_names("metrics")]
     others = [each for each in metrics if each.name not in SACREBLEU and not each.recognition]
     return [Score(each.name, each.compute(translations, references), "") for each in others]
+
+
+@dataclass(frozen=True)
+class RecognitionScores:
+    """Shares from 0 to 1; an error rate can exceed 1."""
+
+    exact_match: float
+    character_error_rate: float  # insertions, deletions and substitutions per character of the references
+    word_error_rate: float
+
+    def __str__(self) -> str:
+        return f"exact {self.exact_match:.1%}  CER {self.character_error_rate:.1%}  WER {self.word_error_rate:.1%}"
+
+
+def recognition_scores(texts: Sequence[str], references: Sequence[str]) -> RecognitionScores:
+    """Compares texts with their references; spaces count as one, and none at the ends."""
+    rows = [[reference] for reference in references]
+    exact = sum(text.split() == reference.split() for text, reference in zip(texts, references, strict=True))
+    return RecognitionScores(exact / max(len(rows), 1), character_error_rate(texts, rows), word_error_rate(texts, rows))
+
+
+def word_error_rate(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Returns the edits per word of the first reference of each text."""
+    pairs = [(text.split(), row[0].split()) for text, row in zip(texts, references, strict=True)]
+    return _error_rate(pairs)
+
+
+def character_error_rate(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    pairs = [(" ".join(text.split()), " ".join(row[0].split())) for text, row in zip(texts, references, strict=True)]
+    return _error_rate(pairs)
+
+
+def _error_rate(pairs: Sequence[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> float:
+    edits = sum(edit_distance(text, reference) for text, reference in pairs)
+    return edits / max(sum(len(reference) for _, reference in pairs), 1)
+
+
+def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    """Returns the smallest number of insertions, deletions and substitutions that turn one sequence into the other."""
+    distances = list(range(len(b) + 1))  # from the first i items of a to the first j of b
+    for i, x in enumerate(a, 1):
+        diagonal, distances[0] = distances[0], i
+        for j, y in enumerate(b, 1):
+            best = min(diagonal + (x != y), distances[j] + 1, distances[j - 1] + 1)
+            diagonal, distances[j] = distances[j], best
+    return distances[-1]
 
 
 def _sacrebleu(name: str) -> Callable[[Sequence[str], References], float]:

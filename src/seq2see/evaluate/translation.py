@@ -23,6 +23,7 @@ from seq2see.evaluate.metrics import (
     BLEU_TOKENIZER,
     MAX_RESAMPLED,
     RESAMPLES,
+    RecognitionScores,
     References,
     Score,
     SystemComparison,
@@ -30,9 +31,9 @@ from seq2see.evaluate.metrics import (
     closest_references,
     compare_systems,
     other_scores,
+    recognition_scores,
     score,
 )
-from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
 
 MAX_COUNTED_SENTENCES = 1_000_000  # training sentences in which words are counted
 

@@ -18,8 +18,7 @@ from seq2see.data.layout import Tokens
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
-from seq2see.evaluate.metrics import Metric, References, bleu_and_chrf, score
-from seq2see.evaluate.recognition import RecognitionScores, recognition_scores
+from seq2see.evaluate.metrics import Metric, RecognitionScores, References, bleu_and_chrf, recognition_scores, score
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.tensors.device import ComputePrecision
