@@ -212,14 +212,10 @@ class TrainingManager:
         if not body.files:
             sample = self.options.runs / f"{out.name}-data"
             settings = [argument for setting in TRAINING_SETTINGS for argument in ("--set", setting)]
-            files = [
-                word for option, name in (("src", "train.en"), ("tgt", "train.hi"), ("valid-src", "valid.en"),
-                ("valid-tgt", "valid.hi")) for word in (f"--{option}", str(sample / name))
-            ]  # fmt: skip
-            return [
-                ["data", "sample", "--out", str(sample)],
-                self._train(*files, "--preset", TRAINING_PRESET, *settings, *end),
-            ]
+            names = {"--src": "train.en", "--tgt": "train.hi", "--valid-src": "valid.en", "--valid-tgt": "valid.hi"}
+            files = [argument for option, name in names.items() for argument in (option, str(sample / name))]
+            train = self._train(*files, "--preset", TRAINING_PRESET, *settings, *end)
+            return [["data", "sample", "--out", str(sample)], train]
         paths = [str(self._data_file(name)) for name in body.files]
         if len(paths) == 2:
             return [self._train("--src", paths[0], "--tgt", paths[1], *end)]
