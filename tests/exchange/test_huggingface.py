@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from seq2see.data.layout import Packed
 from seq2see.errors import UserError
+from seq2see.exchange import families
 from seq2see.exchange.huggingface import from_huggingface
+from seq2see.exchange.tables import tensor_table
 from tests.parity import FAMILIES, SIZES, SOURCES, TARGETS, compare, padded, perturbed, scalings, small
 
 
@@ -157,6 +161,33 @@ def test_an_unsupported_family_is_rejected() -> None:
     )
     with pytest.raises(UserError, match='model_type = "opt"'):
         from_huggingface(transformers.OPTModel(config))
+
+
+def test_another_family_is_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Llama's kind, with a key and a tensor of another name."""
+    theirs = perturbed(small("LlamaForCausalLM")).eval()
+    theirs.save_pretrained(tmp_path)  # type: ignore[operator]
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "alpaca", "depth": config.pop("num_hidden_layers")}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = {
+        name.replace("o_proj", "out"): tensor for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    }
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match='model_type = "alpaca"'):
+        from_huggingface(tmp_path)
+    keys = {key: option for key, option in families.LLAMA.keys.items() if key != "num_hidden_layers"}
+    tensors = tensor_table("decoder.blocks.*.attention.project layers.*.self_attn.out")
+    alpaca = replace(
+        families.LLAMA,
+        name="Alpaca",
+        keys={**keys, "depth": "decoder_layers"},
+        tensors={**families.LLAMA.tensors, **tensors},
+    )
+    monkeypatch.setitem(families.FAMILIES, "alpaca", alpaca)
+    with torch.no_grad():
+        expected = theirs(torch.tensor([SOURCES[1]])).logits[0]
+        torch.testing.assert_close(from_huggingface(tmp_path)(Packed.from_sequences([SOURCES[1]])), expected)
 
 
 def test_broken_folders_are_rejected(tmp_path: Path) -> None:
