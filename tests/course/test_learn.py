@@ -195,7 +195,7 @@ def test_lessons_with_other_models_succeed_or_return_an_error(client: httpx.Clie
 def test_a_training_stops_when_the_client_disconnects_and_only_one_runs(
     app: FastAPI, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, steps, original = app.state.api.state.lesson_runner._training, [], Trainer.step
+    lock, steps, original = app.state.api.state.lesson_runner.training, [], Trainer.step
 
     def count_steps(trainer: Trainer) -> None:
         steps.append(trainer)

@@ -40,12 +40,12 @@ def test_a_full_queue_returns_503_with_retry_after(directories: dict[str, Path])
     with serving(app) as client, ThreadPoolExecutor(2) as others:
         id = post(client, "/api/traces", text=TEXT)["id"]
         path, pool = f"/api/traces/{id}/tensors/logits", app.state.workers
-        wait_until(lambda: not pool._running)  # a response is sent shortly before its worker is free
+        wait_until(lambda: not pool.running)  # a response is sent shortly before its worker is free
         with app.state.api.state.traces[id].lock:  # blocks the worker, so that the next request stays in the queue
             blocked = [others.submit(client.get, path)]
-            wait_until(lambda: pool._running)
+            wait_until(lambda: pool.running)
             blocked.append(others.submit(client.get, path))
-            wait_until(lambda: pool._jobs.full())
+            wait_until(lambda: pool.jobs.full())
             response = client.get(path)
             assert error(response, 503)["hint"] == "try again in a second"
             assert response.headers["retry-after"] == "1"

@@ -136,7 +136,7 @@ class LessonResult(ResponseModel):
 
 class LessonRunner:
     def __init__(self) -> None:
-        self._training = threading.Lock()  # torch has one random generator for all threads
+        self.training = threading.Lock()  # torch has one random generator for all threads
 
     def run(
         self, lesson: Lesson, given: Mapping[str, Any], model_name: str | None, model: Model | None, deadline: Deadline
@@ -165,14 +165,14 @@ class LessonRunner:
 
     @contextmanager
     def _exclusive_training(self, deadline: Deadline) -> Iterator[None]:
-        if not self._training.acquire(timeout=TRAINING_WAIT):
+        if not self.training.acquire(timeout=TRAINING_WAIT):
             raise ApiError(503, "another lesson is training a model", "wait for it, or stop it", retry_after=5)
         token = before_each_step.set(deadline.check)
         try:
             yield
         finally:
             before_each_step.reset(token)
-            self._training.release()
+            self.training.release()
 
 
 def list_lessons() -> LessonList:

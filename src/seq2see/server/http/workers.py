@@ -48,8 +48,8 @@ class _Job:
 class WorkerPool:
     def __init__(self, workers: int, queue_size: int, timeout: float) -> None:
         self._timeout = timeout
-        self._jobs: queue.Queue[_Job] = queue.Queue(queue_size)
-        self._running: set[Deadline] = set()
+        self.jobs: queue.Queue[_Job] = queue.Queue(queue_size)
+        self.running: set[Deadline] = set()
         self._stopping = False
         # Daemon threads, so that Ctrl-C does not wait for them.
         for number in range(workers):
@@ -70,9 +70,9 @@ class WorkerPool:
 
         deadline = Deadline(self._timeout)
         try:
-            self._jobs.put_nowait(_Job(work, deadline, deliver))
+            self.jobs.put_nowait(_Job(work, deadline, deliver))
         except queue.Full:
-            message = f"{self._jobs.maxsize} requests are already waiting"
+            message = f"{self.jobs.maxsize} requests are already waiting"
             raise ApiError(503, message, "try again in a second", retry_after=1) from None
         try:
             while True:
@@ -89,15 +89,15 @@ class WorkerPool:
     def stop(self) -> None:
         """Rejects waiting requests and stops running ones at their next check."""
         self._stopping = True
-        for deadline in list(self._running):
+        for deadline in list(self.running):
             deadline.cancelled = True
 
     def _run(self) -> None:
         while True:
-            job = self._jobs.get()
+            job = self.jobs.get()
             if job.deadline.cancelled:
                 continue
-            self._running.add(job.deadline)
+            self.running.add(job.deadline)
             try:
                 if self._stopping:
                     job.deadline.cancelled = True
@@ -111,7 +111,7 @@ class WorkerPool:
             except BaseException as error:  # fails this request only; the worker continues
                 job.deliver(None, error, True)
             finally:
-                self._running.discard(job.deadline)
+                self.running.discard(job.deadline)
                 del job  # an idle worker holds no references to its last request
 
 
