@@ -36,9 +36,7 @@ _BATCH_ITEMS, _BATCH_CHARACTERS = 8192, 1 << 20  # measured at a time
 _MIN_WORDS = 20  # of a document that counts as a duplicate: "Yes." and "Chapter II" repeat in every book
 
 # Flags of an item.
-EMPTY, ONE_SIDED, TOO_LONG, SAME, MANY_WORDS, _CONTINUES = 1, 2, 4, 8, 64, 128
-# The side has enough words and letters, all in one script, to decide whether it is the wrong script.
-SOURCE_CLEAR, TARGET_CLEAR = 16, 32
+EMPTY, ONE_SIDED, TOO_LONG, SAME, MANY_WORDS, _CONTINUES = 1, 2, 4, 8, 16, 32
 
 ROW = np.dtype(
     [
@@ -105,8 +103,9 @@ class _Columns:
     keys: list[str]  # the texts as they are compared: NFC, with single spaces
     lengths: NDArray[np.uint16]
     words: NDArray[np.int64]
-    scripts: NDArray[np.uint8]
-    clear: NDArray[np.bool_]
+    scripts: NDArray[
+        np.uint8
+    ]  # of texts with enough words and letters, all in one script, to say that it is the wrong one
     too_long: NDArray[np.bool_]
 
 
@@ -136,9 +135,9 @@ class Side:
         totals.characters += int(characters.sum())
         totals.max_words = max(totals.max_words, int(words.max()))
         self.scripts += np.bincount(scripts, minlength=len(SCRIPTS))
-        clear = (in_script >= 0.98 * letters.sum(1)) & _enough_text(in_script, words, scripts)
+        scripts[(in_script < 0.98 * letters.sum(1)) | ~_enough_text(in_script, words, scripts)] = 0
         lengths = np.minimum(characters, 0xFFFF).astype(np.uint16)
-        return _Columns(keys, lengths, words, scripts.astype(np.uint8), clear, sizes > self.max_length)
+        return _Columns(keys, lengths, words, scripts.astype(np.uint8), sizes > self.max_length)
 
     @property
     def script(self) -> int:
@@ -162,7 +161,7 @@ class Paths:
     def measure(self, texts: Sequence[str]) -> _Columns:
         self.paths += texts
         keys, zeros, no = list(map(self.identity, texts)), np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
-        return _Columns(keys, np.ones(len(texts), np.uint16), zeros, zeros.astype(np.uint8), no, no)
+        return _Columns(keys, np.ones(len(texts), np.uint16), zeros, zeros.astype(np.uint8), no)
 
 
 @dataclass(frozen=True)
@@ -242,9 +241,7 @@ def _measure(batch: list[Item], sides: Sequence[Side | Paths]) -> RowArray:
         (EMPTY, no_left & no_right),
         (ONE_SIDED, no_left ^ no_right),
         (TOO_LONG, left.too_long | right.too_long),
-        (SAME, same & left.clear),
-        (SOURCE_CLEAR, left.clear),
-        (TARGET_CLEAR, right.clear),
+        (SAME, same & (left.scripts > 0)),
         (MANY_WORDS, left.words >= _MIN_WORDS),
         (_CONTINUES, ~np.array(ends)),
     ):

@@ -134,7 +134,9 @@ class FindingsBuilder:
         if kind == "script":
             sides = zip(("source", "target"), train.sides, strict=True)
             scripts = [(name, rows[f"{name}_script"][row], side.script) for name, side in sides]
-            return ", ".join(f"{name} in {SCRIPTS[own]}" for name, own, usual in scripts if usual not in (0, own))
+            return ", ".join(
+                f"{name} in {SCRIPTS[own]}" for name, own, usual in scripts if usual and own not in (0, usual)
+            )
         if kind == "one-sided":
             side = "text" if train.kind == "media" else "target"
             return f"{side if rows['source_length'][row] else 'source'} empty"

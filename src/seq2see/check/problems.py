@@ -86,10 +86,9 @@ def _pair_problems(train: c.Collected, usable: Mask) -> dict[FindingKind, Mask]:
 
 def _wrong_script(train: c.Collected) -> Mask:
     rows, wrong = train.rows, np.zeros(len(train.rows), bool)
-    flags = (("source_script", c.SOURCE_CLEAR), ("target_script", c.TARGET_CLEAR))
-    for (column, clear), side in zip(flags, train.sides, strict=True):
+    for column, side in zip(("source_script", "target_script"), train.sides, strict=True):
         if side.script and len(rows) >= _MIN_PAIRS:
-            wrong |= (rows[column] != side.script) & (rows["flags"] & clear > 0)
+            wrong |= (rows[column] != side.script) & (rows[column] > 0)
     return wrong
 
 
