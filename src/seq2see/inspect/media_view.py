@@ -86,10 +86,9 @@ def _plot_spectrogram(e: Explanation, table: AttentionTable) -> Any:
     bands = e.model.config.model.mel_bands
     frames = e.source_rows.reshape(-1, bands).T.astype(np.float32)  # [bands, T]
     seconds, count = frames.shape[1] * 0.01, len(table.rows)
-    figure, (top, bottom) = pyplot().subplots(
-        2, 1, sharex=True, figsize=(min(12.0, max(4.0, 2.5 * seconds)), 1.8 + 0.28 * count),
-        gridspec_kw={"height_ratios": [1.6, 0.28 * count], "hspace": 0.06},
-    )  # fmt: skip
+    size = min(12.0, max(4.0, 2.5 * seconds)), 1.8 + 0.28 * count
+    grid = {"height_ratios": [1.6, 0.28 * count], "hspace": 0.06}
+    figure, (top, bottom) = pyplot().subplots(2, 1, sharex=True, figsize=size, gridspec_kw=grid)
     top.imshow(frames, origin="lower", aspect="auto", cmap="magma", extent=(0, seconds, 0, bands))
     top.set_ylabel("mel band", fontsize=8)
     top.set_title(e.output, fontsize=9, loc="left")

@@ -63,8 +63,8 @@ def tsne(vectors: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
     except ImportError as error:
         raise UserError("t-SNE needs openTSNE: pip install 'seq2see[tsne]'") from error
 
-    fit = TSNE(
-        n_components=2, perplexity=min(PERPLEXITY, max(len(vectors) - 1, 1) / 3), metric="euclidean", initialization="pca",
-        random_state=1, n_jobs=1, callbacks=[lambda *progress: check()], callbacks_every_iters=CHECK_EVERY,
-    )  # fmt: skip
+    perplexity = min(PERPLEXITY, max(len(vectors) - 1, 1) / 3)
+    checks = {"callbacks": [lambda *progress: check()], "callbacks_every_iters": CHECK_EVERY}
+    kind = {"n_components": 2, "metric": "euclidean", "initialization": "pca"}
+    fit = TSNE(perplexity=perplexity, random_state=1, n_jobs=1, **kind, **checks)
     return torch.from_numpy(fit.fit(vectors.double().numpy()).__array__().copy()).float()
