@@ -64,6 +64,19 @@ class Analysis:
         return find_attention(e, kind, -1 if self.layer is None else self.layer)
 
 
+@dataclass(frozen=True)
+class Report:
+    """What is shown, and where."""
+
+    as_json: bool = option(False, "Print all results as JSON.", flag="--json")
+    out: Path | None = option(
+        None,
+        "Write a file; the suffix sets the format: .html (interactive page), .png, .svg or .pdf (plot, "
+        "needs seq2see\\[plot]), .json, .safetensors (trace).",
+        metavar="FILE",
+    )
+
+
 def explain(
     text: Annotated[
         str,
@@ -80,13 +93,7 @@ def explain(
     search: Annotated[Search, SEARCHED],
     languages: Languages,
     compute: Compute,
-    as_json: bool = option(False, "Print all results as JSON.", flag="--json"),
-    out: Path | None = option(
-        None,
-        "Write a file; the suffix sets the format: .html (interactive page), .png, .svg or .pdf (plot, "
-        "needs seq2see\\[plot]), .json, .safetensors (trace).",
-        metavar="FILE",
-    ),
+    report: Report,
 ) -> None:
     """Explain a model's output: attention, probabilities, word alignment and the effect of each head.
 
@@ -106,8 +113,8 @@ def explain(
 
     seq2see explain --model runs/digits recording.wav --out attention.png
     """
-    check_plot(out, *PAGES, ".json", ".safetensors")
-    refuse_overwriting(Path(text), out)
+    check_plot(report.out, *PAGES, ".json", ".safetensors")
+    refuse_overwriting(Path(text), report.out)
     path = chosen.path()
     from seq2see.inspect.explain import explain
 
@@ -120,13 +127,13 @@ def explain(
         e = explain(model, text, target=target, interventions=interventions, search=search)
     if note := e.assessment.note:
         typer.echo(f"seq2see: {note}", err=True)
-    if as_json:
+    if report.as_json:
         typer.echo(json.dumps(e.to_dict(), ensure_ascii=False, allow_nan=False))
     else:
         _print(original, e, name, analysis, search)
-    if out is not None:
-        _write_file(e, out, name, analysis, path, search)
-        typer.echo(f"wrote {out}", err=True)
+    if report.out is not None:
+        _write_file(e, report.out, name, analysis, path, search)
+        typer.echo(f"wrote {report.out}", err=True)
 
 
 def _print(original: "Explanation", e: "Explanation", name: str, analysis: Analysis, search: Search) -> None:

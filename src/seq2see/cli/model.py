@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seq2see.cli.output import print_facts, print_json
-from seq2see.config import option
+from seq2see.config import Config, ModelConfig, option
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.storage.bundled import About, bundled_model, bundled_names, find_model
 from seq2see.storage.scores import load_scores, score_texts
@@ -55,43 +55,41 @@ def describe(
         raise UsageError(f"--set changes a preset, but {name} is a model directory: leave out --set")
     if verify and not is_directory:
         raise UsageError("--verify needs a model directory: seq2see model DIRECTORY --verify")
+    if traced and is_directory:
+        raise UsageError(
+            f'--trace shows an untrained preset: for the trained {name}, use "seq2see explain" or "explore"'
+        )
     if name is None:
         _list_models(as_json)
-        return
-    if is_directory and not (as_toml or traced):
+    elif as_toml:
+        typer.echo(_config(name, settings or []).to_toml(), nl=False)
+    elif is_directory:
         _describe_directory(_directory(name), verify, as_json)
-        return
-    if is_directory:
-        if traced:
-            raise UsageError(
-                f'--trace shows an untrained preset: for the trained {name}, use "seq2see explain" or "explore"'
-            )
-        from seq2see.storage.directory import load_files
-
-        config = load_files(_directory(name)).config
     else:
-        config = preset_config(name).override(settings or [])
-    if as_toml:
-        typer.echo(config.to_toml(), nl=False)
-        return
-    if traced:
-        from rich.console import Console
+        _describe_preset(name, _config(name, settings or []).model, as_json, traced)
 
-        from seq2see.cli.first_pass import print_first_pass
 
-        print_first_pass(config.model, name, Console(highlight=False))
-        return
+def _config(name: str, settings: list[str]) -> Config:
+    if name in PRESETS:
+        return preset_config(name).override(settings)
+    from seq2see.storage.directory import load_files
 
-    from seq2see.model.summary import summarize
+    return load_files(_directory(name)).config
 
-    summary = summarize(config.model, name)
-    if as_json:
-        print_json(asdict(summary))
-        return
 
+def _describe_preset(name: str, model: ModelConfig, as_json: bool, traced: bool) -> None:
     from rich.console import Console
 
-    Console(highlight=False).print(_tree(summary, config.model.shape))
+    from seq2see.cli.first_pass import print_first_pass
+    from seq2see.model.summary import summarize
+
+    console = Console(highlight=False)
+    if traced:
+        print_first_pass(model, name, console)
+    elif as_json:
+        print_json(asdict(summarize(model, name)))
+    else:
+        console.print(_tree(summarize(model, name), model.shape))
 
 
 def _directory(name: str) -> Path:

@@ -1,6 +1,7 @@
 """`seq2see serve`: a service with the APIs of LibreTranslate and OpenAI."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,29 @@ from seq2see.errors import UserError
 BEAM = Search(beam=4)
 
 
+@dataclass(frozen=True)
+class Access:
+    """Where the service listens, and to whom."""
+
+    host: str = option("127.0.0.1", "Address to listen at; 0.0.0.0: all addresses.")
+    port: int = option(5000, "Port; 0: any free port.", min=0, max=65535)
+    key_file: Path | None = option(
+        None, "API keys with their limits; required unless the address is local.", metavar="FILE"
+    )
+    new_key: str | None = option(
+        None, "Print an entry for the key file, and the key on stderr, and exit.", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for."""
+
+    max_characters: int = option(10_000, "Characters in a request.", min=1)
+    max_requests: int = option(1000, "Requests that run or wait; more are answered 503.", min=1)
+    timeout: float = option(60.0, "Seconds for a request.", min=1)
+
+
 def serve(
     model: list[str] | None = option(
         None,
@@ -20,14 +44,8 @@ def serve(
         "repeated. By default the bundled models.",
         metavar="NAME=DIRECTORY",
     ),
-    host: str = option("127.0.0.1", "Address to listen at; 0.0.0.0: all addresses."),
-    port: int = option(5000, "Port; 0: any free port.", min=0, max=65535),
-    key_file: Path | None = option(
-        None, "API keys with their limits; required unless the address is local.", metavar="FILE"
-    ),
-    new_key: str | None = option(
-        None, "Print an entry for the key file, and the key on stderr, and exit.", metavar="NAME"
-    ),
+    *,
+    access: Access,
     workers: int | None = option(
         None,
         "Worker processes, each with all models. By default one on a GPU, and on a CPU one per core, at most 4, as "
@@ -38,9 +56,7 @@ def serve(
     ),
     compute: Annotated[Compute, Options("device", "precision", device={"help": "cpu, cuda or mps."})] = ON_CPU,
     search: Annotated[Search, Options("beam", beam={"help": "Beam size of translations.", "max": 16})] = BEAM,
-    max_characters: int = option(10_000, "Characters in a request.", min=1),
-    max_requests: int = option(1000, "Requests that run or wait; more are answered 503.", min=1),
-    timeout: float = option(60.0, "Seconds for a request.", min=1),
+    limits: Limits,
     cors: list[str] | None = option(
         None, "An origin whose pages may use the service. Can be repeated.", metavar="ORIGIN"
     ),
@@ -53,10 +69,10 @@ def serve(
     """
     from seq2see.server.service.keys import new_key as make_key
 
-    if new_key is not None:
-        key, entry = make_key(new_key)
+    if access.new_key is not None:
+        key, entry = make_key(access.new_key)
         print(entry)
-        print(f"the key of {new_key}, which is not stored anywhere: {key}", file=sys.stderr)
+        print(f"the key of {access.new_key}, which is not stored anywhere: {key}", file=sys.stderr)
         return
     try:
         from seq2see.server.service.server import default_workers, parse_models
@@ -68,11 +84,15 @@ def serve(
     from seq2see.server.service.server import is_local
 
     settings = Settings(
-        key_file=key_file, local_only=is_local(host), beam=search.beam, max_characters=max_characters,
-        max_requests=max_requests, timeout=timeout, origins=tuple(cors or ()), access_log=access_log,
-    )  # fmt: skip
+        key_file=access.key_file,
+        local_only=is_local(access.host),
+        beam=search.beam,
+        origins=tuple(cors or ()),
+        access_log=access_log,
+        **vars(limits),
+    )
     models = parse_models(model or [])
     options = WorkerOptions(
         models, compute.device, compute.precision, workers or default_workers(models, compute.device)
     )
-    run(options, settings, host, port, explain, lambda line: print(line, flush=True))
+    run(options, settings, access.host, access.port, explain, lambda line: print(line, flush=True))

@@ -118,6 +118,12 @@ def translate(
     if not (inputs or output.out) and is_interactive() and output.format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
         return
+    _translate(sources, documents, output, translator)
+
+
+def _translate(
+    sources: Sequence[TextInput], documents: Sequence[Path], output: Output, translator: "Translator"
+) -> None:
     # Lines that appear in the terminal show the progress themselves.
     with progress(sources[0].size is not None and (output.out is not None or not sys.stdout.isatty())) as bars:
         if documents:
