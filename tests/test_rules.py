@@ -21,7 +21,7 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     "src/seq2see/decode/kernels/select.py:_beam_step_kernel",
 }
-FMT_SKIPS = 336  # to be lowered to MAX_FMT_SKIPS
+FMT_SKIPS = 333  # to be lowered to MAX_FMT_SKIPS
 
 
 @cache
