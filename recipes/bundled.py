@@ -75,11 +75,11 @@ def main() -> None:
 
 
 def _calibrate() -> None:
-    section = confidence_section({"confidence": asdict(calibrate(MODEL))}).rstrip()
+    section = confidence_section(asdict(calibrate(MODEL))).rstrip()
     card = MODEL / "README.md"
     before, heading, after = card.read_text(encoding="utf-8").partition("\n\n## Model\n")
     before = before.partition("\n\n## Confidence\n")[0]
-    card.write_text(f"{before}\n{section}{heading}{after}", encoding="utf-8")
+    card.write_text(f"{before}\n\n{section}{heading}{after}", encoding="utf-8")
     print(section)
 
 

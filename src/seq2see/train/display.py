@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from seq2see.errors import UserError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 REFRESH_INTERVAL = 1.0  # seconds between updates of the progress bar
+MAX_LENGTH = 60  # characters of a sentence
 PRINT_INTERVAL = 20.0  # seconds between progress lines when the output is not a terminal
 
 
@@ -38,10 +39,8 @@ class Display:
         # Asked once: while the bar is shown, rich replaces sys.stderr by an object that is no terminal (before rich 14.1).
         self.live = is_main and sys.stderr.isatty()
         self.console = Console(file=cast(IO[str], _LossyStream(sys.stderr)), highlight=False, quiet=not is_main)
-        self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=None), TimeElapsedColumn(), TextColumn("elapsed,"),
-            TimeRemainingColumn(), TextColumn("left"), console=self.console, transient=True, disable=not self.live, expand=True,
-        )  # fmt: skip
+        columns = "{task.description}", BarColumn(None), TimeElapsedColumn(), "elapsed,", TimeRemainingColumn(), "left"
+        self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.live, expand=True)
         self._task = self.bar.add_task("", total=None)
         self._metrics = ""  # of the last report
         self._next_refresh = 0.0
@@ -52,9 +51,7 @@ class Display:
             self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.live:  # a disabled bar of rich 14.0 would print an empty line
             self.bar.stop()
         if self._events is not None:
@@ -104,14 +101,11 @@ class Display:
 
     def validation(self, step: int, scores: Scores, best: bool, pairs: Sequence[tuple[str, str]]) -> None:
         """Prints the scores and the current translations of three sentences."""
-        row: dict[str, Any] = {"kind": "validation", "step": step, "loss": scores.loss}
-        row |= {"bleu": scores.bleu, "chrf": scores.chrf} if scores.bleu is not None else {}
-        row |= asdict(scores.recognition) if scores.recognition is not None else {}
-        self._log(row)
+        self._log({"kind": "validation", "step": step, **scores.metrics})
         mark = "  [green]best so far[/]" if best else ""
         self.message(f"[bold]step {step:,}[/]  validation loss {scores.loss:.3f}  {scores}".rstrip() + mark)
-        table = Table.grid(padding=(0, 1))
-        for number in _evenly_spaced(len(scores.translations), 3):
+        count, table = len(scores.translations), Table.grid(padding=(0, 1))
+        for number in sorted({count * part // 6 for part in (1, 3, 5)}) if count else ():
             source, reference = (_shorten(text) for text in pairs[number])
             table.add_row("   ", source, "[dim]→[/]", _shorten(scores.translations[number]), f"[dim]({reference})[/]")
         if table.row_count:
@@ -132,9 +126,9 @@ class Display:
             with (self.folder / LOG).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         if self._events is not None:
-            values = {name: row[name] for name in row.keys() - {"kind", "step"} if row[name] is not None}
-            for name, value in values.items():
-                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+            for name in row.keys() - {"kind", "step"}:
+                if row[name] is not None:
+                    self._events.add_scalar(f"{row['kind']}/{name}", row[name], row["step"])
 
     def truncate_log(self, step: int, validated: Collection[int]) -> None:
         """Removes entries later than the checkpoint that the run resumes from, and validations that are not in it."""
@@ -177,11 +171,5 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _evenly_spaced(count: int, wanted: int) -> list[int]:
-    return [count * (2 * i + 1) // (2 * wanted) for i in range(min(wanted, count))]
-
-
-def _shorten(text: str, max_length: int = 60) -> str:
-    from rich.markup import escape
-
-    return escape(text if len(text) <= max_length else text[: max_length - 1] + "…")
+def _shorten(text: str) -> str:
+    return escape(text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -31,24 +31,28 @@ class Scores:
     loss: float
     bleu: float | None = None
     chrf: float | None = None
-    sentences: int = 0
     signatures: tuple[str, ...] = ()
     translations: tuple[str, ...] = ()
     references: References = ()
     confidences: tuple[float, ...] = ()  # mean log-probability per token of each translation
     recognition: RecognitionScores | None = None  # of pictures and sounds
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The scores by their names in log.jsonl and scores.json."""
+        translation = {} if self.bleu is None or self.chrf is None else {"bleu": self.bleu, "chrf": self.chrf}
+        return {"loss": self.loss, **translation, **(asdict(self.recognition) if self.recognition else {})}
+
     def value(self, metric: str) -> float:
         """Returns the score by a metric of the configuration; higher is better."""
         if metric == "loss" or self.bleu is None:
             return -self.loss
         if metric in ("bleu", "chrf"):
-            return float(getattr(self, metric))
+            return self.metrics[metric]
         chosen: Metric = load_extension("metrics", metric)
         value = chosen.compute(self.translations, self.references)
-        return (
-            -value - 1e-6 * self.loss if chosen.error_rate else value
-        )  # the loss decides between equal rates, such as 0
+        # The loss decides between equal rates, such as 0.
+        return -value - 1e-6 * self.loss if chosen.error_rate else value
 
     def __str__(self) -> str:
         """Everything but the loss, in one line."""
@@ -147,8 +151,7 @@ def translate_sources(model: Network, sources: Sequence[Tokens], tokenizer: Toke
 def score_translations(translations: Sequence[str], references: Sequence[Sequence[str]], loss: float) -> Scores:
     """Computes BLEU and chrF++; each translation has one or more references."""
     bleu, chrf = score(translations, None, _metrics(tuple(map(tuple, references))))
-    signatures = (bleu.signature, chrf.signature)
-    return Scores(loss, bleu.value, chrf.value, len(translations), signatures, tuple(translations), references)
+    return Scores(loss, bleu.value, chrf.value, (bleu.signature, chrf.signature), tuple(translations), references)
 
 
 @lru_cache(maxsize=2)  # the sentences of every validation, and all of them at the end
