@@ -56,7 +56,6 @@ def store_known_words(
 ) -> None:
     """Writes the words of the training text, together with those of the initial model, if it has a list."""
     (folder / WORDS).unlink(missing_ok=True)
-    if tokenizer.kind == "word" or (initial and initial.known_words is None):
-        return
-    words = collect_words(texts, tokenizer)
-    save_words(folder / WORDS, words | initial.known_words if initial and initial.known_words else words)
+    known = initial.known_words if initial else frozenset()
+    if tokenizer.kind != "word" and known is not None:
+        save_words(folder / WORDS, collect_words(texts, tokenizer) | known)

@@ -9,8 +9,9 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,31 +97,28 @@ class CheckpointManager:
     def load_latest(
         self, is_compatible: Callable[[LoadedCheckpoint], bool]
     ) -> tuple[LoadedCheckpoint | None, list[Checkpoint]]:
-        """Loads the newest valid checkpoint of this run; also returns the files that were skipped."""
+        """Loads the newest valid checkpoint of this run, and deletes those of later steps. Also returns the files that it
+        skipped and renamed.
+        """
+        files, loaded = self.list_files("step"), None
         unusable: list[Checkpoint] = []
-        for checkpoint in self.list_files("step"):
-            try:
+        for checkpoint in files:
+            with suppress(UserError):
                 loaded = LoadedCheckpoint(checkpoint, *load_checkpoint(checkpoint))
-            except UserError:
-                unusable.append(checkpoint)
-                continue
-            if is_compatible(loaded):
-                return loaded, unusable
+                if is_compatible(loaded):
+                    break
             unusable.append(checkpoint)
-        if unusable:
+        if files and len(unusable) == len(files):
             raise UserError(
                 f"{self.folder} has {len(unusable)} checkpoints, all damaged or from another run (newest: "
                 f"{unusable[0].path.name}): start a new run with another --out"
             )
-        return None, unusable
-
-    def discard(self, unusable: Sequence[Checkpoint], after: int) -> None:
-        """Renames unusable checkpoints and deletes those after the step that the run resumes from."""
         for checkpoint in unusable:
             checkpoint.path.rename(checkpoint.path.with_suffix(".damaged"))
         for checkpoint in self.list_files("step") + self.list_files("weights"):
-            if checkpoint.step > after:
+            if loaded is None or checkpoint.step > loaded.file.step:
                 checkpoint.path.unlink(missing_ok=True)
+        return loaded, unusable
 
 
 def load_checkpoint(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -7,7 +7,6 @@ Shapes: T target tokens and U source tokens in a batch.
 import os
 import time
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -82,17 +81,16 @@ def min_micro_batches(config: Config, device: torch.device, free: int = 0) -> in
     fixed = BYTES_PER_WEIGHT * sum(p.numel() for p in network.parameters())
     per_token = bytes_per_token(network) * (2 if config.train.r_drop else 1)
     min_tokens = model.max_positions if model.shape == "decoder" else LONG_SENTENCE  # a batch must hold them
-    for micro_batches in (2**n for n in count()):
-        tokens = config.train.batch_tokens // micro_batches
-        if fixed + tokens * per_token < available:
-            return micro_batches
+    micro_batches = 1
+    while fixed + (tokens := config.train.batch_tokens // micro_batches) * per_token >= available:
         if tokens < 2 * min_tokens:
             raise UserError(
                 f"a model of {fixed / BYTES_PER_WEIGHT:,.0f} weights with {tokens:,} target tokens needs "
                 f"{(fixed + tokens * per_token) / 1e9:.1f} GB, but {available / 1e9:.1f} GB are available: use a "
                 "smaller model, a smaller model.max_positions, or more processes with --set train.fsdp=true"
             )
-    raise AssertionError
+        micro_batches *= 2
+    return micro_batches
 
 
 def _with_max_vocabulary(config: Config) -> ModelConfig:

@@ -9,7 +9,7 @@ for the device.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -146,10 +146,9 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def copy_full_tensors(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copies full tensors into tensors that may be sharded."""
-    for name, target in targets.items():
-        value = values[name].to(target.device)
-        if isinstance(target, DTensor):
-            value = distribute_tensor(value, target.device_mesh, target.placements)
-        target.copy_(value)
+def copy_full_tensor(target: Tensor, value: Tensor) -> None:
+    """Copies a full tensor into one that may be sharded."""
+    value = value.to(target.device)
+    if isinstance(target, DTensor):
+        value = distribute_tensor(value, target.device_mesh, target.placements)
+    target.copy_(value)

@@ -22,7 +22,7 @@ class Preset:
 
 _MARIAN = ModelConfig(
     vocab_size=58101, activation="silu", positions="sinusoidal-halves", max_positions=512, output_bias=True
-)  # fmt: skip
+)
 _GPT2 = ModelConfig(
     shape="decoder", vocab_size=50257, width=768, heads=12, decoder_layers=12, feed_forward=3072,
     activation="gelu-tanh", norm_first=True, positions="learned", max_positions=1024, scale_embeddings=False,
@@ -40,8 +40,8 @@ _RECURRENT = TrainConfig(
 
 # The language models to train, after nanoGPT's.
 _NANO = ModelConfig(
-    shape="decoder", activation="gelu", norm_first=True, positions="learned", scale_embeddings=False, bias="nowhere",
-)  # fmt: skip
+    shape="decoder", activation="gelu", norm_first=True, positions="learned", scale_embeddings=False, bias="nowhere"
+)
 _NANO_TRAIN = TrainConfig(
     schedule="cosine", warmup_steps=100, beta2=0.99, epsilon=1e-8, weight_decay=0.1, label_smoothing=0.0,
     average_checkpoints=1, metric="loss", validate_every=250,

@@ -52,6 +52,7 @@ class Run:
         self.lock, self.signals = context.lock, context.signals
         self.checkpoints = CheckpointManager(self.out / "checkpoints")
         self.validator = Validator(config.model, data, trainer.precision)
+        self.tokenizers = [tokenizer.fingerprint for tokenizer in data.tokenizers]  # which checkpoints must have, too
         self.last_saved = time.perf_counter()
 
     @property
@@ -85,24 +86,19 @@ class Run:
 
     def _load_latest(self) -> LoadedCheckpoint | None:
         """Loads the newest valid checkpoint, and removes later files, log entries and incomplete files."""
-        loaded, unusable = self.checkpoints.load_latest(self._belongs_to_run)
+
+        def belongs_to_run(loaded: LoadedCheckpoint) -> bool:
+            return loaded.metadata.get("tokenizers") == self.tokenizers and self.trainer.is_compatible(loaded.tensors)
+
+        loaded, unusable = self.checkpoints.load_latest(belongs_to_run)
         for checkpoint in unusable:
             self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged or from another run[/]")
         step = loaded.file.step if loaded else 0
         scores = loaded.metadata["state"]["scores"] if loaded else []
-        self.checkpoints.discard(unusable, after=step)
         self.display.truncate_log(step, validated={validated for validated, _ in scores})
         for part in self.out.rglob(".*.part"):
             part.unlink(missing_ok=True)
         return loaded
-
-    def _belongs_to_run(self, loaded: LoadedCheckpoint) -> bool:
-        """Whether a checkpoint has this run's shapes and tokenizers."""
-        own_tokenizers = loaded.metadata.get("tokenizers") == self._tokenizer_fingerprints()
-        return own_tokenizers and self.trainer.is_compatible(loaded.tensors)
-
-    def _tokenizer_fingerprints(self) -> list[str]:
-        return [tokenizer.fingerprint for tokenizer in self.data.tokenizers]
 
     def train(self) -> None:
         """Trains until a limit is reached, then writes the model."""
@@ -171,7 +167,7 @@ class Run:
         self.last_saved = time.perf_counter()
         tensors = self.trainer.checkpoint_tensors()
         if self.world.is_main:
-            metadata = self.trainer.metadata() | {"tokenizers": self._tokenizer_fingerprints()}
+            metadata = self.trainer.metadata() | {"tokenizers": self.tokenizers}
             self.checkpoints.save("step", self.state.step, tensors, metadata)
 
     def _snapshot(self) -> None:

@@ -34,7 +34,7 @@ class StopSignals:
         # Slurm signals every process and torchrun forwards the signal, so one signal may arrive twice.
         self._grace_seconds = 2.0 if processes > 1 else 0.0
         self._first_time = 0.0
-        self._repeated = False
+        self.repeated = False
         self._interrupted = False
         self._deferred = False
         self._previous: dict[int, Any] = {}
@@ -42,10 +42,6 @@ class StopSignals:
     @property
     def received(self) -> bool:
         return bool(self._first_time)
-
-    @property
-    def repeated(self) -> bool:
-        return self._repeated
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python handles signals only there
@@ -63,8 +59,8 @@ class StopSignals:
         now = time.monotonic()
         first = not self._first_time
         self._first_time = self._first_time or now
-        self._repeated |= now - self._first_time > self._grace_seconds
-        if self._repeated or (first and not self._deferred):
+        self.repeated |= now - self._first_time > self._grace_seconds
+        if self.repeated or (first and not self._deferred):
             self._interrupted = True
             raise KeyboardInterrupt
 

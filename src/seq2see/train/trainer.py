@@ -17,7 +17,7 @@ from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.train.estimates import peak_flops, training_flops
 from seq2see.train.graph_step import GraphStep, StaticBatch
-from seq2see.train.parallel import World, copy_full_tensors, full_tensor
+from seq2see.train.parallel import World, copy_full_tensor, full_tensor
 from seq2see.train.schedule import learning_rate
 from seq2see.train.step import StepResult, TrainStep
 
@@ -220,16 +220,14 @@ class Trainer:
 
     def restore(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
         """Continues from `checkpoint_tensors` and `metadata` of an earlier run."""
-        parameters = dict(self.model.named_parameters())
-        copy_full_tensors(parameters, {name: tensors[f"model.{name}"] for name in parameters})
-        for name, p in parameters.items():
-            if f"exp_avg.{name}" not in tensors:
-                continue
-            moments = {"step": tensors[f"step.{name}"].to(self.world.device)}
-            for key in ("exp_avg", "exp_avg_sq"):
-                moments[key] = torch.zeros_like(p)
-                copy_full_tensors({"": moments[key]}, {"": tensors[f"{key}.{name}"]})
-            self.plain_step.optimizer.state[p] = moments
+        for name, p in self.model.named_parameters():
+            copy_full_tensor(p, tensors[f"model.{name}"])
+            if f"exp_avg.{name}" in tensors:
+                moments = {key: torch.zeros_like(p) for key in ("exp_avg", "exp_avg_sq")}
+                for key, moment in moments.items():
+                    copy_full_tensor(moment, tensors[f"{key}.{name}"])
+                moments["step"] = tensors[f"step.{name}"].to(self.world.device)
+                self.plain_step.optimizer.state[p] = moments
         if self.graph_step is not None:
             self.graph_step.refresh()
         scores = [tuple(score) for score in metadata["state"]["scores"]]
