@@ -30,7 +30,7 @@ LONGEST_FILES = [
     "train/test_interruptions.py", "train/test_parallel.py", "server/test_page.py", "server/test_explore_training.py",
     "server/service/test_service.py", "server/test_page_inspector.py", "server/test_explore_documents.py",
     "server/test_page_use.py", "train/test_train.py", "train/test_resume.py", "server/test_page_views.py",
-    "server/test_explore_server.py", "data/test_media_models.py", "tensors/test_files.py",
+    "server/test_explore_server.py", "data/test_media_models.py", "tensors/test_files.py", "test_extending.py",
     "model/test_short_attention.py", "server/test_page_foreign.py",
 ]  # fmt: skip
 
