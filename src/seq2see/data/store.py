@@ -9,21 +9,21 @@ once.
 
 import hashlib
 import json
-import math
 import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.data.bpe_dropout import BpeDropout
+from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import RaggedTokens, Tokenizer
 from seq2see.data.tokenizer_training import split_text
 from seq2see.errors import ProgressFactory, UserError, no_progress
@@ -41,22 +41,7 @@ B = TypeVar("B")
 Tokens = NDArray[Any]  # [T] uint16 or uint32 ids; of pictures and sounds, [T, F] numbers
 
 
-class MediaEncoder(Protocol):
-    """Reads files of pictures or sounds, given by their paths, as rows of numbers."""
-
-    @property
-    def dtype(self) -> str: ...
-
-    @property
-    def row_size(self) -> int: ...  # F
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def encode_batch(self, paths: Sequence[str]) -> RaggedTokens: ...
-
-
-Encoder = Tokenizer | MediaEncoder
+Encoder = Tokenizer | MediaReader
 
 
 @dataclass(frozen=True)
@@ -132,17 +117,6 @@ def _split_long_texts(chunks: Iterable[tuple[str, bool]]) -> Iterator[_Row]:
         yield (last,), ends
 
 
-@dataclass
-class _SideManifest:
-    """The entry of one side in store.json."""
-
-    name: str
-    dtype: str
-    row_size: int = 0  # numbers per token; 0: ids
-    sentences: int = 0
-    tokens: int = 0
-
-
 @dataclass(frozen=True)
 class _StoreSpec:
     """Everything that determines the contents of a store."""
@@ -188,9 +162,8 @@ class _StoreSpec:
             manifest = json.loads((self.path / "store.json").read_text(encoding="utf-8"))
             if manifest["epoch"] != self.epoch:
                 return None
-            return TokenStore(
-                self.path, tuple(_map_side(self.path, _SideManifest(**side)) for side in manifest["sides"])
-            )
+            sides = zip(self.names, self.encoders, strict=True)
+            return TokenStore(self.path, tuple(_map_side(self.path, name, encoder) for name, encoder in sides))
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         except OSError as error:
@@ -205,28 +178,30 @@ class _StoreSpec:
         building = self.path.with_suffix(".building")
         try:
             building.mkdir()
-            sides = self._write(building, rows, advance)
-            manifest = {"epoch": self.epoch, "sides": [asdict(side) for side in sides]}
+            self._write(building, rows, advance)
             with atomic_write(building / "store.json") as temporary:
-                temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+                temporary.write_text(json.dumps({"epoch": self.epoch}), encoding="utf-8")
             shutil.rmtree(self.path, ignore_errors=True)
             building.rename(self.path)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
 
-    def _write(self, folder: Path, rows: Iterator[_Row], advance: Callable[[int], None]) -> list[_SideManifest]:
+    def _write(self, folder: Path, rows: Iterator[_Row], advance: Callable[[int], None]) -> None:
         with ExitStack() as stack:
             sides = zip(self.names, self.encoders, strict=True)
-            writers = [_Writer.open(folder, name, encoder, stack) for name, encoder in sides]
+            writers = [_Writer(folder, name, encoder, stack) for name, encoder in sides]
             size = _CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
+            sentences = 0
             for encoded, ends in _map_in_threads(self._encode, _chunks(rows, size)):
                 for writer, ragged in zip(writers, encoded, strict=True):
                     writer.append(ragged, ends)
                 advance(int(ends.sum()))
-            if not writers[0].manifest.sentences:
+                sentences += ends.sum()
+            if not sentences:
                 raise UserError("the corpus is empty")
-            return [writer.finish() for writer in writers]
+            for writer in writers:
+                writer.sync()
 
     def _encode(self, chunk: tuple[int, list[_Row]]) -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
         """Returns the tokens of each side, and of each row whether a sentence ends with it."""
@@ -271,56 +246,45 @@ def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
             yield pending.popleft().result()
 
 
-@dataclass
+def _files(folder: Path, name: str, encoder: Encoder) -> tuple[tuple[Path, str], tuple[Path, str]]:
+    """Returns the two files of a side with their dtypes: the tokens, and the offsets of the sentences."""
+    dtype = encoder.dtype if isinstance(encoder, MediaReader) else "<u2" if len(encoder) <= 1 << 16 else "<u4"
+    return (folder / f"{name}.tokens", dtype), (folder / f"{name}.offsets", "<i8")
+
+
 class _Writer:
-    """Appends to the two files of one side."""
+    """Appends to the two files of one side, which the stack closes."""
 
-    manifest: _SideManifest
-    end: int | None  # appended to each sentence
-    tokens_file: IO[bytes]
-    offsets_file: IO[bytes]
-
-    @classmethod
-    def open(cls, folder: Path, name: str, encoder: Encoder, stack: ExitStack) -> Self:
-        """Opens the files, which the stack closes."""
-        if isinstance(encoder, Tokenizer):
-            manifest, end = _SideManifest(name, "<u2" if len(encoder) <= 1 << 16 else "<u4"), encoder.end
-        else:
-            manifest, end = _SideManifest(name, encoder.dtype, encoder.row_size), None
-        paths = (folder / f"{name}{suffix}" for suffix in (".tokens", ".offsets"))
-        tokens, offsets = (stack.enter_context(path.open("wb")) for path in paths)
-        offsets.write(np.zeros(1, dtype="<i8").tobytes())
-        return cls(manifest, end, tokens, offsets)
+    def __init__(self, folder: Path, name: str, encoder: Encoder, stack: ExitStack) -> None:
+        self._files = [(stack.enter_context(path.open("wb")), dtype) for path, dtype in _files(folder, name, encoder)]
+        self._end = encoder.end if isinstance(encoder, Tokenizer) else None  # appended to each sentence
+        self._size = 0  # tokens written
+        self._write(np.zeros(0), np.zeros(1))
 
     def append(self, ragged: RaggedTokens, ends: NDArray[np.bool_]) -> None:
         tokens, sentence_ends = ragged.tokens, ragged.offsets[1:][ends]
-        if self.end is not None:
-            tokens = np.insert(tokens, sentence_ends, self.end)
+        if self._end is not None:
+            tokens = np.insert(tokens, sentence_ends, self._end)
             sentence_ends = sentence_ends + np.arange(1, len(sentence_ends) + 1)
-        offsets = self.manifest.tokens + sentence_ends
-        self.tokens_file.write(tokens.astype(self.manifest.dtype).tobytes())
-        self.offsets_file.write(offsets.astype("<i8").tobytes())
-        self.manifest.sentences += len(sentence_ends)
-        self.manifest.tokens += len(tokens)
+        self._write(tokens, self._size + sentence_ends)
+        self._size += len(tokens)
 
-    def finish(self) -> _SideManifest:
-        for file in (self.tokens_file, self.offsets_file):
+    def _write(self, *arrays: NDArray[Any]) -> None:
+        for (file, dtype), array in zip(self._files, arrays, strict=True):
+            file.write(array.astype(dtype).tobytes())
+
+    def sync(self) -> None:
+        for file, _ in self._files:
             file.flush()
             os.fsync(file.fileno())
-        return self.manifest
 
 
-def _map_side(folder: Path, manifest: _SideManifest) -> TokenizedSide:
-    """Memory-maps the files of a side; raises ValueError if their sizes differ from those in store.json."""
-    rows = (manifest.tokens, manifest.row_size) if manifest.row_size else (manifest.tokens,)
-    expected = ((".tokens", manifest.dtype, rows), (".offsets", "<i8", (manifest.sentences + 1,)))
-    arrays = []
-    for suffix, dtype, shape in expected:
-        path = folder / (manifest.name + suffix)
-        if path.stat().st_size != math.prod(shape) * np.dtype(dtype).itemsize:
-            raise ValueError(f"{path} is damaged")
-        arrays.append(np.memmap(path, dtype=dtype, mode="r", shape=shape))
-    tokens, offsets = arrays
-    if offsets[0] != 0 or offsets[-1] != manifest.tokens:
-        raise ValueError(f"{folder / manifest.name}.offsets is damaged")
-    return TokenizedSide(np.asarray(tokens), np.asarray(offsets))
+def _map_side(folder: Path, name: str, encoder: Encoder) -> TokenizedSide:
+    """Memory-maps the files of a side; raises ValueError if they are damaged."""
+    files = _files(folder, name, encoder)
+    tokens, offsets = (np.asarray(np.memmap(path, dtype=dtype, mode="r")) for path, dtype in files)
+    if isinstance(encoder, MediaReader):
+        tokens = tokens.reshape(-1, encoder.row_size)
+    if offsets[0] != 0 or offsets[-1] != len(tokens):
+        raise ValueError(f"{folder / name}.offsets is damaged")
+    return TokenizedSide(tokens, offsets)
