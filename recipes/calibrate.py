@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seq2see.data.corpus import media_kind, training_pairs, validation_pairs
+from seq2see.data.corpus import media_kind, open_pairs, validation_pairs
 from seq2see.data.split import PairSplit
 from seq2see.evaluate.metrics import sentence_scores
 from seq2see.storage.directory import load_pipeline
@@ -21,9 +21,9 @@ from seq2see.train.validation import translate_sources
 
 def calibrate(folder: Path) -> Calibration:
     model = load_pipeline(folder)
-    count = sum(1 for _ in training_pairs(model.config.data))
+    count = sum(1 for _ in open_pairs(model.config.data))
     data = model.config.data
-    split = PairSplit(training_pairs(data), validation_pairs(data), count, media_kind(data) is not None)
+    split = PairSplit(open_pairs(data), validation_pairs(data), count, media_kind(data) is not None)
     valid = split.valid()
     found = translate_sources(model.network, [model.encode_source(source) for source, _ in valid], model.tokenizers[1])
     chrf = sentence_scores([model.text(best) for best in found], [[reference] for _, reference in valid])

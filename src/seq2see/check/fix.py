@@ -20,7 +20,8 @@ from seq2see.check.report import FindingKind
 from seq2see.data.corpus import Corpus, format_paths
 from seq2see.data.formats.documents import DocumentReader
 from seq2see.data.formats.lines import ReadCallbacks, ignore_issue
-from seq2see.data.formats.tabular import Reader
+from seq2see.data.formats.tabular import JsonlReader, Reader, SingleFileReader, strip_compression_suffix
+from seq2see.data.media.pairs import MediaPairReader
 from seq2see.errors import ProgressFactory, UserError, no_progress
 from seq2see.tensors.files import atomic_write
 
@@ -45,7 +46,7 @@ def write_clean_copy(
         raise UserError(f"{reason}: no copy written, because it would pair the wrong lines; fix this first")
     kept = np.split(checked.reasons == 0, checked.starts[1:-1])
     written = [
-        (reader, keep, reader.output_names) for reader, keep in zip(corpus.readers, kept, strict=True) if keep.any()
+        (reader, keep, _output_names(reader)) for reader, keep in zip(corpus.readers, kept, strict=True) if keep.any()
     ]
     files = _output_paths(out, [name for _, _, names in written for name in names], corpus.files)
     callbacks = ReadCallbacks(ignore_issue, progress("writing", corpus.size))
@@ -63,7 +64,8 @@ def _kept_texts(reader: Reader, keep: NDArray[np.bool_], callbacks: ReadCallback
         if number == len(keep):
             break
         if keep[number] and isinstance(reader, DocumentReader):
-            yield [texts[0] + reader.separator * ends]
+            separator = "\n\n" if reader.boundaries == "blank-line" else "\n"
+            yield [texts[0] + separator * ends]
         elif keep[number]:
             yield [_LINE_BREAKS.sub(" ", text) + "\n" for text in texts]
         number += ends
@@ -79,6 +81,23 @@ def _write(rows: Iterator[Sequence[str]], paths: Sequence[Path]) -> None:
         for row in rows:
             for file, text in zip(files, row, strict=True):
                 file.write(text)
+
+
+def _output_names(reader: Reader) -> Sequence[str]:
+    """Returns file names for the sides, such as `train.en` and `train.hi` for `train.tsv.gz` with named sides."""
+    if isinstance(reader, MediaPairReader):
+        raise UserError("a cleaned copy of pictures or sounds is not supported: remove the rows from the list")
+    names = [strip_compression_suffix(file) for file in reader.files]
+    sides: Sequence[int | str] = ()
+    if isinstance(reader, SingleFileReader):
+        names, sides = [Path(names[0]).stem] * 2, reader.options
+        if isinstance(reader, JsonlReader):  # the last part of the path of a field
+            sides = [field.rpartition(".")[2] for field in (reader.source_field, reader.target_field)]
+    if len(set(names)) == len(names):
+        return names
+    if len({*sides}) != 2 or not all(isinstance(side, str) for side in sides):
+        sides = "source", "target"
+    return [f"{name}.{str(side).replace('/', '_')}" for name, side in zip(names, sides, strict=True)]
 
 
 def _output_paths(out: Path, names: Sequence[str], inputs: Sequence[Path]) -> tuple[Path, ...]:

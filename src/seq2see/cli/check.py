@@ -81,7 +81,7 @@ def check(
 
 def _refuse_other_kinds(context: typer.Context, data: CheckedData) -> None:
     """Raises an error if there are no data, or options that do not apply to their kind."""
-    from seq2see.data.corpus import has_pairs
+    from seq2see.data.corpus import is_translation
 
     kind = "pictures" if data.pictures else "sounds" if data.sounds else ""
     if kind:
@@ -89,9 +89,9 @@ def _refuse_other_kinds(context: typer.Context, data: CheckedData) -> None:
         refuse_given(context, context.params.keys() - applicable, f"does not apply to --{kind}")
     else:
         refuse_given(context, ["valid_pictures", "valid_sounds"], "needs --pictures or --sounds")
-    if data.text and has_pairs(data):
+    if data.text and is_translation(data):
         raise UserError("use either --text, or pairs (--src and --tgt, or --pairs), not both")
-    if not (data.text or has_pairs(data) or kind):
+    if not (data.text or is_translation(data)):
         raise UsageError(
             "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE, --pictures LIST or --sounds LIST"
         )

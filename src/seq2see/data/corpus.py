@@ -9,14 +9,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import Any, ClassVar, get_args
 
 from seq2see.config import Boundaries, DataConfig
 from seq2see.data.formats.documents import DocumentReader, TextChunk
-from seq2see.data.formats.lines import STRICT, ignore_progress
+from seq2see.data.formats.lines import ReadCallbacks, ignore_progress
 from seq2see.data.formats.tabular import (
     JsonlReader,
     PairReader,
@@ -34,6 +34,7 @@ class Corpus:
     """The items of some files; each iteration reads the files again."""
 
     readers: Sequence[Reader]
+    missing: ClassVar[str]  # what files without items do not have
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -55,10 +56,21 @@ class Corpus:
                     digest.update(hashlib.file_digest(file, "blake2b").digest())
         return digest.hexdigest()
 
+    def _items(self, on_progress: Callable[[int], None]) -> Iterator[Any]:
+        empty = True
+        for reader in self.readers:
+            for item in reader.read(ReadCallbacks(on_progress=on_progress)):
+                empty = False
+                yield item
+        if empty:
+            raise UserError(f"{format_paths(self.files)}: {self.missing}")
+
 
 @dataclass(frozen=True)
 class ParallelCorpus(Corpus):
     """Sentences and their translations."""
+
+    missing = "no sentence pairs"
 
     readers: tuple[PairReader, ...]
 
@@ -67,18 +79,14 @@ class ParallelCorpus(Corpus):
 
     def read(self, on_progress: Callable[[int], None] = ignore_progress) -> Iterator[tuple[str, str]]:
         """Yields the pairs in order; `on_progress` receives the number of bytes read, as they are read."""
-        empty = True
-        for reader in self.readers:
-            for source, target, _ in reader.read(replace(STRICT, on_progress=on_progress)):
-                empty = False
-                yield source, target
-        if empty:
-            raise UserError(f"{format_paths(self.files)}: no sentence pairs")
+        return ((source, target) for source, target, _ in self._items(on_progress))
 
 
 @dataclass(frozen=True)
 class TextCorpus(Corpus):
     """Plain text; a document ends at a blank line or at the end of its file."""
+
+    missing = "no text, only blank lines"
 
     readers: tuple[DocumentReader, ...]
 
@@ -96,13 +104,7 @@ class TextCorpus(Corpus):
 
         `on_progress` receives the number of bytes read, as they are read.
         """
-        empty = True
-        for reader in self.readers:
-            for chunk in reader.read(replace(STRICT, on_progress=on_progress)):
-                empty = False
-                yield chunk
-        if empty:
-            raise UserError(f"{format_paths(self.files)}: no text, only blank lines")
+        return self._items(on_progress)
 
 
 def parallel_files(source: Sequence[Path], target: Sequence[Path]) -> ParallelCorpus:
@@ -162,13 +164,13 @@ def plain_text(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> 
     return TextCorpus(tuple(DocumentReader(file, boundaries) for file in files))
 
 
-def has_pairs(data: DataConfig, prefix: str = "") -> bool:
-    """Whether the data have sentence pairs, of training or, with a prefix such as `valid_`, of another set."""
-    return any(getattr(data, prefix + name) for name in ("src", "tgt", "pairs"))
-
-
 def open_pairs(data: DataConfig, prefix: str = "") -> ParallelCorpus:
-    """Opens the sentence pairs of one set of the data; the suffix of each file decides how it is read."""
+    """Opens the pairs of one set of the data, of training or, with a prefix such as `valid_`, another.
+
+    The suffix of each file decides how it is read.
+    """
+    if kind := media_kind(data):
+        return open_media(map(Path, getattr(data, prefix + kind)), kind, data.columns, data.fields)
     src, tgt, pairs = ([Path(path) for path in getattr(data, prefix + name)] for name in ("src", "tgt", "pairs"))
     option = f"--{prefix.replace('_', '-')}"
     if pairs and (src or tgt):
@@ -233,14 +235,11 @@ def _split_option(text: str, option: str, example: str) -> tuple[str, str]:
 def _list_files(path: Path, matches: Callable[[Path], bool], kind: str, recursive: bool = False) -> list[Path]:
     """Lists the matching files of a directory by name, without hidden ones."""
     found = sorted(path.rglob("*") if recursive else path.iterdir())
-    files = [file for file in found if file.is_file() and not _is_hidden(file.relative_to(path)) and matches(file)]
+    shown = (file for file in found if not any(name.startswith(".") for name in file.relative_to(path).parts))
+    files = [file for file in shown if file.is_file() and matches(file)]
     if not files:
         raise UserError(f"{path} has no {kind}" if found else f"{path} is an empty directory")
     return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(name.startswith(".") for name in path.parts)
 
 
 def _shards(path: Path) -> list[tuple[tuple[str, str], Path]]:
@@ -289,28 +288,17 @@ def media_kind(data: DataConfig) -> MediaKind | None:
     return "pictures" if data.pictures else "sounds" if data.sounds else None
 
 
-def is_translation(data: DataConfig) -> bool:
-    """Whether the data are pairs: of sentences, or of a picture or sound and its text."""
-    return bool(data.src or data.tgt or data.pairs or data.pictures or data.sounds)
-
-
-def training_pairs(data: DataConfig) -> ParallelCorpus:
-    return _open_pairs(data, "") or open_pairs(data)
+def is_translation(data: DataConfig, prefix: str = "") -> bool:
+    """Whether a set of the data has pairs: of sentences, or of a picture or sound and its text."""
+    return any(getattr(data, prefix + name, ()) for name in ("src", "tgt", "pairs", "pictures", "sounds"))
 
 
 def validation_pairs(data: DataConfig) -> ParallelCorpus | None:
-    return _open_pairs(data, "valid_")
-
-
-def _open_pairs(data: DataConfig, prefix: str) -> ParallelCorpus | None:
-    if kind := media_kind(data):
-        files = [Path(path) for path in getattr(data, prefix + kind, ())]
-        return open_media(files, kind, data.columns, data.fields) if files else None
-    return open_pairs(data, prefix) if has_pairs(data, prefix) else None
+    return open_pairs(data, "valid_") if is_translation(data, "valid_") else None
 
 
 def open_data(data: DataConfig, prefix: str = "") -> Corpus | None:
-    """Opens one set of the data, of training or, with a prefix such as `valid_`, another; None if it has no files."""
-    if text := getattr(data, f"{prefix}text"):
-        return plain_text(map(Path, text), data.boundaries)
-    return _open_pairs(data, prefix)
+    """Opens one set of the data, as `open_pairs` does, or text; None if it has no files."""
+    if getattr(data, f"{prefix}text"):
+        return open_documents(data, prefix)
+    return open_pairs(data, prefix) if is_translation(data, prefix) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from seq2see.config import DataConfig
 from seq2see.config.extensions import load_extension
-from seq2see.data.corpus import format_paths, training_pairs
+from seq2see.data.corpus import format_paths, open_pairs
 from seq2see.data.formats.lines import read_lines
 from seq2see.data.formats.tabular import parse_json, strip_compression_suffix
 from seq2see.errors import UserError
@@ -31,7 +31,7 @@ def read_text_lines(path: Path) -> list[str]:
 
 def read_pairs(data: DataConfig) -> TestSet:
     """Reads sentence pairs, or lists of pictures or sounds with their texts, whose sources are the paths of the files."""
-    pairs = list(training_pairs(data))
+    pairs = list(open_pairs(data))
     name = format_paths(data.pairs or data.pictures or data.sounds)
     references = tuple((target,) for _, target in pairs)
     _require_text(name, references)

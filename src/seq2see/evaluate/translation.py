@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from seq2see.config import DataConfig
-from seq2see.data.corpus import training_pairs
+from seq2see.data.corpus import open_pairs
 from seq2see.errors import UserError
 from seq2see.evaluate.alignment import HeadScores
 from seq2see.evaluate.breakdown import (
@@ -113,7 +113,7 @@ def _word_frequencies(data: DataConfig | None, references: References, split: To
     reason = "no model was given"
     if data is not None:
         try:
-            targets = (target for _, target in islice(training_pairs(data), MAX_COUNTED_SENTENCES))
+            targets = (target for _, target in islice(open_pairs(data), MAX_COUNTED_SENTENCES))
             return "the training data", count_words(targets, split)
         except UserError as error:
             reason = f"the training data cannot be read: {error}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from seq2see.config import Config, DataConfig, ModelConfig, differences
-from seq2see.data.corpus import is_translation, media_kind, open_documents, training_pairs, validation_pairs
+from seq2see.data.corpus import is_translation, media_kind, open_documents, open_pairs, validation_pairs
 from seq2see.errors import UsageError
 from seq2see.storage.directory import load_files
 from seq2see.storage.pipeline import with_article
@@ -53,7 +53,7 @@ def _choose_preset(data: DataConfig, settings: Sequence[str], world: World, disp
     if kind := media_kind(data):
         name, reason = preset_for_media(kind), kind
     elif is_translation(data):
-        pairs = training_pairs(data)
+        pairs = open_pairs(data)
         count = sum(1 for _ in pairs.read(display.task("reading", pairs.size)))
         name, reason = preset_for_size(pairs=count), f"{count:,} sentence pairs"
     elif data.text:
@@ -76,7 +76,7 @@ def _corpus_tokens(config: Config) -> float:
     if not config.train.epochs:
         return 0.0
     if is_translation(config.data):
-        return sum(len(target) for _, target in training_pairs(config.data)) / CHARACTERS_PER_TOKEN
+        return sum(len(target) for _, target in open_pairs(config.data)) / CHARACTERS_PER_TOKEN
     return open_documents(config.data).size / CHARACTERS_PER_TOKEN
 
 

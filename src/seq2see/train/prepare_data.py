@@ -17,7 +17,7 @@ from seq2see.config import Config, TextConfig
 from seq2see.data.batch import Batch
 from seq2see.data.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
 from seq2see.data.bpe_dropout import BpeDropout
-from seq2see.data.corpus import media_kind, open_documents, training_pairs, validation_pairs
+from seq2see.data.corpus import media_kind, open_documents, open_pairs, validation_pairs
 from seq2see.data.media.augment import build_augmentation
 from seq2see.data.media.reader import MediaReader
 from seq2see.data.split import Pair, PairSplit, TextSplit
@@ -102,7 +102,7 @@ def prepare_translation(
 ) -> TrainingData:  # fmt: skip
     """Prepares a corpus of `count` sentence pairs. Trains tokenizers if none are given."""
     kind = media_kind(config.data)
-    split = PairSplit(training_pairs(config.data), validation_pairs(config.data), count, kind is not None)
+    split = PairSplit(open_pairs(config.data), validation_pairs(config.data), count, kind is not None)
     valid = split.valid()
     if not valid:
         remedy = f"--valid-{kind}" if kind else "--valid-src and --valid-tgt"

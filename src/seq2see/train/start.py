@@ -16,7 +16,7 @@ import torch
 
 from seq2see.config import Config, DataConfig
 from seq2see.config.extensions import load_extension
-from seq2see.data.corpus import is_translation, training_pairs, validation_pairs
+from seq2see.data.corpus import is_translation, open_pairs, validation_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
 from seq2see.model.registry import model_class
@@ -172,7 +172,7 @@ def _check_data(config: Config, display: Display, quiet: bool) -> int:
     """Checks the training pairs, prints a summary and returns their number; 0 for plain text."""
     if not is_translation(config.data):
         return 0
-    pairs, valid = training_pairs(config.data), validation_pairs(config.data)
+    pairs, valid = open_pairs(config.data), validation_pairs(config.data)
     check = load_extension("checks", "training")
     count, summary = check(pairs, valid, config.model.max_positions, display.task)
     if not quiet:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from seq2see.config import Boundaries
 from seq2see.data.formats.lines import ReadCallbacks, read_lines
-from seq2see.data.formats.tabular import Reader, strip_compression_suffix
+from seq2see.data.formats.tabular import Reader
 
 # Documents longer than this many characters are read in several chunks.
 _CHUNK_CHARACTERS = 1 << 20
@@ -35,15 +35,6 @@ class DocumentReader(Reader):
     @property
     def format_key(self) -> str:
         return self.boundaries
-
-    @property
-    def separator(self) -> str:
-        """What separates documents when they are written."""
-        return "\n\n" if self.boundaries == "blank-line" else "\n"
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        return (strip_compression_suffix(self.path),)
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[TextChunk]:
         """Yields the documents in order; a line that is not UTF-8 is reported to the callbacks and skipped."""

@@ -56,10 +56,8 @@ class Reader(ABC):
     def format_key(self) -> str:
         """The format and its options, which are part of the corpus fingerprint."""
 
-    @property
     @abstractmethod
-    def output_names(self) -> tuple[str, ...]:
-        """File names for the sides when they are written as plain text."""
+    def read(self, callbacks: ReadCallbacks) -> Iterator[Any]: ...
 
 
 class PairReader(Reader):
@@ -89,19 +87,6 @@ class SingleFileReader(PairReader):
     def format_key(self) -> str:
         return " ".join((self.format, *map(repr, self.options)))
 
-    @property
-    def sides(self) -> tuple[int | str, ...]:
-        """What names the two sides in the file."""
-        return self.options
-
-    @property
-    def output_names(self) -> tuple[str, str]:
-        """Returns `train.en` and `train.hi` for `train.tsv.gz` with named sides, else `train.source` and `train.target`."""
-        stem = Path(strip_compression_suffix(self.path)).stem
-        names = [side.replace("/", "_") for side in self.sides if isinstance(side, str)]
-        source, target = names if len({*self.sides}) == len(names) == 2 else ("source", "target")
-        return f"{stem}.{source}", f"{stem}.{target}"
-
 
 def strip_compression_suffix(path: Path) -> str:
     """Returns a file name without the suffix of its compression."""
@@ -122,11 +107,6 @@ class ParallelFilesReader(PairReader):
     @property
     def format_key(self) -> str:
         return "lines"
-
-    @property
-    def output_names(self) -> tuple[str, str]:
-        source, target = strip_compression_suffix(self.source), strip_compression_suffix(self.target)
-        return (source, target) if source != target else (f"{source}.source", f"{target}.target")
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         sources, targets = read_lines(self.source, callbacks), read_lines(self.target, callbacks)
@@ -198,10 +178,6 @@ class JsonlReader(SingleFileReader):
 
     source_field: str
     target_field: str
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return tuple(field.rpartition(".")[2] for field in (self.source_field, self.target_field))
 
     def read(self, callbacks: ReadCallbacks) -> Iterator[SentencePair]:
         for number, line in enumerate(read_lines(self.path, callbacks), 1):

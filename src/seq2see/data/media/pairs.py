@@ -37,10 +37,6 @@ class MediaPairReader(PairReader):
     def contents(self) -> tuple[Path, ...]:
         return *self.files, *(Path(pair.source) for pair in self.read(LENIENT))
 
-    @property
-    def output_names(self) -> tuple[str, str]:
-        raise UserError("a cleaned copy of pictures or sounds is not supported: remove the rows from the list")
-
 
 @dataclass(frozen=True)
 class MediaListReader(MediaPairReader):
