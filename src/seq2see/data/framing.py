@@ -26,9 +26,7 @@ class Framing:
     other_ends: tuple[int, ...] = ()  # further tokens that end the output
     banned: tuple[int, ...] = ()  # never generated
     banned_first: tuple[int, ...] = ()  # never generated as the first token
-    timestamps: int = (
-        0  # the first of the tokens that are times, 20 ms apart; the last of `prompt` excludes them; 0: none
-    )
+    timestamps: int = 0  # the first token that is a time, 20 ms apart; the last of `prompt` excludes them; 0: none
     times: bool = False  # whether times are generated
 
     def with_times(self) -> Self:
@@ -56,16 +54,3 @@ class Languages:
         """Returns the code of the first id that is a language's."""
         by_id = {id: code for code, id in self.codes.items()}
         return next((by_id[id] for id in ids if id in by_id), None)
-
-
-def source_framing(framing: Framing, languages: Languages, code: str) -> Framing:
-    id = languages.id(code)
-    before, after = ((), (framing.end, id)) if languages.style == "after" else ((id,), (framing.end,))
-    return replace(framing, before=before, after=after)
-
-
-def target_framing(framing: Framing, languages: Languages, code: str) -> Framing:
-    id = languages.id(code)
-    if languages.style == "after":
-        return replace(framing, prompt=(id,))
-    return replace(framing, prompt=(framing.prompt[0], id), forced=1)

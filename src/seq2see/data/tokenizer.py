@@ -49,12 +49,15 @@ class Tokenizer:
     """Converts text to tokens and back. Encoding never produces `<start>`, `<end>`, `<pad>` or role tokens."""
 
     languages = Languages()
+    can_split = True  # whether the parts of a text that `split_text` splits have the same tokens as the whole
+    omits_spaces = False  # whether no token covers the spaces between words
 
     def __init__(self, backend: hf.Tokenizer) -> None:
         self._backend = backend
         # Not saved in the file, so it is set here: "<end>" in a user's text is five characters.
         backend.encode_special_tokens = True
         self.kind: str = _tokenizer_kind(backend)
+        self.omits_spaces = self.kind == "word"
         self.normalize: Normalization = "NFC" if isinstance(backend.normalizer, normalizers.NFC) else "none"
         pad, start, end = (_token_id(backend, token) for token in (PAD, START, END))
         self.unknown: int | None = None if self.kind == "bpe" else _token_id(backend, UNKNOWN)
@@ -72,11 +75,6 @@ class Tokenizer:
     def chosen_languages(self, target: "Tokenizer") -> tuple[str | None, str | None]:
         """Returns the languages chosen; no source if the model detects it, no target if none is chosen yet."""
         return None, None
-
-    @property
-    def can_split(self) -> bool:
-        """Whether the parts of a text that `split_text` splits have the same tokens as the whole."""
-        return True
 
     @property
     def pad(self) -> int:
@@ -210,7 +208,7 @@ class Tokenizer:
         """Returns the tokens of a text, each with the characters of the original text that it covers."""
         encoding = self._encode_one(text)
         ids = self._ids(encoding)
-        spans = encoding.offsets if self._omits_spaces else close_gaps(encoding.offsets, len(text))
+        spans = encoding.offsets if self.omits_spaces else close_gaps(encoding.offsets, len(text))
         return make_token_spans(ids, [self._label(id) for id in ids], spans, text)
 
     def token_spans_from_ids(self, ids: Iterable[int]) -> list[TokenSpan]:
@@ -232,11 +230,6 @@ class Tokenizer:
     def _label(self, id: int) -> bytes:
         """The token on its own, also if it is special."""
         return self._token(id).encode() if id in self.special else self._token_contents[id]
-
-    @property
-    def _omits_spaces(self) -> bool:
-        """Whether no token covers the spaces between words."""
-        return self.kind == "word"
 
     def _encode_one(self, text: str) -> hf.Encoding:
         try:

@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers as hf
 from tokenizers import models, pre_tokenizers
 
-from seq2see.data.framing import Framing, Languages, source_framing, target_framing
+from seq2see.data.framing import Framing, Languages
 from seq2see.data.tokenizer import Tokenizer, byte_characters, join_words
 from seq2see.errors import UserError
 from seq2see.tensors.files import write_text
@@ -25,6 +25,19 @@ from seq2see.tensors.files import write_text
 # Characters need no rule.
 Notation = Literal["bytes", "metaspace", "wordpiece", "words", "our words", "characters"]
 KINDS = {"BPE": "BPE", "Unigram": "Unigram", "WordPiece": "WordPiece", "WordLevel": "word-level"}
+
+
+def source_framing(framing: Framing, languages: Languages, code: str) -> Framing:
+    id = languages.id(code)
+    before, after = ((), (framing.end, id)) if languages.style == "after" else ((id,), (framing.end,))
+    return replace(framing, before=before, after=after)
+
+
+def target_framing(framing: Framing, languages: Languages, code: str) -> Framing:
+    id = languages.id(code)
+    if languages.style == "after":
+        return replace(framing, prompt=(id,))
+    return replace(framing, prompt=(framing.prompt[0], id), forced=1)
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,8 @@ class ForeignTokenizer(Tokenizer):
         backend.encode_special_tokens = False
         self._backend, self.base_framing, self.vocabulary = backend, framing, vocabulary
         self.languages, self.needs_language = languages or Languages(), needs_language
+        self.can_split = vocabulary.notation == "bytes"  # others may add a space before a text, or merge across spaces
+        self.omits_spaces = vocabulary.notation in ("wordpiece", "words", "our words")
         self.kind = KINDS.get(type(backend.model).__name__, "unknown")
         if self.kind == "BPE" and vocabulary.notation == "bytes":
             self.kind = "byte-level BPE"
@@ -163,14 +178,6 @@ class ForeignTokenizer(Tokenizer):
         tokens = self.vocabulary.tokens
         token = tokens[id] if tokens and id < len(tokens) else self._backend.id_to_token(id) if not tokens else None
         return token or f"⟨{id}⟩"
-
-    @property
-    def can_split(self) -> bool:
-        return self.vocabulary.notation == "bytes"  # others may add a space before a text, or merge across spaces
-
-    @property
-    def _omits_spaces(self) -> bool:
-        return self.vocabulary.notation in ("wordpiece", "words", "our words")
 
     @cached_property
     def _token_contents(self) -> list[bytes]:

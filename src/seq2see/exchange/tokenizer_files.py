@@ -18,11 +18,18 @@ import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from seq2see.config import ModelConfig
-from seq2see.data.framing import Framing, Languages, LanguageStyle, source_framing, target_framing
+from seq2see.data.framing import Framing, Languages, LanguageStyle
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
 from seq2see.exchange.files import read_json, read_text
-from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Notation, Vocabulary, ids_tokenizer
+from seq2see.exchange.foreign_tokenizer import (
+    ForeignTokenizer,
+    Notation,
+    Vocabulary,
+    ids_tokenizer,
+    source_framing,
+    target_framing,
+)
 from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
 from seq2see.tensors.files import require_regular_file
 
