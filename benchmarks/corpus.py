@@ -105,8 +105,13 @@ def tokenize(
     with peak_memory() as peak:
         store_pairs(folder, islice(cycle(pairs), count), str(count), (tokenizer, tokenizer), dropout)
     seconds = time.perf_counter() - start
-    return {"pairs": count, "MB": round(size, 1), "seconds": round(seconds, 1), "MB/s": round(size / seconds, 2),
-            "peak MB": round(peak[0])}  # fmt: skip
+    return {
+        "pairs": count,
+        "MB": round(size, 1),
+        "seconds": round(seconds, 1),
+        "MB/s": round(size / seconds, 2),
+        "peak MB": round(peak[0]),
+    }
 
 
 def bare_library(pairs: Pairs, tokenizer: Tokenizer) -> float:
@@ -142,8 +147,10 @@ def measure_batches(store: TokenStore, text: TokenStore, tokenizer: Tokenizer) -
         pairs = PairBatches(store, BATCH_TOKENS, tokenizer, max_length=256, too_long="drop")
         count = pairs.num_batches(0)
     result: dict[str, Any] = {
-        "plan seconds": round(time.perf_counter() - start, 2), "plan peak MB": round(peak[0]), "batches": count
-    }  # fmt: skip
+        "plan seconds": round(time.perf_counter() - start, 2),
+        "plan peak MB": round(peak[0]),
+        "batches": count,
+    }
     for static in (False, True):
         pairs.static = static
         for tensors in (False, True):
@@ -163,13 +170,22 @@ def measure_fill(name: str, pairs: Pairs, folder: Path) -> list[dict[str, Any]]:
         batches = PairBatches(store, tokens, tokenizer, max_length=256, static=True)
         ratios = [
             float(side.lengths[: len(batch.indices)].mean() / side.lengths[: len(batch.indices)].max())
-            for batch in batches.iterate(0) for side in (batch.source, batch.inputs) if side is not None
-        ]  # fmt: skip
+            for batch in batches.iterate(0)
+            for side in (batch.source, batch.inputs)
+            if side is not None
+        ]
         total = sum(int(side.sum(dtype=np.int64)) for side in batches.lengths)
         capacity = batches.shape.source + batches.shape.target  # of one batch
         fill = float(np.mean([total / (batches.num_batches(epoch) * capacity) for epoch in range(5)]))
-        rows.append({"corpus": name, "tokens": tokens, "batches": batches.num_batches(0), "fill": round(fill, 4),
-                     "mean/max": round(float(np.mean(ratios)), 2)})  # fmt: skip
+        rows.append(
+            {
+                "corpus": name,
+                "tokens": tokens,
+                "batches": batches.num_batches(0),
+                "fill": round(fill, 4),
+                "mean/max": round(float(np.mean(ratios)), 2),
+            }
+        )
     return rows
 
 

@@ -40,8 +40,13 @@ IN, OUT = 24, 64
 CASES = [(batch, beam) for beam in (1, 4) for batch in (1, 8, 32)]
 
 NAMES = (
-    "seq2see float32", "seq2see bf16", "seq2see int8", "Hugging Face float32", "CTranslate2 float32", "CTranslate2 int8",
-)  # fmt: skip
+    "seq2see float32",
+    "seq2see bf16",
+    "seq2see int8",
+    "Hugging Face float32",
+    "CTranslate2 float32",
+    "CTranslate2 int8",
+)
 
 Run = Callable[[list[list[int]], int], int]  # takes sources and beam size, returns the number of generated tokens
 
@@ -50,12 +55,23 @@ def marian() -> Any:
     torch.manual_seed(0)
     return transformers.MarianMTModel(
         transformers.MarianConfig(
-            vocab_size=VOCABULARY, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
-            decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
-            scale_embedding=True, pad_token_id=0, eos_token_id=END, decoder_start_token_id=START,
-            attn_implementation="sdpa", max_position_embeddings=512,
+            vocab_size=VOCABULARY,
+            d_model=512,
+            encoder_layers=6,
+            decoder_layers=6,
+            encoder_attention_heads=8,
+            decoder_attention_heads=8,
+            encoder_ffn_dim=2048,
+            decoder_ffn_dim=2048,
+            activation_function="relu",
+            scale_embedding=True,
+            pad_token_id=0,
+            eos_token_id=END,
+            decoder_start_token_id=START,
+            attn_implementation="sdpa",
+            max_position_embeddings=512,
         )
-    ).eval()  # fmt: skip
+    ).eval()
 
 
 def run_seq2see(model: Network) -> Run:
@@ -72,9 +88,14 @@ def run_hugging_face(model: Any) -> Run:
     def run(sources: list[list[int]], beam: int) -> int:
         with torch.inference_mode():
             out = model.generate(
-                input_ids=torch.tensor(sources), min_new_tokens=OUT, max_new_tokens=OUT, num_beams=beam,
-                do_sample=False, forced_eos_token_id=None, bad_words_ids=[[0]],
-            )  # fmt: skip
+                input_ids=torch.tensor(sources),
+                min_new_tokens=OUT,
+                max_new_tokens=OUT,
+                num_beams=beam,
+                do_sample=False,
+                forced_eos_token_id=None,
+                bad_words_ids=[[0]],
+            )
         return int(out[:, 1:].numel())
 
     return run
@@ -100,9 +121,13 @@ def run_ctranslate2(model: Any, quantization: str, threads: int) -> Run:
 
     def run(sources: list[list[int]], beam: int) -> int:
         out = translator.translate_batch(
-            [[vocabulary[token] for token in source] for source in sources], beam_size=beam, max_decoding_length=OUT,
-            min_decoding_length=OUT, max_batch_size=10**6, batch_type="tokens",
-        )  # fmt: skip
+            [[vocabulary[token] for token in source] for source in sources],
+            beam_size=beam,
+            max_decoding_length=OUT,
+            min_decoding_length=OUT,
+            max_batch_size=10**6,
+            batch_type="tokens",
+        )
         return sum(len(result.hypotheses[0]) for result in out)
 
     return run

@@ -52,11 +52,22 @@ class Contender:
 
 def transformer_base() -> Any:
     config = transformers.MarianConfig(
-        vocab_size=37000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
-        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
-        scale_embedding=True, pad_token_id=0, eos_token_id=END, decoder_start_token_id=START,
-        attn_implementation="sdpa", max_position_embeddings=512,
-    )  # fmt: skip
+        vocab_size=37000,
+        d_model=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=0,
+        eos_token_id=END,
+        decoder_start_token_id=START,
+        attn_implementation="sdpa",
+        max_position_embeddings=512,
+    )
     return transformers.MarianMTModel(config)
 
 
@@ -88,10 +99,16 @@ def run_hugging_face(hf_model: Any, work: Workload, inputs: list[list[int]], cac
     def run() -> int:
         with torch.inference_mode():
             out = hf_model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), min_new_tokens=work.tokens_out,
-                max_new_tokens=work.tokens_out, num_beams=work.beam, do_sample=False, forced_eos_token_id=None,
-                bad_words_ids=[[0]], **options,
-            )  # fmt: skip
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                min_new_tokens=work.tokens_out,
+                max_new_tokens=work.tokens_out,
+                num_beams=work.beam,
+                do_sample=False,
+                forced_eos_token_id=None,
+                bad_words_ids=[[0]],
+                **options,
+            )
         return int(out[:, skipped:].numel())
 
     return run
@@ -145,10 +162,17 @@ def measure(hf_model: Any, model: Network, work: Workload, rounds: int) -> list[
         ratio = statistics.median(t / own for t, own in zip(one.seconds, contenders[0].seconds, strict=True))
         share = bytes_per_step(model, work) * work.tokens_out / seconds / BANDWIDTH
         rate = work.batch * work.tokens_out / seconds
-        rows.append({
-            "model": work.name, "batch": work.batch, "beam": work.beam, "contender": one.name,
-            "tokens_per_second": round(rate), "seq2see_is_faster": round(ratio, 2), "share_of_bandwidth": round(share, 4),
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": work.name,
+                "batch": work.batch,
+                "beam": work.beam,
+                "contender": one.name,
+                "tokens_per_second": round(rate),
+                "seq2see_is_faster": round(ratio, 2),
+                "share_of_bandwidth": round(share, 4),
+            }
+        )
         print(f"{one.name:24}{rate:12,.0f} tokens/s{ratio:8.2f} ×{share:8.1%} of the bandwidth", flush=True)
     return rows
 

@@ -67,9 +67,15 @@ def main() -> None:
 
 def _loading() -> dict[str, float]:
     config = transformers.Qwen3Config(
-        vocab_size=100_000, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=8, head_dim=64,
-        intermediate_size=4096, tie_word_embeddings=True,
-    )  # fmt: skip
+        vocab_size=100_000,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=64,
+        intermediate_size=4096,
+        tie_word_embeddings=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         model = transformers.Qwen3ForCausalLM(config).to(torch.bfloat16)
         parameters = sum(p.numel() for p in model.parameters())
@@ -99,10 +105,16 @@ def _gpt2() -> Any:
 def _llama() -> Any:
     return transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
-            vocab_size=49152, hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
-            intermediate_size=1536, tie_word_embeddings=True, max_position_embeddings=2048,
+            vocab_size=49152,
+            hidden_size=576,
+            num_hidden_layers=30,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            intermediate_size=1536,
+            tie_word_embeddings=True,
+            max_position_embeddings=2048,
         )
-    )  # fmt: skip
+    )
 
 
 @torch.inference_mode()

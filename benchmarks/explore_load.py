@@ -161,12 +161,20 @@ def main() -> None:
     percentiles = quantiles(stats.latencies, n=20)
     completed = sum(stats.completed.values())
     result = {
-        "clients": options.clients, "seconds": options.seconds, "completed": completed,
-        "completed_by_kind": dict(stats.completed), "requests_per_second": round(completed / options.seconds, 1),
-        "retried": stats.retried, "evicted": stats.evicted, "lost": len(stats.lost),
-        "median_ms": round(percentiles[9] * 1000), "p95_ms": round(percentiles[18] * 1000),
-        "mib_before": before >> 20, "mib_max": max(stats.memory) >> 20, "mib_after": stats.memory[-1] >> 20,
-    }  # fmt: skip
+        "clients": options.clients,
+        "seconds": options.seconds,
+        "completed": completed,
+        "completed_by_kind": dict(stats.completed),
+        "requests_per_second": round(completed / options.seconds, 1),
+        "retried": stats.retried,
+        "evicted": stats.evicted,
+        "lost": len(stats.lost),
+        "median_ms": round(percentiles[9] * 1000),
+        "p95_ms": round(percentiles[18] * 1000),
+        "mib_before": before >> 20,
+        "mib_max": max(stats.memory) >> 20,
+        "mib_after": stats.memory[-1] >> 20,
+    }
     print(json.dumps(result))
     sys.exit(1 if stats.lost else 0)
 

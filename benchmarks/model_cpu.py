@@ -118,9 +118,14 @@ class TorchTransformer(nn.Module):
         self.register_buffer("waves", sinusoids(config.max_positions, config.width))
         self.dropout = nn.Dropout(config.dropout)
         self.body = nn.Transformer(
-            config.width, config.heads, config.encoder_layers, config.decoder_layers, config.feed_forward,
-            config.dropout, batch_first=True,
-        )  # fmt: skip
+            config.width,
+            config.heads,
+            config.encoder_layers,
+            config.decoder_layers,
+            config.feed_forward,
+            config.dropout,
+            batch_first=True,
+        )
 
     waves: Tensor
 
@@ -132,9 +137,13 @@ class TorchTransformer(nn.Module):
         mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], dtype=torch.bool)
         padding = source == 0
         x = self.body(
-            self.embed(source), self.embed(target), tgt_mask=mask, tgt_is_causal=True,
-            src_key_padding_mask=padding, memory_key_padding_mask=padding,
-        )  # fmt: skip
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=mask,
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
         return F.linear(x, self.embedding.weight)
 
 
@@ -151,13 +160,22 @@ def torch_transformer(config: ModelConfig) -> tuple[nn.Module, Step]:
 def marian(config: ModelConfig) -> tuple[nn.Module, Step]:
     model = transformers.MarianMTModel(
         transformers.MarianConfig(
-            vocab_size=config.vocab_size, d_model=config.width, encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers, encoder_attention_heads=config.heads,
-            decoder_attention_heads=config.heads, encoder_ffn_dim=config.feed_forward,
-            decoder_ffn_dim=config.feed_forward, activation_function="relu", dropout=config.dropout,
-            scale_embedding=True, pad_token_id=0, decoder_start_token_id=1, attn_implementation="sdpa",
+            vocab_size=config.vocab_size,
+            d_model=config.width,
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            encoder_attention_heads=config.heads,
+            decoder_attention_heads=config.heads,
+            encoder_ffn_dim=config.feed_forward,
+            decoder_ffn_dim=config.feed_forward,
+            activation_function="relu",
+            dropout=config.dropout,
+            scale_embedding=True,
+            pad_token_id=0,
+            decoder_start_token_id=1,
+            attn_implementation="sdpa",
         )
-    )  # fmt: skip
+    )
 
     def step(batch: Sentences) -> Tensor:
         source, target = pad([s for s, _ in batch]), pad([shift_right(t) for _, t in batch])
@@ -237,11 +255,14 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     corpus = make_corpus(options.data, options.sentences)
     sizes = {
-        "small": ("3+3 layers, width 256", ModelConfig(
-            vocab_size=VOCAB_SIZE, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
-        )),
+        "small": (
+            "3+3 layers, width 256",
+            ModelConfig(
+                vocab_size=VOCAB_SIZE, width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024
+            ),
+        ),
         "base": ("6+6 layers, width 512", ModelConfig(vocab_size=VOCAB_SIZE)),
-    }  # fmt: skip
+    }
     selected = [options.size] if options.size else list(sizes)
     rows = [row for size in selected for row in measure(*sizes[size], corpus, options.rounds, options.peer)]
     environment = {

@@ -189,9 +189,14 @@ async def run_clients(
         seconds = time.perf_counter() - start
     percentiles = quantiles(latencies, n=100) if len(latencies) > 1 else latencies * 99
     return {
-        "clients": clients, "requests": requests, "per_second": round(len(answers) / seconds, 2), "retried": retried,
-        "lost": lost, **{f"p{n}": round(percentiles[n - 1], 3) for n in (50, 95, 99)}, "answers": answers,
-    }  # fmt: skip
+        "clients": clients,
+        "requests": requests,
+        "per_second": round(len(answers) / seconds, 2),
+        "retried": retried,
+        "lost": lost,
+        **{f"p{n}": round(percentiles[n - 1], 3) for n in (50, 95, 99)},
+        "answers": answers,
+    }
 
 
 def count_differences(
@@ -268,10 +273,22 @@ def measure_load(options: argparse.Namespace) -> dict[str, Any]:
             batch_translator = CTranslate2(folder / "ctranslate2", options.model, options.beam)
         common = ["--model", options.model, "--beam", str(options.beam)]
         commands = {
-            "seq2see": [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--model", f"en-fr={options.model}",
-                        "--beam", str(options.beam), "--timeout", "600"],
+            "seq2see": [
+                sys.executable,
+                "-m",
+                "seq2see",
+                "serve",
+                "--port",
+                "0",
+                "--model",
+                f"en-fr={options.model}",
+                "--beam",
+                str(options.beam),
+                "--timeout",
+                "600",
+            ],
             **{peer: [sys.executable, __file__, "--peer", peer, str(folder / peer), *common] for peer in peers},
-        }  # fmt: skip
+        }
         for peer, command in commands.items():
             result[peer] = []
             process, url = start(command)

@@ -31,9 +31,12 @@ def train_gpt2_style(texts: Sequence[str]) -> hf.Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE, min_frequency=2, special_tokens=["<pad>", "<start>", "<end>"],
-        initial_alphabet=alphabet, show_progress=False,
-    )  # fmt: skip
+        vocab_size=VOCAB_SIZE,
+        min_frequency=2,
+        special_tokens=["<pad>", "<start>", "<end>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 

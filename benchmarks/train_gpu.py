@@ -97,10 +97,20 @@ def pairs_step(work: Workload) -> Step:
 
 def marian_step(work: Workload, count: int = 3) -> Step:
     config = transformers.MarianConfig(
-        vocab_size=37000, pad_token_id=0, decoder_start_token_id=1, activation_function="relu", scale_embedding=True,
-        attn_implementation="sdpa", encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
-        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, d_model=512,
-    )  # fmt: skip
+        vocab_size=37000,
+        pad_token_id=0,
+        decoder_start_token_id=1,
+        activation_function="relu",
+        scale_embedding=True,
+        attn_implementation="sdpa",
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        d_model=512,
+    )
     model = transformers.MarianMTModel(config).to(DEVICE)
     batches: list[tuple[Tensor, Tensor, int]] = []
     for lengths in grouped(work, count):

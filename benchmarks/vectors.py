@@ -93,10 +93,18 @@ def evaluate(vectors: WordVectors, words: Path) -> dict[str, Any]:
 
 def fit_gensim(sentences: list[list[str]], config: Word2VecConfig, workers: int) -> WordVectors:
     model = Gensim(
-        sentences, vector_size=config.width, window=config.window, negative=config.negatives,
-        epochs=config.epochs, min_count=config.min_count, sample=config.sample, alpha=config.lr,
-        sg=int(config.objective == "skip-gram"), seed=config.seed, workers=workers,
-    )  # fmt: skip
+        sentences,
+        vector_size=config.width,
+        window=config.window,
+        negative=config.negatives,
+        epochs=config.epochs,
+        min_count=config.min_count,
+        sample=config.sample,
+        alpha=config.lr,
+        sg=int(config.objective == "skip-gram"),
+        seed=config.seed,
+        workers=workers,
+    )
     return WordVectors(tuple(model.wv.index_to_key), torch.from_numpy(model.wv.vectors), "gensim", True)
 
 
@@ -129,17 +137,28 @@ def main() -> None:
             vectors = fit_word2vec(text, config, options.device)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         row = evaluate(vectors, options.data / "words")
-        row |= {"seconds": round(wall, 1), "words_per_second": round(words / wall),
-                "words_per_cpu_second": round(words / cpu)}  # fmt: skip
+        row |= {
+            "seconds": round(wall, 1),
+            "words_per_second": round(words / wall),
+            "words_per_cpu_second": round(words / cpu),
+        }
         rows[name].append(row)
         print(f"{name:8} seed {seed}: {row}", flush=True)
     means = {
         name: {key: round(statistics.mean(row[key] for row in found), 4) for key in found[0] if key != "counts"}
         for name, found in rows.items()
     }
-    result = {"benchmark": "vectors", "objective": options.objective, "device": options.device,
-              "threads": options.threads, "torch": torch.__version__, "words": words // CONFIG.epochs,
-              "seeds": options.seeds, "means": means, "runs": rows}  # fmt: skip
+    result = {
+        "benchmark": "vectors",
+        "objective": options.objective,
+        "device": options.device,
+        "threads": options.threads,
+        "torch": torch.__version__,
+        "words": words // CONFIG.epochs,
+        "seeds": options.seeds,
+        "means": means,
+        "runs": rows,
+    }
     if len(means) == 2:
         result["difference"] = {key: round(means["seq2see"][key] - means["gensim"][key], 4) for key in MEASURES}
         result["ratio"] = {

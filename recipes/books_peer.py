@@ -49,11 +49,19 @@ def main() -> None:
     valid.write_text("\n".join(read_lines(options.data / "lm" / "books-valid.txt")), encoding="utf-8")
     scores = {"valid": language_model_test(valid)(load(out, options.device))}
     result = {
-        "recipe": "language-models", "run": "books, GPT-2 of Hugging Face", "seed": 1, "preset": "", "settings": [],
-        "parameters": sum(p.numel() for p in peer.parameters()), "steps": steps, "minutes": minutes,
-        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu", "torch": torch.__version__,
-        "scores": scores, "curve": [],
-    }  # fmt: skip
+        "recipe": "language-models",
+        "run": "books, GPT-2 of Hugging Face",
+        "seed": 1,
+        "preset": "",
+        "settings": [],
+        "parameters": sum(p.numel() for p in peer.parameters()),
+        "steps": steps,
+        "minutes": minutes,
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "scores": scores,
+        "curve": [],
+    }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "language-models-books-gpt2.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))
@@ -64,16 +72,27 @@ def train(config: Config, tokens: Tensor, steps: int, device: str) -> transforme
     m, t = config.model, config.train
     torch.manual_seed(1)
     shape = transformers.GPT2Config(
-        vocab_size=m.vocab_size, n_positions=m.max_positions, n_embd=m.width, n_layer=m.decoder_layers, n_head=m.heads,
-        n_inner=m.feed_forward, resid_pdrop=m.dropout, embd_pdrop=m.dropout, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=m.vocab_size,
+        n_positions=m.max_positions,
+        n_embd=m.width,
+        n_layer=m.decoder_layers,
+        n_head=m.heads,
+        n_inner=m.feed_forward,
+        resid_pdrop=m.dropout,
+        embd_pdrop=m.dropout,
+        attn_pdrop=0.0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     model = transformers.GPT2LMHeadModel(shape).to(device)
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": t.weight_decay}, {"params": others, "weight_decay": 0.0}],
-        lr=t.lr, betas=(0.9, 0.95), fused=device == "cuda",
-    )  # fmt: skip
+        lr=t.lr,
+        betas=(0.9, 0.95),
+        fused=device == "cuda",
+    )
     compiled = torch.compile(model) if device == "cuda" else model
     tokens, rows = tokens.to(device), t.batch_tokens // m.max_positions
     for step in range(1, steps + 1):

@@ -30,11 +30,16 @@ ABOUT = About(
     limits="For the lessons and the demo: it knows only the words and the sentence patterns of the built-in grammar, and "
     "fails on sentences longer than those in it.",
     examples=(
-        "I like eating ice-cream", "I like eating mangoes", "How are you?", "We are friends", "Congratulations",
-        "The boy saw a bank.", "I am good",
+        "I like eating ice-cream",
+        "I like eating mangoes",
+        "How are you?",
+        "We are friends",
+        "Congratulations",
+        "The boy saw a bank.",
+        "I am good",
     ),
     sources=("Built-in grammar",),
-)  # fmt: skip
+)
 
 
 def main() -> None:

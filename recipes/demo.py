@@ -35,9 +35,15 @@ from seq2see.train.start import train
 from seq2see.train.validation import score_translations
 
 EXAMPLE_SENTENCES = [
-    "How are you?", "Congratulations", "Thank you", "We are friends", "I am good", "I like eating ice-cream",
-    "Nithish killed the lion.", "The lion killed Nithish.",
-]  # fmt: skip
+    "How are you?",
+    "Congratulations",
+    "Thank you",
+    "We are friends",
+    "I am good",
+    "I like eating ice-cream",
+    "Nithish killed the lion.",
+    "The lion killed Nithish.",
+]
 
 
 def main() -> None:

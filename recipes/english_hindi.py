@@ -17,9 +17,14 @@ from seq2see.config import DataConfig
 HELD_OUT, SMALLEST = 200, 2_000  # sources for testing; parts with fewer pairs are only trained on
 COPIES = {"tatoeba": 4, "pratham": 4, "samanantar": 2}  # per epoch; of other parts one
 SETTINGS = (
-    "model.norm_first=true", "model.dropout=0.2", "train.batch_tokens=16384", "train.steps=12000", "train.warmup_steps=2000",
-    "train.weight_decay=0.01", "train.patience=0",
-)  # fmt: skip
+    "model.norm_first=true",
+    "model.dropout=0.2",
+    "train.batch_tokens=16384",
+    "train.steps=12000",
+    "train.warmup_steps=2000",
+    "train.weight_decay=0.01",
+    "train.patience=0",
+)
 
 
 def runs(data: Path, work: Path) -> Sequence[Run]:

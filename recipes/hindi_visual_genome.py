@@ -17,9 +17,15 @@ from seq2see.config import DataConfig
 
 LEVERS = ("text.bpe_dropout=0.1", "train.steps=12000", "train.patience=0", "text.vocab_size=6000")
 LARGER = (
-    "text.bpe_dropout=0.1", "train.steps=12000", "train.patience=0", "model.dropout=0.3", "train.batch_tokens=16384",
-    "model.norm_first=true", "train.warmup_steps=2000", "train.weight_decay=0.01",
-)  # fmt: skip
+    "text.bpe_dropout=0.1",
+    "train.steps=12000",
+    "train.patience=0",
+    "model.dropout=0.3",
+    "train.batch_tokens=16384",
+    "model.norm_first=true",
+    "train.warmup_steps=2000",
+    "train.weight_decay=0.01",
+)
 MORE = {"hvg": 4, "tatoeba": 2, "iitb": 1, "hindencorp": 1, "samanantar": 1, "pratham": 1, "bible": 1, "debian-ui": 1}
 
 

@@ -22,17 +22,31 @@ from seq2see.storage.bundled import BUNDLED, LANGUAGE_MODEL, About
 SHAKESPEARE = ("text.tokenizer=character", "text.vocab_size=200", "train.steps=2500")
 # 9.5 million parameters, so that they fit in 10 MB at 8 bits with the tokenizer.
 BOOKS = (
-    "text.vocab_size=8000", "model.width=256", "model.heads=8", "model.decoder_layers=9", "model.feed_forward=1024",
-    "model.positions=rotary", "model.max_positions=256", "model.dropout=0.1", "model.attention_dropout=0.0",
-    "train.batch_tokens=65536", "train.steps=5000", "train.lr=2e-3", "train.warmup_steps=500", "train.schedule=cosine",
-    "train.weight_decay=0.1", "train.label_smoothing=0",
-)  # fmt: skip
+    "text.vocab_size=8000",
+    "model.width=256",
+    "model.heads=8",
+    "model.decoder_layers=9",
+    "model.feed_forward=1024",
+    "model.positions=rotary",
+    "model.max_positions=256",
+    "model.dropout=0.1",
+    "model.attention_dropout=0.0",
+    "train.batch_tokens=65536",
+    "train.steps=5000",
+    "train.lr=2e-3",
+    "train.warmup_steps=500",
+    "train.schedule=cosine",
+    "train.weight_decay=0.1",
+    "train.label_smoothing=0",
+)
 SETTINGS = {"shakespeare": SHAKESPEARE, LANGUAGE_MODEL: BOOKS}
 
 ABOUT = About(
-    ("en",), "Continues English prose in the style of the 18th to early 20th century. It knows few facts and cannot chat.",
-    ("Once upon a time", "The old man looked at the", "She opened the door and"), ("Public-domain books",),
-)  # fmt: skip
+    ("en",),
+    "Continues English prose in the style of the 18th to early 20th century. It knows few facts and cannot chat.",
+    ("Once upon a time", "The old man looked at the", "She opened the door and"),
+    ("Public-domain books",),
+)
 
 
 def main() -> None:

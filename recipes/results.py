@@ -140,11 +140,16 @@ def section(recipe: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
                 if key not in NOT_SCORES
             }
             cells = [
-                name, test, ", ".join(f"{key} {value}" for key, value in values.items()),
-                f"{scores.get('sentences', scores.get('tokens', 0)):,}", str(len(results)),
-                f"{first['parameters']:,}", f"{first['steps']:,}", summarize([result["minutes"] for result in results]),
+                name,
+                test,
+                ", ".join(f"{key} {value}" for key, value in values.items()),
+                f"{scores.get('sentences', scores.get('tokens', 0)):,}",
+                str(len(results)),
+                f"{first['parameters']:,}",
+                f"{first['steps']:,}",
+                summarize([result["minutes"] for result in results]),
                 first["device"],
-            ]  # fmt: skip
+            ]
             lines.append("| " + " | ".join(cells) + " |")
             signatures |= {scores["signature"]} if "signature" in scores else set()
     lines += ["", *(f"`{signature}`" for signature in sorted(signatures))]

@@ -31,31 +31,64 @@ BOOK_LINES = 100_000  # lines of the books, of which sentences of 6 to 20 words 
 # Copies of each part per epoch.
 HINDI_PARTS = {"tatoeba": 8, "samanantar": 2, "pratham": 4, "gita": 1, "lohelp": 1, "debian-ui": 1, "grammar": 1}
 COMMON = (
-    "train.warmup_steps=2000", "train.batch_tokens=16384", "train.patience=0", "model.norm_first=true",
+    "train.warmup_steps=2000",
+    "train.batch_tokens=16384",
+    "train.patience=0",
+    "model.norm_first=true",
     "train.weight_decay=0.01",
-)  # fmt: skip
+)
 TEACHER = (
-    *COMMON, "text.bpe_dropout=0.05", "train.average_checkpoints=8", "train.validate_every=500", "text.vocab_size=16000",
-    "model.width=512", "model.heads=8", "model.encoder_layers=6", "model.decoder_layers=6",
-    "model.feed_forward=2048", "model.dropout=0.25", "train.lr=1e-3", "train.snapshots=false", "train.steps=9000",
-)  # fmt: skip
+    *COMMON,
+    "text.bpe_dropout=0.05",
+    "train.average_checkpoints=8",
+    "train.validate_every=500",
+    "text.vocab_size=16000",
+    "model.width=512",
+    "model.heads=8",
+    "model.encoder_layers=6",
+    "model.decoder_layers=6",
+    "model.feed_forward=2048",
+    "model.dropout=0.25",
+    "train.lr=1e-3",
+    "train.snapshots=false",
+    "train.steps=9000",
+)
 # 9 million parameters: at 8 bits they fit in 10 MB with the tokenizer. A deep encoder costs no time per word.
 STUDENT = (
-    *COMMON, "train.average_checkpoints=5", "train.validate_every=1000", "text.vocab_size=8000", "model.width=256",
-    "model.heads=8", "model.encoder_layers=6", "model.decoder_layers=2", "model.feed_forward=1024", "model.dropout=0.1",
-    "train.lr=2e-3", "train.steps=12000",
-)  # fmt: skip
+    *COMMON,
+    "train.average_checkpoints=5",
+    "train.validate_every=1000",
+    "text.vocab_size=8000",
+    "model.width=256",
+    "model.heads=8",
+    "model.encoder_layers=6",
+    "model.decoder_layers=2",
+    "model.feed_forward=1024",
+    "model.dropout=0.1",
+    "train.lr=2e-3",
+    "train.steps=12000",
+)
 
 LIMITS = "Knows everyday sentences of up to about 20 words. Rare words, names of places, technical language and long sentences "
 EXAMPLES = (
-    "I like eating ice-cream.", "I like eating apples.", "Where is the library?", "The children are playing in the garden.",
-    "Are you busy this evening?", "My brother lives in London.",
-)  # fmt: skip
+    "I like eating ice-cream.",
+    "I like eating apples.",
+    "Where is the library?",
+    "The children are playing in the garden.",
+    "Are you busy this evening?",
+    "My brother lives in London.",
+)
 # The students learn from Tatoeba and from the translations of a teacher that learned from all of these.
 SOURCES = (
-    "Tatoeba", "Samanantar", "Pratham Books StoryWeaver", "Bhagavad Gita", "LibreOffice help", "Debian interface translations",
-    "Built-in grammar", "Public-domain books",
-)  # fmt: skip
+    "Tatoeba",
+    "Samanantar",
+    "Pratham Books StoryWeaver",
+    "Bhagavad Gita",
+    "LibreOffice help",
+    "Debian interface translations",
+    "Built-in grammar",
+    "Public-domain books",
+)
 ABOUT = {
     "en-fr": About(("en", "fr"), LIMITS + "go wrong.", EXAMPLES, SOURCES),
     "en-hi": About(

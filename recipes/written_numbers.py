@@ -19,10 +19,19 @@ from seq2see.config import DataConfig
 
 # Without dropout and with a moderate learning rate: otherwise it takes long to find out where to look.
 SETTINGS = (
-    "text.tokenizer=character", "model.patch_size=8", "model.width=192", "model.heads=6", "model.feed_forward=768",
-    "model.dropout=0", "train.batch_tokens=2048", "train.steps=10000", "train.lr=5e-4", "train.weight_decay=0.01",
-    "train.patience=0", "train.validate_every=1000",
-)  # fmt: skip
+    "text.tokenizer=character",
+    "model.patch_size=8",
+    "model.width=192",
+    "model.heads=6",
+    "model.feed_forward=768",
+    "model.dropout=0",
+    "train.batch_tokens=2048",
+    "train.steps=10000",
+    "train.lr=5e-4",
+    "train.weight_decay=0.01",
+    "train.patience=0",
+    "train.validate_every=1000",
+)
 CLASSIFIER = ("text.tokenizer=word", "train.steps=6000", "train.patience=0", "train.validate_every=500")
 HEIGHT, DIGIT, MAX_DIGITS = 32, 28, 6
 DISTORTION = 1.0  # standard deviation in pixels

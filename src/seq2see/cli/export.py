@@ -49,9 +49,13 @@ def export(
     exported = export_model(load_pipeline(source, "cpu"), source, out, to, precision)
     if as_json:
         result = {
-            "directory": str(exported.path), "format": to, "precision": precision, "steps": exported.steps,
-            "files": exported.files, "check": None if exported.check is None else vars(exported.check),
-        }  # fmt: skip
+            "directory": str(exported.path),
+            "format": to,
+            "precision": precision,
+            "steps": exported.steps,
+            "files": exported.files,
+            "check": None if exported.check is None else vars(exported.check),
+        }
         print_json(result)
         return
     _print(exported, to, precision)

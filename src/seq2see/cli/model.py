@@ -151,15 +151,19 @@ def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
     target = model.tokenizers[1]
     languages = len(target.languages.codes)
     return {
-        "family": model.family, **model.facts,
+        "family": model.family,
+        **model.facts,
         "options": ", ".join(f"{name} = {value}" for name, value in options.items()),
         "context": f"{model.config.max_positions:,} tokens",
         "memory": f"{parameters * 4 / 1e6:,.0f} MB in float32, {parameters * 2 / 1e6:,.0f} MB in bf16",
         **({"languages": f"{languages}, chosen with --source-language and --target-language"} if languages else {}),
         **({"chat": "has a chat template"} if not isinstance(model.chat_template, ChatTemplate) else {}),
-        **({"pooling": f"{model.pooling.kind}, {'normalised' if model.pooling.normalize else 'not normalised'}"}
-           if model.pooling else {}),
-    }  # fmt: skip
+        **(
+            {"pooling": f"{model.pooling.kind}, {'normalised' if model.pooling.normalize else 'not normalised'}"}
+            if model.pooling
+            else {}
+        ),
+    }
 
 
 _SIZES = (

@@ -126,9 +126,13 @@ def translate_tokens(
 
 
 def generate_tokens(
-    model: Network, prompts: Sequence[Sequence[int]], special_tokens: Framing, options: Search = GREEDY,
-    should_stop: StopCondition | None = None, token_budget: int = 0,
-) -> list[list[Hypothesis]]:  # fmt: skip
+    model: Network,
+    prompts: Sequence[Sequence[int]],
+    special_tokens: Framing,
+    options: Search = GREEDY,
+    should_stop: StopCondition | None = None,
+    token_budget: int = 0,
+) -> list[list[Hypothesis]]:
     """Returns the continuations of each prompt by a language model: the samples, or the n best."""
     requests = [
         request

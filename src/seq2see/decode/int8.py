@@ -94,8 +94,9 @@ def quantize_int8(model: Network) -> Network:
         warnings.warn(
             "the int8 products of this CPU overflow (it has no VNNI instructions), so int8 is computed with float32 "
             "products: the results are the same, but float32 is about as fast and more accurate",
-            Notice, stacklevel=2,
-        )  # fmt: skip
+            Notice,
+            stacklevel=2,
+        )
     return replace_linears(model, Int8Linear)
 
 

@@ -203,9 +203,12 @@ class BeamSearch(TokenSelector):
 
             divisors = search.divisor(torch.arange(size + 1.0, device=device) + self.forced)  # of each length
             self.step_kernel = partial(
-                beam_step, divisors=divisors, end=self.end, stop_early=search.early_stopping is True,
+                beam_step,
+                divisors=divisors,
+                end=self.end,
+                stop_early=search.early_stopping is True,
                 score_at_limit=self._score_at_limit,
-            )  # fmt: skip
+            )
 
     def tables(self) -> list[Tensor]:
         texts = [self.tokens, self.done_tokens, self.logprobs, self.done_logprobs]
@@ -288,8 +291,9 @@ class BeamSearch(TokenSelector):
         parent_index = parents[:, :, None].expand(-1, -1, self.tokens.shape[2])
         column = step[:, :, None].expand(-1, k, -1)
         for table, finished, new in (
-            (self.tokens, self.done_tokens, tokens), (self.logprobs, self.done_logprobs, logprobs),
-        ):  # fmt: skip
+            (self.tokens, self.done_tokens, tokens),
+            (self.logprobs, self.done_logprobs, logprobs),
+        ):
             ended = table[rows].gather(1, parent_index).scatter_(2, column, new[:, :, None])
             both = torch.cat([finished[rows], ended], dim=1)
             finished[rows] = both.gather(1, index[:, :, None].expand(-1, -1, both.shape[2]))
@@ -342,9 +346,12 @@ def _sample(logprobs: Tensor, options: RowOptions, uniforms: Tensor) -> Tensor:
 
 
 def _hypothesis(
-    tokens: list[int], logprobs: list[float], score: float, end: int,
+    tokens: list[int],
+    logprobs: list[float],
+    score: float,
+    end: int,
     alternatives: tuple[tuple[tuple[int, float], ...], ...] = (),
-) -> Hypothesis:  # fmt: skip
+) -> Hypothesis:
     finished = bool(tokens) and tokens[-1] == end
     return Hypothesis(tuple(tokens[:-1] if finished else tokens), tuple(logprobs), score, finished, alternatives)
 

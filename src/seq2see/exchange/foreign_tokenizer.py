@@ -56,9 +56,13 @@ class ForeignTokenizer(Tokenizer):
     """Converts text to tokens and back by another library's rules: special tokens in a text are recognised."""
 
     def __init__(
-        self, backend: hf.Tokenizer, framing: Framing, vocabulary: Vocabulary, languages: Languages | None = None,
+        self,
+        backend: hf.Tokenizer,
+        framing: Framing,
+        vocabulary: Vocabulary,
+        languages: Languages | None = None,
         needs_language: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`needs_language`: a target language has to be chosen before the tokenizer can frame a text."""
         backend.encode_special_tokens = False
         self._backend, self.base_framing, self.vocabulary = backend, framing, vocabulary
@@ -141,9 +145,11 @@ class ForeignTokenizer(Tokenizer):
 
     def save(self, path: Path | str) -> None:
         state = {
-            "framing": asdict(self.base_framing), "vocabulary": asdict(self.vocabulary),
-            "languages": asdict(self.languages), "needs_language": self.needs_language,
-        }  # fmt: skip
+            "framing": asdict(self.base_framing),
+            "vocabulary": asdict(self.vocabulary),
+            "languages": asdict(self.languages),
+            "needs_language": self.needs_language,
+        }
         text = json.dumps({"seq2see": state, "tokenizer": json.loads(self._backend.to_str())}, ensure_ascii=False)
         write_text(path, text)
 

@@ -127,11 +127,16 @@ def differences(ours: ModelConfig, theirs: ModelConfig) -> dict[str, tuple[Any, 
 # Options that mean nothing where these differ.
 _DETAILS = {
     "positions": (
-        "max_positions", "rotary_base", "rotary_factors", "rotary_magnitude", "relative_buckets", "relative_distance",
+        "max_positions",
+        "rotary_base",
+        "rotary_factors",
+        "rotary_magnitude",
+        "relative_buckets",
+        "relative_distance",
         "local_rotary_base",
     ),
     "attention_window": ("local_layers", "local_rotary_base"),
-}  # fmt: skip
+}
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -147,8 +147,13 @@ def _longrope(section: ForeignConfig, plain: Tensor, base: float, window: int) -
 
 
 _SCALINGS = {
-    "default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope,
-}  # fmt: skip
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+}
 
 
 def _write_rotary(config: ModelConfig) -> Keys:

@@ -37,9 +37,13 @@ KINDS = {"float32": "F32", "float16": "F16", "bf16": "BF16", "int8": "Q8_0"}
 BYTE = 6  # the type of the token of a single byte
 GELU_TOLERANCE = 1e-2  # llama.cpp takes GELU from a table of half-precision numbers
 DIFFICULT_TEXTS = (
-    "It's the 1st of 12345 – isn't it?  We'll see…\n\nIt cost $1,234.56 (2023).", "don't\tDO that, I'd say: we've, they're",
-    "def f(x):\n    return x ** 2  # ok", "नमस्ते दुनिया, आप कैसे हैं? १२३", "Ünïcödé naïve café", "東京は日本の首都です。",
-)  # fmt: skip
+    "It's the 1st of 12345 – isn't it?  We'll see…\n\nIt cost $1,234.56 (2023).",
+    "don't\tDO that, I'd say: we've, they're",
+    "def f(x):\n    return x ** 2  # ok",
+    "नमस्ते दुनिया, आप कैसे हैं? १२३",
+    "Ünïcödé naïve café",
+    "東京は日本の首都です。",
+)
 
 
 def write_gguf(pipeline: Pipeline, folder: Path, precision: str) -> list[str]:

@@ -157,9 +157,13 @@ class Explanation:
 
 @torch.no_grad()
 def explain(
-    model: Pipeline, text: str, *, target: str | None = None, interventions: Sequence[Intervention] = (),
+    model: Pipeline,
+    text: str,
+    *,
+    target: str | None = None,
+    interventions: Sequence[Intervention] = (),
     search: Search | None = None,
-) -> Explanation:  # fmt: skip
+) -> Explanation:
     """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
     search, config = (
         replace(search or Search(), window="stop"),

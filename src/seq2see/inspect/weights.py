@@ -17,9 +17,13 @@ from seq2see.model.network import Network
 STACKED = {"queries_keys_values": "QKV", "queries": "Q", "keys_values": "KV"}
 SINGLE = {"project": "O", "up": "₁", "down": "₂", "gate": "gate"}
 TABLES = {
-    "embedding": "E", "source_embedding": "E of the source", "unembedding": "E of the output", "positions": "P",
-    "segments": "S", "relative_bias": "b",
-}  # fmt: skip
+    "embedding": "E",
+    "source_embedding": "E of the source",
+    "unembedding": "E of the output",
+    "positions": "P",
+    "segments": "S",
+    "relative_bias": "b",
+}
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,12 @@ def describe_transformer_weight(model: Network, name: str) -> tuple[str, list[Sy
         return ".".join(["head", *(part for part in parts if part != "dense")]), symbols(model, name)
     attention = "self" if stack == "encoder" else "masked"
     names = {
-        "attention": attention, "attention_norm": attention, "cross_norm": "cross", "feed_forward_norm": "feed_forward",
+        "attention": attention,
+        "attention_norm": attention,
+        "cross_norm": "cross",
+        "feed_forward_norm": "feed_forward",
         "embedding_norm": "norm",
-    }  # fmt: skip
+    }
     omitted = ("blocks", *STACKED, *SINGLE)
     return ".".join([stack, *(names.get(part, part) for part in parts if part not in omitted)]), symbols(model, name)
 

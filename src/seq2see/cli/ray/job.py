@@ -27,9 +27,14 @@ ShardTask = TranslateShards | EmbedShards
 
 
 def run_job(
-    files: Sequence[Path], out: Path, task: ShardTask, workers: int, warnings: WarningLog,
-    progress: Callable[[str, int | None], Callable[[int], None]], shard_bytes: int = SHARD_BYTES,
-) -> None:  # fmt: skip
+    files: Sequence[Path],
+    out: Path,
+    task: ShardTask,
+    workers: int,
+    warnings: WarningLog,
+    progress: Callable[[str, int | None], Callable[[int], None]],
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
     """Writes the output of every file that is not there yet to a directory."""
     targets = _targets(files, out, task)
     description = _describe(task, shard_bytes, [_describe_file(file) for file in files])

@@ -23,8 +23,12 @@ SettingKind = Literal[
 ]  # fmt: skip
 LISTS: Mapping[str, SettingKind] = {"text": "texts", "texts": "rows", "number": "numbers", "numbers": "matrix"}
 MAPPINGS: Mapping[str, SettingKind] = {
-    "number": "values", "numbers": "table", "matrix": "matrices", "texts": "groups", "rows": "questions",
-}  # fmt: skip
+    "number": "values",
+    "numbers": "table",
+    "matrix": "matrices",
+    "texts": "groups",
+    "rows": "questions",
+}
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,15 @@ NOUNS = {
 }  # fmt: skip
 # The simple past and the compound (completive) past: both translate the English past.
 VERBS = {
-    "killed": ("मारा", "मार डाला"), "saw": ("देखा", "देख लिया"), "caught": ("पकड़ा", "पकड़ लिया"),
-    "recognised": ("पहचाना", "पहचान लिया"), "called": ("बुलाया", "बुला लिया"), "saved": ("बचाया", "बचा लिया"),
-    "stopped": ("रोका", "रोक लिया"), "woke": ("जगाया", "जगा दिया"),
-}  # fmt: skip
+    "killed": ("मारा", "मार डाला"),
+    "saw": ("देखा", "देख लिया"),
+    "caught": ("पकड़ा", "पकड़ लिया"),
+    "recognised": ("पहचाना", "पहचान लिया"),
+    "called": ("बुलाया", "बुला लिया"),
+    "saved": ("बचाया", "बचा लिया"),
+    "stopped": ("रोका", "रोक लिया"),
+    "woke": ("जगाया", "जगा दिया"),
+}
 TIMES = {"": "", "yesterday": "कल", "today": "आज"}
 
 

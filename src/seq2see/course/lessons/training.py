@@ -40,9 +40,14 @@ class Dataset:
     def model_config(self) -> ModelConfig:
         """A model small enough to learn the toy language in seconds."""
         return ModelConfig(
-            vocab_size=len(self.tokenizer), width=64, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=128,
+            vocab_size=len(self.tokenizer),
+            width=64,
+            heads=4,
+            encoder_layers=2,
+            decoder_layers=2,
+            feed_forward=128,
             max_positions=64,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,9 @@ def _attend_kernel(
         value = tl.load(values + base + slot[:, None] * width + column[None, :], mask=in_range[:, None], other=0.0)
         bias = tl.load(
             mask + sentence * mask_row + hypothesis[:, None] * mask_beam + slot[None, :],
-            mask=valid[:, None] & in_range[None, :], other=float("-inf"),
-        )  # fmt: skip
+            mask=valid[:, None] & in_range[None, :],
+            other=float("-inf"),
+        )
         if append:  # the new slots may be written at any time, and were counted above
             bias = tl.where((slot >= first) & (slot < first + beam), float("-inf"), bias)
         scores = tl.dot(queries, key, input_precision="ieee") * scale + bias
@@ -194,9 +195,13 @@ ACTIVATIONS = {"": 0, "relu": 1, "gelu-tanh": 2}
 
 
 def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None = None, y: Tensor | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Norm | None = None,
+    y: Tensor | None = None,
     activation: str = "",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Returns activation(norm(x + y) · Wᵀ + b) of a few rows, computed in one kernel, and the residual."""
     rows, width = x.shape
     row_block, width_block = triton.next_power_of_2(rows), triton.next_power_of_2(width)

@@ -147,36 +147,10 @@ def _beam_step_kernel(
     merged_from = beam.to(tl.int64)
     if ended > 0:
         merged_score, merged_count, merged_from = _merge_best(merged_score, merged_count, end_score, length, k, beams)
-    is_new, old_beam = merged_from >= beams, merged_from % beams
-    same = old_beam[:, None] == beam[None, :]
-    end_logprob = tl.sum(tl.where(same, end_logprob[None, :], 0.0), 1)
-    end_token = tl.sum(tl.where(same, end_token[None, :], 0), 1)
-    end_parent = tl.sum(tl.where(same, end_parent[None, :], 0), 1)
-
-    # Copy the tokens and log-probabilities so far to the hypotheses that continue them.
-    table = sentence * k * max_length
-    for start in range(0, length, columns):
-        column = start + tl.arange(0, columns)
-        in_range, is_newest = valid[:, None] & (column < length)[None, :], (column == step)[None, :]
-        own_columns = table + beam[:, None] * max_length + column
-        parent_columns = table + next_parent[:, None] * max_length + column
-        next_tokens = tl.where(is_newest, next_token[:, None], tl.load(tokens + parent_columns, mask=in_range))
-        next_logprobs = tl.where(is_newest, next_logprob[:, None], tl.load(logprobs + parent_columns, mask=in_range))
-        if ended > 0:
-            new_columns = table + end_parent[:, None] * max_length + column
-            old_columns = table + old_beam[:, None] * max_length + column
-            new_mask, old_mask = in_range & is_new[:, None], in_range & (merged_from < beams)[:, None]
-            end_tokens = tl.where(is_newest, end_token[:, None], tl.load(tokens + new_columns, mask=new_mask))
-            end_logprobs = tl.where(is_newest, end_logprob[:, None], tl.load(logprobs + new_columns, mask=new_mask))
-            end_tokens = tl.where(new_mask, end_tokens, tl.load(done_tokens + old_columns, mask=old_mask))
-            end_logprobs = tl.where(new_mask, end_logprobs, tl.load(done_logprobs + old_columns, mask=old_mask))
-            tl.debug_barrier()  # everything is read before it is overwritten
-            tl.store(done_tokens + own_columns, end_tokens, mask=in_range)
-            tl.store(done_logprobs + own_columns, end_logprobs, mask=in_range)
-        tl.debug_barrier()
-        tl.store(tokens + own_columns, next_tokens, mask=in_range)
-        tl.store(logprobs + own_columns, next_logprobs, mask=in_range)
-
+    _copy_hypotheses(
+        tokens, logprobs, done_tokens, done_logprobs, sentence * k * max_length, max_length, length, valid, next_token,
+        next_logprob, next_parent, end_token, end_logprob, end_parent, merged_from, ended, beams, columns,
+    )  # fmt: skip
     tl.store(scores + own_rows, next_score, mask=valid)
     tl.store(done_scores + own_rows, merged_score, mask=valid)
     tl.store(done_count + own_rows, merged_count, mask=valid)
@@ -223,9 +197,10 @@ def _candidates(
         from_token = tl.where(dest, best_index % block * part, from_token)
     token = from_token[:, None] + tl.arange(0, part)[None, :]
     logit = tl.load(
-        logits + (sentence * logit_rows + from_row)[:, None] * logits_row + token, mask=token < width,
+        logits + (sentence * logit_rows + from_row)[:, None] * logits_row + token,
+        mask=token < width,
         other=float("-inf"),
-    ).to(tl.float32)  # fmt: skip
+    ).to(tl.float32)
     for i in tl.static_range(banned_count):
         logit = tl.where(token == tl.load(banned + i), float("-inf"), logit)
     same = from_row[:, None] == row[None, :]
@@ -278,9 +253,42 @@ def _choose(
         next_logprob = tl.where(dest, best_logprob, next_logprob)
         next_token, next_parent = tl.where(dest, token, next_token), tl.where(dest, parent, next_parent)
         continuing += tl.where(excluded, 0, 1)
-    return (
-        next_score, next_logprob, next_token, next_parent, end_score, end_logprob, end_token, end_parent, ended
-    )  # fmt: skip
+    return (next_score, next_logprob, next_token, next_parent, end_score, end_logprob, end_token, end_parent, ended)
+
+
+@triton.jit
+def _copy_hypotheses(
+    tokens, logprobs, done_tokens, done_logprobs, table, max_length, length, valid, next_token, next_logprob, next_parent,
+    end_token, end_logprob, end_parent, merged_from, ended, beams: tl.constexpr, columns: tl.constexpr,
+):  # fmt: skip
+    """Copies the tokens and log-probabilities so far to the hypotheses that continue them."""
+    beam = tl.arange(0, beams)
+    is_new, old_beam = merged_from >= beams, merged_from % beams
+    same = old_beam[:, None] == beam[None, :]
+    end_logprob = tl.sum(tl.where(same, end_logprob[None, :], 0.0), 1)
+    end_token = tl.sum(tl.where(same, end_token[None, :], 0), 1)
+    end_parent = tl.sum(tl.where(same, end_parent[None, :], 0), 1)
+    for start in range(0, length, columns):
+        column = start + tl.arange(0, columns)
+        in_range, is_newest = valid[:, None] & (column < length)[None, :], (column == length - 1)[None, :]
+        own_columns = table + beam[:, None] * max_length + column
+        parent_columns = table + next_parent[:, None] * max_length + column
+        next_tokens = tl.where(is_newest, next_token[:, None], tl.load(tokens + parent_columns, mask=in_range))
+        next_logprobs = tl.where(is_newest, next_logprob[:, None], tl.load(logprobs + parent_columns, mask=in_range))
+        if ended > 0:
+            new_columns = table + end_parent[:, None] * max_length + column
+            old_columns = table + old_beam[:, None] * max_length + column
+            new_mask, old_mask = in_range & is_new[:, None], in_range & (merged_from < beams)[:, None]
+            end_tokens = tl.where(is_newest, end_token[:, None], tl.load(tokens + new_columns, mask=new_mask))
+            end_logprobs = tl.where(is_newest, end_logprob[:, None], tl.load(logprobs + new_columns, mask=new_mask))
+            end_tokens = tl.where(new_mask, end_tokens, tl.load(done_tokens + old_columns, mask=old_mask))
+            end_logprobs = tl.where(new_mask, end_logprobs, tl.load(done_logprobs + old_columns, mask=old_mask))
+            tl.debug_barrier()  # everything is read before it is overwritten
+            tl.store(done_tokens + own_columns, end_tokens, mask=in_range)
+            tl.store(done_logprobs + own_columns, end_logprobs, mask=in_range)
+        tl.debug_barrier()
+        tl.store(tokens + own_columns, next_tokens, mask=in_range)
+        tl.store(logprobs + own_columns, next_logprobs, mask=in_range)
 
 
 @triton.jit

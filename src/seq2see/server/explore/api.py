@@ -58,10 +58,13 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 Index = Annotated[
     str,
     Query(
-        max_length=80, description="A slice such as `0,:,2:5` or `:,::8`. Default: the whole tensor.",
-        json_schema_extra={"pattern": INDEX_PATTERN},  # documented here, checked by `parse_index` with a clearer message
+        max_length=80,
+        description="A slice such as `0,:,2:5` or `:,::8`. Default: the whole tensor.",
+        json_schema_extra={
+            "pattern": INDEX_PATTERN
+        },  # documented here, checked by `parse_index` with a clearer message
     ),
-]  # fmt: skip
+]
 TraceId = Annotated[str, PathParameter(min_length=1, max_length=40, description="The id of a trace.")]
 Name = Annotated[str, PathParameter(min_length=1, max_length=100)]
 Step = Annotated[
@@ -209,9 +212,14 @@ def _tensor_response(tensor: TensorBytes) -> Response:
 
 def create_api(server: ServerState, routers: Iterable[APIRouter]) -> FastAPI:
     api = FastAPI(
-        title="seq2see", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None, responses=ERRORS,
+        title="seq2see",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        responses=ERRORS,
         redirect_slashes=False,
-    )  # fmt: skip
+    )
     api.state.server = server
     for router in routers:
         api.include_router(router)

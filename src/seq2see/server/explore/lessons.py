@@ -158,10 +158,14 @@ class LessonRunner:
         with self._exclusive_training(deadline) if lesson.training_seconds else nullcontext():
             result = lesson.compute(arguments)
         return LessonResult(
-            name=lesson.name, title=lesson.title, model=model_name, settings=to_json(used),
-            text=LessonText.model_validate(lesson.describe(result)), exercises=exercise_responses(lesson),
+            name=lesson.name,
+            title=lesson.title,
+            model=model_name,
+            settings=to_json(used),
+            text=LessonText.model_validate(lesson.describe(result)),
+            exercises=exercise_responses(lesson),
             result=to_json(result),
-        )  # fmt: skip
+        )
 
     @contextmanager
     def _exclusive_training(self, deadline: Deadline) -> Iterator[None]:
@@ -187,10 +191,14 @@ def find_lesson(name: str) -> Lesson:
 
 def _lesson_info(lesson: Lesson) -> LessonInfo:
     return LessonInfo(
-        name=lesson.name, group=lesson.group, title=lesson.title, question=lesson.question,
+        name=lesson.name,
+        group=lesson.group,
+        title=lesson.title,
+        question=lesson.question,
         settings=[_setting(setting) for setting in settings_of(lesson).values()],
-        uses_model="model" in lesson.defaults(), training_seconds=lesson.training_seconds,
-    )  # fmt: skip
+        uses_model="model" in lesson.defaults(),
+        training_seconds=lesson.training_seconds,
+    )
 
 
 def _setting(setting: Setting) -> LessonSetting:

@@ -279,14 +279,20 @@ class ContextualEmbeddings(ResponseModel):
 # From the library
 
 KINDS: dict[str, Literal["translator", "language model", "encoder"]] = {
-    "encoder-decoder": "translator", "decoder": "language model", "encoder": "encoder",
-}  # fmt: skip
+    "encoder-decoder": "translator",
+    "decoder": "language model",
+    "encoder": "encoder",
+}
 
 
 def model_info(
-    name: str, config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores: Mapping[str, Any], snapshots: list[int],
+    name: str,
+    config: Config,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    scores: Mapping[str, Any],
+    snapshots: list[int],
     about: About | None = None,
-) -> ModelInfo:  # fmt: skip
+) -> ModelInfo:
     source, target = tokenizers
     tokenizer = TokenizerInfo(
         kind=target.kind, source_vocab_size=len(source), target_vocab_size=len(target), shared_vocab=source is target
@@ -314,9 +320,11 @@ def vocabulary(model: Pipeline) -> Vocabulary:
 def top_tokens(e: Explanation, count: int) -> TopTokens:
     ids = most_likely_tokens(e, count)
     return TopTokens(
-        ids=ids, tokens=[e.token_label(token) for token in ids], logits=e.trace["logits", 0][:, ids].tolist(),
+        ids=ids,
+        tokens=[e.token_label(token) for token in ids],
+        logits=e.trace["logits", 0][:, ids].tolist(),
         probabilities=e.logprobs[:, ids].exp().tolist(),
-    )  # fmt: skip
+    )
 
 
 def hypothesis(model: Pipeline, found: search.Hypothesis) -> Hypothesis:
@@ -343,9 +351,7 @@ def trace(id: str, model: str, step: int | None, e: Explanation, before: Explana
 
 
 def entropy(e: Explanation) -> AttentionEntropy:
-    return AttentionEntropy(
-        entropies={name: heads.tolist() for name, heads in attention_entropy(e).items()}
-    )  # fmt: skip
+    return AttentionEntropy(entropies={name: heads.tolist() for name, heads in attention_entropy(e).items()})
 
 
 def _tokens(ids: Sequence[int], texts: Sequence[str]) -> list[Token]:

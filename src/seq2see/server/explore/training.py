@@ -260,9 +260,12 @@ class TrainingManager:
         with self._lock:
             run, process, following = self._run, self._process, self._next == [["finish"]]
         return Training(
-            disabled="", runs=str(self.options.runs), files=self._files(), paused=self._paused(),
+            disabled="",
+            runs=str(self.options.runs),
+            files=self._files(),
+            paused=self._paused(),
             run=self._describe(run, process, following) if run is not None else None,
-        )  # fmt: skip
+        )
 
     @property
     def run(self) -> Path:
@@ -344,10 +347,13 @@ def _progress(log: RunLog | None) -> float:
 def _training_steps(log: RunLog | None) -> list[TrainingStep]:
     return [
         TrainingStep(
-            step=row["step"], loss=row["loss"], lr=row.get("lr") or 0.0, tokens_per_second=row.get("tokens_per_second") or 0.0
+            step=row["step"],
+            loss=row["loss"],
+            lr=row.get("lr") or 0.0,
+            tokens_per_second=row.get("tokens_per_second") or 0.0,
         )
         for row in (downsample(log.steps) if log else [])
-    ]  # fmt: skip
+    ]
 
 
 def validations(log: RunLog | None) -> list[ValidationPoint]:

@@ -35,9 +35,12 @@ def create_app(service: Service, explore: App | None = None) -> FastAPI:
     settings = service.settings
     if settings.origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=settings.origins, allow_methods=["GET", "POST"], allow_headers=["*"],
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
             expose_headers=["retry-after"],
-        )  # fmt: skip
+        )
     # Without keys, the checks of a local server protect it from other web pages.
     local_only = settings.local_only and service.keys is None
     access = Access(local_only, settings.timeout, settings.max_body_bytes, origins=settings.origins)

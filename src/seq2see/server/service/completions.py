@@ -44,10 +44,8 @@ class Completions:
             request
             for prompt in self.prompts
             for sample in range(message["n"])
-            for request in build_requests(
-                model.network, 0, (), prompt, replace(options, seed=options.seed + sample)
-            )
-        ]  # fmt: skip
+            for request in build_requests(model.network, 0, (), prompt, replace(options, seed=options.seed + sample))
+        ]
         self.jobs = [self._job(i, request, options) for i, request in enumerate(requests)]
 
     def _encode(self, model: Pipeline, message: Message) -> list[list[int]]:
@@ -121,8 +119,10 @@ class Choice:
         rows = list(zip(output.tokens, offsets, output.logprobs, alternatives, strict=False))[first:]
         return [
             {
-                "token": self.tokenizer.decode([token], True), "offset": offset, "logprob": logprob,
+                "token": self.tokenizer.decode([token], True),
+                "offset": offset,
+                "logprob": logprob,
                 "top": [[self.tokenizer.decode([id], True), value] for id, value in top],
             }
             for token, offset, logprob, top in rows
-        ]  # fmt: skip
+        ]

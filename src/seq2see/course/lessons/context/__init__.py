@@ -20,9 +20,13 @@ SENTENCES = ("apple and an orange", "an apple phone")
 # The notes give weights for the two banks but no vectors. The weights are theirs, the vectors ours.
 BANK_SENTENCES = ("money bank grows", "river bank flows", "HDFC bank grows")
 BANK: kit.Features = {
-    "money": (4, 0, 1), "HDFC": (4, 0, 0), "river": (0, 4, 1), "bank": (2, 2, 0), "grows": (2, 0, 2),
+    "money": (4, 0, 1),
+    "HDFC": (4, 0, 0),
+    "river": (0, 4, 1),
+    "bank": (2, 2, 0),
+    "grows": (2, 0, 2),
     "flows": (0, 2, 2),
-}  # fmt: skip
+}
 BANK_NAMES = ("finance", "water", "verb")
 BANK_WEIGHTS: Mapping[str, Sequence[Sequence[float]]] = {
     "money bank grows": ((0.7, 0.2, 0.1), (0.25, 0.7, 0.05), (0.1, 0.2, 0.7)),
@@ -77,9 +81,14 @@ def compute(
     attended = tuple(_attend(sentence, table) for sentence in sentences)
     opposites, near_opposites = (_attend("x y", {"x": (1, 0), "y": (y, 0)}) for y in (-1, -0.5))
     return Result(
-        attended, _feature_names(names, table), banks, _feature_names(BANK_NAMES, bank),
-        tuple(_attend(sentence, bank) for sentence in bank_sentences), opposites, near_opposites,
-    )  # fmt: skip
+        attended,
+        _feature_names(names, table),
+        banks,
+        _feature_names(BANK_NAMES, bank),
+        tuple(_attend(sentence, bank) for sentence in bank_sentences),
+        opposites,
+        near_opposites,
+    )
 
 
 def _feature_names(names: Sequence[str], table: kit.Features) -> tuple[str, ...]:

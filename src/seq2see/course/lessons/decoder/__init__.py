@@ -75,19 +75,25 @@ def compute(
         forced = max((forced, *others), key=lambda e: float(e.target_logprobs.mean()))
     assert generated.hypothesis is not None
     return Result(
-        kit.block_steps(generated, "decoder.0"), model.config.model.vocab_size, _pass(generated),
-        tuple(torch.tensor(generated.hypothesis.logprobs).exp().tolist()), _pass(forced), _time(generated),
+        kit.block_steps(generated, "decoder.0"),
+        model.config.model.vocab_size,
+        _pass(generated),
+        tuple(torch.tensor(generated.hypothesis.logprobs).exp().tolist()),
+        _pass(forced),
+        _time(generated),
         _prefix_error(forced),
-    )  # fmt: skip
+    )
 
 
 def _pass(e: Explanation) -> Pass:
     positions = tuple(
-        Position(token, target, float(p.exp()), tuple((each.token, each.probability) for each in alternatives(e, i, top=2)))
+        Position(
+            token, target, float(p.exp()), tuple((each.token, each.probability) for each in alternatives(e, i, top=2))
+        )
         for i, (token, target, p) in enumerate(
             zip(e.decoder_input_tokens, e.target_tokens, e.target_logprobs, strict=True)
         )
-    )  # fmt: skip
+    )
     return Pass(e.source, e.output, positions, float(-e.target_logprobs.mean()))
 
 

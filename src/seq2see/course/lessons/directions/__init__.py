@@ -12,10 +12,14 @@ from seq2see.course.lessons import kit
 from seq2see.course.vectors import Word2VecConfig, WordVectors, fit_word2vec
 
 ANALOGIES = (
-    ("king", "man", "woman", "queen"), ("father", "man", "woman", "mother"), ("brother", "boy", "girl", "sister"),
-    ("cats", "cat", "dog", "dogs"), ("uncle", "man", "woman", "aunt"), ("german", "germany", "india", "hindi"),
+    ("king", "man", "woman", "queen"),
+    ("father", "man", "woman", "mother"),
+    ("brother", "boy", "girl", "sister"),
+    ("cats", "cat", "dog", "dogs"),
+    ("uncle", "man", "woman", "aunt"),
+    ("german", "germany", "india", "hindi"),
     ("hitler", "germany", "italy", "mussolini"),
-)  # fmt: skip
+)
 PLURALS = (
     ("dogs", "dog"), ("books", "book"), ("girls", "girl"), ("friends", "friend"), ("doctors", "doctor"), ("cars", "car"),
     ("apples", "apple"), ("letters", "letter"), ("houses", "house"), ("chairs", "chair"),
@@ -69,9 +73,14 @@ def compute(
     known_words = [word for word in words if word in vectors]
     projections = vectors.project(known_words, direction.vector).tolist()
     return Result(
-        source, len(vectors), vectors.width, tuple(_rank(vectors, each) for each in analogies), tuple(known_pairs),
-        direction.leave_one_out_correct, tuple(zip(known_words, projections, strict=True)),
-    )  # fmt: skip
+        source,
+        len(vectors),
+        vectors.width,
+        tuple(_rank(vectors, each) for each in analogies),
+        tuple(known_pairs),
+        direction.leave_one_out_correct,
+        tuple(zip(known_words, projections, strict=True)),
+    )
 
 
 def _train(sentences: int, seed: int) -> WordVectors:

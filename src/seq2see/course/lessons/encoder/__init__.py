@@ -23,9 +23,10 @@ from seq2see.train.presets import preset
 
 SENTENCES = ("Nithish killed the lion.", "Nithish saw the lion.")
 OTHER_PAIRS = (
-    ("The boy saw the dog.", "The boy saw the cat."), ("The man is here.", "The man was here."),
+    ("The boy saw the dog.", "The boy saw the cat."),
+    ("The man is here.", "The man was here."),
     ("It is good.", "It was good."),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -165,13 +166,16 @@ def _paper_block() -> PaperBlock:
     with trace(model) as t:
         model(Packed.from_sequences([range(len(words))]))
     names = (
-        ("E", "encoder.embedded", "look up each word, × √512"), ("P", "encoder.positions", "sines and cosines"),
-        ("X", "encoder.input", "E + P"), ("z", "encoder.0.self.projected", "multi-head attention of X"),
-        ("z′", "encoder.0.self.norm.input", "z + X"), ("norm z′", "encoder.0.self.norm.output", "mean 0, deviation 1"),
+        ("E", "encoder.embedded", "look up each word, × √512"),
+        ("P", "encoder.positions", "sines and cosines"),
+        ("X", "encoder.input", "E + P"),
+        ("z", "encoder.0.self.projected", "multi-head attention of X"),
+        ("z′", "encoder.0.self.norm.input", "z + X"),
+        ("norm z′", "encoder.0.self.norm.output", "mean 0, deviation 1"),
         ("h", "encoder.0.feed_forward.post_activation", "ReLU(norm z′ · W₁ + b₁)"),
         ("r", "encoder.0.feed_forward.output", "h · W₂ + b₂"),
         ("output", "encoder.0.feed_forward.norm.output", "norm(r + norm z′)"),
-    )  # fmt: skip
+    )
     steps = tuple(
         Step(symbol, " × ".join(map(str, t[name].shape)), tuple(t[name][0, :3].tolist()), formula)
         for symbol, name, formula in names

@@ -23,9 +23,13 @@ from seq2see.train.presets import preset
 # "fit" belongs to sport and to health; one attention mixes the two, two heads keep them apart.
 FEATURES = ("sport", "health", "other")
 TABLE: kit.Features = {
-    "running": (3, 0, 0), "keeps": (0, 0, 2), "you": (0, 0, 2), "fit": (2, 2, 0), "despite": (0, 0, 2),
+    "running": (3, 0, 0),
+    "keeps": (0, 0, 2),
+    "you": (0, 0, 2),
+    "fit": (2, 2, 0),
+    "despite": (0, 0, 2),
     "diabetes": (0, 3, 0),
-}  # fmt: skip
+}
 PERSPECTIVES: kit.Features = {"sport": (1, 0, 0), "health": (0, 1, 0)}
 VIEW_SENTENCE, VIEW_WORD = "running keeps you fit despite diabetes", "fit"
 
@@ -39,23 +43,31 @@ QUESTIONS: Mapping[str, Question] = {
 # Correct translations, to say where a model's differs.
 REFERENCES: Mapping[str, Sequence[str]] = {
     "The man saw the girl with a telescope.": (
-        "आदमी ने लड़की को दूरबीन से देखा।", "आदमी ने दूरबीन से लड़की को देखा।", "L'homme a vu la fille avec un télescope.",
+        "आदमी ने लड़की को दूरबीन से देखा।",
+        "आदमी ने दूरबीन से लड़की को देखा।",
+        "L'homme a vu la fille avec un télescope.",
     ),
     "The pizza came out of the oven and it tasted good.": (
-        "पिज़्ज़ा ओवन से निकला और इसका स्वाद अच्छा था।", "पिज़्ज़ा ओवन से निकला और उसका स्वाद अच्छा था।",
+        "पिज़्ज़ा ओवन से निकला और इसका स्वाद अच्छा था।",
+        "पिज़्ज़ा ओवन से निकला और उसका स्वाद अच्छा था।",
         "La pizza est sortie du four et elle avait bon goût.",
     ),
     "A beautiful blue creature lives in the forest.": (
-        "एक सुंदर नीला जीव जंगल में रहता है।", "Une belle créature bleue vit dans la forêt.",
+        "एक सुंदर नीला जीव जंगल में रहता है।",
+        "Une belle créature bleue vit dans la forêt.",
     ),
-}  # fmt: skip
+}
 # What a head gives to a word at some distance, whatever the word, is averaged over these.
 OTHER_SENTENCES = (
-    "The boy did not see the big dog in the garden.", "My sister wants to buy a new bicycle today.",
-    "The old man gave a letter to the doctor.", "We are eating rice and fish in the kitchen.",
-    "She is older than her brother and very tall.", "The children play cricket in the park every evening.",
-    "I like eating ice-cream and drinking cold milk.", "There is a white cat under the small table.",
-)  # fmt: skip
+    "The boy did not see the big dog in the garden.",
+    "My sister wants to buy a new bicycle today.",
+    "The old man gave a letter to the doctor.",
+    "We are eating rice and fish in the kitchen.",
+    "She is older than her brother and very tall.",
+    "The children play cricket in the park every evening.",
+    "I like eating ice-cream and drinking cold milk.",
+    "There is a white cat under the small table.",
+)
 HEADS_PER_TABLE = 8
 NEAR = 0.1  # relative difference of two means that counts as none
 LIFT = 0.1  # of a weight over that at the same distance, to count as more than the distance

@@ -46,11 +46,13 @@ def compute(sentence: str = "The man saw the lion.", model: kit.Model | None = N
     lens = logit_lens(e, top=1)
     layers = tuple(
         Layer(
-            _layer_name(name), tuple(each.top[0] for each in row), tuple(each.probability for each in row),
+            _layer_name(name),
+            tuple(each.top[0] for each in row),
+            tuple(each.probability for each in row),
             tuple(each.rank for each in row),
         )
         for name, row in zip(lens.layers, lens.readings, strict=True)
-    )  # fmt: skip
+    )
     settled = tuple(_settled([layer.target_ranks[i] for layer in layers]) for i in range(len(e.target_tokens)))
     config = model.config.model
     return Result(

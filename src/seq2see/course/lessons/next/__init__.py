@@ -16,8 +16,11 @@ from seq2see.inspect.logit_lens import alternatives
 
 # The matrices of the notes: one column of W_E per token, and the logits that W_U makes of the last vector.
 EMBEDDING: kit.Features = {
-    "apple": (8.2, 7.2, -8.1, -8.7), "banana": (-4.2, 6.4, 3.8, -1.7), "cats": (0.2, -1, -4, 1.2), "dogs": (0.8, 7, 4, 8),
-}  # fmt: skip
+    "apple": (8.2, 7.2, -8.1, -8.7),
+    "banana": (-4.2, 6.4, 3.8, -1.7),
+    "cats": (0.2, -1, -4, 1.2),
+    "dogs": (0.8, 7, 4, 8),
+}
 LOGITS: Mapping[str, float] = {"good": 200, "apple": -8, "cat": 1, "new": 6, "cut": -9}
 PROMPTS = ("apple, banana, and bread are", "Harry Potter's least favourite professor is", "Therefore, the murderer was")
 CONTEXT = "The cook was in the kitchen all night. The doctor had blood on his coat."

@@ -31,10 +31,13 @@ GRID, PATCH = 3, 4  # patches per side, pixels per side of a patch
 SIDE = GRID * PATCH
 # Shapes of 4 × 4 pixels. A picture shows two of them.
 SHAPES = {
-    "square": ("####", "#..#", "#..#", "####"), "cross": (".##.", "####", "####", ".##."),
-    "slash": ("...#", "..#.", ".#..", "#..."), "dot": ("....", ".##.", ".##.", "...."),
-    "bar": (".##.", ".##.", ".##.", ".##."), "roof": (".##.", "#..#", "....", "...."),
-}  # fmt: skip
+    "square": ("####", "#..#", "#..#", "####"),
+    "cross": (".##.", "####", "####", ".##."),
+    "slash": ("...#", "..#.", ".#..", "#..."),
+    "dot": ("....", ".##.", ".##.", "...."),
+    "bar": (".##.", ".##.", ".##.", ".##."),
+    "roof": (".##.", "#..#", "....", "...."),
+}
 NUMBERS = ("one", "two", "three")
 NOISE = 0.15  # of a pixel
 RATE, FRAME = 800, 80  # samples per second, samples per frame

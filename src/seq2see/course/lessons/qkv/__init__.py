@@ -15,8 +15,11 @@ from seq2see.model.attention import PackedKeys, attention_by_columns, attention_
 from seq2see.train.presets import preset
 
 EMBEDDINGS: kit.Features = {
-    "Pizza": (0.1, 2.13), "is": (0.11, 2.13), "awesome": (0.21, 3.13), "<EOS>": (0.8, 0.9),
-}  # fmt: skip
+    "Pizza": (0.1, 2.13),
+    "is": (0.11, 2.13),
+    "awesome": (0.21, 3.13),
+    "<EOS>": (0.8, 0.9),
+}
 WEIGHTS = ((0.78, 2.0), (0.9, 1.7))  # "Query Weights T", and the same for keys and values
 IDIOMS = ("piece of cake", "This is a piece of cake.", "I ate a piece of cake.")
 # The weights as printed in the notes, first and then, and as given in their text; and the values they multiply.
@@ -75,11 +78,16 @@ def compute(
     model = kit.resolve_model(model)
     translates = model.config.model.shape == "encoder-decoder"
     return Result(
-        tuple(embeddings), kit.to_matrix(x), kit.to_matrix(q), kit.to_matrix(k), kit.to_matrix(v),
-        kit.attention(q, k, v), _column_error(q, k, v),
+        tuple(embeddings),
+        kit.to_matrix(x),
+        kit.to_matrix(q),
+        kit.to_matrix(k),
+        kit.to_matrix(v),
+        kit.attention(q, k, v),
+        _column_error(q, k, v),
         *_first_head(model, idioms[0], projections[0] @ projections[1].mT, x, q @ k.mT),
         tuple(_translate_idiom(model, text) for text in idioms) if translates else (),
-    )  # fmt: skip
+    )
 
 
 def _row_form(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

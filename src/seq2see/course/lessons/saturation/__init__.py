@@ -150,10 +150,15 @@ def _probe(model: Transformer, dataset: kit.Dataset, step: int) -> Probe:
     )
     top_tenth = queries.square().sort(descending=True).values[: len(queries) // 10]
     return Probe(
-        step, float(torch.cat(recorder.entropies).mean()), float((before / after)[after > 0].median()),
-        float(queries.median()), float(keys.median()), float(queries.norm()), float(keys.norm()),
+        step,
+        float(torch.cat(recorder.entropies).mean()),
+        float((before / after)[after > 0].median()),
+        float(queries.median()),
+        float(keys.median()),
+        float(queries.norm()),
+        float(keys.norm()),
         float(top_tenth.sum() / queries.square().sum()),
-    )  # fmt: skip
+    )
 
 
 def values(result: Result) -> kit.Values:

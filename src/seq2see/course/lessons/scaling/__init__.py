@@ -65,9 +65,14 @@ def compute(
     products = torch.cat([(a[:, :, None] * b[:, None]).flatten(0, -2) for a, b in pairs])  # [pairs, d]
     spreads = tuple(_spread(torch.einsum("sd,smd->sm", q[:, :d], k[..., :d]), d) for d in dimensions)
     return Result(
-        samples, float((q[:, :1] * k[:, 0]).var()), spreads, multiples, real, float(products.var(0).mean()),
-        tuple(sentences)
-    )  # fmt: skip
+        samples,
+        float((q[:, :1] * k[:, 0]).var()),
+        spreads,
+        multiples,
+        real,
+        float(products.var(0).mean()),
+        tuple(sentences),
+    )
 
 
 def _spread(scores: Tensor, d: int) -> Spread:

@@ -135,9 +135,13 @@ def compute(
     )
     unknown = [word for w in compared for sentence in w.sentences for word in model.unknown_words(sentence) or ()]
     return Result(
-        names, tuple(compared), overall, _mean([w.chance for w in averaged]), tuple(dict.fromkeys(unknown)),
+        names,
+        tuple(compared),
+        overall,
+        _mean([w.chance for w in averaged]),
+        tuple(dict.fromkeys(unknown)),
         None if wic is None else _evaluate_wic(model, Path(wic), names),
-    )  # fmt: skip
+    )
 
 
 FIELDS = ("same", "different", "order", "nearest")
@@ -185,9 +189,12 @@ def _measure(name: str, cosines: Tensor, senses: Sequence[str]) -> Layer:
         tied = [j for j in others if float(cosines[i, j]) > best - 1e-5]
         nearest.append(sum(senses[j] == sense for j in tied) / len(tied))
     return Layer(
-        name, float(same.mean()) if len(same) else math.nan, float(different.mean()) if len(different) else math.nan, order,
+        name,
+        float(same.mean()) if len(same) else math.nan,
+        float(different.mean()) if len(different) else math.nan,
+        order,
         _mean(nearest),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,11 @@ from seq2see.course.vectors.corpus import split_words
 
 WORDS = ("mat", "cat", "rat")
 DOCUMENTS = (
-    "An apple a day keeps the doctor away", "Apple is healthy", "Apple is better than orange", "Apple makes great phones",
-)  # fmt: skip
+    "An apple a day keeps the doctor away",
+    "Apple is healthy",
+    "Apple is better than orange",
+    "Apple makes great phones",
+)
 SHARES = (0.9, 0.5, 0.1)
 EMBEDDINGS: kit.Features = {"king": (0.6, 0.1, 1.0, 0.9), "queen": (0.3, 0.2, 0.9, 1.0)}
 # Two topics that share only the word in question. For each: its nouns, and the words around them.
@@ -75,11 +78,15 @@ def compute(
         ((terms[i], terms[j], float(cosines[i, j])) for i, j in combinations(range(len(terms)), 2)), key=lambda p: -p[2]
     )
     return Result(
-        tuple(words), kit.to_matrix(fit_one_hot([" ".join(words)]).lookup(words)), tuple(documents), tuple(terms),
-        kit.to_matrix(tf_idf.lookup(terms)), tuple(pairs[:3]),
+        tuple(words),
+        kit.to_matrix(fit_one_hot([" ".join(words)]).lookup(words)),
+        tuple(documents),
+        tuple(terms),
+        kit.to_matrix(tf_idf.lookup(terms)),
+        tuple(pairs[:3]),
         float(WordVectors.from_dict(EMBEDDINGS).similarity(list(EMBEDDINGS))[0, 1]),
         tuple(_train_mixture(round(share * sentences), sentences, seed) for share in shares),
-    )  # fmt: skip
+    )
 
 
 def _train_mixture(fruit: int, sentences: int, seed: int) -> Mixture:
