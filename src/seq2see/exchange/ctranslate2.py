@@ -19,9 +19,9 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.exchange.families import WHISPER
-from seq2see.exchange.files import read_config, read_text
+from seq2see.exchange.files import ModelFolder, read_config, read_text
 from seq2see.exchange.tables import ForeignConfig, ForeignWeights, Keys, tensor_table
-from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers, read_backend
+from seq2see.exchange.tokenizer_files import load_foreign_tokenizers, read_backend
 from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.foreign_model import ForeignModel, Reader
 from seq2see.tensors.files import require_regular_file

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from torch import Tensor
 
+from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.tensors.files import require_regular_file
 from seq2see.tensors.tensor_file import TensorFile
@@ -111,3 +114,49 @@ def _indexed_files(folder: Path) -> list[Path]:
         if not (folder / name).is_file():
             raise UserError(f"{folder / name} is missing: {INDEX} names it; is the download complete?")
     return [folder / name for name in files]
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A directory's small JSON files."""
+
+    path: Path
+    config: Mapping[str, Any]
+    model: ModelConfig
+
+    def json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        return read_json(path) if path.exists() else {}
+
+    @cached_property
+    def tokenizer_config(self) -> dict[str, Any]:
+        return self.json("tokenizer_config.json")
+
+    @cached_property
+    def generation_config(self) -> dict[str, Any]:
+        return self.json("generation_config.json")
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """The settings for decoding, which older directories have in config.json."""
+        return {**self.config, **self.generation_config}
+
+    @cached_property
+    def special_tokens_map(self) -> dict[str, Any]:
+        return self.json("special_tokens_map.json")
+
+    def special_token(self, name: str) -> str | None:
+        """Returns the text of a special token such as `eos_token`."""
+        value = self.tokenizer_config.get(name) or self.special_tokens_map.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        return text if isinstance(text, str) else None
+
+    def ids(self, name: str) -> list[int]:
+        """Returns the ids under a key such as `eos_token_id`, of which there may be several."""
+        for table in (self.generation_config, self.config):
+            value = table.get(name)
+            ids = value if isinstance(value, list) else [value]
+            found = [id for id in ids if type(id) is int and 0 <= id < self.model.vocab_size]
+            if found:
+                return found
+        return []

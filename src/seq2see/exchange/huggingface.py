@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from seq2see.errors import UserError
 from seq2see.exchange.families import FAMILIES
-from seq2see.exchange.files import ShardedWeights, load_json, read_config, read_json, read_text
+from seq2see.exchange.files import ModelFolder, ShardedWeights, load_json, read_config, read_json, read_text
 from seq2see.exchange.tables import ForeignConfig, ForeignWeights
-from seq2see.exchange.tokenizer_files import ModelFolder, load_foreign_tokenizers
+from seq2see.exchange.tokenizer_files import load_foreign_tokenizers
 from seq2see.model.pooling import Pooling, PoolingKind
 from seq2see.model.transformer import Transformer
 from seq2see.storage.chat import ChatTemplate, ConversationTemplate

@@ -9,19 +9,16 @@ import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from seq2see.config import ModelConfig
 from seq2see.data.framing import Framing, Languages, LanguageStyle
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
-from seq2see.exchange.files import read_json, read_text
+from seq2see.exchange.files import ModelFolder, read_json, read_text
 from seq2see.exchange.foreign_tokenizer import (
     ForeignTokenizer,
     Notation,
@@ -44,52 +41,6 @@ _MBART50 = """
     th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
 """
 _LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # en_XX, eng_Latn
-
-
-@dataclass(frozen=True)
-class ModelFolder:
-    """A directory's small JSON files."""
-
-    path: Path
-    config: Mapping[str, Any]
-    model: ModelConfig
-
-    def json(self, name: str) -> dict[str, Any]:
-        path = self.path / name
-        return read_json(path) if path.exists() else {}
-
-    @cached_property
-    def tokenizer_config(self) -> dict[str, Any]:
-        return self.json("tokenizer_config.json")
-
-    @cached_property
-    def generation_config(self) -> dict[str, Any]:
-        return self.json("generation_config.json")
-
-    @cached_property
-    def generation(self) -> dict[str, Any]:
-        """The settings for decoding, which older directories have in config.json."""
-        return {**self.config, **self.generation_config}
-
-    @cached_property
-    def special_tokens_map(self) -> dict[str, Any]:
-        return self.json("special_tokens_map.json")
-
-    def special_token(self, name: str) -> str | None:
-        """Returns the text of a special token such as `eos_token`."""
-        value = self.tokenizer_config.get(name) or self.special_tokens_map.get(name)
-        text = value.get("content") if isinstance(value, dict) else value
-        return text if isinstance(text, str) else None
-
-    def ids(self, name: str) -> list[int]:
-        """Returns the ids under a key such as `eos_token_id`, of which there may be several."""
-        for table in (self.generation_config, self.config):
-            value = table.get(name)
-            ids = value if isinstance(value, list) else [value]
-            found = [id for id in ids if type(id) is int and 0 <= id < self.model.vocab_size]
-            if found:
-                return found
-        return []
 
 
 def load_foreign_tokenizers(folder: ModelFolder) -> tuple[Tokenizer, Tokenizer]:
