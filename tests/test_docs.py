@@ -20,7 +20,6 @@ from seq2see.cli import app
 from seq2see.config.search import Search
 from seq2see.train.presets import PRESETS, preset_config
 from tests.models import TINY, save, tiny_model
-from tests.parity import small
 
 ROOT = Path(__file__).parent.parent
 GUIDES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "recipes/grammar/README.md")
@@ -40,6 +39,8 @@ def python_blocks(document: str) -> list[str]:
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the files that the documentation mentions."""
+    from tests.parity import small
+
     folder = tmp_path_factory.mktemp("workplace")
     texts = ["How are you? I like tea.", "आप कैसे हैं? मुझे चाय पसंद है।"] * 5
     shape = replace(TINY, heads=8, decoder_layers=4)

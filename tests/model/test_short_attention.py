@@ -1,6 +1,6 @@
 """The Triton kernel for short sequences equals the reference, forward and backward, in Triton's interpreter on a CPU.
 
-`test_gpu.py` checks the compiled kernel.
+`tests/gpu/test_training.py` checks the compiled kernel.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 `attend` appends the new keys and values to the cache and attends to all visible slots; `gather_slots` compacts the cache;
 `add_and_norm` is a residual and its norm; `linear` is a product of a few rows fused with the norm before and the activation
-after it. The kernels that select tokens are in `select_kernels`.
+after it. The kernels that select tokens are in `select.py`.
 
 Shapes: S sentences, k hypotheses of each, H heads, G key-value heads, d head width, P slots.
 """
