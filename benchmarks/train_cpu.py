@@ -30,16 +30,9 @@ from seq2see.train.trainer import Trainer
 
 SENTENCES = 64  # per Marian batch
 SETTINGS = [
-    "model.width=256",
-    "model.heads=4",
-    "model.encoder_layers=3",
-    "model.decoder_layers=3",
-    "model.feed_forward=1024",
-    "model.dropout=0.1",
-    "text.vocab_size=8000",
-    "train.precision=float32",
-    "train.steps=100000",
-]
+    "model.width=256", "model.heads=4", "model.encoder_layers=3", "model.decoder_layers=3", "model.feed_forward=1024",
+    "model.dropout=0.1", "text.vocab_size=8000", "train.precision=float32", "train.steps=100000",
+]  # fmt: skip
 
 
 def seq2see_contender(config: Config, data: TrainingData) -> Callable[[int], tuple[int, float]]:
@@ -91,23 +84,14 @@ def marian_contender(
         torch.manual_seed(0)
         marian = transformers.MarianMTModel(
             transformers.MarianConfig(
-                vocab_size=model.vocab_size,
-                d_model=model.width,
-                encoder_layers=model.encoder_layers,
-                decoder_layers=model.decoder_layers,
-                encoder_attention_heads=model.heads,
-                decoder_attention_heads=model.heads,
-                encoder_ffn_dim=model.feed_forward,
-                decoder_ffn_dim=model.feed_forward,
-                activation_function="relu",
-                dropout=model.dropout,
-                scale_embedding=True,
-                pad_token_id=pad,
-                decoder_start_token_id=start,
-                eos_token_id=pad,
+                vocab_size=model.vocab_size, d_model=model.width, encoder_layers=model.encoder_layers,
+                decoder_layers=model.decoder_layers, encoder_attention_heads=model.heads,
+                decoder_attention_heads=model.heads, encoder_ffn_dim=model.feed_forward,
+                decoder_ffn_dim=model.feed_forward, activation_function="relu", dropout=model.dropout,
+                scale_embedding=True, pad_token_id=pad, decoder_start_token_id=start, eos_token_id=pad,
                 attn_implementation="sdpa",
             )
-        )
+        )  # fmt: skip
         target_tokens: list[int] = []
         step_times: list[float] = []
 
@@ -121,18 +105,10 @@ def marian_contender(
 
         with tempfile.TemporaryDirectory() as folder:
             arguments = transformers.Seq2SeqTrainingArguments(
-                output_dir=folder,
-                per_device_train_batch_size=SENTENCES,
-                max_steps=steps + 1,
-                report_to=[],
-                label_smoothing_factor=0.1,
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-                train_sampling_strategy=sampling,
-                use_cpu=True,
-                remove_unused_columns=False,
-            )
+                output_dir=folder, per_device_train_batch_size=SENTENCES, max_steps=steps + 1, report_to=[],
+                label_smoothing_factor=0.1, save_strategy="no", logging_strategy="no", disable_tqdm=True,
+                train_sampling_strategy=sampling, use_cpu=True, remove_unused_columns=False,
+            )  # fmt: skip
             transformers.Seq2SeqTrainer(
                 model=marian,
                 args=arguments,
