@@ -10,6 +10,7 @@ import torch
 
 from seq2see.api import Model
 from seq2see.config import Config, ModelConfig
+from seq2see.config.search import Search
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.data.word_spans import split_words
 from seq2see.storage.assessment import Assessment
@@ -31,10 +32,11 @@ class FakeModel:
     def config(self) -> Config:
         return Config(model=ModelConfig(max_positions=self.max_positions))
 
-    def hypotheses(self, sentences: Sequence[str], *, nbest: int = 1, **search: Any) -> list[list[Any]]:
+    def search_sentences(self, sentences: Sequence[str], search: Search) -> list[list[Any]]:
         translations = [self.function(sentence) for sentence in sentences]
         return [
-            [SimpleNamespace(text=text, score=-float(n), confidence=0.0) for n in range(nbest)] for text in translations
+            [SimpleNamespace(text=text, score=-float(n), confidence=0.0) for n in range(search.nbest)]
+            for text in translations
         ]
 
     def text(self, hypothesis: Any) -> str:

@@ -1,6 +1,5 @@
 """The Python API: `load` a model, then translate, generate, explain, intervene and save."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 from seq2see.config import InferencePrecision
 from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.optimize import block_weights
-from seq2see.errors import Notice, UserError
+from seq2see.errors import UserError
 from seq2see.model.taps import attach, attached_hooks
 from seq2see.storage.directory import load_pipeline, save_pipeline
 from seq2see.storage.pipeline import Pipeline
 from seq2see.translate.translator import Translator
-from seq2see.translate.warning_log import WarningLog
 
 if TYPE_CHECKING:
     from seq2see.inspect.explain import Explanation
@@ -47,14 +45,13 @@ class Model(Pipeline):
         A glossary has terms of the source and the translations to use for them. A model of pictures or sounds takes paths of
         files, and returns their texts.
         """
-        self.require_text_output("translates")
         if isinstance(texts, str):
             return self.translate([texts], glossary=glossary, **search)[0]
         if self.config.model.source != "tokens":
             if glossary:
                 raise UserError(f"a glossary is for text, but this model reads {self.config.model.source}")
             return self.transcribe(texts, **search)
-        translator = replace(self._translator(Search(**search)), glossary=glossary or {})
+        translator = Translator(self, search=Search(**search), glossary=glossary or {})
         translations = translator.translate(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
         translator.warnings.summarize()
         return translations
@@ -63,7 +60,7 @@ class Model(Pipeline):
         """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""
         if self.config.model.shape != "encoder-decoder" or self.config.model.source != "tokens":
             return super().stream(prompt, stop=stop, **search)
-        text = self._translator(Search(**search)).split(prompt, "the text")
+        text = Translator(self).split(prompt, "the text")
         # Starts all streams now: they run under the interventions of this call.
         streams = [Pipeline.stream(self, sentence, stop=stop, **search) for sentence in text.sentences]
         return _alternate(text.gaps, streams)
@@ -112,10 +109,6 @@ class Model(Pipeline):
 
         device = str(self.network.embedding.weight.device)
         return {**model_facts(self.config, self.tokenizers, self.scores), "device": device}
-
-    def _translator(self, search: Search) -> Translator:
-        # Unlike `warn`, it also warns when the same text is translated again.
-        return Translator(self, WarningLog(lambda text: warnings.warn_explicit(text, Notice, "seq2see", 1)), search)
 
 
 def _alternate(gaps: Sequence[str], streams: Sequence[Iterable[str]]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How far a translation can be trusted: words that the model does not know, and its confidence."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,9 +10,9 @@ _MAX_NAMED = 8  # words in a note
 
 @dataclass(frozen=True)
 class Assessment:
-    unknown: tuple[str, ...] | None  # source words not seen in training; None if the model has no list of words
-    confidence: float  # mean log-probability per token of the output
-    threshold: float | None  # fitted on the validation set; None if the model has none
+    unknown: tuple[str, ...] | None = ()  # source words not seen in training; None if the model has no list of words
+    confidence: float = 0.0  # mean log-probability per token of the output
+    threshold: float | None = None  # fitted on the validation set; None if the model has none
 
     @property
     def low_confidence(self) -> bool | None:
@@ -23,7 +23,7 @@ class Assessment:
     def note(self) -> str:
         """One line for the user; empty if neither applies."""
         notes = [unknown_note(self.unknown)] if self.unknown else []
-        if self.threshold is not None and self.confidence < self.threshold:
+        if self.threshold is not None and self.low_confidence:
             notes.append(f"low confidence: {self.confidence:.2f} per token, threshold {self.threshold:.2f}")
         return "; ".join(notes)
 
@@ -33,14 +33,13 @@ class Assessment:
         return {"unknown": self.unknown, "confidence": confidence, "low_confidence": self.low_confidence}
 
     @classmethod
-    def of_text(cls, sentences: Iterable[Self]) -> Self:
+    def of_text(cls, sentences: Sequence[Self]) -> Self:
         """Assesses a text by its sentences: all unknown words, and the lowest confidence."""
-        parts = list(sentences)
-        if not parts:
-            return cls((), 0.0, None)
-        word_lists = [part.unknown for part in parts if part.unknown is not None]
+        if not sentences:
+            return cls()
+        word_lists = [sentence.unknown for sentence in sentences if sentence.unknown is not None]
         unknown = tuple(dict.fromkeys(word for words in word_lists for word in words))
-        lowest = min(parts, key=lambda part: part.confidence)
+        lowest = min(sentences, key=lambda sentence: sentence.confidence)
         return cls(unknown if word_lists else None, lowest.confidence, lowest.threshold)
 
 

@@ -59,27 +59,29 @@ class Pipeline:
         return [self.text(best, prefixes[i] if prefixes else "") for i, (best, *_) in enumerate(found)]
 
     def hypotheses(
+        self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
+    ) -> list[list[Hypothesis]]:
+        """Returns the n best translations of each sentence with their log-probabilities, best first."""
+        return self.search_sentences(sentences, Search(**search), prefixes)
+
+    def search_sentences(
         self,
         sentences: Sequence[str],
-        *,
+        search: Search,
         prefixes: Sequence[str] = (),
         constraints: Sequence[Constraints | None] = (),
-        **search: Unpack[SearchOptions],
     ) -> list[list[Hypothesis]]:
-        """Returns the n best translations of each sentence with their log-probabilities, best first.
-
-        Constraints, one for each sentence or none, need a beam.
-        """
+        """The same for one object of options. Constraints, one for each sentence or none, need a beam."""
         self.require_text_output("translates")
         if isinstance(sentences, str):
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
         if self._possible_languages:
             each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
-            return [model.hypotheses([path], prefixes=prefix, **search)[0] for model, path, prefix in each]
+            return [model.search_sentences([path], search, prefix)[0] for model, path, prefix in each]
         target = self.tokenizers[1]
         sources = [self.encode_source(sentence) for sentence in sentences]
         starts = [target.encode(prefix) for prefix in prefixes]
-        return self.decode(self.network, sources, target.framing, Search(**search), starts, constraints=constraints)
+        return self.decode(self.network, sources, target.framing, search, starts, constraints=constraints)
 
     def encode_source(self, source: str) -> Tokens:
         """Returns what the encoder reads: the tokens of a text, or the rows of the picture or sound at this path."""

@@ -26,16 +26,8 @@ from seq2see.translate.markup import Weights, best_run
 MIN_BEAM = 4  # of a search with constraints
 MAX_STARTS = 3  # places that are tried for a term
 
-WITHOUT_SPACES = (
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "THAI",
-    "LAO",
-    "KHMER",
-    "MYANMAR",
-    "TIBETAN",
-)  # scripts, in Unicode's names
+# Scripts, in Unicode's names.
+WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
 class TermMatch(NamedTuple):
@@ -52,7 +44,7 @@ def translate_with_terms(
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each sentence, with the translations of its terms."""
     drafts = [_Draft(sentence, find_terms(sentence, glossary), model.tokenizers[1]) for sentence in sentences]
-    found = model.hypotheses(sentences, **vars(search))
+    found = model.search_sentences(sentences, search)
     # By the mean per token, a term could be hidden in words that nobody wrote; by the sum, it costs least where it belongs.
     constrained = Search(
         beam=max(search.beam, MIN_BEAM), nbest=search.nbest, length_penalty=0.0, max_new_tokens=search.max_new_tokens
@@ -69,7 +61,7 @@ def translate_with_terms(
             (i, each) for i, weights in zip(incomplete, attention, strict=True) for each in drafts[i].place(weights)
         ]
         sources, constraints = [sentences[i] for i, _ in tried], [each for _, each in tried]
-        results = model.hypotheses(sources, constraints=constraints, **vars(constrained))
+        results = model.search_sentences(sources, constrained, constraints=constraints)
         for i in incomplete:
             of_sentence = [result for (j, _), result in zip(tried, results, strict=True) if i == j]
             found[i] = max(of_sentence, key=lambda nbest: nbest[0].score)

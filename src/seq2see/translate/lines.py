@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from seq2see.data.formats.lines import LINE_TOO_LONG, MAX_LINE_BYTES, convert_read_errors, strip_bom
 from seq2see.errors import UserError
-from seq2see.storage.assessment import Assessment
 from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog
 
@@ -89,12 +88,12 @@ def translate_lines_as_json(lines: Sequence[Line], translator: Translator) -> st
     """Returns one JSON object per line: its translation, and the n best of each sentence with scores and alignments."""
     from seq2see.inspect.alignment import align
 
-    found = translator.hypotheses([line.text for line in lines], [line.location for line in lines])
+    found = translator.translate_by_sentence([line.text for line in lines], [line.location for line in lines])
     candidates = [
-        (sentence, one_line(translator.model.text(hypothesis)), hypothesis.score)
-        for split, nbest_lists, _ in found
-        for sentence, nbest in zip(split.sentences, nbest_lists, strict=True)
-        for hypothesis in nbest
+        (sentence.source, one_line(translator.model.text(hypothesis)), hypothesis.score)
+        for text in found
+        for sentence in text.sentences
+        for hypothesis in sentence.nbest
     ]
     pairs = [(sentence, translation) for sentence, translation, _ in candidates]
     links = align(translator.model, pairs) if pairs else []
@@ -103,12 +102,11 @@ def translate_lines_as_json(lines: Sequence[Line], translator: Translator) -> st
         for (_, translation, score), alignment in zip(candidates, links, strict=True)
     )
     objects = []
-    for line, (split, nbest_lists, assessments) in zip(lines, found, strict=True):
-        sentences: list[dict[str, Any]] = [
-            {"source": sentence, **assessment.to_dict(), "translations": list(islice(rows, len(nbest)))}
-            for sentence, assessment, nbest in zip(split.sentences, assessments, nbest_lists, strict=True)
+    for line, text in zip(lines, found, strict=True):
+        sentences = [
+            {"source": each.source, **each.assessment.to_dict(), "translations": list(islice(rows, len(each.nbest)))}
+            for each in text.sentences
         ]
-        translation = split.join([sentence["translations"][0]["translation"] for sentence in sentences])
-        whole = Assessment.of_text(assessments).to_dict()
-        objects.append({"source": line.text, "translation": translation, **whole, "sentences": sentences})
+        whole = {"source": line.text, "translation": text.text, **text.assessment.to_dict()}
+        objects.append({**whole, "sentences": sentences})
     return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)

@@ -4,7 +4,7 @@ Every format reads a file into such parts. Rebuilt with the units' own text, the
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -29,7 +29,7 @@ def split_lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def rebuild(parts: Sequence[Part], translations: Sequence[str]) -> str:
+def rebuild(parts: Sequence[Part], translations: Iterable[str]) -> str:
     """Returns the document with the translations in place of its units."""
     remaining = iter(translations)
     return "".join(part if isinstance(part, str) else part.render(next(remaining)) for part in parts)

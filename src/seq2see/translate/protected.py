@@ -9,11 +9,10 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from seq2see.storage.assessment import Assessment
 from seq2see.translate.markup import MarkedSentence, put_back, take_out
 from seq2see.translate.placeholders import changed_placeholders, placeholder_spans
 from seq2see.translate.segmentation import Span, SplitText
-from seq2see.translate.translator import TranslatedSentence, Translator
+from seq2see.translate.translator import TranslatedSentence, TranslatedText, Translator
 
 
 def translate_protected(
@@ -29,11 +28,10 @@ def translate_protected(
     for i, split in zip(retried, splits, strict=True):
         changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i].text, pattern)))
         between = list(islice(parts, len(split.sentences)))
-        assessment = Assessment.of_text(part.assessment for part in between if part.assessment)
-        translations[i] = TranslatedSentence(split.join([part.text for part in between]), assessment)
-        action = "translated the text around it"
-        if changed_placeholders(sentences[i], translations[i].text, pattern):
-            translations[i], action = TranslatedSentence(sentences[i]), "left untranslated"
+        text, action = TranslatedText(split, between), "translated the text around it"
+        translations[i] = TranslatedSentence(sentences[i], text.text, text.assessment)
+        if changed_placeholders(sentences[i], text.text, pattern):
+            translations[i], action = TranslatedSentence(sentences[i], sentences[i]), "left untranslated"
         translator.warnings.add(
             "sentences had placeholders that the model changed",
             locations[i],
@@ -68,7 +66,7 @@ def _translate_if_text(
         translator.translate_sentences([sentence for sentence, text in zip(sentences, has_text, strict=True) if text])
     )
     return [
-        next(translated) if text else TranslatedSentence(sentence)
+        next(translated) if text else TranslatedSentence(sentence, sentence)
         for sentence, text in zip(sentences, has_text, strict=True)
     ]
 

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -21,14 +21,23 @@ _MAX_TOKENS_PER_CHARACTER = 9  # bytes of a character in UTF-8, composed or deco
 
 
 class TranslatedSentence(NamedTuple):
+    source: str
     text: str
-    assessment: Assessment | None = None  # None if the model did not translate it
+    assessment: Assessment = Assessment()
+    nbest: Sequence[Hypothesis] = ()  # best first; empty if it was put together from several translations
 
 
-class SearchedText(NamedTuple):
+class TranslatedText(NamedTuple):
     split: SplitText
-    nbest_lists: list[list[Hypothesis]]  # of each sentence, best first
-    assessments: list[Assessment]  # of each sentence's best translation
+    sentences: list[TranslatedSentence]
+
+    @property
+    def text(self) -> str:
+        return self.split.join([sentence.text for sentence in self.sentences])
+
+    @property
+    def assessment(self) -> Assessment:
+        return Assessment.of_text([sentence.assessment for sentence in self.sentences])
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,17 @@ class Translator:
     """Translates texts with the terms of a glossary; what `placeholders` matches is kept unchanged."""
 
     model: Pipeline
-    warnings: WarningLog
+    warnings: WarningLog = field(default_factory=WarningLog)
     search: Search = field(default_factory=Search)
     placeholders: re.Pattern[str] | None = None
     glossary: Mapping[str, str] = field(default_factory=dict)  # terms and the translations to use for them
 
     def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
         """Translates each text; `locations` say where they come from, for warnings."""
+        return [found.text for found in self.translate_by_sentence(texts, locations)]
+
+    def translate_by_sentence(self, texts: Sequence[str], locations: Sequence[str]) -> list[TranslatedText]:
+        """Splits each text and translates its sentences, those of all texts together."""
         splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
         sentences = [sentence for split in splits for sentence in split.sentences]
         if self.placeholders:
@@ -52,27 +65,11 @@ class Translator:
             translated = iter(translate_protected(self, sentences, repeated, self.placeholders))
         else:
             translated = iter(self.translate_sentences(sentences))
-        translations = []
-        for split, location in zip(splits, locations, strict=True):
-            parts = list(islice(translated, len(split.sentences)))
-            self._note((part.assessment for part in parts), location)
-            translations.append(split.join([part.text for part in parts]))
-        return translations
-
-    def hypotheses(self, texts: Sequence[str], locations: Sequence[str]) -> list[SearchedText]:
-        """Splits each text and returns the n best translations of its sentences."""
-        splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
-        sentences = [sentence for split in splits for sentence in split.sentences]
-        found = iter(self._search(sentences))
-        results = []
-        for split, location in zip(splits, locations, strict=True):
-            nbest_lists = list(islice(found, len(split.sentences)))
-            assessments = [
-                self._assess(text, nbest[0]) for text, nbest in zip(split.sentences, nbest_lists, strict=True)
-            ]
-            self._note(assessments, location)
-            results.append(SearchedText(split, nbest_lists, assessments))
-        return results
+        found = [TranslatedText(split, list(islice(translated, len(split.sentences)))) for split in splits]
+        for text, location in zip(found, locations, strict=True):
+            if note := text.assessment.note:
+                self.warnings.add("texts with unknown words or low confidence", location, note)
+        return found
 
     def split(self, text: str, location: str) -> SplitText:
         """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
@@ -104,30 +101,20 @@ class Translator:
     def _count_tokens(self, text: str) -> int:
         return len(self.model.tokenizers[0].encode(text))
 
-    def _assess(self, sentence: str, hypothesis: Hypothesis) -> Assessment:
-        words = self.placeholders.sub(" ", sentence) if self.placeholders else sentence
-        return self.model.assess(words, hypothesis.confidence)
-
-    def _note(self, assessments: Iterable[Assessment | None], location: str) -> None:
-        """Warns about a text whose sentences have unknown words or low-confidence translations."""
-        if note := Assessment.of_text(filter(None, assessments)).note:
-            self.warnings.add("texts with unknown words or low confidence", location, note)
-
     def translate_sentences(self, sentences: Sequence[str]) -> list[TranslatedSentence]:
         """Translates each text as one sentence, without regard to placeholders."""
-        return [
-            TranslatedSentence(one_line(self.model.text(best)), self._assess(sentence, best))
-            for sentence, (best, *_) in zip(sentences, self._search(sentences), strict=True)
-        ]
-
-    def _search(self, sentences: Sequence[str]) -> list[list[Hypothesis]]:
-        if not sentences:
-            return []
         if self.glossary:
             from seq2see.translate.glossary import translate_with_terms
 
-            return translate_with_terms(self.model, sentences, self.glossary, self.search)
-        return self.model.hypotheses(sentences, **vars(self.search))
+            found = translate_with_terms(self.model, sentences, self.glossary, self.search)
+        else:
+            found = self.model.search_sentences(sentences, self.search)
+        translated = []
+        for sentence, nbest in zip(sentences, found, strict=True):
+            words = self.placeholders.sub(" ", sentence) if self.placeholders else sentence
+            assessment = self.model.assess(words, nbest[0].confidence)
+            translated.append(TranslatedSentence(sentence, one_line(self.model.text(nbest[0])), assessment, nbest))
+        return translated
 
     def word_attention(self, pairs: Sequence[tuple[str, str]]) -> list[Tensor]:
         """Returns the attention between the words of pairs of a sentence and its translation: [target words, source words]."""

@@ -1,15 +1,23 @@
 """Warnings about a text while it is translated: the first few of each kind are printed, the rest counted."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from seq2see.errors import Notice
+
 MAX_SHOWN = 5  # per kind
+
+
+def _emit(text: str) -> None:
+    # Unlike `warn`, it also warns when the same text is translated again.
+    warnings.warn_explicit(text, Notice, "seq2see", 1)
 
 
 @dataclass(frozen=True)
 class WarningLog:
-    emit: Callable[[str], None]
+    emit: Callable[[str], None] = _emit
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, location: str, message: str) -> None:

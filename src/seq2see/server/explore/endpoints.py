@@ -33,10 +33,9 @@ from seq2see.server.explore.tensors import TensorBytes
 from seq2see.server.explore.training import validations
 from seq2see.server.http.errors import ApiError, suggest
 from seq2see.server.http.workers import WorkerPool, begin
-from seq2see.storage.assessment import Assessment
 from seq2see.storage.foreign_model import find_reader
 from seq2see.train.run_log import RunLog, downsample
-from seq2see.translate.translator import Translator, one_line
+from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 
 router = WorkerRouter()
@@ -90,22 +89,22 @@ def translate(call: Call, body: requests.TranslateRequest) -> responses.Translat
     call.require_short(model.tokenizers[0], body.text, "text")
     notes: list[str] = []
     with call.interventions(body, model, body.text, body.search):
-        (found,) = Translator(model, WarningLog(notes.append), body.search).hypotheses([body.text], ["text"])
-    text, nbest_lists, assessments = found
+        (found,) = Translator(model, WarningLog(notes.append), body.search).translate_by_sentence([body.text], ["text"])
     sentences = [
         responses.TranslatedSentence(
-            source=source, hypotheses=[responses.hypothesis(model, one) for one in nbest], **assessment.to_dict()
+            source=sentence.source,
+            hypotheses=[responses.hypothesis(model, one) for one in sentence.nbest],
+            **sentence.assessment.to_dict(),
         )
-        for source, nbest, assessment in zip(text.sentences, nbest_lists, assessments, strict=True)
+        for sentence in found.sentences
     ]
-    translation = text.join([one_line(sentence.hypotheses[0].text) for sentence in sentences])
     return responses.Translation(
         model=name,
         step=body.step,
-        translation=translation,
+        translation=found.text,
         sentences=sentences,
         notes=notes,
-        **Assessment.of_text(assessments).to_dict(),
+        **found.assessment.to_dict(),
     )
 
 

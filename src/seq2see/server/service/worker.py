@@ -176,10 +176,12 @@ class Worker:
         else:
             nbest_lists = [
                 [
-                    split.join([one_line(text(found[min(i, len(found) - 1)])) for found in sentences])
+                    found.split.join(
+                        [one_line(text(each.nbest[min(i, len(each.nbest) - 1)])) for each in found.sentences]
+                    )
                     for i in range(nbest)
                 ]
-                for split, sentences, _ in translator.hypotheses(texts, locations)
+                for found in translator.translate_by_sentence(texts, locations)
             ]
         yield {"result": {"translations": nbest_lists, "tokens": tokens}}
 
@@ -231,10 +233,7 @@ def _translate_html(translator: Translator, texts: Sequence[str]) -> list[str]:
     documents = [html.read(text) for text in texts]
     units = [part for parts in documents for part in parts if isinstance(part, TranslationUnit)]
     translations = iter(translator.translate([unit.source for unit in units], [""] * len(units)))
-    return [
-        rebuild(parts, [next(translations) for part in parts if isinstance(part, TranslationUnit)])
-        for parts in documents
-    ]
+    return [rebuild(parts, translations) for parts in documents]
 
 
 def _end_process(arguments: threading.ExceptHookArgs) -> None:
