@@ -213,7 +213,7 @@ ONE_SENTENCE = {
     ),
 }
 OTHER_FORMATS = (
-    *("exchange", "course", "server", "data.media", "storage.jinja_template"),
+    *("exchange", "course", "server", "data.media"),
     *("translate.po", "translate.html", "translate.markdown", "translate.subtitles"),
 )
 

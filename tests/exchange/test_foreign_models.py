@@ -15,9 +15,9 @@ import seq2see
 from seq2see.cli import app
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
+from seq2see.exchange.jinja_template import JinjaTemplate
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.static_export import embedded_data
-from seq2see.storage.jinja_template import JinjaTemplate
 from tests.explore import serving
 from tests.foreign_models import (
     LINES,

@@ -59,6 +59,7 @@ BUILT_IN: dict[str, dict[str, str] | str] = {
     },
     "metrics": "seq2see.evaluate.metrics:METRICS",  # a table of its own, so that a new metric touches one file
     "tokenizers": {"other libraries": "seq2see.exchange.foreign_tokenizer:ForeignTokenizer"},  # saved with a model
+    "chat templates": {"other libraries": "seq2see.exchange.jinja_template:JinjaTemplate"},  # likewise
     "readers": {  # of models of other libraries, the most particular first
         "CTranslate2": "seq2see.exchange.ctranslate2:READER",
         "Hugging Face": "seq2see.exchange.huggingface:READER",

@@ -8,10 +8,10 @@ from seq2see.errors import UserError
 from seq2see.exchange import families
 from seq2see.exchange.gguf_file import GgufFile
 from seq2see.exchange.gguf_tokenizer import read_tokenizer
+from seq2see.exchange.jinja_template import JinjaTemplate
 from seq2see.exchange.tables import Family, ForeignConfig, ForeignWeights, Keys, Options, Rule, tensor_table
 from seq2see.storage.chat import ChatTemplate
 from seq2see.storage.foreign_model import ForeignModel, Reader
-from seq2see.storage.jinja_template import JinjaTemplate
 
 ROPE_FREQS = "rope_freqs.weight"  # one divisor per frequency (Llama 3); also the key under which the rules see it
 

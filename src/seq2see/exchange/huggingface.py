@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from seq2see.errors import UserError
 from seq2see.exchange.families import FAMILIES
 from seq2see.exchange.files import ModelFolder, ShardedWeights, load_json, read_config, read_json, read_text
+from seq2see.exchange.jinja_template import FILE, JinjaTemplate
 from seq2see.exchange.tables import ForeignConfig, ForeignWeights
 from seq2see.exchange.tokenizer_files import load_foreign_tokenizers
 from seq2see.model.pooling import Pooling, PoolingKind
 from seq2see.model.transformer import Transformer
 from seq2see.storage.chat import ChatTemplate, ConversationTemplate
 from seq2see.storage.foreign_model import ForeignModel, Reader
-from seq2see.storage.jinja_template import FILE, JinjaTemplate
 
 
 def from_huggingface(source: nn.Module | Path | str) -> Transformer:

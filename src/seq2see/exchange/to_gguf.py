@@ -24,10 +24,10 @@ from seq2see.errors import UserError
 from seq2see.exchange.check import Check, Exporter, Samples, compare, count_equal
 from seq2see.exchange.gguf import ARCHITECTURES, ROPE_FREQS
 from seq2see.exchange.gguf_tokenizer import GPT2_SPLITS, SPLITS, TOKENIZER_JSON, byte_level_backend
+from seq2see.exchange.jinja_template import jinja_source
 from seq2see.exchange.nearest import find_nearest
 from seq2see.exchange.sentencepiece import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from seq2see.exchange.tokenizer_writer import tokenizer_backend
-from seq2see.storage.jinja_template import jinja_source
 from seq2see.storage.pipeline import Pipeline
 
 FORMAT = "GGUF"

@@ -17,9 +17,9 @@ from seq2see.config import ModelConfig
 from seq2see.data.framing import Framing
 from seq2see.data.tokenizer import NO_SPACE_AFTER, NO_SPACE_BEFORE, Tokenizer
 from seq2see.exchange.foreign_tokenizer import ForeignTokenizer
+from seq2see.exchange.jinja_template import FILE as CHAT_TEMPLATE
+from seq2see.exchange.jinja_template import jinja_source
 from seq2see.exchange.tokenizer_files import TARGET, WORD_PREFIX, template
-from seq2see.storage.jinja_template import FILE as CHAT_TEMPLATE
-from seq2see.storage.jinja_template import jinja_source
 from seq2see.storage.pipeline import Pipeline
 
 # The files of a published tokenizer, and of what sentence-transformers puts around an encoder.

@@ -1,9 +1,8 @@
 """Chat templates: how a conversation becomes the prompt of a language model.
 
-Ours has a format for each role; those of other libraries' models are programs (`jinja_template.py`).
+Ours has a format for each role; those of other libraries' models are programs (`exchange/jinja_template.py`).
 """
 
-import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -11,9 +10,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol, Self
 
+from seq2see.config.extensions import load_extension
+from seq2see.config.toml import build, to_toml
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError, did_you_mean
-from seq2see.tensors.files import atomic_write
+from seq2see.tensors.files import write_text
 
 Message = tuple[str, str]  # role and content
 ROLES = ("system", "user", "model")
@@ -50,10 +51,10 @@ class ChatTemplate:
     def __post_init__(self) -> None:
         for role in ROLES:
             format = getattr(self, role)
-            count = format.count("{text}")
-            if count != 1:
-                shown = json.dumps(format, ensure_ascii=False)[:100]
-                raise UserError(f"chat template: {role} = {shown} contains {{text}} {count} times instead of once")
+            if (count := format.count("{text}")) != 1:
+                raise UserError(
+                    f"chat template: {role} = {to_toml(format)[:100]} contains {{text}} {count} times instead of once"
+                )
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -64,21 +65,14 @@ class ChatTemplate:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
-        known = [field.name for field in fields(cls)]
-        for name in table:
-            if name not in known:
-                raise UserError(f'{path} has an unknown key "{name}": {did_you_mean(name, known)}')
         try:
-            return cls(**{name: str(text) for name, text in table.items()})
+            return build(cls, table)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
 
     def save(self, path: Path) -> None:
-        lines = [
-            f"{field.name} = {json.dumps(getattr(self, field.name), ensure_ascii=False)}\n" for field in fields(self)
-        ]
-        with atomic_write(path) as part:
-            part.write_text("".join(lines), encoding="utf-8")
+        lines = [f"{field.name} = {to_toml(getattr(self, field.name))}\n" for field in fields(self)]
+        write_text(path, "".join(lines))
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -102,22 +96,23 @@ class ChatTemplate:
     @staticmethod
     def _encode(tokenizer: Tokenizer, before: str, text: str, after: str) -> list[int]:
         """Encodes one message; special tokens are recognised in the format only, never in the text."""
-        parts: list[str | int] = [""]
-        for format in (before, None, after):
-            pieces = [text] if format is None else re.split(r"(<[A-Za-z]+>)", format)
-            for piece in pieces:
-                role = tokenizer.roles.get(piece[1:-1]) if format is not None else None
-                if role is not None:
-                    parts += [role, ""]
-                else:
-                    parts[-1] = str(parts[-1]) + piece
-        return [token for part in parts for token in ([part] if isinstance(part, int) else tokenizer.encode(part))]
+        ids, split = {f"<{role}>": id for role, id in tokenizer.roles.items()}, re.compile(r"(<[A-Za-z]+>)").split
+        pieces = [(piece, ids.get(piece)) for piece in split(before)]
+        pieces += [(text, None), *((piece, ids.get(piece)) for piece in split(after))]
+        tokens: list[int] = []
+        plain = ""
+        for piece, id in pieces:
+            if id is None:
+                plain += piece
+            else:
+                tokens += [*tokenizer.encode(plain), id]
+                plain = ""
+        return tokens + tokenizer.encode(plain)
 
 
 def load_chat_template(folder: Path) -> ConversationTemplate:
     """Loads the template of a model directory, or returns the default one."""
     if not (folder / JINJA_FILE).is_file():
         return ChatTemplate.load(folder / FILE)
-    from seq2see.storage.jinja_template import JinjaTemplate  # jinja2 takes time to import
-
-    return JinjaTemplate.load(folder / JINJA_FILE)
+    template: ConversationTemplate = load_extension("chat templates", "other libraries").load(folder / JINJA_FILE)
+    return template
