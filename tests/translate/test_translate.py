@@ -25,7 +25,7 @@ from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
 from seq2see.translate.lines import read_chunks, translate_lines, translate_lines_as_json
-from seq2see.translate.segmentation import split_long_sentence, split_sentences, wrap_like
+from seq2see.translate.segmentation import SplitText, sentence_spans, split_long_sentence, wrap_like
 from seq2see.translate.warning_log import WarningLog
 from tests.commands import COLD, Command
 from tests.corpora import SINGLE_THREAD_ENV
@@ -57,6 +57,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*arguments: str | Path, given: bytes = b"") -> Result:
     return CliRunner().invoke(app, list(map(str, arguments)), input=given)
+
+
+def split_sentences(text: str) -> SplitText:
+    return SplitText.from_spans(text, list(sentence_spans(text)))
 
 
 @pytest.mark.parametrize(

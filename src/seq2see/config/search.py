@@ -44,19 +44,18 @@ class Search:
 
     def __post_init__(self) -> None:
         check_limits(self, error=UsageError)
-        for name, limit in MAXIMA.items():
-            self._require(getattr(self, name) <= limit, name, f"must be at most {limit:,}")
-        self._require(0 < self.top_p <= 1, "top_p", "must be greater than 0 and at most 1")
-        self._require(0 <= self.min_p <= 1, "min_p", "must be between 0 and 1")
-        self._require(self.nbest <= self.beam, "nbest", f"exceeds beam = {self.beam}: use a beam at least as wide")
-        sampled = self.temperature > 0
-        self._require(self.beam == 1 or not sampled, "temperature", f"requires beam = 1, not {self.beam}")
-        self._require(self.samples == 1 or sampled, "samples", "would all be identical: set a temperature above 0")
-        self._require(self.beam == 1 or not self.alternatives, "alternatives", f"requires beam = 1, not {self.beam}")
-
-    def _require(self, condition: bool, name: str, problem: str) -> None:
-        if not condition:
-            raise UsageError(f"{name} = {getattr(self, name)} {problem}")
+        sampled, only_one = self.temperature > 0, f"requires beam = 1, not {self.beam}"
+        for holds, name, problem in (
+            *((getattr(self, name) <= limit, name, f"must be at most {limit:,}") for name, limit in MAXIMA.items()),
+            (0 < self.top_p <= 1, "top_p", "must be greater than 0 and at most 1"),
+            (0 <= self.min_p <= 1, "min_p", "must be between 0 and 1"),
+            (self.nbest <= self.beam, "nbest", f"exceeds beam = {self.beam}: use a beam at least as wide"),
+            (self.beam == 1 or not sampled, "temperature", only_one),
+            (self.samples == 1 or sampled, "samples", "would all be identical: set a temperature above 0"),
+            (self.beam == 1 or not self.alternatives, "alternatives", only_one),
+        ):
+            if not holds:
+                raise UsageError(f"{name} = {getattr(self, name)} {problem}")
 
     def normalize(self, score: "Tensor", length: "Tensor") -> "Tensor":
         """Applies the length penalty to sums of log-probabilities; the length includes `<end>`."""

@@ -7,12 +7,11 @@ inputs and the sources of its training data. bundled/NOTICE has the authors and 
 import json
 import re
 import warnings
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from seq2see.errors import Notice, UsageError, UserError, did_you_mean
-from seq2see.tensors.files import atomic_write
+from seq2see.tensors.files import write_text
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
 LANGUAGE = "hi"  # of the translator used by default
@@ -95,18 +94,14 @@ class About:
             return None
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
-            languages, examples, sources = (_texts(table[name]) for name in ("languages", "examples", "sources"))
+            names = ("languages", "examples", "sources")
+            languages, examples, sources = (tuple(map(str, table[name])) for name in names)
             return cls(languages, str(table["limits"]), examples, sources)
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path} is damaged: {error!r}; copy the model directory again") from error
 
     def save(self, folder: Path) -> None:
-        with atomic_write(folder / ABOUT) as part:
-            part.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _texts(values: Iterable[object]) -> tuple[str, ...]:
-    return tuple(map(str, values))
+        write_text(folder / ABOUT, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
 
 def attribution(source: str) -> str:

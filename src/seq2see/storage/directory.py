@@ -34,7 +34,7 @@ from seq2see.storage.manifest import check_files, write_manifest
 from seq2see.storage.pipeline import Pipeline
 from seq2see.storage.scores import load_scores
 from seq2see.tensors.device import bf16_supported, resolve_device
-from seq2see.tensors.files import atomic_write, new_directory
+from seq2see.tensors.files import atomic_write, new_directory, write_text
 from seq2see.tensors.quantize import dequantize
 from seq2see.tensors.tensor_file import TensorFile
 
@@ -93,7 +93,11 @@ def load_files(path: Path | str | None) -> ModelFiles:
     """Loads everything except the weights, and checks that it belongs together."""
     folder = find_model(path)
     if reader := find_reader(folder):
-        return _foreign_files(folder, reader.open(folder))
+        model = reader.open(folder)
+        source, target = model.tokenizers
+        shared = source is target or model.config.tie_embeddings == "all"  # Marian has two tokenizers with the same ids
+        config = Config(model=model.config, text=TextConfig(shared_vocab=shared, normalize="none"))
+        return ModelFiles(folder, config, model.tokenizers, {}, model.chat_template, None, model)
     if not (folder / "config.toml").exists():
         raise UserError(
             f"{folder} is not a model directory: it has no config.toml, and no config.json as of Hugging Face"
@@ -103,13 +107,6 @@ def load_files(path: Path | str | None) -> ModelFiles:
     _check_vocabularies(folder, config, tokenizers)
     words = load_words(folder / WORDS)
     return ModelFiles(folder, config, tokenizers, load_scores(folder), load_chat_template(folder), words)
-
-
-def _foreign_files(folder: Path, model: ForeignModel) -> ModelFiles:
-    source, target = model.tokenizers
-    shared = source is target or model.config.tie_embeddings == "all"  # Marian has two tokenizers with the same ids
-    config = Config(model=model.config, text=TextConfig(shared_vocab=shared, normalize="none"))
-    return ModelFiles(folder, config, model.tokenizers, {}, model.chat_template, None, model)
 
 
 def _check_vocabularies(folder: Path, config: Config, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
@@ -180,11 +177,8 @@ def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Ne
 
 def snapshots(path: Path | str | None = None) -> list[int]:
     """Lists the training steps of which a model directory, or a bundled model, has the weights."""
-    return _steps(find_model(path))
-
-
-def _steps(folder: Path) -> list[int]:
-    return sorted(int(file.stem.removeprefix("step-")) for file in folder.glob("snapshots/step-*.safetensors"))
+    files = find_model(path).glob("snapshots/step-*.safetensors")
+    return sorted(int(file.stem.removeprefix("step-")) for file in files)
 
 
 def snapshot_file(folder: Path, step: int) -> Path:
@@ -192,7 +186,7 @@ def snapshot_file(folder: Path, step: int) -> Path:
 
 
 def _existing_snapshot(folder: Path, step: int) -> Path:
-    known = _steps(folder)
+    known = snapshots(folder)
     if step not in known:
         raise UserError(
             f"{folder} has no snapshot of step {step:,}; available steps: {', '.join(map(str, known)) or 'none'}"
@@ -221,8 +215,7 @@ def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def save_config(folder: Path, config: Config) -> None:
-    with atomic_write(folder / "config.toml") as part:
-        part.write_text(config.to_toml(), encoding="utf-8")
+    write_text(folder / "config.toml", config.to_toml())
 
 
 def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
@@ -236,8 +229,7 @@ def save_pipeline(pipeline: Pipeline, folder: Path) -> None:
         save_config(temporary, pipeline.config)
         save_tokenizers(temporary, pipeline.tokenizers)
         save_weights(temporary / WEIGHTS, weights)
-        with atomic_write(temporary / "scores.json") as part:
-            part.write_text(json.dumps(dict(pipeline.scores), indent=1, ensure_ascii=False), encoding="utf-8")
+        write_text(temporary / "scores.json", json.dumps(dict(pipeline.scores), indent=1, ensure_ascii=False))
         if pipeline.chat_template != ChatTemplate():
             pipeline.chat_template.save(temporary / CHAT_TEMPLATE)
         if pipeline.known_words is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from seq2see.config import Config, ModelConfig
+from seq2see.config import Config
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.model.summary import summarize
 from seq2see.storage.scores import score_number, score_texts
@@ -13,11 +13,13 @@ def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores:
     model, (source, target) = config.model, tokenizers
     layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
     attention = f", {model.heads} heads, feed-forward width {model.feed_forward:,}" * (model.kind == "transformer")
+    patch, pictures = f"{model.patch_size} × {model.patch_size}", model.source == "pictures"
     facts = {
         "model": f"{_KINDS.get(model.kind, model.kind)}, {model.shape}",
         "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
         f"{model.width:,}{attention}",
-        **({} if model.source == "tokens" else {"source": _source_fact(model)}),
+        **({"source": f"pictures of height {model.picture_height} in patches of {patch} pixels"} if pictures else {}),
+        **({"source": f"sounds in frames of {model.mel_bands} mel bands"} if model.source == "sounds" else {}),
         "vocabulary": f"{len(target):,} {target.kind} tokens"
         + (f" for the target, {len(source):,} for the source" if source is not target else ""),
     }
@@ -26,12 +28,6 @@ def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores:
         facts["training"] = f"{steps:,} steps, {epochs:,} epochs, {seconds / 60:,.1f} minutes"
     known = score_texts(scores)
     return facts | ({"validation": ", ".join(known)} if known else {})
-
-
-def _source_fact(model: ModelConfig) -> str:
-    if model.source == "pictures":
-        return f"pictures of height {model.picture_height} in patches of {model.patch_size} × {model.patch_size} pixels"
-    return f"sounds in frames of {model.mel_bands} mel bands"
 
 
 _KINDS = {

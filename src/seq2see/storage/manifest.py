@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seq2see.errors import UserError
-from seq2see.tensors.files import atomic_write, require_regular_file
+from seq2see.tensors.files import require_regular_file, write_text
 
 MANIFEST = "files.json"
 _TEXTS = ("config.toml", "tokenizer.json", "source.json", "words.txt", "words.txt.gz")
@@ -28,8 +28,7 @@ class FileRecord:
 def write_manifest(folder: Path) -> None:
     """Records the files of a complete model directory."""
     records = {name: asdict(_record(folder / name)) for name in _model_files(folder)}
-    with atomic_write(folder / MANIFEST) as part:
-        part.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / MANIFEST, json.dumps(records, indent=1) + "\n")
 
 
 def remove_manifest(folder: Path) -> None:

@@ -72,7 +72,8 @@ class Pipeline:
         constraints: Sequence[Constraints | None] = (),
     ) -> list[list[Hypothesis]]:
         """The same for one object of options. Constraints, one for each sentence or none, need a beam."""
-        self.require_text_output("translates")
+        if not self.config.model.writes_text:
+            self.require("encoder-decoder", "translates")
         if isinstance(sentences, str):
             raise TypeError("expected a list of sentences, not one string: write [sentence]")
         if self._possible_languages:
@@ -123,7 +124,8 @@ class Pipeline:
         kind = self.config.model.source
         if kind == "tokens":
             raise UserError("this model reads text: use one that was trained on pictures or sounds")
-        self.require_text_output(f"reads {kind}")
+        if not self.config.model.writes_text:
+            self.require("encoder-decoder", f"reads {kind}")
         if self._possible_languages:
             return [self.with_detected_language(path).transcribe([path], **search)[0] for path in paths]
         reader, target = self._media_reader, self.tokenizers[1]
@@ -163,7 +165,8 @@ class Pipeline:
     ) -> Iterator[str]:
         """Like `chat`, but yields text as it is generated."""
         prompt = self.chat_template.prompt(self.tokenizers[1], messages)
-        return self._stream(prompt, [*self.chat_template.stops, *stop], Search(**search))
+        self.require("decoder", "continues a prompt")
+        return self._stream((), prompt, [*self.chat_template.stops, *stop], Search(**search))
 
     def _generate(self, prompt: list[int], stop: Sequence[str], options: Search) -> list[str]:
         self.require("decoder", "continues a prompt")
@@ -179,21 +182,16 @@ class Pipeline:
         if self._possible_languages:
             return self.with_detected_language(prompt).stream(prompt, stop=stop, **search)
         target = self.tokenizers[1]
-        special_tokens, options = target.framing, Search(**search)
         if self.config.model.shape == "decoder":
-            return self._stream(target.frame_prompt(target.encode(prompt)), stop, options)
+            return self._stream((), target.frame_prompt(target.encode(prompt)), stop, Search(**search))
         self.require("encoder-decoder", "translates")
-        request, *_ = build_requests(
-            self.network, 0, self.encode_source(prompt), special_tokens.prompt_with(()), options
-        )
-        return stream_text(target, stream_tokens(self.network, request, options, special_tokens), stop)
+        return self._stream(self.encode_source(prompt), target.frame_prompt(()), stop, Search(**search))
 
-    def _stream(self, prompt: list[int], stop: Sequence[str], options: Search) -> Iterator[str]:
-        self.require("decoder", "continues a prompt")
+    def _stream(self, source: Tokens, prompt: list[int], stop: Sequence[str], options: Search) -> Iterator[str]:
         target = self.tokenizers[1]
-        request, *_ = build_requests(self.network, 0, (), prompt, options)
+        request, *_ = build_requests(self.network, 0, source, prompt, options)
         tokens = stream_tokens(self.network, request, options, target.framing)
-        return stream_text(target, tokens, stop, continues=True)
+        return stream_text(target, tokens, stop, continues=self.config.model.shape == "decoder")
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Self:
         """Returns the same model for another pair of languages, if it has a choice: "eng_Latn", "fra_Latn"."""
@@ -227,11 +225,6 @@ class Pipeline:
         if too_long := sum(len(ids) > limit for ids in sequences):
             warnings.warn(f"{too_long:,} of {len(texts):,} texts are cut to {limit:,} tokens", Notice, stacklevel=3)
         return [tokenizer.frame_source(ids[:limit]) for ids in sequences]
-
-    def require_text_output(self, action: str) -> None:
-        """Raises a UserError if the model does not turn a source into text."""
-        if not self.config.model.writes_text:
-            self.require("encoder-decoder", action)
 
     def require(self, shape: str, action: str) -> None:
         """Raises a UserError if the model has another shape; `action` is what it cannot do, such as "translates"."""

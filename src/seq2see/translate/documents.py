@@ -11,7 +11,6 @@ from seq2see.translate.formats import TEXT_SUFFIX, read_parts
 from seq2see.translate.parts import TranslationUnit, rebuild
 from seq2see.translate.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER
 from seq2see.translate.translator import Translator
-from seq2see.translate.warning_log import WarningLog
 
 if TYPE_CHECKING:
     from seq2see.errors import ProgressFactory
@@ -43,9 +42,10 @@ def translate_content(
     for first in range(0, len(units), _BATCH_UNITS):
         batch = units[first : first + _BATCH_UNITS]
         locations = [f"{path}, line {unit.line:,}" for unit in batch]
-        texts = [
-            _valid_utf8(unit.source, where, translator.warnings) for unit, where in zip(batch, locations, strict=True)
-        ]
+        texts = [_INVALID_UTF8.sub("\ufffd", unit.source) for unit in batch]
+        for unit, text, location in zip(batch, texts, locations, strict=True):
+            if text != unit.source:
+                translator.warnings.add("passages were not UTF-8", location, "invalid UTF-8 replaced by U+FFFD")
         translations += translator.translate(texts, locations)
         advance(len(batch))
     return rebuild(parts, translations).encode(errors="surrogateescape")
@@ -57,10 +57,3 @@ def _placeholders(path: Path) -> re.Pattern[str] | None:
     if suffix == TEXT_SUFFIX:
         return None
     return MARKDOWN_PLACEHOLDER if suffix in (".md", ".markdown") else PLACEHOLDER
-
-
-def _valid_utf8(text: str, location: str, warnings: WarningLog) -> str:
-    valid = _INVALID_UTF8.sub("\ufffd", text)
-    if valid != text:
-        warnings.add("passages were not UTF-8", location, "invalid UTF-8 replaced by U+FFFD")
-    return valid

@@ -37,10 +37,6 @@ _NAMED = re.compile(r"%\(|%\d+\$|\$?\{+\s*\w|&|`|\$|http|www|mailto")
 _MARKUP = re.compile(r"<.*|\{\\.*|\*+|_+|~~|\[[ xX]\]|\[\^.*|!?\[|\][(\[].*")
 
 
-def placeholder_spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-    return [match.span() for match in pattern.finditer(text)]
-
-
 def changed_placeholders(source: str, translation: str, pattern: re.Pattern[str]) -> list[str]:
     """Returns the placeholders that a translation lost, added, or reordered although they have no names."""
     expected, actual = ([match[0] for match in pattern.finditer(text)] for text in (source, translation))

@@ -7,12 +7,14 @@ the sentence is left untranslated.
 
 import re
 from collections.abc import Sequence
-from itertools import islice
+from itertools import compress, islice
 
 from seq2see.translate.markup import MarkedSentence, put_back, take_out
-from seq2see.translate.placeholders import changed_placeholders, placeholder_spans
-from seq2see.translate.segmentation import Span, SplitText
+from seq2see.translate.placeholders import changed_placeholders
+from seq2see.translate.segmentation import SplitText
 from seq2see.translate.translator import TranslatedSentence, TranslatedText, Translator
+
+_PART = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 
 
 def translate_protected(
@@ -23,7 +25,7 @@ def translate_protected(
     translations = _translate_if_text(translator, [each.text for each in marked], pattern)
     retried = [i for i, each in enumerate(marked) if changed_placeholders(each.text, translations[i].text, pattern)]
     _put_back(translator, sentences, marked, translations)
-    splits = [SplitText.from_spans(sentences[i], _spans_between(sentences[i], pattern)) for i in retried]
+    splits = [_split_at_placeholders(sentences[i], pattern) for i in retried]
     parts = iter(_translate_if_text(translator, [part for split in splits for part in split.sentences], pattern))
     for i, split in zip(retried, splits, strict=True):
         changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i].text, pattern)))
@@ -47,10 +49,11 @@ def _put_back(
     translations: list[TranslatedSentence],
 ) -> None:
     """Puts the markup of the sentences into their translations."""
-    for i, each in enumerate(marked):
-        if each.elements and translations[i].text == each.text:
+    has_markup = [i for i, each in enumerate(marked) if each.elements]
+    for i in has_markup:
+        if translations[i].text == marked[i].text:
             translations[i] = translations[i]._replace(text=sentences[i])
-    index = [i for i, each in enumerate(marked) if each.elements and translations[i].text != sentences[i]]
+    index = [i for i in has_markup if translations[i].text != sentences[i]]
     pairs = [(marked[i].text, translations[i].text) for i in index]
     for i, weights in zip(index, translator.word_attention(pairs), strict=True):
         text = put_back(marked[i], translations[i].text, weights.numpy())
@@ -62,22 +65,15 @@ def _translate_if_text(
 ) -> list[TranslatedSentence]:
     """Translates the sentences that contain a letter outside their placeholders; returns the others unchanged."""
     has_text = [any(map(str.isalpha, pattern.sub("", sentence))) for sentence in sentences]
-    translated = iter(
-        translator.translate_sentences([sentence for sentence, text in zip(sentences, has_text, strict=True) if text])
-    )
+    translated = iter(translator.translate_sentences(list(compress(sentences, has_text))))
     return [
         next(translated) if text else TranslatedSentence(sentence, sentence)
         for sentence, text in zip(sentences, has_text, strict=True)
     ]
 
 
-def _spans_between(text: str, pattern: re.Pattern[str]) -> list[Span]:
-    """Returns the spans between the placeholders, without the whitespace around them."""
-    edges = [0, *(edge for span in placeholder_spans(text, pattern) for edge in span), len(text)]
-    spans = []
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        part = text[start:end]
-        if part.strip():
-            left = start + len(part) - len(part.lstrip())
-            spans.append((left, left + len(part.strip())))
-    return spans
+def _split_at_placeholders(text: str, pattern: re.Pattern[str]) -> SplitText:
+    """Returns the text between the placeholders, without the whitespace around it, as the sentences of a text."""
+    edges = [0, *(edge for match in pattern.finditer(text) for edge in match.span()), len(text)]
+    between = zip(edges[::2], edges[1::2], strict=True)
+    return SplitText.from_spans(text, [part.span() for span in between for part in _PART.finditer(text, *span)])

@@ -1,6 +1,6 @@
 """Splits running text into sentences, and puts the text back together around their translations.
 
-A translation model learns from sentences, so a paragraph goes through it sentence by sentence. `split_sentences` handles
+A translation model learns from sentences, so a paragraph goes through it sentence by sentence. `sentence_spans` handles
 English and scripts with a danda; the text between two sentences is kept between their translations.
 `split_long_sentence` divides a sentence that exceeds the model's maximum length, and `wrap_like` distributes a text over
 lines in the proportions of another one.
@@ -17,6 +17,7 @@ from seq2see.data.token_spans import grapheme_boundaries
 Span = tuple[int, int]
 
 _TERMINATORS = "।॥۔。！？؟"  # always end a sentence; not every script puts a space after them
+_LINE = re.compile(r"\S(?:[^\n]*\S)?")  # without the whitespace around it
 _CLOSING = "\"'”’»)\\]}*_"
 _ENDS = re.compile(rf"[.?!…{_TERMINATORS}]+[{_CLOSING}]*")
 _NEXT = re.compile(r"\s*[\"'“‘«(\[{*_¿¡-]*")
@@ -69,14 +70,10 @@ class SplitText:
         return "".join(parts)
 
 
-def split_sentences(text: str, protected: Sequence[Span] = ()) -> SplitText:
-    """Splits a text into sentences. None ends inside a protected span; every one ends at a line feed."""
-    return SplitText.from_spans(text, list(sentence_spans(text, protected)))
-
-
 def sentence_spans(text: str, protected: Sequence[Span] = ()) -> Iterator[Span]:
-    for line in re.finditer(r"[^\n]+", text):
-        start, stop = _trim(text, *line.span())
+    """Yields where the sentences of a text are. None ends inside a protected span; every one ends at a line feed."""
+    for line in _LINE.finditer(text):
+        start, stop = line.span()
         for mark in _ENDS.finditer(text, start, stop):
             if (
                 start < mark.end() < stop
@@ -85,8 +82,7 @@ def sentence_spans(text: str, protected: Sequence[Span] = ()) -> Iterator[Span]:
             ):
                 yield start, mark.end()
                 start, _ = _trim(text, mark.end(), stop)
-        if start < stop:
-            yield start, stop
+        yield start, stop
 
 
 def _inside_span(position: int, spans: Sequence[Span]) -> bool:

@@ -75,9 +75,9 @@ class Translator:
         """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
         protected: list[Span] = []
         if self.placeholders:
-            from seq2see.translate.placeholders import placeholder_spans, strip_markup
+            from seq2see.translate.placeholders import strip_markup
 
-            protected = placeholder_spans(text, self.placeholders)
+            protected = [match.span() for match in self.placeholders.finditer(text)]
         max_tokens = max(1, self.model.config.model.max_positions - 1)  # one position is for <end>
         spans: list[Span] = []
         for start, end in sentence_spans(text, protected):
