@@ -13,16 +13,18 @@ def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores:
     model, (source, target) = config.model, tokenizers
     layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
     attention = f", {model.heads} heads, feed-forward width {model.feed_forward:,}" * (model.kind == "transformer")
-    patch, pictures = f"{model.patch_size} × {model.patch_size}", model.source == "pictures"
     facts = {
         "model": f"{_KINDS.get(model.kind, model.kind)}, {model.shape}",
         "size": f"{summarize(model, '').parameters:,} parameters: {'+'.join(map(str, layers))} layers, width "
         f"{model.width:,}{attention}",
-        **({"source": f"pictures of height {model.picture_height} in patches of {patch} pixels"} if pictures else {}),
-        **({"source": f"sounds in frames of {model.mel_bands} mel bands"} if model.source == "sounds" else {}),
-        "vocabulary": f"{len(target):,} {target.kind} tokens"
-        + (f" for the target, {len(source):,} for the source" if source is not target else ""),
     }
+    if model.source == "pictures":
+        patch = f"{model.patch_size} × {model.patch_size} pixels"
+        facts["source"] = f"pictures of height {model.picture_height} in patches of {patch}"
+    elif model.source == "sounds":
+        facts["source"] = f"sounds in frames of {model.mel_bands} mel bands"
+    separate = f" for the target, {len(source):,} for the source" if source is not target else ""
+    facts["vocabulary"] = f"{len(target):,} {target.kind} tokens{separate}"
     steps, epochs, seconds = (score_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
     if steps is not None and epochs is not None and seconds is not None:
         facts["training"] = f"{steps:,} steps, {epochs:,} epochs, {seconds / 60:,.1f} minutes"

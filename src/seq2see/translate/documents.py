@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from seq2see.errors import ProgressFactory
 
 MAX_DOCUMENT_BYTES = 1 << 26  # a document is translated in memory
+# What the translation must keep: nothing in plain text, as everywhere else.
+_PLACEHOLDERS = {TEXT_SUFFIX: None, ".md": MARKDOWN_PLACEHOLDER, ".markdown": MARKDOWN_PLACEHOLDER}
 _BATCH_UNITS = 200  # translated together
 _INVALID_UTF8 = re.compile("[\udc80-\udcff]+")  # as `surrogateescape` decodes it
 
@@ -36,7 +38,7 @@ def translate_content(
     strip_bom(path, content)
     parts = read_parts(path, content.decode(errors="surrogateescape"), retranslate)
     units = [part for part in parts if isinstance(part, TranslationUnit)]
-    translator = replace(translator, placeholders=_placeholders(path))
+    translator = replace(translator, placeholders=_PLACEHOLDERS.get(path.suffix.lower(), PLACEHOLDER))
     advance = progress(path.name, len(units))
     translations: list[str] = []
     for first in range(0, len(units), _BATCH_UNITS):
@@ -49,11 +51,3 @@ def translate_content(
         translations += translator.translate(texts, locations)
         advance(len(batch))
     return rebuild(parts, translations).encode(errors="surrogateescape")
-
-
-def _placeholders(path: Path) -> re.Pattern[str] | None:
-    """Returns what the translation must keep: nothing in plain text, as everywhere else."""
-    suffix = path.suffix.lower()
-    if suffix == TEXT_SUFFIX:
-        return None
-    return MARKDOWN_PLACEHOLDER if suffix in (".md", ".markdown") else PLACEHOLDER

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,13 +126,8 @@ class _Draft:
         """Returns where the words that come from a term may begin in the text, since attention may include an article."""
         words = wordpunct_spans(self.text)
         inside = [i for i, (a, b) in enumerate(wordpunct_spans(self.sentence)) if a < term.end and term.start < b]
-        runs: list[list[int]] = [[]]
-        for j, (start, stop) in enumerate(words):
-            if start >= self.fixed and any(map(_in_word, self.text[start:stop])):
-                runs[-1].append(j)
-            else:
-                runs.append([])
-        runs = [run for run in runs if run]
+        usable = [start >= self.fixed and any(map(_in_word, self.text[start:stop])) for start, stop in words]
+        runs = [list(run) for is_usable, run in groupby(range(len(words)), usable.__getitem__) if is_usable]
         if weights is None or not runs or not inside:
             return []
         first, last = best_run(weights, runs, inside)

@@ -5,7 +5,7 @@ file goes through in large batches. Only a line feed ends a line. Invalid UTF-8 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,6 @@ from seq2see.data.formats.lines import LINE_TOO_LONG, MAX_LINE_BYTES, convert_re
 from seq2see.errors import UserError
 from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog
-
-TranslateChunk = Callable[[Sequence["Line"], Translator], str]
 
 _CHUNK_BYTES = 1 << 16
 

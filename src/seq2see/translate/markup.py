@@ -127,10 +127,8 @@ class _Placing:
     def render(self, elements: Sequence[Element], begin: int, end: int, first: int, last: int) -> str:
         """Returns target[first:last], which has the source characters begin:end, with these elements in it."""
         placed: list[_Placed] = []
-        for element in (each for each in elements if each.closing):
+        for element in sorted(elements, key=lambda each: not each.closing):  # those around words first
             placed.append(self._place(element, begin, end, first, last, placed))
-        for element in (each for each in elements if not each.closing):
-            placed.append(self._place_single(element, begin, end, first, last, placed))
         order = {id(element): i for i, element in enumerate(elements)}
         text, at = "", first
         for start, stop, element in sorted(placed, key=lambda p: (p.start, p.stop, order[id(p.element)])):
@@ -143,7 +141,7 @@ class _Placing:
     def _place(
         self, element: Element, begin: int, end: int, first: int, last: int, placed: Sequence[_Placed]
     ) -> _Placed:
-        if not self.source[element.start : element.stop].strip():
+        if not element.closing or not self.source[element.start : element.stop].strip():
             return self._place_single(element, begin, end, first, last, placed)
         if not (self.source[begin : element.start] + self.source[element.stop : end]).strip():
             return _Placed(first, last, element)  # around everything
