@@ -5,6 +5,7 @@ the machine it was trained on, and a model card that names the limits of the mod
 import gzip
 import json
 import os
+import re
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 from seq2see.config import Config, DataConfig
 from seq2see.data.known_words import compressed
-from seq2see.errors import UserError
-from seq2see.storage.bundled import About, attribution
+from seq2see.errors import UserError, did_you_mean
+from seq2see.storage.bundled import BUNDLED, About
 from seq2see.storage.directory import WEIGHTS, WORDS, save_config, save_weights, snapshot_file, snapshots
 from seq2see.storage.manifest import write_manifest
 from seq2see.tensors.quantize import dequantize, quantize_4_bits, quantize_8_bits
@@ -115,3 +116,12 @@ def _write_snapshots(run: Path, folder: Path, max_bytes: int) -> None:
     kept = {files[(i + 1) * len(files) // count - 1] for i in range(count)}
     for file in set(files) - kept:
         file.unlink()
+
+
+def attribution(source: str) -> str:
+    """Returns the section of NOTICE on a source of training data."""
+    text = (BUNDLED / "NOTICE").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (.+)\n\n((?:(?!## ).*\n?)*)", text, flags=re.MULTILINE))
+    if source not in sections:
+        raise UserError(f'NOTICE has no section "{source}": {did_you_mean(source, sections)}')
+    return sections[source].strip()

@@ -11,7 +11,7 @@ from pathlib import Path
 import demo
 import pytest
 import torch
-from pack import MAX_LOGGED, pack
+from pack import MAX_LOGGED, attribution, pack
 from rich.console import Console
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
@@ -24,7 +24,7 @@ from seq2see.decode.int8 import Int8Linear
 from seq2see.errors import Notice, UsageError, UserError
 from seq2see.server.explore import server
 from seq2see.storage import bundled as bundled_models
-from seq2see.storage.bundled import BUNDLED, GRAMMAR, About, attribution, bundled_names
+from seq2see.storage.bundled import BUNDLED, GRAMMAR, About, bundled_names
 from seq2see.storage.directory import load_pipeline, snapshots
 from seq2see.storage.manifest import verify_files
 from seq2see.tensors.quantize import EIGHT_BITS, dequantize, quantize_8_bits

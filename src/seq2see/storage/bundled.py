@@ -5,12 +5,11 @@ inputs and the sources of its training data. bundled/NOTICE has the authors and 
 """
 
 import json
-import re
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from seq2see.errors import Notice, UsageError, UserError, did_you_mean
+from seq2see.errors import Notice, UsageError, UserError
 from seq2see.tensors.files import write_text
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
@@ -18,7 +17,7 @@ LANGUAGE = "hi"  # of the translator used by default
 LANGUAGE_MODEL = "books"  # for generation
 GRAMMAR = "grammar-en-hi"  # of the lessons; knows only the built-in corpus
 _ORDER = ("en-hi", "en-fr", LANGUAGE_MODEL)
-ABOUT, NOTICE = "about.json", "NOTICE"
+ABOUT = "about.json"
 
 
 def bundled_names() -> list[str]:
@@ -102,12 +101,3 @@ class About:
 
     def save(self, folder: Path) -> None:
         write_text(folder / ABOUT, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
-
-
-def attribution(source: str) -> str:
-    """Returns the section of NOTICE on a source of training data."""
-    text = (BUNDLED / NOTICE).read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## (.+)\n\n((?:(?!## ).*\n?)*)", text, flags=re.MULTILINE))
-    if source not in sections:
-        raise UserError(f'NOTICE has no section "{source}": {did_you_mean(source, sections)}')
-    return sections[source].strip()

@@ -143,21 +143,15 @@ def _read_weights(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     try:
         for name, weight in tensors:
             weights[name] = weight
-            _require_finite(name, weight)
+            # A NaN or an infinity would make the sum one, and a sum is fast.
+            if not weight.sum().isfinite() and (bad := int((~weight.isfinite()).sum())):
+                raise UserError(
+                    f"{bad:,} of the {weight.numel():,} values of tensor {name} are NaN or infinite: the training diverged or "
+                    "the file is damaged; use another snapshot or train again"
+                )
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UserError(f"cannot read the weights: {' '.join(str(error).split())}") from error
     return weights
-
-
-def _require_finite(name: str, weight: Tensor) -> None:
-    if weight.sum().isfinite():  # a NaN or an infinity would make the sum one, and a sum is fast
-        return
-    bad = int((~weight.isfinite()).sum())
-    if bad:
-        raise UserError(
-            f"{bad:,} of the {weight.numel():,} values of tensor {name} are NaN or infinite: the training diverged or the "
-            "file is damaged; use another snapshot or train again"
-        )
 
 
 def _prepare_for_decoding(network: Network, precision: InferencePrecision) -> Network:
