@@ -33,10 +33,9 @@ _BERT = ModelConfig(
     norm_epsilon=1e-12, positions="learned", max_positions=512, segments=2, embedding_norm=True, scale_embeddings=False,
     attention_dropout=0.1,
 )  # fmt: skip
+_TRANSLATION_TRAIN = TrainConfig(batch_tokens=8192, steps=40_000, average_checkpoints=10, patience=10)
 # Recurrent layers need a lower learning rate than Transformers, and no long warm-up.
-_RECURRENT = TrainConfig(
-    batch_tokens=8192, lr=1e-3, warmup_steps=1000, steps=40_000, average_checkpoints=10, patience=10
-)
+_RECURRENT_TRAIN = replace(_TRANSLATION_TRAIN, lr=1e-3, warmup_steps=1000)
 
 # The language models to train, after nanoGPT's.
 _NANO = ModelConfig(
@@ -51,6 +50,7 @@ _TINY_MEDIA = ModelConfig(
     width=128, heads=4, encoder_layers=4, decoder_layers=2, feed_forward=512, activation="gelu", norm_first=True,
     max_positions=256, dropout=0.1,
 )  # fmt: skip
+_TINY_PICTURES = replace(_TINY_MEDIA, source="pictures", encoder_positions="grid", picture_height=32, patch_size=8)
 _TINY_MEDIA_TRAIN = TrainConfig(
     batch_tokens=512, lr=1e-3, schedule="cosine", warmup_steps=400, steps=6000, average_checkpoints=5, patience=10,
     validate_every=300, metric="cer",
@@ -61,10 +61,7 @@ PRESETS: dict[str, Preset] = {
         "For up to about 50,000 sentence pairs, where small and strongly regularised models win (Multi30k: 41 BLEU at this "
         "size, 26 at 55 million parameters).",
         ModelConfig(width=128, heads=4, encoder_layers=4, decoder_layers=4, feed_forward=256, dropout=0.3),
-        TrainConfig(
-            batch_tokens=8192, lr=5e-3, warmup_steps=2000, steps=8000, average_checkpoints=10, patience=10,
-            validate_every=400,
-        ),
+        replace(_TRANSLATION_TRAIN, lr=5e-3, warmup_steps=2000, steps=8000, validate_every=400),
         vocab_size=8000,
     ),
     "quick": Preset(
@@ -79,21 +76,21 @@ PRESETS: dict[str, Preset] = {
     "small": Preset(
         "For about 50,000 to a million pairs: wide enough to translate well, small enough to train on a CPU.",
         ModelConfig(width=256, heads=4, encoder_layers=3, decoder_layers=3, feed_forward=1024, dropout=0.2),
-        TrainConfig(batch_tokens=8192, lr=2e-3, warmup_steps=4000, steps=40_000, average_checkpoints=10, patience=10),
+        replace(_TRANSLATION_TRAIN, lr=2e-3, warmup_steps=4000),
         vocab_size=12000,
     ),
     "rnn-2014": Preset(
         "The recurrent encoder-decoder of Sutskever et al. (2014), with as many parameters as `small`. The decoder receives "
         "one fixed-size state, whatever the sentence length.",
         ModelConfig(kind="rnn", width=360, heads=1, encoder_layers=2, decoder_layers=2, dropout=0.2),
-        _RECURRENT,
+        _RECURRENT_TRAIN,
         vocab_size=12000,
     ),
     "rnn-2015": Preset(
         "The recurrent model with attention of Bahdanau et al. (2015), also as large as `small`: a bidirectional encoder, "
         "one layer each, and attention to all source tokens at each step.",
         ModelConfig(kind="rnn-attention", width=400, heads=1, encoder_layers=1, decoder_layers=1, dropout=0.2),
-        _RECURRENT,
+        _RECURRENT_TRAIN,
         vocab_size=12000,
     ),
     "paper-base": Preset(
@@ -129,19 +126,14 @@ PRESETS: dict[str, Preset] = {
     ),
     "tiny-vision": Preset(
         "For pictures of text and other small pictures, in minutes on a CPU: patches of 8 × 8 grey pixels at height 32.",
-        replace(
-            _TINY_MEDIA, source="pictures", encoder_positions="grid", picture_height=32, patch_size=8, max_source_positions=1024
-        ),
+        replace(_TINY_PICTURES, max_source_positions=1024),
         replace(_TINY_MEDIA_TRAIN, shift_pixels=2),
         vocab_size=2000,
     ),
     "tiny-vit": Preset(
         "For pictures of one thing each, in minutes on a CPU: an encoder alone, which names the picture by one word, as a "
         "Vision Transformer does.",
-        replace(
-            _TINY_MEDIA, shape="encoder", classifier=True, source="pictures", encoder_positions="grid", picture_height=32,
-            patch_size=8, max_positions=1024,
-        ),
+        replace(_TINY_PICTURES, shape="encoder", classifier=True, max_positions=1024),
         replace(_TINY_MEDIA_TRAIN, shift_pixels=2, batch_tokens=128),
         vocab_size=2000,
     ),
