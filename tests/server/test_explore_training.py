@@ -17,8 +17,8 @@ from seq2see.server.explore.app import create_app
 from seq2see.server.explore.options import TrainingOptions
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.directory import snapshots
+from seq2see.train.checkpoint import load_at_step, steps_with_weights
 from seq2see.train.run_lock import RunStatus, is_locked
-from seq2see.train.saved_weights import load_at_step, steps_with_weights
 from tests.commands import Command
 from tests.corpora import SINGLE_THREAD_ENV, write_phrases
 from tests.explore import serving

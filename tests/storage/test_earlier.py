@@ -16,8 +16,7 @@ from seq2see.errors import Notice, UsageError, UserError
 from seq2see.storage.bundled import BUNDLED, bundled_names
 from seq2see.storage.manifest import write_manifest
 from seq2see.train import start
-from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
-from seq2see.train.saved_weights import load_at_step
+from seq2see.train.checkpoint import CheckpointManager, load_at_step, load_checkpoint
 from tests.storage.write_earlier import ALL_STEPS, FIRST_STEPS, MODELS, RUN, last_logits
 
 EARLIER = Path(__file__).parent / "earlier"

@@ -23,10 +23,9 @@ from seq2see.server.explore.options import TrainingOptions
 from seq2see.server.explore.responses import ResponseModel, TrainingPoint, ValidationPoint
 from seq2see.server.http.errors import ApiError
 from seq2see.storage.scores import load_scores
-from seq2see.train.checkpoint import CheckpointManager
+from seq2see.train.checkpoint import CheckpointManager, steps_with_weights
 from seq2see.train.run_lock import is_locked
 from seq2see.train.run_log import RunLog, downsample, trained_so_far
-from seq2see.train.saved_weights import steps_with_weights
 
 CHECKPOINT_STEPS = 100  # between the weights that the page shows
 STOP_SECONDS = 20.0  # for the training to save when the server ends; then it is killed

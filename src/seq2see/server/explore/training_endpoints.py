@@ -17,7 +17,7 @@ from seq2see.server.explore.model_registry import copy_with_deadline
 from seq2see.server.explore.responses import ResponseModel
 from seq2see.server.explore.training import Training, TrainingManager
 from seq2see.server.http.errors import ApiError
-from seq2see.train.saved_weights import load_at_step
+from seq2see.train.checkpoint import load_at_step
 
 
 class TrainingReport(ResponseModel):
