@@ -21,7 +21,7 @@ from seq2see.api import load
 from seq2see.config import DataConfig
 from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS, corpus_files, load_corpus, write_files
 from seq2see.storage.bundled import BUNDLED, GRAMMAR, About
-from seq2see.train.model_card import confidence_section
+from seq2see.train.model_card import card_template
 from seq2see.train.start import train
 
 MODEL = BUNDLED / GRAMMAR
@@ -80,11 +80,12 @@ def main() -> None:
 
 
 def _calibrate() -> None:
-    section = confidence_section(asdict(calibrate(MODEL))).rstrip()
+    template = card_template()
+    section = "".join(template.blocks["confidence"](template.new_context({"calibration": asdict(calibrate(MODEL))})))
     card = MODEL / "README.md"
     before, heading, after = card.read_text(encoding="utf-8").partition("\n\n## Model\n")
     before = before.partition("\n\n## Confidence\n")[0]
-    card.write_text(f"{before}\n\n{section}{heading}{after}", encoding="utf-8")
+    card.write_text(f"{before}\n\n{section.rstrip()}{heading}{after}", encoding="utf-8")
     print(section)
 
 

@@ -103,7 +103,7 @@ class Display:
         """Prints the scores and the current translations of three sentences."""
         self._log({"kind": "validation", "step": step, **scores.metrics})
         mark = "  [green]best so far[/]" if best else ""
-        self.message(f"[bold]step {step:,}[/]  validation loss {scores.loss:.3f}  {scores}".rstrip() + mark)
+        self.message(f"[bold]step {step:,}[/]  {scores}{mark}")
         count, table = len(scores.translations), Table.grid(padding=(0, 1))
         for number in sorted({count * part // 6 for part in (1, 3, 5)}) if count else ():
             source, reference = (_shorten(text) for text in pairs[number])

@@ -53,7 +53,7 @@ def model_card(config: Config, folder: Path, summary: dict[str, Any], data: Trai
     layers = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
     unit = "sentence pairs" if data.valid_pairs else "documents"
     validations = [row for row in parse_log(folder / LOG).rows if row["kind"] == "validation"]
-    return _template().render(
+    return card_template().render(
         folder=folder,
         kind=with_article(model.shape).capitalize(),
         model=model,
@@ -72,13 +72,7 @@ def model_card(config: Config, folder: Path, summary: dict[str, Any], data: Trai
     )
 
 
-def confidence_section(calibration: Mapping[str, Any]) -> str:
-    """Explains the confidence threshold and how well it predicts bad translations."""
-    template = _template()
-    return "".join(template.blocks["confidence"](template.new_context({"calibration": calibration})))
-
-
-def _template() -> Template:
+def card_template() -> Template:
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
     environment.filters["format"] = format  # Python's, with its format specifications
     return environment.from_string(Path(__file__).with_name("model_card.md.jinja").read_text(encoding="utf-8"))

@@ -40,11 +40,11 @@ class TrainingData:
     tokenizers: tuple[Tokenizer, Tokenizer]  # source and target; the same object if shared
     batches: Batches
     valid_batches: Batches
-    valid_pairs: list[Pair]  # as text, or the path of a picture or sound and its text; empty for a language model
-    valid_sources: TokenizedSide | None  # their tokens
     source_texts: Callable[[], Iterator[str]]  # of the training set; for a language model, the text
     train_count: int  # sentence pairs or documents
-    dropped: int  # pairs too long for the model or a batch
+    dropped: int = 0  # pairs too long for the model or a batch
+    valid_pairs: Sequence[Pair] = ()  # as text, or the path of a picture or sound and its text; of translations only
+    valid_sources: TokenizedSide | None = None  # their tokens
 
     def close(self) -> None:
         """Ends what prepares the next epoch in the background."""
@@ -161,11 +161,8 @@ def prepare_text(
         tokenizers=(tokenizer, tokenizer),
         batches=_all_epochs(config, first, make, stopped),
         valid_batches=build(store_documents(folder, split.valid(), split.valid_fingerprint, tokenizer)),
-        valid_pairs=[],
-        valid_sources=None,
         source_texts=lambda: (text for text, _ in split.train(_WORDS_TASK)),
         train_count=len(first.text),
-        dropped=0,
     )
 
 

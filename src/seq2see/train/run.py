@@ -216,7 +216,7 @@ class Run:
         candidates = {f"step {best:,}": saved[best]}
         if len(saved) > 1:
             name = f"the average of {len(saved)} checkpoints, steps {min(saved):,} to {max(saved):,}"
-            candidates[name] = {key: _mean([w[key] for w in saved.values()]) for key in next(iter(saved.values()))}
+            candidates[name] = {key: _mean([weights[key] for weights in saved.values()]) for key in saved[best]}
         scored = {name: self.validator.score(weights) for name, weights in candidates.items()}
         chosen, scores = max(scored.items(), key=lambda item: item[1].value(self.config.train.metric))
         save_weights(self.out / "model.safetensors", candidates[chosen])
@@ -237,7 +237,7 @@ class Run:
             save_config(self.out, replace(self.config, train=replace(train, steps=step, epochs=0.0, minutes=0.0)))
 
     def _conclusion(self, chosen: str, scores: Scores) -> str:
-        metrics = f"validation loss {scores.loss:.3f}  {scores}".rstrip().replace("  ", ", ")
+        metrics = str(scores).replace("  ", ", ")
         problem = shortcoming(scores, self.data.valid_pairs, self.data.valid_batches)
         if not problem:
             return f"[bold]{self.out}[/] is ready (weights: {chosen}); {metrics}"

@@ -55,9 +55,9 @@ class Scores:
         return -value - 1e-6 * self.loss if chosen.error_rate else value
 
     def __str__(self) -> str:
-        """Everything but the loss, in one line."""
-        recognition = "" if self.recognition is None else f"{self.recognition}  "
-        return "" if self.bleu is None else f"{recognition}BLEU {self.bleu:.1f}  chrF++ {self.chrf:.1f}"
+        recognition = "" if self.recognition is None else f"  {self.recognition}"
+        translation = "" if self.bleu is None else f"  BLEU {self.bleu:.1f}  chrF++ {self.chrf:.1f}"
+        return f"validation loss {self.loss:.3f}{recognition}{translation}"
 
 
 # Below both, a translation rarely gives even the gist. Where words are not separated, BLEU and word n-grams mean nothing.
