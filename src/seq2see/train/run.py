@@ -5,7 +5,7 @@ weights, scores them, and writes the model with its model card.
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,7 +121,10 @@ class Run:
                 save, stop = self._step()
             self.checkpoints.wait()
         with self.signals.immediate():
-            self._finish()
+            last = self.trainer.weights()
+            if self.world.is_main:
+                self._write_model(last)
+            self.world.barrier()
 
     def _step(self) -> tuple[bool, bool]:
         """Makes one step; returns whether to save, and whether a signal asked to stop."""
@@ -205,18 +208,17 @@ class Run:
         scores = dict(self.state.scores)
         return lambda step: scores.get(step, -math.inf)
 
-    def _finish(self) -> None:
-        """Averages the saved weights and writes the average or the best, whichever scores higher on the validation set."""
-        last = self.trainer.weights()
-        if not self.world.is_main:
-            self.world.barrier()
-            return
+    def _write_model(self, last: dict[str, Tensor]) -> None:
+        """Writes the model: the average of the saved weights or the best, whichever scores higher on the validation set."""
         saved = self._load_saved_weights() or {self.state.step: last}
         best = max(saved, key=self._score_of_step())
         candidates = {f"step {best:,}": saved[best]}
         if len(saved) > 1:
             name = f"the average of {len(saved)} checkpoints, steps {min(saved):,} to {max(saved):,}"
-            candidates[name] = {key: _mean([weights[key] for weights in saved.values()]) for key in saved[best]}
+            candidates[name] = {
+                key: torch.stack([weights[key].double() for weights in saved.values()]).mean(0).to(tensor.dtype)
+                for key, tensor in last.items()
+            }
         scored = {name: self.validator.score(weights) for name, weights in candidates.items()}
         chosen, scores = max(scored.items(), key=lambda item: item[1].value(self.config.train.metric))
         save_weights(self.out / "model.safetensors", candidates[chosen])
@@ -228,7 +230,6 @@ class Run:
         self._record_length()
         write_manifest(self.out)
         self.display.message(self._conclusion(chosen, scores))
-        self.world.barrier()
 
     def _record_length(self) -> None:
         """If the clock ended the run, writes the steps that it made to config.toml, so that --config repeats it."""
@@ -257,7 +258,3 @@ class Run:
             except UserError:
                 self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged[/]")
         return saved
-
-
-def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.double() for tensor in tensors]).mean(0).to(tensors[0].dtype)
