@@ -27,17 +27,21 @@ Notation = Literal["bytes", "metaspace", "wordpiece", "words", "our words", "cha
 KINDS = {"BPE": "BPE", "Unigram": "Unigram", "WordPiece": "WordPiece", "WordLevel": "word-level"}
 
 
-def source_framing(framing: Framing, languages: Languages, code: str) -> Framing:
-    id = languages.id(code)
-    before, after = ((), (framing.end, id)) if languages.style == "after" else ((id,), (framing.end,))
-    return replace(framing, before=before, after=after)
-
-
-def target_framing(framing: Framing, languages: Languages, code: str) -> Framing:
-    id = languages.id(code)
-    if languages.style == "after":
-        return replace(framing, prompt=(id,))
-    return replace(framing, prompt=(framing.prompt[0], id), forced=1)
+def with_languages(
+    framing: Framing, languages: Languages, source: str | None = None, target: str | None = None
+) -> Framing:
+    """Returns the framing with the tokens of a source language, a target language, or both."""
+    follows = languages.style == "after"
+    if source is not None:
+        id = languages.id(source)
+        before, after = ((), (framing.end, id)) if follows else ((id,), (framing.end,))
+        framing = replace(framing, before=before, after=after)
+    if target is not None:
+        id = languages.id(target)
+        framing = (
+            replace(framing, prompt=(id,)) if follows else replace(framing, prompt=(framing.prompt[0], id), forced=1)
+        )
+    return framing
 
 
 @dataclass(frozen=True)
@@ -124,10 +128,10 @@ class ForeignTokenizer(Tokenizer):
             return spoken, spoken
         source = self
         if source_code is not None:
-            source = source.with_framing(source_framing(source.base_framing, languages, source_code))
+            source = source.with_framing(with_languages(source.base_framing, languages, source=source_code))
         if target_code is not None:
             source = source.with_framing(source.base_framing)  # reads sources whatever the target
-            target = target.with_framing(target_framing(target.base_framing, languages, target_code))
+            target = target.with_framing(with_languages(target.base_framing, languages, target=target_code))
         return source, target
 
     def chosen_languages(self, target: Tokenizer) -> tuple[str | None, str | None]:

@@ -19,14 +19,7 @@ from seq2see.data.framing import Framing, Languages, LanguageStyle
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice, UserError
 from seq2see.exchange.files import ModelFolder, read_json, read_text
-from seq2see.exchange.foreign_tokenizer import (
-    ForeignTokenizer,
-    Notation,
-    Vocabulary,
-    ids_tokenizer,
-    source_framing,
-    target_framing,
-)
+from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Notation, Vocabulary, ids_tokenizer, with_languages
 from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
 from seq2see.tensors.files import require_regular_file
 
@@ -215,11 +208,11 @@ def _with_languages(
     by_id = {id: code for code, id in languages.codes.items()}
     source = str(folder.tokenizer_config.get("src_lang"))
     default = next(code for code in ("eng_Latn", "en_XX", "en", *languages.codes) if code in languages.codes)
-    framing = source_framing(framing, languages, source if source in languages.codes else default)
+    framing = with_languages(framing, languages, source=source if source in languages.codes else default)
     target = str(folder.tokenizer_config.get("tgt_lang") or by_id.get(framing.prompt[-1]))
     if target not in languages.codes:
         return ForeignTokenizer(backend, framing, vocabulary, languages, needs_language=True)
-    return ForeignTokenizer(backend, target_framing(framing, languages, target), vocabulary, languages)
+    return ForeignTokenizer(backend, with_languages(framing, languages, target=target), vocabulary, languages)
 
 
 # Other files
