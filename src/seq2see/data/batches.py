@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from seq2see.data.batch import IGNORE_INDEX, Batch, Sequences, Shape, pad_to_shape
 from seq2see.data.batch_plan import (
     Budget,
-    EpochPlan,
     Int64Array,
     balance_budget,
     limit_sentences,
@@ -77,7 +76,7 @@ class PairBatches(Batches):
         augment: Augmentation | None = None,
     ) -> None:
         self.source, self.target = store.sides
-        self.start, self.pad, self.seed, self.static = tokenizer.start, tokenizer.pad, seed, static
+        self.start, self.pad, self.static = tokenizer.start, tokenizer.pad, static
         self.augment = augment
         source, target = self.source.lengths, self.target.lengths
         limits = max_source_length or max_length, max_length
@@ -99,12 +98,9 @@ class PairBatches(Batches):
         spare = -(-self.budget.target // max_length)
         sequences = self.budget.sentences + max(spare, -(-(self.budget.source + spare) // max_length))
         self.shape = Shape(self.budget.source + spare, self.budget.target, sequences, max_length)
-        self._plan = lru_cache(1)(self._make_plan)
+        self._plan = lru_cache(1)(lambda epoch: plan_epoch(*self.lengths, self.budget, seed, epoch))
         # Two epochs, because the training loop needs the size of its epoch while the prefetch thread plans the next.
         self._num_batches = lru_cache(2)(lambda epoch: len(self._plan(epoch)))
-
-    def _make_plan(self, epoch: int) -> EpochPlan:
-        return plan_epoch(*self.lengths, self.budget, self.seed, epoch)
 
     def num_batches(self, epoch: int) -> int:
         return self._num_batches(epoch)
@@ -116,7 +112,8 @@ class PairBatches(Batches):
         if self.augment is not None and len(indices):
             source = self.augment(source, source_lengths, epoch, indices)
         targets, lengths = _gather(self.target, indices)
-        inputs = _shift_right(targets, np.cumsum(lengths) - lengths, self.start)
+        inputs = np.roll(targets, 1)  # each sequence shifted right by one, with <start> in front
+        inputs[np.cumsum(lengths) - lengths] = self.start
         batch = Batch(
             Sequences(source, source_lengths, int(source_lengths.max(initial=0))),
             Sequences(inputs, lengths, int(lengths.max(initial=0))),
@@ -240,13 +237,6 @@ def _gather(side: TokenizedSide, sentences: Int64Array) -> tuple[Tokens, Int64Ar
     lengths = side.offsets[sentences + 1] - starts
     tokens = side.tokens[concat_ranges(starts, lengths)]
     return tokens if tokens.ndim > 1 else tokens.astype(np.int64), lengths
-
-
-def _shift_right(targets: Int64Array, starts: Int64Array, start: int) -> Int64Array:
-    """Returns the decoder inputs: each sequence shifted right by one, with `<start>` in front."""
-    inputs = np.roll(targets, 1)
-    inputs[starts] = start
-    return inputs
 
 
 def _max_document_starts(offsets: Int64Array, window: int) -> int:

@@ -80,12 +80,10 @@ class Layout:
         """The rows of one sequence."""
         return slice(int(self.starts[sequence]), int(self.starts[sequence + 1]))
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        moved: dict[str, Any] = {
-            f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)[:4]
-        }
-        ids = None if self.sequence_ids is None else self.sequence_ids.to(device, non_blocking=non_blocking)
-        return type(self)(**moved, max_length=self.max_length, sequence_ids=ids, batch_max_length=self.batch_max_length)
+    def to(self, device: torch.device | str) -> Self:
+        moved: dict[str, Any] = {f.name: getattr(self, f.name).to(device) for f in fields(self)[:4]}
+        ids = None if self.sequence_ids is None else self.sequence_ids.to(device)
+        return replace(self, **moved, sequence_ids=ids)
 
     def pad(self, x: Tensor) -> Tensor:
         """[T, ...] → [S, L, ...], zero-padded."""
@@ -143,5 +141,5 @@ class Packed:
         packed = cls(tokens, layout)
         return packed if torch.device(device).type == "cpu" else packed.to(device)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        return type(self)(self.tokens.to(device, non_blocking=non_blocking), self.layout.to(device, non_blocking))
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(self.tokens.to(device), self.layout.to(device))

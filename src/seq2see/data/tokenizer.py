@@ -60,10 +60,12 @@ class Tokenizer:
         self.omits_spaces = self.kind == "word"
         self.normalize: Normalization = "NFC" if isinstance(backend.normalizer, normalizers.NFC) else "none"
         pad, start, end = (_token_id(backend, token) for token in (PAD, START, END))
+        self.pad, self.start, self.end = pad, start, end
         self.unknown: int | None = None if self.kind == "bpe" else _token_id(backend, UNKNOWN)
         special = {token.content: id for id, token in backend.get_added_tokens_decoder().items()}
         self.roles = {token[1:-1]: id for token, id in special.items() if token not in (PAD, START, END, UNKNOWN)}
         self.framing = Framing(pad, start, end, (start,), after=(end,), banned=(pad, start, *self.roles.values()))
+        self.banned = self.framing.banned  # never generated
         self.special = frozenset(special.values())  # the tokens that stand for no text
 
     def choose_languages(
@@ -75,23 +77,6 @@ class Tokenizer:
     def chosen_languages(self, target: "Tokenizer") -> tuple[str | None, str | None]:
         """Returns the languages chosen; no source if the model detects it, no target if none is chosen yet."""
         return None, None
-
-    @property
-    def pad(self) -> int:
-        return self.framing.pad
-
-    @property
-    def start(self) -> int:
-        return self.framing.start
-
-    @property
-    def end(self) -> int:
-        return self.framing.end
-
-    @property
-    def banned(self) -> tuple[int, ...]:
-        """The tokens that are never generated."""
-        return self.framing.banned
 
     def frame_source(self, ids: Iterable[int]) -> list[int]:
         """Adds the special tokens that an encoder expects around a text: `<end>` after it."""

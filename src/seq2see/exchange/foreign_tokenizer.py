@@ -71,6 +71,7 @@ class ForeignTokenizer(Tokenizer):
         backend.encode_special_tokens = False
         self._backend, self.base_framing, self.vocabulary = backend, framing, vocabulary
         self.languages, self.needs_language = languages or Languages(), needs_language
+        self.pad, self.start, self.end, self.banned = framing.pad, framing.start, framing.end, framing.banned
         self.can_split = vocabulary.notation == "bytes"  # others may add a space before a text, or merge across spaces
         self.omits_spaces = vocabulary.notation in ("wordpiece", "words", "our words")
         self.kind = KINDS.get(type(backend.model).__name__, "unknown")
@@ -95,10 +96,6 @@ class ForeignTokenizer(Tokenizer):
                 f"model.with_languages() in Python or target_language in a request; they are {known}, …"
             )
         return self.base_framing
-
-    @property
-    def banned(self) -> tuple[int, ...]:
-        return self.base_framing.banned  # whatever the language
 
     def with_framing(self, framing: Framing) -> Self:
         return type(self)(self._backend, framing, self.vocabulary, self.languages)

@@ -112,7 +112,7 @@ class ParallelFilesReader(PairReader):
         sources, targets = read_lines(self.source, callbacks), read_lines(self.target, callbacks)
         shared = 0
         for shared, (source, target) in enumerate(zip_longest(sources, targets, fillvalue=_END)):
-            if isinstance(source, _End) or isinstance(target, _End):
+            if source is _END or target is _END:
                 break
             if source is not None and target is not None:
                 yield SentencePair(source, target, shared + 1)
@@ -124,11 +124,7 @@ class ParallelFilesReader(PairReader):
         callbacks.on_issue(LineCountMismatch("line-count", self.source, min(left, right) + 1, reason, self))
 
 
-class _End:
-    """Fills in for the missing lines of the shorter file."""
-
-
-_END: Final = _End()
+_END: Final = "\n"  # in place of the missing lines of the shorter file; no line contains it
 
 
 @dataclass(frozen=True)

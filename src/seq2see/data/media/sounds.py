@@ -189,12 +189,10 @@ def mel_rows(samples: Tensor, bands: int) -> Frames:
 def log_mel(samples: Tensor, bands: int) -> Tensor:
     """Returns the log-mel spectrogram, [T, bands], scaled as Whisper's: the loudest 80 dB span 2."""
     padded = torch.nn.functional.pad(samples[None], (WINDOW // 2, WINDOW // 2), mode="reflect")[0]
-    parts = []
-    for frames in padded.unfold(0, WINDOW, HOP)[:-1].split(BLOCK_WINDOWS):  # [≤ BLOCK_WINDOWS, WINDOW]
-        power = torch.fft.rfft(frames * torch.hann_window(WINDOW)).abs().T ** 2  # [WINDOW / 2 + 1, ≤ BLOCK_WINDOWS]
-        logs = (mel_filters(bands) @ power).clamp(min=1e-10).log10()
-        parts.append(logs)
-    logs = torch.cat(parts, dim=1)  # [bands, T]
+    blocks = padded.unfold(0, WINDOW, HOP)[:-1].split(BLOCK_WINDOWS)  # of [≤ BLOCK_WINDOWS, WINDOW]
+    # [WINDOW / 2 + 1, ≤ BLOCK_WINDOWS]
+    powers = (torch.fft.rfft(frames * torch.hann_window(WINDOW)).abs().T ** 2 for frames in blocks)
+    logs = torch.cat([(mel_filters(bands) @ power).clamp(min=1e-10).log10() for power in powers], dim=1)  # [bands, T]
     return logs.clamp_(min=float(logs.max()) - 8).add_(4).div_(4).T
 
 
@@ -202,7 +200,7 @@ def log_mel(samples: Tensor, bands: int) -> Tensor:
 def mel_filters(bands: int) -> Tensor:
     """Returns triangular filters, evenly spaced on Slaney's mel scale and of equal area, [bands, WINDOW / 2 + 1]."""
     frequencies = np.linspace(0, SAMPLE_RATE / 2, WINDOW // 2 + 1)
-    edges = _mel_to_hertz(np.linspace(0, _hertz_to_mel(SAMPLE_RATE / 2), bands + 2))
+    edges = _mel_to_hertz(np.linspace(0, _HIGHEST_MEL, bands + 2))
     rising = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falling = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]
     filters = np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2]))[:, None]
@@ -211,12 +209,7 @@ def mel_filters(bands: int) -> Tensor:
 
 # Slaney's scale is linear up to 1,000 Hz (15 mel), and from there logarithmic: 27 mel for a factor of 6.4.
 _LINEAR_HERTZ, _LINEAR_MEL, _LOG_STEP = 1000.0, 15.0, math.log(6.4) / 27
-
-
-def _hertz_to_mel(hertz: float) -> float:
-    if hertz < _LINEAR_HERTZ:
-        return hertz * _LINEAR_MEL / _LINEAR_HERTZ
-    return _LINEAR_MEL + math.log(hertz / _LINEAR_HERTZ) / _LOG_STEP
+_HIGHEST_MEL = _LINEAR_MEL + math.log(SAMPLE_RATE / 2 / _LINEAR_HERTZ) / _LOG_STEP
 
 
 def _mel_to_hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
