@@ -69,7 +69,7 @@ def merge(
     symbols: Int32Array, words: Int64Array, seeds: Hashes, rules: MergeRules, probability: float
 ) -> tuple[Int32Array, Int64Array]:
     """Merges the symbols of all words, [N], given the word index of each; returns the same two arrays, shortened."""
-    threshold = _threshold(probability)
+    threshold = np.uint64(round(probability * 2**32))  # a merge is dropped if the upper 32 bits of its number are below
     origins = np.arange(len(symbols))  # [N] the index of each symbol's first byte
     heads = np.flatnonzero(np.r_[True, words[1:] != words[:-1]])  # [W]
     keys = seeds[words] + (origins - heads[words]).astype(np.uint64)  # [N] random keys: the word and the index in it
@@ -97,11 +97,6 @@ def merge(
         for changed in (best, best[best > 0] - 1):
             _update_ranks(ranks, changed, active, owners, rules)
         step += 1
-
-
-def _threshold(probability: float) -> np.uint64:
-    """A merge is dropped if the upper 32 bits of its random number are below this."""
-    return np.uint64(round(probability * 2**32))
 
 
 def _best_pair_per_word(pairs: Int64Array, ranks: Int64Array, owners: Int64Array) -> Int64Array:

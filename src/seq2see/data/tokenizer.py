@@ -7,6 +7,7 @@ for teaching: one token per character, and one token per word with `<unknown>` f
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -314,10 +315,9 @@ def _invalid_text_error(texts: Sequence[str]) -> Exception:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             return TypeError(f"text {number + 1} is {type(text).__name__}, not str")
-        for index, character in enumerate(text):
-            if "\ud800" <= character <= "\udfff":
-                return UserError(
-                    f"text {number + 1} has an unpaired surrogate, U+{ord(character):04X}, at character {index + 1}: "
-                    "read the file as UTF-8"
-                )
+        if found := re.search("[\ud800-\udfff]", text):
+            return UserError(
+                f"text {number + 1} has an unpaired surrogate, U+{ord(found[0]):04X}, at character {found.start() + 1}: "
+                "read the file as UTF-8"
+            )
     return TypeError("not a sequence of str")

@@ -62,7 +62,7 @@ def parse_entries(lines: Iterable[str | None], path: Path, callbacks: ReadCallba
 def _validated(entry: "PoEntry", path: Path, callbacks: ReadCallbacks) -> Iterator["PoEntry"]:
     if entry.malformed or not entry.strings:
         return
-    if "msgid" not in entry.strings or not entry.has_msgstr:
+    if "msgid" not in entry.strings or not entry.forms:
         callbacks.on_issue(ReadIssue("malformed", path, entry.line, "an entry needs a msgid and a msgstr"))
         return
     yield entry
@@ -75,7 +75,6 @@ class PoEntry:
     line: int = 0
     fuzzy: bool = False
     malformed: bool = False
-    has_msgstr: bool = False
     strings: dict[str, list[str]] = field(default_factory=dict)
     line_numbers: dict[str, list[int]] = field(default_factory=dict)
     _open: str = ""
@@ -89,7 +88,7 @@ class PoEntry:
 
     def is_complete(self, next_line: str | None) -> bool:
         """Entries need no blank line between them: the comments or msgid of the next one end this one."""
-        if next_line is None or not (self.has_msgstr or self.malformed):
+        if next_line is None or not (self.forms or self.malformed):
             return False
         start = next_line.lstrip()
         return start.startswith(("#", "msgid", "msgctxt")) and not start.startswith("msgid_plural")
@@ -112,12 +111,11 @@ class PoEntry:
                 raise ValueError(f"duplicate {keyword} in one entry")
             self._open = keyword
             self.strings[keyword], self.line_numbers[keyword] = [], []
-            self.has_msgstr |= keyword.startswith("msgstr")
             if keyword in ("msgctxt", "msgid"):
                 self.line = number
         if not self._open:
             raise ValueError("text before any keyword")
-        self.strings[self._open].append(unescape(text))
+        self.strings[self._open].append(_ESCAPE.sub(_unescape, text))
         self.line_numbers[self._open].append(number)
 
     @property
@@ -140,14 +138,8 @@ class PoEntry:
                 yield SentencePair(self.text("msgid_plural"), translation, self.line)
 
 
-def unescape(text: str) -> str:
-    """Replaces C escape sequences; octal and hexadecimal ones are bytes of UTF-8."""
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_unescape_one, text)
-
-
-def _unescape_one(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
+    """Replaces a C escape sequence; octal and hexadecimal ones are bytes of UTF-8."""
     run, name = match.groups()
     if run is not None:
         codes = [int(octal, 8) if octal else int(hexadecimal, 16) for octal, hexadecimal in _BYTE.findall(run)]

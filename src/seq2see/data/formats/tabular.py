@@ -5,6 +5,7 @@ be used is reported to the callbacks (which may raise) and skipped.
 """
 
 import json
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from seq2see.data.formats.lines import ReadCallbacks, ReadIssue, read_lines
 from seq2see.errors import UserError, did_you_mean
 
 COMPRESSION_SUFFIXES: Final = (".gz", ".xz")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SentencePair(NamedTuple):
@@ -212,14 +214,6 @@ def text_field(value: Any, name: str) -> str:
     text = value[name]
     if not isinstance(text, str):
         raise ValueError(f'field "{name}" is {json.dumps(text)[:40]}, not a string')
-    if not text.isascii() and not text.isprintable():
-        _refuse_surrogates(text, name)
+    if not text.isprintable() and (found := _SURROGATE.search(text)):
+        raise ValueError(f'field "{name}" has an unpaired surrogate, \\u{ord(found[0]):04x}')
     return text
-
-
-def _refuse_surrogates(text: str, name: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        code = ord(text[error.start])
-        raise ValueError(f'field "{name}" has an unpaired surrogate, \\u{code:04x}') from error
