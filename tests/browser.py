@@ -20,9 +20,14 @@ NEEDS_BROWSER = [
     pytest.mark.skipif(not (GRAMMAR_MODEL / "config.toml").is_file(), reason="the bundled model is missing"),
 ]
 CHROMIUM_OPTIONS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 TEXT = "I like eating ice-cream"
 SENTENCES = ["the cat sees the dog", "a bird sings", "बिल्ली कुत्ते को देखती है", "क्षमा करें"]

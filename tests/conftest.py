@@ -27,12 +27,24 @@ if not torch.cuda.is_available():
 
 # Each worker takes whole files in this order: the longest first, so that both end together.
 LONGEST_FILES = [
-    "train/test_interruptions.py", "train/test_parallel.py", "server/test_page.py", "server/test_explore_training.py",
-    "server/service/test_service.py", "server/test_page_inspector.py", "server/test_explore_documents.py",
-    "server/test_page_use.py", "train/test_train.py", "train/test_resume.py", "server/test_page_views.py",
-    "server/test_explore_server.py", "data/test_media_models.py", "tensors/test_files.py", "test_extending.py",
-    "model/test_short_attention.py", "server/test_page_foreign.py",
-]  # fmt: skip
+    "train/test_interruptions.py",
+    "train/test_parallel.py",
+    "server/test_page.py",
+    "server/test_explore_training.py",
+    "server/service/test_service.py",
+    "server/test_page_inspector.py",
+    "server/test_explore_documents.py",
+    "server/test_page_use.py",
+    "train/test_train.py",
+    "train/test_resume.py",
+    "server/test_page_views.py",
+    "server/test_explore_server.py",
+    "data/test_media_models.py",
+    "tensors/test_files.py",
+    "test_extending.py",
+    "model/test_short_attention.py",
+    "server/test_page_foreign.py",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

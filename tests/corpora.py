@@ -25,10 +25,22 @@ WORDS = {
     "water": "पानी",
 }
 SMALL_SETTINGS = [
-    "model.width=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1", "model.feed_forward=32",
-    "model.dropout=0.1", "text.vocab_size=300", "train.batch_tokens=300", "train.warmup_steps=10", "train.lr=0.01",
-    "train.validate_every=20", "train.average_checkpoints=2", "train.epochs=0", "train.minutes=0", "train.patience=0",
-]  # fmt: skip
+    "model.width=32",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=32",
+    "model.dropout=0.1",
+    "text.vocab_size=300",
+    "train.batch_tokens=300",
+    "train.warmup_steps=10",
+    "train.lr=0.01",
+    "train.validate_every=20",
+    "train.average_checkpoints=2",
+    "train.epochs=0",
+    "train.minutes=0",
+    "train.patience=0",
+]
 
 
 def write_phrases(folder: Path) -> DataConfig:

@@ -11,9 +11,16 @@ from seq2see.model.transformer import Transformer
 START, END = 1, 2
 SPECIAL_TOKENS = Framing(-1, START, END, (START,))
 PAPER = ModelConfig(
-    vocab_size=60, width=32, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=48, dropout=0.0, max_positions=64,
+    vocab_size=60,
+    width=32,
+    heads=4,
+    encoder_layers=2,
+    decoder_layers=2,
+    feed_forward=48,
+    dropout=0.0,
+    max_positions=64,
     output_bias=True,
-)  # fmt: skip
+)
 TRANSLATORS = {
     "paper": PAPER,
     "learned, norm first": replace(PAPER, positions="learned", norm_first=True, activation="gelu"),

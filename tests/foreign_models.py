@@ -104,26 +104,48 @@ def save(folder: Path, model: Any, tokenizer: Tokenizer | None, **options: Any) 
 def decoder(kind: str = "Qwen3ForCausalLM", **options: Any) -> Any:
     torch.manual_seed(0)
     sizes = {
-        "vocab_size": 430, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 128, "eos_token_id": 2, "bos_token_id": 0,
-    }  # fmt: skip
+        "vocab_size": 430,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 48,
+        "max_position_embeddings": 128,
+        "eos_token_id": 2,
+        "bos_token_id": 0,
+    }
     return perturbed(build(kind, sizes | options)).eval()
 
 
 def translator(kind: str, vocab_size: int, **options: Any) -> Any:
     torch.manual_seed(0)
     sizes = {
-        "vocab_size": vocab_size, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64,
-        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
-    }  # fmt: skip
+        "vocab_size": vocab_size,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 64,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
     return perturbed(build(kind, sizes | options)).eval()
 
 
 def encoder(kind: str = "BertForMaskedLM", **options: Any) -> Any:
     torch.manual_seed(0)
     sizes = {
-        "vocab_size": 400, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+        "vocab_size": 400,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
         "max_position_embeddings": 64,
-    }  # fmt: skip
+    }
     return perturbed(build(kind, sizes | options)).eval()

@@ -31,8 +31,11 @@ from tests.corpora import SMALL_SETTINGS, load_weights, tensors_equal, write_phr
 
 # Everything random or stateful: dropout, R-Drop, BPE-dropout, checkpoint average.
 STATEFUL = [
-    *SMALL_SETTINGS, "train.r_drop=0.5", "train.label_smoothing=0.1", "text.bpe_dropout=0.1",
-]  # fmt: skip
+    *SMALL_SETTINGS,
+    "train.r_drop=0.5",
+    "train.label_smoothing=0.1",
+    "text.bpe_dropout=0.1",
+]
 KILLED_RUN = [*STATEFUL, "train.steps=150", "train.checkpoint_steps=7", "train.validate_every=50"]
 GENTLE = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 

@@ -311,8 +311,9 @@ def gemma3(r: random.Random) -> nn.Module:
     if scaling["rope_type"] not in ("default", "linear"):
         scaling = {"rope_type": "linear", "factor": 8.0}
     options["rope_parameters"] = {
-        "full_attention": {**scaling, "rope_theta": 1000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
-    }  # fmt: skip
+        "full_attention": {**scaling, "rope_theta": 1000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    }
     return build("Gemma3ForCausalLM", options)
 
 
@@ -336,9 +337,14 @@ def roberta(r: random.Random) -> nn.Module:
 def distilbert(r: random.Random) -> nn.Module:
     heads, width = _sizes(r)
     options = {
-        "vocab_size": 101, "dim": width, "n_layers": r.randint(1, 5), "n_heads": heads, "hidden_dim": 20,
-        "max_position_embeddings": 16, "activation": r.choice(["gelu", "relu"]),
-    }  # fmt: skip
+        "vocab_size": 101,
+        "dim": width,
+        "n_layers": r.randint(1, 5),
+        "n_heads": heads,
+        "hidden_dim": 20,
+        "max_position_embeddings": 16,
+        "activation": r.choice(["gelu", "relu"]),
+    }
     return build(r.choice(["DistilBert", "DistilBertForMaskedLM"]), options)
 
 

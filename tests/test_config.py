@@ -57,8 +57,10 @@ def test_the_order_of_overrides_does_not_matter() -> None:
         ("model.dropout=much", 'model.dropout = "much" must be a number'),
         ("model.norm_first=1", "model.norm_first = 1 must be true or false"),
         ("model.activation=rleu", 'model.activation = "rleu" is not a valid choice: did you mean "relu"?'),
-        ("model.heads=7", "model.width = 512 is not divisible by model.heads = 7: "
-            "use width 504 or 518, or set model.head_width"),
+        (
+            "model.heads=7",
+            "model.width = 512 is not divisible by model.heads = 7: use width 504 or 518, or set model.head_width",
+        ),
         ("model.key_value_heads=3", "model.key_value_heads = 3 must divide model.heads = 8"),
         ("model.dropout=1.5", "model.dropout = 1.5 must be at least 0 and less than 1"),
         ("model.width=0", "model.width = 0 must be at least 1"),
@@ -69,13 +71,16 @@ def test_the_order_of_overrides_does_not_matter() -> None:
         ("train.seed=99999999999999999999", "train.seed has 67 bits: an integer must fit in 64"),
         ("train.seed=0x" + "f" * 5000, "train.seed has 20,000 bits: an integer must fit in 64"),
         ("model.kind=99999999999999999999", "model.kind has 67 bits: an integer must fit in 64"),
-        ("model.source_vocab_size=9000", "model.source_vocab_size = 9000 differs from model.vocab_size = 8000, "
-            'so they cannot share embeddings: set model.tie_embeddings to "target"'),
+        (
+            "model.source_vocab_size=9000",
+            "model.source_vocab_size = 9000 differs from model.vocab_size = 8000, "
+            'so they cannot share embeddings: set model.tie_embeddings to "target"',
+        ),
         ("model.width", '"model.width" is not a setting: write KEY=VALUE, such as model.width=256'),
         ("model=3", '"model" is a section: set its keys, not 3'),
         ("format=7", "format = 7, but this version of seq2see reads format 1: use the version that wrote the file"),
     ],
-)  # fmt: skip
+)
 def test_an_error_names_the_key_the_value_and_the_remedy(setting: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Config().override([setting])

@@ -111,29 +111,59 @@ TATOEBA = "Tatoeba, held-out sources"
 QUOTED = [  # file, text, and for each figure in it: recipe, run, test set, score
     ("README.md", "{:.1f} chrF++", ("bundled", "en-hi", TATOEBA, "chrF++")),
     ("README.md", "{:.1f} BLEU", ("bundled", "en-fr", TATOEBA, "BLEU")),
-    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
-     ("bundled", "en-fr", TATOEBA, "BLEU"), ("bundled", "en-fr", TATOEBA, "chrF++")),
-    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
-     ("bundled", "en-hi", TATOEBA, "BLEU"), ("bundled", "en-hi", TATOEBA, "chrF++")),
-    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
-     ("bundled", "en-fr", "Multi30k val", "BLEU"), ("bundled", "en-fr", "Multi30k val", "chrF++")),
-    ("docs/translating.md", "BLEU {:.1f}, chrF++ {:.1f} |",
-     ("bundled", "en-hi", "Hindi Visual Genome dev", "BLEU"), ("bundled", "en-hi", "Hindi Visual Genome dev", "chrF++")),
+    (
+        "docs/translating.md",
+        "BLEU {:.1f}, chrF++ {:.1f} |",
+        ("bundled", "en-fr", TATOEBA, "BLEU"),
+        ("bundled", "en-fr", TATOEBA, "chrF++"),
+    ),
+    (
+        "docs/translating.md",
+        "BLEU {:.1f}, chrF++ {:.1f} |",
+        ("bundled", "en-hi", TATOEBA, "BLEU"),
+        ("bundled", "en-hi", TATOEBA, "chrF++"),
+    ),
+    (
+        "docs/translating.md",
+        "BLEU {:.1f}, chrF++ {:.1f} |",
+        ("bundled", "en-fr", "Multi30k val", "BLEU"),
+        ("bundled", "en-fr", "Multi30k val", "chrF++"),
+    ),
+    (
+        "docs/translating.md",
+        "BLEU {:.1f}, chrF++ {:.1f} |",
+        ("bundled", "en-hi", "Hindi Visual Genome dev", "BLEU"),
+        ("bundled", "en-hi", "Hindi Visual Genome dev", "chrF++"),
+    ),
     ("docs/training.md", "this gives {:.1f} ±", ("multi30k", "en-de", "val", "BLEU")),
     *(
-        ("docs/media.md", f"{sounds} | {{:.1f}}% | {{:.1f}}% |",
-         ("spoken-digits", run, test, "exact"), ("spoken-digits", run, test, "CER"))
+        (
+            "docs/media.md",
+            f"{sounds} | {{:.1f}}% | {{:.1f}}% |",
+            ("spoken-digits", run, test, "exact"),
+            ("spoken-digits", run, test, "CER"),
+        )
         for sounds, run, test in (
-            ("single recordings", "all-speakers", "single"), ("strings of 1 to 4 digits", "all-speakers", "strings-4"),
-            ("strings of 1 to 6 digits", "all-speakers", "strings"), ("never heard", "without-george", "single"),
+            ("single recordings", "all-speakers", "single"),
+            ("strings of 1 to 4 digits", "all-speakers", "strings-4"),
+            ("strings of 1 to 6 digits", "all-speakers", "strings"),
+            ("never heard", "without-george", "single"),
             ("digits of this speaker", "without-george", "strings-4"),
         )
     ),
-    ("docs/media.md", "by a classifier | {:.1f}% | {:.1f}% |",
-     ("written-numbers", "digits", "test", "exact"), ("written-numbers", "digits", "test", "CER")),
-    ("docs/media.md", "written numbers of 1 to 6 digits | {:.1f}% | {:.1f}% |",
-     ("written-numbers", "mnist", "test", "exact"), ("written-numbers", "mnist", "test", "CER")),
-]  # fmt: skip
+    (
+        "docs/media.md",
+        "by a classifier | {:.1f}% | {:.1f}% |",
+        ("written-numbers", "digits", "test", "exact"),
+        ("written-numbers", "digits", "test", "CER"),
+    ),
+    (
+        "docs/media.md",
+        "written numbers of 1 to 6 digits | {:.1f}% | {:.1f}% |",
+        ("written-numbers", "mnist", "test", "exact"),
+        ("written-numbers", "mnist", "test", "CER"),
+    ),
+]
 
 
 @pytest.mark.parametrize(("document", "text", "figures"), [(document, text, rest) for document, text, *rest in QUOTED])
@@ -182,10 +212,15 @@ def find_command(arguments: list[str]) -> tuple[Any, list[str]]:
 
 
 EXAMPLES = [
-    *((document, line) for document in DOCUMENTS for language, code in code_blocks(document) if language != "python"
-      for line in command_lines(code)),
+    *(
+        (document, line)
+        for document in DOCUMENTS
+        for language, code in code_blocks(document)
+        if language != "python"
+        for line in command_lines(code)
+    ),
     *(("--help", line) for each in subcommands(COMMAND) for line in command_lines(each.help or "")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,12 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(installed: Path, *arguments: object) -> str:
     path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "seq2see", *map(str, arguments)], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "seq2see", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -97,8 +100,12 @@ def test_a_kind_of_model_that_a_metric_of_another_package_selects(installed: Pat
     data = write_phrases(tmp_path)
     files = ("--src", *data.src, "--tgt", *data.tgt, "--valid-src", *data.valid_src, "--valid-tgt", *data.valid_tgt)
     settings = (
-        "model.kind=no-encoder", "train.metric=length-ratio", "model.width=32", "model.heads=2", "train.validate_every=10",
-    )  # fmt: skip
+        "model.kind=no-encoder",
+        "train.metric=length-ratio",
+        "model.width=32",
+        "model.heads=2",
+        "train.validate_every=10",
+    )
     length = ("--steps", 20, "--preset", "tiny", "--set", *settings)
     run(installed, "train", *files, "--out", tmp_path / "run", *length)
     assert "no-encoder" in run(installed, "model", tmp_path / "run")

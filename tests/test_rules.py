@@ -17,7 +17,7 @@ MAX_SPINE_FILES, MAX_SPINE_LINES = 28, 6_000
 
 LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
-FMT_SKIPS = 230  # to be lowered to MAX_FMT_SKIPS
+FMT_SKIPS = MAX_FMT_SKIPS
 
 
 @cache

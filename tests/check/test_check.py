@@ -63,9 +63,14 @@ def test_each_kind_of_problem_is_located(tmp_path: Path) -> None:
     report = check_data(two_files(tmp_path, source, target), CheckSettings(max_length=25, examples=9)).report
     lines = {kind: [example.line - 1 for example in finding(report, kind).examples] for kind in kinds_found(report)}
     assert lines == {
-        "one-sided": [10], "empty": [20], "script": [30, 40], "length-ratio": [50], "duplicate": [60],
-        "multiple-translations": [4, 70], "too-long": [50, 80],
-    }  # fmt: skip
+        "one-sided": [10],
+        "empty": [20],
+        "script": [30, 40],
+        "length-ratio": [50],
+        "duplicate": [60],
+        "multiple-translations": [4, 70],
+        "too-long": [50, 80],
+    }
     assert finding(report, "duplicate").examples[0].note == "same as line 4"
     assert finding(report, "script").examples[1].note == "source in Devanagari, target in Latin"
     assert finding(report, "script").examples[0].target == target[30]
@@ -270,8 +275,9 @@ def test_exit_codes_say_whether_training_is_possible(tmp_path: Path) -> None:
     write(tmp_path / "a.hi", target[1:])
     assert run(*files)[0] == 1
     assert run(*files, "--text", tmp_path / "a.en") == (
-        1, "use either --text, or pairs (--src and --tgt, or --pairs), not both",
-    )  # fmt: skip
+        1,
+        "use either --text, or pairs (--src and --tgt, or --pairs), not both",
+    )
     assert "missing data: use --src FILE and --tgt FILE, --pairs FILE, --text FILE" in run()[1]
 
 
@@ -281,8 +287,10 @@ def test_json_contains_the_whole_report(tmp_path: Path) -> None:
     code, output = run("--src", tmp_path / "a.en", "--tgt", tmp_path / "a.hi", "--json", "--fix", tmp_path / "out")
     document = json.loads(output)
     assert document.pop("cleaned") == {
-        "files": [str(tmp_path / "out" / "a.en"), str(tmp_path / "out" / "a.hi")], "kept": 99, "removed": {"length-ratio": 1},
-    }  # fmt: skip
+        "files": [str(tmp_path / "out" / "a.en"), str(tmp_path / "out" / "a.hi")],
+        "kept": 99,
+        "removed": {"length-ratio": 1},
+    }
     assert document == json.loads(json.dumps(to_json(check_data(pairs).report)))
     assert code == 0
 
@@ -294,7 +302,7 @@ def test_tokens_are_counted_with_a_tokenizer(tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "tokenizer.json")
     code, output = run(
         "--src", tmp_path / "a.en", "--tgt", tmp_path / "a.hi", "--tokenizer", tmp_path, "--max-length", 30, "--json"
-    )  # fmt: skip
+    )
     document = json.loads(output)
     counts = [len(tokenizer.encode(line)) for line in target]
     assert document["sides"][1]["tokens"] == sum(counts)

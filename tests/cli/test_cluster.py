@@ -131,7 +131,7 @@ def test_warnings_of_workers_are_counted_and_the_first_are_shown() -> None:
 @pytest.mark.parametrize(
     ("nodes", "workers", "share"),
     [([8, 8], 1, 8), ([8, 8], 2, 8), ([8, 8], 3, 4), ([8, 3], 4, 2), ([2], 2, 1), ([2], 3, 0.5), ([1, 1], 5, 1 / 3)],
-)  # fmt: skip
+)
 def test_all_workers_fit_onto_the_machines(nodes: list[int], workers: int, share: float) -> None:
     assert share_per_worker(nodes, workers) == share
 

@@ -131,7 +131,15 @@ def test_a_test_set_is_translated_on_ray_and_then_evaluated(tmp_path: Path) -> N
 
 def test_problem_of_a_worker_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("I like tea.\n")
-    arguments = ["translate", "--engine", "ray", "--model", str(tmp_path / "missing"), str(tmp_path / "a.txt"),
-                 "--out", str(tmp_path / "out")]  # fmt: skip
+    arguments = [
+        "translate",
+        "--engine",
+        "ray",
+        "--model",
+        str(tmp_path / "missing"),
+        str(tmp_path / "a.txt"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     error = CliRunner().invoke(app, arguments).exception
     assert str(tmp_path / "missing") in str(error) and "\n" not in str(error)

@@ -168,9 +168,12 @@ def test_a_value_without_a_name_or_a_format_is_an_error(
 @pytest.mark.parametrize("name", LESSONS)
 def test_notes_name_their_document(name: str) -> None:
     documents = {
-        "Embeddings", "Attention and the encoder-decoder", "Self-attention (slides)", "Lecture 10: Transformer",
+        "Embeddings",
+        "Attention and the encoder-decoder",
+        "Self-attention (slides)",
+        "Lecture 10: Transformer",
         "April 19, Transformers",
-    }  # fmt: skip
+    }
     notes = LESSONS[name].describe(computed(name)).notes
     assert notes and {note.document for note in notes} <= documents
 

@@ -75,8 +75,18 @@ def test_lessons_are_listed_in_order_and_take_no_file_names(client: httpx.Client
             )
     kinds = {setting["kind"] for lesson in lessons for setting in lesson["settings"]}
     assert kinds == {
-        "text", "texts", "rows", "number", "numbers", "matrix", "values", "table", "matrices", "groups", "questions",
-    }  # fmt: skip
+        "text",
+        "texts",
+        "rows",
+        "number",
+        "numbers",
+        "matrix",
+        "values",
+        "table",
+        "matrices",
+        "groups",
+        "questions",
+    }
     trained = ["directions", "saturation", "order", "cross", "patches", "learning", "leak"]
     assert [lesson["name"] for lesson in lessons if lesson["training_seconds"]] == trained
     assert all(lesson["question"] and lesson["group"] for lesson in lessons)
@@ -163,7 +173,7 @@ INVALID: list[tuple[str, Any, str]] = [
     ("directions", {"sentences": 10**9}, "1000000000 is not between"),
     ("directions", {"pairs": [["one", "two", "three"]]}, "expected 2 items"),
     ("mask", {"layer": 9}, "layer 9"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("lesson", "settings", "message"), INVALID)

@@ -241,9 +241,27 @@ def test_an_unknown_lesson_is_an_error_that_names_the_nearest() -> None:
 
 
 WRONG_SHAPES = [
-    "5", "-1", "[]", "{}", "[[1]]", "null", "true", "NaN", "1e400", "9" * 20, "9" * 5000, "[" * 5000, "[1, [2]]",
-    '["a", 1]', '{"a": null}', '{"a": {"b": 1}}', '{"": [1, 2]}', "", '""', "x" * 1000,
-]  # fmt: skip
+    "5",
+    "-1",
+    "[]",
+    "{}",
+    "[[1]]",
+    "null",
+    "true",
+    "NaN",
+    "1e400",
+    "9" * 20,
+    "9" * 5000,
+    "[" * 5000,
+    "[1, [2]]",
+    '["a", 1]',
+    '{"a": null}',
+    '{"a": {"b": 1}}',
+    '{"": [1, 2]}',
+    "",
+    '""',
+    "x" * 1000,
+]
 
 
 def same_structure(value: object, default: object) -> bool:

@@ -50,8 +50,12 @@ def test_three_features_are_divided_by_the_root_of_three_not_of_five() -> None:
     found = similarity.compute(model=word_model()).document
     assert found.words == ("orange", "phone", "apple", "and", "an")
     assert found.dot == (
-        (9, 0, 6, 0, 0), (0, 16, 8, 0, 0), (6, 8, 8, 0, 0), (0, 0, 0, 4, 6), (0, 0, 0, 6, 9),
-    )  # fmt: skip
+        (9, 0, 6, 0, 0),
+        (0, 16, 8, 0, 0),
+        (6, 8, 8, 0, 0),
+        (0, 0, 0, 4, 6),
+        (0, 0, 0, 6, 9),
+    )
     scaled = found.scaled
     assert (scaled[0][0], scaled[0][2], scaled[1][1], scaled[1][2], scaled[3][3]) == near(5.20, 3.46, 9.24, 4.62, 2.31)
     notes = LESSONS["similarity"].describe(similarity.compute(model=word_model())).notes
@@ -285,13 +289,22 @@ def test_one_hot_and_tf_idf_vectors_and_apple_as_an_average() -> None:
 
 def test_directions_report_the_true_rank_of_the_answer() -> None:
     table = {
-        "man": (1, 0, 0, 0), "woman": (1, 1, 0, 0), "king": (1, 0, 1, 0), "queen": (1, 1, 1, 0.1), "us": (1, 1, 1, 0),
-        "cat": (0, 0, 3, 0), "cats": (0, 0, 3, 1), "dog": (0, 3, 0, 0), "dogs": (0, 3, 0, 1),
-    }  # fmt: skip
+        "man": (1, 0, 0, 0),
+        "woman": (1, 1, 0, 0),
+        "king": (1, 0, 1, 0),
+        "queen": (1, 1, 1, 0.1),
+        "us": (1, 1, 1, 0),
+        "cat": (0, 0, 3, 0),
+        "cats": (0, 0, 3, 1),
+        "dog": (0, 3, 0, 0),
+        "dogs": (0, 3, 0, 1),
+    }
     found = directions.compute(
-        WordVectors.from_dict(table), [("king", "man", "woman", "queen"), ("king", "man", "woman", "empress")],
-        [("cats", "cat"), ("dogs", "dog")], ["cats", "dog", "lion"],
-    )  # fmt: skip
+        WordVectors.from_dict(table),
+        [("king", "man", "woman", "queen"), ("king", "man", "woman", "empress")],
+        [("cats", "cat"), ("dogs", "dog")],
+        ["cats", "dog", "lion"],
+    )
     first, second = found.analogies
     assert first.rank == 2 and first.best[0][0] == "us"
     assert second.rank == 0 and second.missing == ("empress",)

@@ -265,11 +265,15 @@ def test_a_trace_has_every_tap_and_changes_nothing(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["2015", "2015, more layers"])
-@pytest.mark.parametrize("change", [
-    uniform_attention("decoder.0.cross"),
-    force_attention("decoder.0.cross", torch.eye(6)[0], Selection(sentence=1)),
-    ablate_head("decoder.0.cross", 0, Selection(positions=[1, 2])),
-], ids=["uniform", "one sentence to its first token", "ablated at two positions"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        uniform_attention("decoder.0.cross"),
+        force_attention("decoder.0.cross", torch.eye(6)[0], Selection(sentence=1)),
+        ablate_head("decoder.0.cross", 0, Selection(positions=[1, 2])),
+    ],
+    ids=["uniform", "one sentence to its first token", "ablated at two positions"],
+)
 def test_interventions_act_alike_on_forward_passes_and_decoding(name: str, change: Intervention) -> None:
     m = random_model(name)
     sources = [[5, 6, 7, 8, 9, END], [12, 11, 10, 9, 8, END]]

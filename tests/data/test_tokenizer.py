@@ -156,11 +156,21 @@ def test_token_spans_from_ids_cover_the_decoded_text(bpe: Tokenizer, ids: list[i
     assert_spans_cover(bpe.token_spans_from_ids(ids), bpe.decode(ids))
 
 
-@pytest.mark.parametrize(("text", "graphemes"), [
-    ("क्षेत्र", ["क्षे", "त्र"]), ("नमस्ते", ["न", "म", "स्ते"]), ("क्\u200dष", ["क्\u200dष"]), ("क्", ["क्"]),
-    ("👨‍👩‍👧", ["👨‍👩‍👧"]), ("🇮🇳🇳🇵", ["🇮🇳", "🇳🇵"]), ("e\u0301a", ["e\u0301", "a"]), ("\r\n", ["\r\n"]),
-    ("한", ["한"]), ("", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "graphemes"),
+    [
+        ("क्षेत्र", ["क्षे", "त्र"]),
+        ("नमस्ते", ["न", "म", "स्ते"]),
+        ("क्\u200dष", ["क्\u200dष"]),
+        ("क्", ["क्"]),
+        ("👨‍👩‍👧", ["👨‍👩‍👧"]),
+        ("🇮🇳🇳🇵", ["🇮🇳", "🇳🇵"]),
+        ("e\u0301a", ["e\u0301", "a"]),
+        ("\r\n", ["\r\n"]),
+        ("한", ["한"]),
+        ("", []),
+    ],
+)
 def test_graphemes(text: str, graphemes: list[str]) -> None:
     boundaries = sorted(grapheme_boundaries(text))
     assert [text[a:b] for a, b in itertools.pairwise(boundaries)] == graphemes
@@ -169,8 +179,11 @@ def test_graphemes(text: str, graphemes: list[str]) -> None:
 def test_tokens_that_split_a_grapheme_are_marked() -> None:
     bytewise = Tokenizer.train(["x"], vocab_size=259)
     assert [(p.text, p.start, p.end, p.whole) for p in bytewise.token_spans("aक")] == [
-        ("a", 0, 1, True), ("⟨E0⟩", 1, 2, False), ("⟨A4⟩", 1, 2, False), ("⟨95⟩", 1, 2, False)
-    ]  # fmt: skip
+        ("a", 0, 1, True),
+        ("⟨E0⟩", 1, 2, False),
+        ("⟨A4⟩", 1, 2, False),
+        ("⟨95⟩", 1, 2, False),
+    ]
     marks = Tokenizer.train(["क ी ख"] * 9, kind="character")
     assert [span.whole for span in marks.token_spans("की ख")] == [False, False, True, True]
 
@@ -273,21 +286,27 @@ def failing_texts() -> Iterator[str]:
     raise UserError("line 2 of a.en is not UTF-8")
 
 
-@pytest.mark.parametrize(("action", "message"), [
-    (lambda: Tokenizer.train([]), "no text"),
-    (lambda: Tokenizer.train(["", ""], kind="word"), "no text"),
-    (lambda: Tokenizer.train(["a"], vocab_size=258), "at least 259"),
-    (lambda: Tokenizer.train(["a"], kind="bp"), 'did you mean "bpe"'),  # type: ignore[arg-type]
-    (lambda: Tokenizer.train(["a"], normalize="NFD"), 'did you mean "NFC"'),  # type: ignore[arg-type]
-    (lambda: Tokenizer.train(["a"], roles=["end"]), '"end" cannot be a role'),
-    (lambda: Tokenizer.train(["a"], roles=["two words"]), '"two words" cannot be a role'),
-    (lambda: Tokenizer.train(failing_texts()), "line 2 of a.en"),
-    (lambda: Tokenizer.train(["a"]).encode("a\ud800"), r"U\+D800, at character 2"),
-    (lambda: Tokenizer.train(["a"]).encode_batch(["a", "\udfff"]), "text 2 has an unpaired surrogate"),
-    (lambda: Tokenizer.train(["a"], kind="word").encode_with_dropout(["a"], BpeDropout(0.1, 0, 0)), "word tokenizer"),
-    (lambda: Tokenizer.train(["a"]).encode_with_dropout(["a"], BpeDropout(1.1, 0, 0)), "not a probability"),
-    (lambda: Tokenizer.load("/nowhere/tokenizer.json"), "tokenizer.json: no such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda: Tokenizer.train([]), "no text"),
+        (lambda: Tokenizer.train(["", ""], kind="word"), "no text"),
+        (lambda: Tokenizer.train(["a"], vocab_size=258), "at least 259"),
+        (lambda: Tokenizer.train(["a"], kind="bp"), 'did you mean "bpe"'),  # type: ignore[arg-type]
+        (lambda: Tokenizer.train(["a"], normalize="NFD"), 'did you mean "NFC"'),  # type: ignore[arg-type]
+        (lambda: Tokenizer.train(["a"], roles=["end"]), '"end" cannot be a role'),
+        (lambda: Tokenizer.train(["a"], roles=["two words"]), '"two words" cannot be a role'),
+        (lambda: Tokenizer.train(failing_texts()), "line 2 of a.en"),
+        (lambda: Tokenizer.train(["a"]).encode("a\ud800"), r"U\+D800, at character 2"),
+        (lambda: Tokenizer.train(["a"]).encode_batch(["a", "\udfff"]), "text 2 has an unpaired surrogate"),
+        (
+            lambda: Tokenizer.train(["a"], kind="word").encode_with_dropout(["a"], BpeDropout(0.1, 0, 0)),
+            "word tokenizer",
+        ),
+        (lambda: Tokenizer.train(["a"]).encode_with_dropout(["a"], BpeDropout(1.1, 0, 0)), "not a probability"),
+        (lambda: Tokenizer.load("/nowhere/tokenizer.json"), "tokenizer.json: no such file"),
+    ],
+)
 def test_user_errors_are_one_line(action: object, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         action()  # type: ignore[operator]

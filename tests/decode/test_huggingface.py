@@ -27,9 +27,15 @@ def hf_marian() -> Any:
     """Trained for a few steps: it has learned to end near the length of the source, and little else."""
     torch.manual_seed(0)
     theirs: Any = small(
-        "MarianMT", decoder_start_token_id=START, eos_token_id=END, pad_token_id=0, max_position_embeddings=64,
-        vocab_size=60, activation_function="swish", scale_embedding=True,
-    )  # fmt: skip
+        "MarianMT",
+        decoder_start_token_id=START,
+        eos_token_id=END,
+        pad_token_id=0,
+        max_position_embeddings=64,
+        vocab_size=60,
+        activation_function="swish",
+        scale_embedding=True,
+    )
     optimizer = torch.optim.Adam(theirs.parameters(), lr=5e-3)
     for step in range(120):
         sources = random_sentences(32, seed=1000 + step)
@@ -47,9 +53,16 @@ def hf_generate(theirs: Any, sources: list[list[int]], new: int, **options: Any)
     ids, mask = padded(sources)
     with torch.no_grad():
         out = theirs.generate(
-            input_ids=ids, attention_mask=mask, max_new_tokens=new, do_sample=False, forced_eos_token_id=None,
-            bad_words_ids=[[0]], pad_token_id=0, bos_token_id=None, **options,
-        )  # fmt: skip
+            input_ids=ids,
+            attention_mask=mask,
+            max_new_tokens=new,
+            do_sample=False,
+            forced_eos_token_id=None,
+            bad_words_ids=[[0]],
+            pad_token_id=0,
+            bos_token_id=None,
+            **options,
+        )
     return [cut_at_end(row[1:].tolist()) for row in out]
 
 
@@ -63,10 +76,18 @@ HF_SPECIAL_TOKENS = Framing(-1, START, END, (START,), banned=(0,))
 @pytest.mark.parametrize(
     ("beam", "alpha", "early"),
     [
-        (1, 1.0, False), (2, 1.0, False), (4, 1.0, False), (4, 0.0, False), (4, 0.6, True), (4, 2.0, "never"),
-        (8, 1.0, True), (8, 1.4, False), (2, -0.5, "never"), (8, 0.3, "never"),
+        (1, 1.0, False),
+        (2, 1.0, False),
+        (4, 1.0, False),
+        (4, 0.0, False),
+        (4, 0.6, True),
+        (4, 2.0, "never"),
+        (8, 1.0, True),
+        (8, 1.4, False),
+        (2, -0.5, "never"),
+        (8, 0.3, "never"),
     ],
-)  # fmt: skip
+)
 def test_beam_search_equals_hugging_face(hf_marian: Any, beam: int, alpha: float, early: Any) -> None:
     ours, sources = from_huggingface(hf_marian), random_sentences(60, seed=5)
     expected = hf_generate(
@@ -96,9 +117,13 @@ def test_greedy_continuation_equals_hugging_face(kind: str, positions: str) -> N
     for prompt, (best, *_) in zip(prompts, decode_requests(ours, requests, Search(), special_tokens), strict=True):
         with torch.no_grad(), their_precision(theirs, torch.float64):
             out = theirs.generate(
-                torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=100, pad_token_id=100,
+                torch.tensor([prompt]),
+                max_new_tokens=20,
+                do_sample=False,
+                eos_token_id=100,
+                pad_token_id=100,
                 bos_token_id=None,
-            )  # fmt: skip
+            )
         expected = out[0, len(prompt) :].tolist()
         assert list(best.tokens) == (expected[: expected.index(100)] if 100 in expected else expected)
 

@@ -78,8 +78,11 @@ def test_int8_without_its_instructions_is_reported() -> None:
     text = "I like eating ice-cream"
     done = subprocess.run(
         [sys.executable, "-m", "seq2see", "translate", "--model", GRAMMAR_MODEL, "--precision", "int8", text],
-        env=ONE_THREAD | {"ONEDNN_MAX_CPU_ISA": "AVX2"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env=ONE_THREAD | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == load(GRAMMAR_MODEL).translate(text)
     assert len(re.findall("int8 products of this CPU overflow", done.stderr)) == 1
 

@@ -295,6 +295,13 @@ def test_a_constrained_output_begins_with_its_prefix_and_then_soon_with_its_phra
 def test_progress_of_an_output_through_its_phrases() -> None:
     phrases = ((1, 2, 3), (5,))
     for output, missing in {
-        (): 4, (1, 2): 2, (1, 2, 3): 1, (1, 2, 9): 4, (1, 1, 2, 3): 1, (5, 1, 2): 1, (1, 5, 2): 3, (1, 2, 3, 5): 0,
-    }.items():  # fmt: skip
+        (): 4,
+        (1, 2): 2,
+        (1, 2, 3): 1,
+        (1, 2, 9): 4,
+        (1, 1, 2, 3): 1,
+        (5, 1, 2): 1,
+        (1, 5, 2): 3,
+        (1, 2, 3, 5): 0,
+    }.items():
         assert progress_of(output, phrases).tokens_missing == missing, output

@@ -1,7 +1,6 @@
 """Exported models open in transformers with the same weights, tokens and outputs; what it cannot hold is refused."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -86,17 +85,30 @@ OURS = {
     "language model": (GPT, "GPT-2"),
     "rotary language model": (
         ModelConfig(
-            shape="decoder", width=16, heads=2, key_value_heads=1, decoder_layers=2, feed_forward=24, activation="swiglu",
-            norm="rms", norm_first=True, positions="rotary", max_positions=64, scale_embeddings=False, bias="nowhere",
+            shape="decoder",
+            width=16,
+            heads=2,
+            key_value_heads=1,
+            decoder_layers=2,
+            feed_forward=24,
+            activation="swiglu",
+            norm="rms",
+            norm_first=True,
+            positions="rotary",
+            max_positions=64,
+            scale_embeddings=False,
+            bias="nowhere",
             rotary_factors=(1.0, 2.0, 2.5, 4.0),
         ),
         "Llama",
     ),
     "encoder": (
-        replace(TINY, shape="encoder", positions="learned", embedding_norm=True, scale_embeddings=False, max_positions=64),
+        replace(
+            TINY, shape="encoder", positions="learned", embedding_norm=True, scale_embeddings=False, max_positions=64
+        ),
         "BERT",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -140,9 +152,11 @@ def test_a_source_with_its_own_tokenizer_has_a_directory_for_the_target(norm_fir
     offset = len(target) if norm_first else 0
     config = replace(model.config.model, tie_embeddings="target", source_vocab_size=len(source))
     separate = replace(
-        model, config=replace(model.config, model=config, text=replace(model.config.text, shared_vocab=False)),
-        network=Transformer(config).eval(), tokenizers=(source, target),
-    )  # fmt: skip
+        model,
+        config=replace(model.config, model=config, text=replace(model.config.text, shared_vocab=False)),
+        network=Transformer(config).eval(),
+        tokenizers=(source, target),
+    )
     exported = export(save(separate, tmp_path / "in"), tmp_path / "out")
     require_close(exported)
     assert exported.check is not None and exported.check.equal["tokenized texts"] == (4, 4)
@@ -200,10 +214,16 @@ def test_a_rewritten_model_computes_the_same(rewriting: Any) -> None:
         ({"norm": "rms"}, 'needs model.norm = "layer" (not "rms")'),
         ({"key_value_heads": 1}, "needs model.key_value_heads = 2 (not 1)"),
         ({"activation": "swiglu"}, 'needs model.activation = "gelu" (not "swiglu")'),
-        ({"shape": "decoder", "positions": "learned", "norm_first": True}, "GPT-2, needs model.scale_embeddings = false"),
-        ({"norm_first": True, "tie_embeddings": "target", "source_vocab_size": 50}, "Marian, needs model.norm_first = false"),
+        (
+            {"shape": "decoder", "positions": "learned", "norm_first": True},
+            "GPT-2, needs model.scale_embeddings = false",
+        ),
+        (
+            {"norm_first": True, "tie_embeddings": "target", "source_vocab_size": 50},
+            "Marian, needs model.norm_first = false",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_no_class_can_hold_is_refused_with_the_nearest_setting(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=r"Hugging Face has no class with this model's options") as error:
         find_family(replace(TINY, **changes), {"pad_token_id": 0})
@@ -248,9 +268,12 @@ def _write_marian_tokenizer(folder: Path) -> None:
     (folder / "lines.txt").write_text(lines, encoding="utf-8")
     for name in ("source", "target"):
         sentencepiece.SentencePieceTrainer.train(
-            input=str(folder / "lines.txt"), model_prefix=str(folder / name), vocab_size=300, hard_vocab_limit=False,
+            input=str(folder / "lines.txt"),
+            model_prefix=str(folder / name),
+            vocab_size=300,
+            hard_vocab_limit=False,
             minloglevel=2,
-        )  # fmt: skip
+        )
         (folder / f"{name}.model").rename(folder / f"{name}.spm")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
     pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
@@ -348,42 +371,6 @@ GGUF = {
     "qwen2": replace(OURS["rotary language model"][0], bias="qkv", rotary_factors=()),
     "qwen3": replace(OURS["rotary language model"][0], query_key_norm=True, rotary_factors=(), tie_embeddings="none"),
 }
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "bf16", "int8"])
-@pytest.mark.parametrize("architecture", GGUF)
-def test_a_gguf_file_is_read_back_with_the_same_tokens_and_numbers(
-    architecture: str, precision: Any, tmp_path: Path
-) -> None:
-    pytest.importorskip("gguf")
-    factors = tuple(1 + i / 8 for i in range(16)) if architecture == "llama" else ()
-    config = replace(GGUF[architecture], width=64, feed_forward=96, rotary_factors=factors)  # whole blocks of 32
-    model = tiny_model(TEXTS, config)
-    perturbed(model.network)
-    folder = save(model, tmp_path / "in")
-    exported = export_model(load_pipeline(folder), folder, tmp_path / "out", "gguf", precision)
-    assert exported.steps[0] == f"architecture {architecture}"
-    again = seq2see.load(tmp_path / "out" / "model.gguf")
-    for text in [*TEXTS, *strings(200)]:
-        if "<" not in text:
-            assert again.tokenizers[0].encode(text) == model.tokenizers[0].encode(text)
-    assert Samples(again).inputs == Samples(model).inputs
-    tolerance = {"float32": TOLERANCE, "float16": 0.01, "bf16": 0.2, "int8": 0.2}[precision]
-    for a, b in zip(Samples(model).results(), Samples(again).results(), strict=True):
-        assert float((a - b).abs().max()) < tolerance * max(1.0, float(a.abs().max()))
-
-
-def test_gguf_refuses_what_llama_cpp_cannot_hold(tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
-    for name, model, message in (
-        ("translator", tiny_model(TEXTS), "llama.cpp runs language models, and this model is an encoder-decoder"),
-        ("gelu", tiny_model(TEXTS, GPT), 'gpt2, needs model.activation = "gelu-tanh" (not "gelu"); train'),
-        ("words", tiny_model(TEXTS, GGUF["gpt2"], TextConfig(tokenizer="word")), "--set text.tokenizer=bpe"),
-    ):
-        folder = save(model, tmp_path / name)
-        with pytest.raises(UserError, match=re.escape(message)):
-            export_model(load_pipeline(folder), folder, tmp_path / "out", "gguf")
-        assert not (tmp_path / "out").exists()
 
 
 def test_a_foreign_decoder_keeps_its_tokenizer_and_chat_template(tmp_path: Path) -> None:

@@ -43,7 +43,14 @@ CTRANSLATE2 = {
     "post-norm": TINY,
     "pre-norm, separate output": replace(TINY, norm_first=True, tie_embeddings="none"),
     "RMS, gated, grouped heads, rotary": replace(
-        TINY, heads=4, norm="rms", norm_first=True, activation="swiglu", key_value_heads=2, positions="rotary", bias="nowhere"
+        TINY,
+        heads=4,
+        norm="rms",
+        norm_first=True,
+        activation="swiglu",
+        key_value_heads=2,
+        positions="rotary",
+        bias="nowhere",
     ),
     "post-norm, rotary": replace(TINY, positions="rotary", activation="geglu"),
     "learned positions, embedding norm": replace(
@@ -52,8 +59,10 @@ CTRANSLATE2 = {
     "no positions, wide heads": replace(TINY, positions="none", activation="silu", head_width=4, bias="attention"),
     "scales": replace(TINY, scale_embeddings=False, attention_scale=0.7, logit_scale=0.5, activation="gelu-tanh"),
     "language model": GPT,
-    "rotary language model": replace(LLAMA, rotary_factors=(2.0,) * 4, query_key_norm=True, output_norm=True, logit_cap=3.0),
-}  # fmt: skip
+    "rotary language model": replace(
+        LLAMA, rotary_factors=(2.0,) * 4, query_key_norm=True, output_norm=True, logit_cap=3.0
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", CTRANSLATE2)

@@ -46,9 +46,13 @@ def test_continuations_equal_hugging_face(family: str, seed: int) -> None:
     for prompt, (best, *_), (open_best, *_) in zip(PROMPTS, found, traced, strict=True):
         with torch.no_grad(), their_precision(theirs, torch.float64):
             out = theirs.generate(
-                torch.tensor([prompt]), max_new_tokens=NEW, do_sample=False, eos_token_id=END, pad_token_id=0,
+                torch.tensor([prompt]),
+                max_new_tokens=NEW,
+                do_sample=False,
+                eos_token_id=END,
+                pad_token_id=0,
                 bos_token_id=None,
-            )  # fmt: skip
+            )
         expected = _before_end(out[0, len(prompt) :].tolist())
         assert list(best.tokens) == expected
         assert list(open_best.tokens) == expected
@@ -67,9 +71,16 @@ def test_translations_equal_hugging_face(family: str, forced: int | None, beam: 
     ids, mask = padded(PROMPTS, padding)
     with torch.no_grad(), their_precision(theirs, torch.float64):
         out = theirs.generate(
-            ids, attention_mask=mask, max_new_tokens=NEW + int(forced is not None), num_beams=beam, num_return_sequences=beam,
-            do_sample=False, forced_bos_token_id=forced, forced_eos_token_id=None, eos_token_id=end,
-        )  # fmt: skip
+            ids,
+            attention_mask=mask,
+            max_new_tokens=NEW + int(forced is not None),
+            num_beams=beam,
+            num_return_sequences=beam,
+            do_sample=False,
+            forced_bos_token_id=forced,
+            forced_eos_token_id=None,
+            eos_token_id=end,
+        )
     prompt = 1 + int(forced is not None)
     expected = [_before_end(row[prompt:].tolist(), end) for row in out]
     assert [list(h.tokens) for hypotheses in found for h in hypotheses] == expected

@@ -45,9 +45,13 @@ def test_a_language_model_continues_and_chats_like_theirs(qwen: Path) -> None:
     )
     with torch.no_grad():
         out = theirs.generate(
-            **tokenizer(TEXT, return_tensors="pt"), max_new_tokens=12, do_sample=False, pad_token_id=0, output_scores=True,
+            **tokenizer(TEXT, return_tensors="pt"),
+            max_new_tokens=12,
+            do_sample=False,
+            pad_token_id=0,
+            output_scores=True,
             return_dict_in_generate=True,
-        )  # fmt: skip
+        )
     best = torch.cat(out.scores).topk(2).values
     clear = int((best[:, 0] - best[:, 1] > 1e-3).long().cumprod(0).sum())  # tokens before the first near-tie
     assert clear >= 3
@@ -184,9 +188,11 @@ def test_pooling_is_what_the_files_of_the_encoder_say(bert: Path, tmp_path: Path
     folder.mkdir()
     for file in bert.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
-    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""},
-               {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
-               {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}]  # fmt: skip
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"},
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     settings = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
@@ -294,7 +300,8 @@ MALICIOUS: dict[str, tuple[Any, str]] = {
         "cannot read",
     ),
     "a truncated file": (
-        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:5000]), "cannot read",
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:5000]),
+        "cannot read",
     ),
     "a nested configuration": (lambda f: (f / "config.json").write_text("[" * 100_000), "cannot read"),
     "a list as configuration": (lambda f: (f / "config.json").write_text("[]"), "does not contain a JSON object"),
@@ -305,7 +312,7 @@ MALICIOUS: dict[str, tuple[Any, str]] = {
         lambda f: [(f / "model.safetensors").unlink(), (f / "pytorch_model.bin").write_bytes(b"x")],
         r"\.bin files, which can run any code when they are opened.*save_pretrained",
     ),
-}  # fmt: skip
+}
 
 
 def _write(path: Path, table: Any) -> None:
@@ -359,8 +366,16 @@ def test_an_encoder_with_a_large_vocabulary_has_a_page_of_its_own_and_answers_ev
     with serving(create_app({"bert": folder})) as client:
         trace = client.post("/api/traces", json={"text": "the model"}).json()
         url = f"/api/traces/{trace['id']}"
-        for path in ("alternatives?row=0", "next-token?row=0", "logit-attribution?row=0", "logit-lens", "alignment",
-                     "head-ablation/encoder.0.self", "attention-rollout/both", "attention-rollout/decoder"):  # fmt: skip
+        for path in (
+            "alternatives?row=0",
+            "next-token?row=0",
+            "logit-attribution?row=0",
+            "logit-lens",
+            "alignment",
+            "head-ablation/encoder.0.self",
+            "attention-rollout/both",
+            "attention-rollout/decoder",
+        ):
             assert client.get(f"{url}/{path}").status_code == 422, path
         assert client.get(f"{url}/top-tokens").status_code == (422 if kind == "BertModel" else 200)
         for path in ("attention-entropy", "attention-rollout/encoder", "token-similarity/encoder.vectors"):

@@ -91,9 +91,13 @@ def test_older_files_of_gpt2_and_bert_give_the_same_tokenizer(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("tokenizer_class", "file"),
-    [("MBartTokenizer", "tokenizer_config.json"), ("MBart50Tokenizer", "tokenizer_config.json"), (None, ""),
-     ("MBart50Tokenizer", "config.json")],
-)  # fmt: skip
+    [
+        ("MBartTokenizer", "tokenizer_config.json"),
+        ("MBart50Tokenizer", "tokenizer_config.json"),
+        (None, ""),
+        ("MBart50Tokenizer", "config.json"),
+    ],
+)
 def test_mbart_has_the_language_after_the_text_and_mbart50_before(
     tokenizer_class: str | None, file: str, tmp_path: Path
 ) -> None:
@@ -119,9 +123,13 @@ def marian_folder(folder: Path) -> tuple[Path, Any]:
     pieces: dict[str, int] = {"</s>": 0, "<unk>": 1, ">>fra<<": 2}
     for name, lines in (("source", LINES), ("target", [line.upper() for line in LINES])):
         spm.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_prefix=str(folder / name), vocab_size=400, minloglevel=2,
-            character_coverage=0.98, hard_vocab_limit=False,
-        )  # fmt: skip
+            sentence_iterator=iter(lines),
+            model_prefix=str(folder / name),
+            vocab_size=400,
+            minloglevel=2,
+            character_coverage=0.98,
+            hard_vocab_limit=False,
+        )
         (folder / f"{name}.model").rename(folder / f"{name}.spm")
         processor = spm.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
         for i in range(3, len(processor) - 5):  # the last ones are missing, and so unknown
@@ -129,9 +137,13 @@ def marian_folder(folder: Path) -> tuple[Path, Any]:
     pieces["<pad>"] = len(pieces)
     (folder / "vocab.json").write_text(json.dumps(pieces))
     model = translator(
-        "MarianMT", len(pieces), pad_token_id=pieces["<pad>"], eos_token_id=0, bos_token_id=None,
+        "MarianMT",
+        len(pieces),
+        pad_token_id=pieces["<pad>"],
+        eos_token_id=0,
+        bos_token_id=None,
         decoder_start_token_id=pieces["<pad>"],
-    )  # fmt: skip
+    )
     model.save_pretrained(folder)
     (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "fr"}))
     return folder, model
@@ -160,9 +172,14 @@ def test_marian_keeps_its_sentencepiece_models_and_vocabulary(tmp_path: Path) ->
 def sentencepiece_model(path: Path, **options: Any) -> Any:
     spm = pytest.importorskip("sentencepiece")
     spm.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_prefix=str(path.with_suffix("")), vocab_size=400, minloglevel=2,
-        character_coverage=0.98, hard_vocab_limit=False, **options,
-    )  # fmt: skip
+        sentence_iterator=iter(LINES),
+        model_prefix=str(path.with_suffix("")),
+        vocab_size=400,
+        minloglevel=2,
+        character_coverage=0.98,
+        hard_vocab_limit=False,
+        **options,
+    )
     path.with_suffix(".model").rename(path)
     return spm.SentencePieceProcessor(model_file=str(path))
 

@@ -19,9 +19,14 @@ gguf = pytest.importorskip("gguf")
 
 IDS = [5, 9, 2, 14, 33, 60, 71, 8, 4]
 SIZES = {
-    "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
-    "max_position_embeddings": 64, "vocab_size": 500,
-}  # fmt: skip
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "max_position_embeddings": 64,
+    "vocab_size": 500,
+}
 ROPE = {"rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}}
 
 
@@ -126,13 +131,21 @@ def _check(path: Path, model: Any, tolerance: float = 1e-5) -> Any:
         ("llama", "LlamaForCausalLM", {**ROPE, "tie_word_embeddings": False}),
         ("qwen2", "Qwen2ForCausalLM", {**ROPE, "tie_word_embeddings": True}),
         ("qwen3", "Qwen3ForCausalLM", {**ROPE, "tie_word_embeddings": True}),
-        ("gemma3", "Gemma3ForCausalLM", {
-            "num_hidden_layers": 7, "sliding_window": 3, "query_pre_attn_scalar": 16,
-            "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500.0},
-                                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
-        }),
+        (
+            "gemma3",
+            "Gemma3ForCausalLM",
+            {
+                "num_hidden_layers": 7,
+                "sliding_window": 3,
+                "query_pre_attn_scalar": 16,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                },
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_architecture_gives_the_numbers_of_the_original(
     architecture: str, kind: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -156,8 +169,14 @@ def test_gpt2_gives_the_numbers_of_the_original(tmp_path: Path) -> None:
 
 def test_divisors_of_the_rotary_frequencies_are_taken(tmp_path: Path) -> None:
     divisors = [1.0, 1.5, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
-    rope = {"rope_type": "longrope", "rope_theta": 500.0, "short_factor": divisors, "long_factor": divisors, "factor": 1.0,
-            "original_max_position_embeddings": 64}  # fmt: skip
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 500.0,
+        "short_factor": divisors,
+        "long_factor": divisors,
+        "factor": 1.0,
+        "original_max_position_embeddings": 64,
+    }
     model = decoder("LlamaForCausalLM", **dict(SIZES, vocab_size=520), rope_parameters=rope)
     _check(write(tmp_path / "model.gguf", "llama", model, llama_bpe(), divisors=divisors), model)
 

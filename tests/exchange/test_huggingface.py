@@ -95,21 +95,38 @@ def test_unsupported_options_are_rejected_by_name(model: tuple[str, dict[str, An
 # Keys in the config.json of published models, beyond those that the configuration classes write today.
 PUBLISHED = {
     "marian": {
-        "_num_labels": 3, "add_bias_logits": False, "add_final_layer_norm": False, "bad_words_ids": [[58100]],
-        "classif_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 512, "normalize_before": False,
-        "normalize_embedding": False, "num_beams": 6, "num_hidden_layers": 6, "static_position_embeddings": True,
+        "_num_labels": 3,
+        "add_bias_logits": False,
+        "add_final_layer_norm": False,
+        "bad_words_ids": [[58100]],
+        "classif_dropout": 0.0,
+        "classifier_dropout": 0.0,
+        "max_length": 512,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "num_beams": 6,
+        "num_hidden_layers": 6,
+        "static_position_embeddings": True,
     },
     "gpt2": {"n_ctx": 1024, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}},
     "bert": {
-        "directionality": "bidi", "gradient_checkpointing": False, "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
-        "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token_transform",
+        "directionality": "bidi",
+        "gradient_checkpointing": False,
+        "pooler_fc_size": 768,
+        "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3,
+        "pooler_size_per_head": 128,
+        "pooler_type": "first_token_transform",
         "position_embedding_type": "absolute",
     },
     "llama": {
-        "is_llama_config": True, "rope_interleaved": False, "rope_scaling": None, "torch_dtype": "bfloat16",
+        "is_llama_config": True,
+        "rope_interleaved": False,
+        "rope_scaling": None,
+        "torch_dtype": "bfloat16",
         "quantization_config": None,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", SIZES)

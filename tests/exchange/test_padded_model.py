@@ -18,10 +18,17 @@ from tests.parity import FAMILIES, perturbed
 PADDED = {
     **{name: config for name, (config, _) in OURS.items()},
     "gated, grouped heads, rotary": replace(
-        TINY, heads=4, norm="rms", norm_first=True, activation="swiglu", key_value_heads=2, positions="rotary", bias="nowhere"
+        TINY,
+        heads=4,
+        norm="rms",
+        norm_first=True,
+        activation="swiglu",
+        key_value_heads=2,
+        positions="rotary",
+        bias="nowhere",
     ),
     "two vocabularies, no positions": replace(TINY, tie_embeddings="target", source_vocab_size=30, positions="none"),
-}  # fmt: skip
+}
 SOURCES = [[5, 9, 2], [7, 3, 8, 21, 4, 6, 2], [3, 4]]
 TARGETS = [[4, 8, 15, 16], [23, 12, 3, 4], [31, 2, 3, 4]]
 

@@ -30,28 +30,49 @@ from tests.parity import perturbed
 
 SECONDS = 1
 TEXT_TOKENS, LANGUAGES = 256, ["en", "de", "hi"]
-SPECIAL = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{code}|>" for code in LANGUAGES), "<|translate|>",
-           "<|transcribe|>", "<|notimestamps|>", *(f"<|{i / 50:.2f}|>" for i in range(50 * SECONDS + 1))]  # fmt: skip
+SPECIAL = [
+    "<|endoftext|>",
+    "<|startoftranscript|>",
+    *(f"<|{code}|>" for code in LANGUAGES),
+    "<|translate|>",
+    "<|transcribe|>",
+    "<|notimestamps|>",
+    *(f"<|{i / 50:.2f}|>" for i in range(50 * SECONDS + 1)),
+]
 IDS = {token: TEXT_TOKENS + i for i, token in enumerate(SPECIAL)}
 
 
 GENERATION: dict[str, Any] = {
     "lang_to_id": {f"<|{code}|>": IDS[f"<|{code}|>"] for code in LANGUAGES},
     "task_to_id": {"transcribe": IDS["<|transcribe|>"], "translate": IDS["<|translate|>"]},
-    "no_timestamps_token_id": IDS["<|notimestamps|>"], "is_multilingual": True, "suppress_tokens": [5, 6, 7],
-    "begin_suppress_tokens": [IDS["<|endoftext|>"]], "max_length": 32,
-}  # fmt: skip
+    "no_timestamps_token_id": IDS["<|notimestamps|>"],
+    "is_multilingual": True,
+    "suppress_tokens": [5, 6, 7],
+    "begin_suppress_tokens": [IDS["<|endoftext|>"]],
+    "max_length": 32,
+}
 
 
 def whisper(**options: Any) -> Any:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
-        "vocab_size": TEXT_TOKENS + len(SPECIAL), "d_model": 24, "encoder_layers": 2, "decoder_layers": 2,
-        "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
-        "max_source_positions": 50 * SECONDS, "max_target_positions": 32, "num_mel_bins": 16, "pad_token_id": 0,
-        "bos_token_id": IDS["<|endoftext|>"], "eos_token_id": IDS["<|endoftext|>"],
-        "decoder_start_token_id": IDS["<|startoftranscript|>"], "begin_suppress_tokens": None,
-    }  # fmt: skip
+        "vocab_size": TEXT_TOKENS + len(SPECIAL),
+        "d_model": 24,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 3,
+        "decoder_attention_heads": 3,
+        "encoder_ffn_dim": 40,
+        "decoder_ffn_dim": 40,
+        "max_source_positions": 50 * SECONDS,
+        "max_target_positions": 32,
+        "num_mel_bins": 16,
+        "pad_token_id": 0,
+        "bos_token_id": IDS["<|endoftext|>"],
+        "eos_token_id": IDS["<|endoftext|>"],
+        "decoder_start_token_id": IDS["<|startoftranscript|>"],
+        "begin_suppress_tokens": None,
+    }
     config = transformers.WhisperConfig(**(sizes | options))
     model = transformers.WhisperForConditionalGeneration(config).eval()
     positions = model.model.encoder.embed_positions.weight.detach().clone()
@@ -104,9 +125,7 @@ def test_logits_and_attention_equal_transformers() -> None:
     spectrograms, target = torch.randn(2, 16, 100 * SECONDS, dtype=torch.float64), [[3, 8, 15], [4, 16, 23]]
     rows = [spectrogram.T.reshape(50 * SECONDS, 32).numpy() for spectrogram in spectrograms]
     with torch.no_grad():
-        expected = theirs(
-            input_features=spectrograms, decoder_input_ids=torch.tensor(target), output_attentions=True
-        )  # fmt: skip
+        expected = theirs(input_features=spectrograms, decoder_input_ids=torch.tensor(target), output_attentions=True)
         with trace(ours) as t:
             logits = ours(Packed.from_sequences(rows), Packed.from_sequences(target))
     torch.testing.assert_close(logits, expected.logits.flatten(0, 1), atol=1e-9, rtol=1e-9)
@@ -137,10 +156,15 @@ def test_a_recording_is_transcribed_with_the_tokens_of_transformers(
 
     with torch.no_grad():
         ids = theirs.generate(
-            features(samples), language=language, task="transcribe", num_beams=1, do_sample=False,
-            return_timestamps=timestamps, max_new_tokens=20,
+            features(samples),
+            language=language,
+            task="transcribe",
+            num_beams=1,
+            do_sample=False,
+            return_timestamps=timestamps,
+            max_new_tokens=20,
             logits_processor=[record],
-        )[0].tolist()  # fmt: skip
+        )[0].tolist()
     expected = (ids[len(prompt) :] if ids[: len(prompt)] == prompt else ids)[:20]  # they may read a second window
     best = torch.cat(scores[:20]).topk(2).values
     clear = int((best[:, 0] - best[:, 1] > 1e-3).long().cumprod(0).sum())  # until the first near-tie

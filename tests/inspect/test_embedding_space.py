@@ -89,7 +89,7 @@ def test_a_word_of_several_tokens_has_their_mean_vector() -> None:
         (ModelConfig(kind="rnn", width=16, heads=1, encoder_layers=2, decoder_layers=2), ("encoder", "decoder")),
         (ModelConfig(kind="rnn-attention", width=16, heads=1), ("encoder", "decoder")),
     ],
-)  # fmt: skip
+)
 def test_a_path_starts_at_the_embedding_in_every_kind_of_model(config: ModelConfig, stacks: tuple[Stack, ...]) -> None:
     model = tiny_model(TEXTS, config)
     for stack in stacks:

@@ -240,8 +240,10 @@ def test_beam_at_step_returns_the_best_hypotheses_of_that_step() -> None:
     close([h.score for h in third], [sum(h.logprobs) for h in third])
     head = ablate_head("decoder.1.cross", 0)
     e = model.explain(SOURCE, target="", interventions=[head])
-    close(max(h.score for h in beam_at_step(model, SOURCE, 1, interventions=[head], search=search)),
-          e.logprobs[0][[id for id in range(e.logprobs.shape[1]) if id not in banned]].max())  # fmt: skip
+    close(
+        max(h.score for h in beam_at_step(model, SOURCE, 1, interventions=[head], search=search)),
+        e.logprobs[0][[id for id in range(e.logprobs.shape[1]) if id not in banned]].max(),
+    )
     with pytest.raises(UsageError, match="numbered from 1"):
         beam_at_step(model, SOURCE, 0, search=search)
 
@@ -274,8 +276,13 @@ def test_compare_aligns_tokens_and_probabilities(model: Model) -> None:
     close([one.shift for one in fixed], rerun(before, ablation).target_logprobs.exp() - before.target_logprobs.exp())
     other = compare(before, model.explain(SOURCE, target="हम मेरे दोस्त हैं", interventions=[ablation]))
     assert [(one.before, one.after) for one in other] == [
-        ("हम", "हम"), (None, "मेरे"), ("दोस्त", "दोस्त"), ("हैं", "हैं"), ("!", None), ("<end>", "<end>")
-    ]  # fmt: skip
+        ("हम", "हम"),
+        (None, "मेरे"),
+        ("दोस्त", "दोस्त"),
+        ("हैं", "हैं"),
+        ("!", None),
+        ("<end>", "<end>"),
+    ]
     # Both have seen "<start>" and "हम" when they predict their second token; after that the contexts differ.
     assert [one.p_same_token is not None for one in other] == [True, False, True, False, False, False]
     close([one.p_before for one in other if one.before], before.target_logprobs.exp())

@@ -177,9 +177,13 @@ def test_command_prints_attention_alignment_and_step_analysis(directory: Path, m
 
 def test_file_suffix_sets_the_format(directory: Path, model: Model, tmp_path: Path) -> None:
     for name, options in (
-        ("alignment.svg", []), ("head.png", ["--head", "1"]), ("heads.png", ["--layer", "0"]),
-        ("layers.svg", ["--kind", "masked"]), ("all.json", []), ("trace.safetensors", []),
-    ):  # fmt: skip
+        ("alignment.svg", []),
+        ("head.png", ["--head", "1"]),
+        ("heads.png", ["--layer", "0"]),
+        ("layers.svg", ["--kind", "masked"]),
+        ("all.json", []),
+        ("trace.safetensors", []),
+    ):
         code, _, error = run(directory, "--target", TARGET, "--out", str(tmp_path / name), *options)
         assert code == 0, error
     assert (tmp_path / "head.png").read_bytes().startswith(b"\x89PNG")

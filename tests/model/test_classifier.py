@@ -28,10 +28,18 @@ CONFIG = replace(
 )
 SHADES = {"black": 0, "grey": 128, "white": 255}
 SMALL = (
-    "model.width=32", "model.heads=2", "model.encoder_layers=1", "model.feed_forward=64", "model.picture_height=8",
-    "model.patch_size=4", "text.tokenizer=word", "train.lr=3e-3", "train.warmup_steps=10", "train.validate_every=50",
+    "model.width=32",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.feed_forward=64",
+    "model.picture_height=8",
+    "model.patch_size=4",
+    "text.tokenizer=word",
+    "train.lr=3e-3",
+    "train.warmup_steps=10",
+    "train.validate_every=50",
     "train.shift_pixels=0",
-)  # fmt: skip
+)
 
 
 def cli(*arguments: Any) -> Any:
@@ -57,9 +65,21 @@ def shades(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classifier(shades: Path) -> Path:
     out = shades / "run"
     result = cli(
-        "train", "--pictures", shades / "train.tsv", "--valid-pictures", shades / "test.tsv", "--preset", "tiny-vit",
-        "--steps", 100, "--out", out, "--device", "cpu", *(word for each in SMALL for word in ("--set", each)),
-    )  # fmt: skip
+        "train",
+        "--pictures",
+        shades / "train.tsv",
+        "--valid-pictures",
+        shades / "test.tsv",
+        "--preset",
+        "tiny-vit",
+        "--steps",
+        100,
+        "--out",
+        out,
+        "--device",
+        "cpu",
+        *(word for each in SMALL for word in ("--set", each)),
+    )
     assert result.exit_code == 0, result.output
     return out
 
@@ -141,9 +161,18 @@ def test_other_encoders_are_not_trained(shades: Path, tmp_path: Path) -> None:
     assert isinstance(result.exception, UsageError) and "or model.classifier=true" in str(result.exception)
     (tmp_path / "a.en").write_text("a\n" * 50)
     result = cli(
-        "train", "--src", tmp_path / "a.en", "--tgt", tmp_path / "a.en", "--preset", "tiny", "--out", tmp_path / "x",
-        "--set", "model.shape=encoder",
-    )  # fmt: skip
+        "train",
+        "--src",
+        tmp_path / "a.en",
+        "--tgt",
+        tmp_path / "a.en",
+        "--preset",
+        "tiny",
+        "--out",
+        tmp_path / "x",
+        "--set",
+        "model.shape=encoder",
+    )
     assert isinstance(result.exception, UsageError) and "needs an encoder-decoder" in str(result.exception)
 
 
@@ -178,8 +207,19 @@ def test_texts_of_several_words_are_refused(shades: Path, tmp_path: Path) -> Non
         (tmp_path / f"{name}.tsv").write_text("".join(f"{shades}/{first + i}.png\t{text}\n" for i in range(4)))
     for train, valid in (("two", "one"), ("one", "two")):
         result = cli(
-            "train", "--pictures", tmp_path / f"{train}.tsv", "--valid-pictures", tmp_path / f"{valid}.tsv", "--preset",
-            "tiny-vit", "--set", "text.tokenizer=word", "--steps", 1, "--out", tmp_path / f"run-{train}",
-        )  # fmt: skip
+            "train",
+            "--pictures",
+            tmp_path / f"{train}.tsv",
+            "--valid-pictures",
+            tmp_path / f"{valid}.tsv",
+            "--preset",
+            "tiny-vit",
+            "--set",
+            "text.tokenizer=word",
+            "--steps",
+            1,
+            "--out",
+            tmp_path / f"run-{train}",
+        )
         assert isinstance(result.exception, UserError), result.output
         assert "4 of 4 texts have none or several" in str(result.exception)

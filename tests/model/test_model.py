@@ -34,11 +34,24 @@ def variants() -> list[ModelConfig]:
     return [
         TINY,
         replace(TINY, norm_first=True, activation="gelu", positions="learned"),
-        replace(TINY, norm="rms", norm_first=True, activation="swiglu", positions="rotary", key_value_heads=2, bias="nowhere"),
         replace(
-            TINY, positions="sinusoidal-halves", tie_embeddings="none", source_vocab_size=40, output_bias=True, head_width=6
+            TINY,
+            norm="rms",
+            norm_first=True,
+            activation="swiglu",
+            positions="rotary",
+            key_value_heads=2,
+            bias="nowhere",
         ),
-    ]  # fmt: skip
+        replace(
+            TINY,
+            positions="sinusoidal-halves",
+            tie_embeddings="none",
+            source_vocab_size=40,
+            output_bias=True,
+            head_width=6,
+        ),
+    ]
 
 
 def copy_attention(ours: nn.Module, theirs: nn.MultiheadAttention) -> None:
@@ -271,11 +284,14 @@ def test_presets_have_the_published_number_of_parameters(name: str) -> None:
 LARGER = replace(TINY, vocab_size=2000, width=128, encoder_layers=6, decoder_layers=6, feed_forward=256)
 
 
-@pytest.mark.parametrize("config", [
-    LARGER,
-    replace(LARGER, norm_first=True, tie_embeddings="none"),
-    replace(preset("gpt2"), vocab_size=2000, width=128, heads=4, feed_forward=256, dropout=0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        LARGER,
+        replace(LARGER, norm_first=True, tie_embeddings="none"),
+        replace(preset("gpt2"), vocab_size=2000, width=128, heads=4, feed_forward=256, dropout=0.0),
+    ],
+)
 def test_a_fresh_model_predicts_uniformly_with_vectors_of_unit_size(config: ModelConfig) -> None:
     from seq2see.inspect.trace import trace
 

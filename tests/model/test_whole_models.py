@@ -115,9 +115,12 @@ def test_generation_ends_before_a_stop_string(language_model: Model) -> None:
     assert language_model.generate("मुझे", max_new_tokens=60, stop=[stop, "not generated"]) == [expected]
     assert "".join(language_model.stream("मुझे", max_new_tokens=60, stop=[stop])) == expected
     (found,) = generate_tokens(
-        language_model.network, [tokenizer.encode("मुझे")], tokenizer.framing,
-        Search(max_new_tokens=60), lambda ids: stop in tokenizer.decode(ids),
-    )  # fmt: skip
+        language_model.network,
+        [tokenizer.encode("मुझे")],
+        tokenizer.framing,
+        Search(max_new_tokens=60),
+        lambda ids: stop in tokenizer.decode(ids),
+    )
     assert found[0].finished and len(found[0].logprobs) == len(found[0].tokens)
 
 
@@ -132,8 +135,11 @@ def test_chat_template_formats_a_conversation(language_model: Model, tmp_path: P
     tokens = template.prompt(tokenizer, messages[1:])
     roles = tokenizer.roles
     assert [token for token in tokens if token in roles.values()] == [
-        roles["user"], roles["model"], roles["user"], roles["model"]
-    ]  # fmt: skip
+        roles["user"],
+        roles["model"],
+        roles["user"],
+        roles["model"],
+    ]
     assert tokenizer.decode(tokens) == "What is <user>?A sign.And é?"
     assert isinstance(replace(language_model, chat_template=template).chat(messages[1:], max_new_tokens=5), str)
 

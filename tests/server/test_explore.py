@@ -265,14 +265,18 @@ def test_interventions_equal_the_librarys(client: httpx.Client, model: Model, tr
     patch = {"type": "patch", "name": "encoder.vectors", "positions": [1, 2]}
     for body, intervention in (
         ({"type": "ablate_head", "attention": "decoder.1.cross", "head": 1}, seq2see.ablate_head("decoder.1.cross", 1)),
-        ({"type": "force_attention", "attention": "decoder.0.cross", "weights": [0, 1]},
-         seq2see.force_attention("decoder.0.cross", row)),
+        (
+            {"type": "force_attention", "attention": "decoder.0.cross", "weights": [0, 1]},
+            seq2see.force_attention("decoder.0.cross", row),
+        ),
         ({"type": "uniform_attention", "attention": "encoder.*.self"}, seq2see.uniform_attention("encoder.*.self")),
-        ({"type": "scale", "name": "decoder.0.feed_forward.output", "factor": 0.5, "positions": [1, 2]},
-         seq2see.scale("decoder.0.feed_forward.output", 0.5, where)),
+        (
+            {"type": "scale", "name": "decoder.0.feed_forward.output", "factor": 0.5, "positions": [1, 2]},
+            seq2see.scale("decoder.0.feed_forward.output", 0.5, where),
+        ),
         ({**patch, "source": {"position": 4}}, seq2see.patch("encoder.vectors", vectors[4], where)),
         ({**patch, "source": {"position": 3, "trace": other_id}}, seq2see.patch("encoder.vectors", other[3], where)),
-    ):  # fmt: skip
+    ):
         changed = post(client, "/api/traces", text=TEXT, target=TARGET, interventions=[body])
         expected = model.explain(TEXT, target=TARGET, interventions=[intervention]).trace["logits", 0]
         assert equal(fetch_tensor(client, f"/api/traces/{changed['id']}/tensors/logits"), expected), body
@@ -292,12 +296,15 @@ def test_interventions_equal_the_librarys(client: httpx.Client, model: Model, tr
         ({"type": "scale", "name": "logits", "factor": 2, "head": 0}, "0.head"),
         ({"type": "scale", "name": "decoder.0.masked.masked", "factor": 0}, ""),
         ({"type": "force_attention", "attention": "decoder.0.cross", "weights": [0.1] * 99}, "0.weights"),
-        ({"type": "patch", "name": "encoder.vectors", "positions": [0], "source": {"position": 99}}, "0.source.position"),
+        (
+            {"type": "patch", "name": "encoder.vectors", "positions": [0], "source": {"position": 99}},
+            "0.source.position",
+        ),
         ({"type": "patch", "name": "encoder.0.self.weights", "positions": [0], "source": {"position": 0}}, "0.name"),
         ({"type": "explode"}, "0"),
         ({"type": "scale", "name": "logits", "factor": 2, "hed": 0}, "0.scale"),
     ],
-)  # fmt: skip
+)
 def test_invalid_interventions_are_rejected(client: httpx.Client, intervention: dict[str, Any], location: str) -> None:
     response = client.post("/api/traces", json={"text": TEXT, "interventions": [intervention]})
     found = error(response, 422)["location"].removeprefix("body.")
@@ -321,7 +328,7 @@ def test_concurrent_interventions_do_not_affect_each_other(client: httpx.Client,
             TEXT, target=TARGET, interventions=[] if head is None else [seq2see.ablate_head("decoder.1.cross", head)]
         ).trace["logits", 0]
         for head in (None, 0, 1)
-    }  # fmt: skip
+    }
     assert not torch.equal(expected[0], expected[1])
 
     def matches(number: int) -> bool:

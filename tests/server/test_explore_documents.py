@@ -72,21 +72,30 @@ def test_only_the_files_of_the_page_are_served_from_memory(directories: dict[str
 # The OpenAPI document
 
 PATH_PARAMETERS = {
-    "model": "translator", "weight": "embedding.weight", "name": "encoder.vectors", "stack": "both",
-    "attention": "decoder.1.cross", "lesson": "context",
-}  # fmt: skip
+    "model": "translator",
+    "weight": "embedding.weight",
+    "name": "encoder.vectors",
+    "stack": "both",
+    "attention": "decoder.1.cross",
+    "lesson": "context",
+}
 CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
     response_headers_conformance,
-]  # fmt: skip
+]
 
 
 BODIES = {
-    "/api/translate": {"text": TEXT}, "/api/generate": {"prompt": TEXT}, "/api/traces": {"text": TEXT},
+    "/api/translate": {"text": TEXT},
+    "/api/generate": {"prompt": TEXT},
+    "/api/traces": {"text": TEXT},
     "/api/contextual-embeddings": {"word": "dog", "sentences": TEXTS[:2]},
     "/api/space": {"stack": "encoder", "words": "cat − dog"},
     "/api/lessons/{lesson}": {"settings": {"names": ["a", "b"]}},
-}  # fmt: skip
+}
 
 
 def test_every_response_matches_the_openapi_document(client: httpx.Client, trace: dict[str, Any]) -> None:

@@ -179,9 +179,13 @@ def test_another_origin_is_rejected(client: httpx.Client) -> None:
 
 def test_every_response_has_the_security_headers(client: httpx.Client) -> None:
     for response in (
-        client.get("/api/models"), client.get("/nothing"), client.get("/"), client.get("/docs"),
-        client.post("/api/translate", content="{"), client.get("/", headers={"host": "evil.example"}),
-    ):  # fmt: skip
+        client.get("/api/models"),
+        client.get("/nothing"),
+        client.get("/"),
+        client.get("/docs"),
+        client.post("/api/translate", content="{"),
+        client.get("/", headers={"host": "evil.example"}),
+    ):
         assert set(HEADERS) <= set(response.headers)
         assert "default-src 'none'" in response.headers["content-security-policy"]
         assert "unsafe" not in response.headers["content-security-policy"]

@@ -68,8 +68,13 @@ def test_exported_file_shows_every_view_offline(browser: Any, exported_file: Pat
         tab.goto(f"{exported_file.as_uri()}#/{view}")
         tab.locator(selector).first.wait_for(state="attached")
     assert tab.get_by_role("navigation", name="views").inner_text().split() == [
-        "Map", "Translate", "Walk", "Heads", "Microscope", "Compare",
-    ]  # fmt: skip
+        "Map",
+        "Translate",
+        "Walk",
+        "Heads",
+        "Microscope",
+        "Compare",
+    ]
     assert not requests and not errors
     context.close()
 

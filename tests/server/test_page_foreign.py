@@ -69,9 +69,18 @@ def test_the_languages_of_a_translator_can_be_chosen(tab: Page, client: httpx.Cl
 
 @pytest.mark.parametrize(
     "view",
-    ["map", "translate", "walk?stage=logits", "walk?stage=probabilities", "heads", "microscope", "intervene", "replay",
-     "compare"],
-)  # fmt: skip
+    [
+        "map",
+        "translate",
+        "walk?stage=logits",
+        "walk?stage=probabilities",
+        "heads",
+        "microscope",
+        "intervene",
+        "replay",
+        "compare",
+    ],
+)
 def test_no_view_fetches_a_row_of_a_large_vocabulary(tab: Page, client: httpx.Client, view: str) -> None:
     sizes: dict[str, int] = {}
     tab.on("requestfinished", lambda r: sizes.update({r.url: r.sizes()["responseBodySize"]}))

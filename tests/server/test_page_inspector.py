@@ -28,19 +28,45 @@ ONE_LAYER = replace(TINY, decoder_layers=1)
 SHAPES = {
     "paper": replace(ONE_LAYER, norm_first=False, output_bias=True, tie_embeddings="none", positions="learned"),
     "llama": replace(
-        ONE_LAYER, shape="decoder", norm_first=True, norm="rms", activation="swiglu", positions="rotary", heads=4,
-        key_value_heads=2, bias="nowhere", max_positions=64,
+        ONE_LAYER,
+        shape="decoder",
+        norm_first=True,
+        norm="rms",
+        activation="swiglu",
+        positions="rotary",
+        heads=4,
+        key_value_heads=2,
+        bias="nowhere",
+        max_positions=64,
     ),
-    "marian": replace(ONE_LAYER, positions="sinusoidal-halves", activation="gelu", tie_embeddings="all", embedding_norm=True),
+    "marian": replace(
+        ONE_LAYER, positions="sinusoidal-halves", activation="gelu", tie_embeddings="all", embedding_norm=True
+    ),
     "gemma": replace(
-        ONE_LAYER, shape="decoder", decoder_layers=2, norm_first=True, norm="rms", activation="geglu", positions="rotary",
-        heads=4, bias="nowhere", max_positions=64, output_norm=True, query_key_norm=True, attention_window=2,
-        local_layers=(0,), local_rotary_base=50.0, rotary_factors=tuple(1 + i / 5 for i in range(TINY.width // 8)),
-        rotary_magnitude=1.1, attention_scale=0.3, attention_cap=2.0, logit_cap=3.0,
+        ONE_LAYER,
+        shape="decoder",
+        decoder_layers=2,
+        norm_first=True,
+        norm="rms",
+        activation="geglu",
+        positions="rotary",
+        heads=4,
+        bias="nowhere",
+        max_positions=64,
+        output_norm=True,
+        query_key_norm=True,
+        attention_window=2,
+        local_layers=(0,),
+        local_rotary_base=50.0,
+        rotary_factors=tuple(1 + i / 5 for i in range(TINY.width // 8)),
+        rotary_magnitude=1.1,
+        attention_scale=0.3,
+        attention_cap=2.0,
+        logit_cap=3.0,
     ),
     "t5": replace(ONE_LAYER, positions="relative", norm="rms", norm_first=True, attention_scale=1.0, logit_scale=0.2),
     "m2m100": replace(ONE_LAYER, positions="sinusoidal-fairseq", norm_first=True),
-}  # fmt: skip
+}
 
 
 def test_inspector_supports_every_transformer_configuration(page: Page, tmp_path: Path) -> None:

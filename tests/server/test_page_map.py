@@ -149,9 +149,14 @@ def test_words_are_transliterated_where_they_are_read(page: Page, address: str) 
     """The Latin letters are generated content: the text itself stays the model's."""
     latin = ["mujhē", "āisakrīma", "khānā", "pasaṁda", "hai"]
     for view, place in {
-        "map": ".output-tokens", "translate": ".output", "heads": ".output-tokens", "intervene": "[data-before]",
-        "replay": ".output:not(.placeholder)", "compare": "[data-side='0'] .accent", "space": ".output-tokens",
-    }.items():  # fmt: skip
+        "map": ".output-tokens",
+        "translate": ".output",
+        "heads": ".output-tokens",
+        "intervene": "[data-before]",
+        "replay": ".output:not(.placeholder)",
+        "compare": "[data-side='0'] .accent",
+        "space": ".output-tokens",
+    }.items():
         open_view(page, f"{address}/#/{view}")
         words = page.locator(f"{place} rt")
         expect(words).to_have_count(5)

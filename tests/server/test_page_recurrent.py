@@ -22,9 +22,7 @@ from tests.models import TINY, save, tiny_model
 
 pytestmark = NEEDS_BROWSER
 TEXT = "the bird sees"
-RNN = ModelConfig(
-    kind="rnn", width=16, heads=1, encoder_layers=2, decoder_layers=2, dropout=0.0, output_bias=True
-)  # fmt: skip
+RNN = ModelConfig(kind="rnn", width=16, heads=1, encoder_layers=2, decoder_layers=2, dropout=0.0, output_bias=True)
 KINDS = {
     "2014": RNN,
     "2015": replace(RNN, kind="rnn-attention", encoder_layers=1, decoder_layers=1),
@@ -102,9 +100,7 @@ def test_inspector_recomputes_the_first_and_last_cell_of_every_tensor(
 
 
 @pytest.mark.parametrize("name", ["2014", "2015"])
-def test_walk_shows_every_tensor(
-    name: str, page: Page, address: str, explanations: dict[str, Explanation]
-) -> None:  # fmt: skip
+def test_walk_shows_every_tensor(name: str, page: Page, address: str, explanations: dict[str, Explanation]) -> None:
     open_view(page, f"{address}/#/walk?{model_state(name)}&row=1")
     assert walk_through(page, explanations[name]) == {"encoder.tokens", "decoder.tokens"}
 
@@ -199,7 +195,7 @@ def test_models_are_compared_if_both_have_attention(
 @pytest.mark.parametrize("name", ["2014", "2015"])
 def test_exported_file_of_a_recurrent_model(
     name: str, page: Page, explanations: dict[str, Explanation], tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     e = explanations[name]
     export_html(e, tmp_path / "why.html", name)
     open_view(page, f"{(tmp_path / 'why.html').as_uri()}#/translate")

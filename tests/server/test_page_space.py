@@ -50,9 +50,12 @@ def test_a_words_neighbours_and_a_sum_of_words_are_the_librarys(tab: Page, addre
     expected = {neighbor.token: neighbor.cosine for neighbor in space.arithmetic("went − go + come").neighbors}
     assert cosines(tab, "came") == pytest.approx(expected, abs=1e-5)
     picture = tab.locator("canvas[data-scatter='words encoder']")
-    expect(picture).to_have_attribute("aria-label", "Nearest to plus went minus go plus come: " + ", ".join(
-        f"{word} {cosine:.2f}" for word, cosine in list(expected.items())[:5]
-    ) + ".")  # fmt: skip
+    expect(picture).to_have_attribute(
+        "aria-label",
+        "Nearest to plus went minus go plus come: "
+        + ", ".join(f"{word} {cosine:.2f}" for word, cosine in list(expected.items())[:5])
+        + ".",
+    )
 
 
 def test_an_unknown_word_is_explained_and_the_picture_stays(browser: Any, address: str) -> None:

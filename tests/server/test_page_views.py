@@ -91,9 +91,11 @@ def test_interventions_from_the_url_combine_and_can_be_removed(
         scale("decoder.1.feed_forward.post_activation", 0.0, Selection(unit=17)),
     ]
     formatted = [
-        f"patch:encoder.embedded:3:3:{quote(OTHER)}", "uniform:encoder.1.self:1:2", "set:decoder.0.cross:0:1:0,0.25,0.75",
+        f"patch:encoder.embedded:3:3:{quote(OTHER)}",
+        "uniform:encoder.1.self:1:2",
+        "set:decoder.0.cross:0:1:0,0.25,0.75",
         "zero:decoder.1.feed_forward:17",
-    ]  # fmt: skip
+    ]
     tab.goto(f"{address}/#/intervene?text={quote(TEXT)}&interventions={quote(';'.join(formatted))}")
     expected = [change.shift for change in compare(before, rerun(before, *interventions))]
     assert probability_changes(tab, len(before.target_tokens)) == pytest.approx(expected, abs=1e-5)

@@ -156,13 +156,16 @@ def test_placeholders_are_not_unknown_words() -> None:
 # What is known, and from which confidence on a model is sure
 
 
-@pytest.mark.parametrize(("text", "unknown"), [
-    ("The cats don't like 1234 cats.", ("cats", "4")),  # digits in threes, as in the tokenizer
-    ("the CAT", ("the", "CAT")),  # the model sees other tokens
-    ("The cat 🙂 — like,", ("🙂", "—")),
-    ("我喜欢茶。", ("茶",)),  # no spaces between words: each character
-    ("नमस्ते दुनिया।", ("दुनिया",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("The cats don't like 1234 cats.", ("cats", "4")),  # digits in threes, as in the tokenizer
+        ("the CAT", ("the", "CAT")),  # the model sees other tokens
+        ("The cat 🙂 — like,", ("🙂", "—")),
+        ("我喜欢茶。", ("茶",)),  # no spaces between words: each character
+        ("नमस्ते दुनिया।", ("दुनिया",)),
+    ],
+)
 def test_unknown_words_are_those_that_never_occurred(text: str, unknown: tuple[str, ...]) -> None:
     seen = ["The cat, and dogs, don't like 123.", "我喜欢喝水。", "नमस्ते।"]
     tokenizer = Tokenizer.train(seen, vocab_size=300)
@@ -179,12 +182,15 @@ def test_control_characters_are_escaped_in_a_note() -> None:
     assert Assessment(("\x1b", "क्‍ष"), 0.0, None).note == r"unknown words: \x1b, क्\u200dष"
 
 
-@pytest.mark.parametrize(("confidences", "chrf", "threshold", "accuracy"), [
-    ([-0.9, -0.1, -0.8, -0.2], [10, 90, 20, 80], -0.2, 1.0),  # separable
-    ([-0.9, -0.1, -0.8], [90, 90, 80], -0.9, 1.0),  # all good: only a confidence below all of them is low
-    ([-0.9, -0.1, -0.8], [10, 10, 20], 0.0, 1.0),  # all bad: every confidence is low
-    ([-0.9, -0.5, -0.5, -0.1], [10, 10, 90, 90], -0.1, 0.75),  # equal confidences are not separated
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("confidences", "chrf", "threshold", "accuracy"),
+    [
+        ([-0.9, -0.1, -0.8, -0.2], [10, 90, 20, 80], -0.2, 1.0),  # separable
+        ([-0.9, -0.1, -0.8], [90, 90, 80], -0.9, 1.0),  # all good: only a confidence below all of them is low
+        ([-0.9, -0.1, -0.8], [10, 10, 20], 0.0, 1.0),  # all bad: every confidence is low
+        ([-0.9, -0.5, -0.5, -0.1], [10, 10, 90, 90], -0.1, 0.75),  # equal confidences are not separated
+    ],
+)
 def test_the_threshold_separates_bad_from_good(
     confidences: Sequence[float], chrf: Sequence[float], threshold: float, accuracy: float
 ) -> None:

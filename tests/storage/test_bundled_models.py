@@ -93,9 +93,11 @@ def test_a_bundled_name_works_in_every_command_that_reads_a_model(bundled: Path)
     assert json.loads(evaluated.stdout)["baseline"] == "en-hi"
     assert json.loads(invoke("evaluate", "--text", a, "--json").stdout)["system"] == "books"
     for arguments in (
-        ["model", "en-fr"], ["runs", "en-fr"], ["data", "check", "--src", a, "--tgt", a, "--tokenizer", "en-fr"],
+        ["model", "en-fr"],
+        ["runs", "en-fr"],
+        ["data", "check", "--src", a, "--tgt", a, "--tokenizer", "en-fr"],
         ["lesson", "mask", "--model", "en-fr", "--json"],
-    ):  # fmt: skip
+    ):
         result = invoke(*arguments)
         assert result.exit_code == 0, (arguments, result.output, result.exception)
     assert seq2see.snapshots("en-fr") == []
@@ -162,8 +164,10 @@ def test_the_list_of_models_starts_with_the_bundled_ones(bundled: Path) -> None:
     (bundled / "en-hi" / "scores.json").write_text(json.dumps(scores))
     listed = invoke("model").stdout
     assert [word for word in re.findall(r"^[\w-]+", listed, re.MULTILINE) if "-" in word or word == "books"][:3] == [
-        "en-hi", "en-fr", "books",
-    ]  # fmt: skip
+        "en-hi",
+        "en-fr",
+        "books",
+    ]
     assert "en → hi, 1,234,567 parameters" in listed and "BLEU 12.3" in listed and "Limits of en-hi." in listed
     assert listed.index("Limits of books.") < listed.index("paper-base")
     assert json.loads(invoke("model", "en-hi", "--json").stdout)["limits"] == "Limits of en-hi."
@@ -221,9 +225,17 @@ def test_a_packed_run_has_what_a_model_needs_and_nothing_of_its_machine(trained:
     pack(trained, tmp_path / "en-xx", ABOUT, snapshot_bytes=snapshot_bytes)
     folder = tmp_path / "en-xx"
     assert {file.name for file in folder.iterdir()} == {
-        "config.toml", "tokenizer.json", "words.txt.gz", "model.safetensors", "scores.json", "README.md", "log.jsonl",
-        "about.json", "files.json", "snapshots",
-    }  # fmt: skip
+        "config.toml",
+        "tokenizer.json",
+        "words.txt.gz",
+        "model.safetensors",
+        "scores.json",
+        "README.md",
+        "log.jsonl",
+        "about.json",
+        "files.json",
+        "snapshots",
+    }
     for file in folder.glob("*.*"):
         if file.suffix not in (".safetensors", ".gz"):
             assert str(trained.parent.parent) not in file.read_text(encoding="utf-8"), file

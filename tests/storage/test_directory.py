@@ -35,13 +35,13 @@ TEXT = "I like tea. We are friends."
 def build_model() -> Model:
     """A translator with a tokenizer for each language."""
     source, target = (Tokenizer.train(texts, vocab_size=size) for texts, size in ((ENGLISH, 280), (HINDI, 290)))
-    config = replace(
-        TINY, width=64, tie_embeddings="target", vocab_size=len(target), source_vocab_size=len(source)
-    )  # fmt: skip
+    config = replace(TINY, width=64, tie_embeddings="target", vocab_size=len(target), source_vocab_size=len(source))
     return Model(
-        Config(model=config, text=TextConfig(shared_vocab=False)), Transformer(config).eval(), (source, target),
+        Config(model=config, text=TextConfig(shared_vocab=False)),
+        Transformer(config).eval(),
+        (source, target),
         {"validation": {"loss": 1.5}},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,10 @@ def test_save_replaces_nothing_and_leaves_nothing_behind(original: Path, tmp_pat
     model.save(tmp_path / "empty")
     before = sorted(tmp_path.rglob("*"))
     for path, reason in (
-        ("empty", "not an empty directory"), ("empty/config.toml", "not an empty directory"), ("no/model", "does not exist"),
-    ):  # fmt: skip
+        ("empty", "not an empty directory"),
+        ("empty/config.toml", "not an empty directory"),
+        ("no/model", "does not exist"),
+    ):
         with pytest.raises(UserError, match=reason):
             model.save(tmp_path / path)
     with pytest.raises(UserError, match="load it in float32"):
@@ -132,17 +134,24 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "truncated tokenizer": (edit("tokenizer.json", lambda content: content[:1000]), "1,000 bytes, but files.json says"),
     "swapped tokens": (edit("source.json", swap_two_tokens), "source.json has been changed: its SHA-256"),
     "exchanged tokenizers": (exchange_tokenizers, "tokenizer.json has"),
-    "changed setting": (edit("config.toml", lambda content: content.replace(b"heads = 2", b"heads = 4")), "config.toml has"),
+    "changed setting": (
+        edit("config.toml", lambda content: content.replace(b"heads = 2", b"heads = 4")),
+        "config.toml has",
+    ),
     "no source tokenizer": (lambda folder: (folder / "source.json").unlink(), "source.json is missing"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
     "no configuration": (lambda folder: (folder / "config.toml").unlink(), "it has no config.toml"),
     "damaged files.json": (edit(MANIFEST, lambda content: content[:50]), "files.json is damaged"),
-    **{f"FIFO {name}": (replace_file(name, os.mkfifo), "is a pipe or a device")
-       for name in ("config.toml", "tokenizer.json", "source.json", "model.safetensors")},
-    **{f"folder {name}": (replace_file(name, Path.mkdir), "is a directory, not a file")
-       for name in ("tokenizer.json", "source.json", "model.safetensors")},
-}  # fmt: skip
+    **{
+        f"FIFO {name}": (replace_file(name, os.mkfifo), "is a pipe or a device")
+        for name in ("config.toml", "tokenizer.json", "source.json", "model.safetensors")
+    },
+    **{
+        f"folder {name}": (replace_file(name, Path.mkdir), "is a directory, not a file")
+        for name in ("tokenizer.json", "source.json", "model.safetensors")
+    },
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -183,7 +192,7 @@ UNCHECKED_DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "FIFO tokenizer": (DAMAGES["FIFO tokenizer.json"][0], "is a pipe or a device"),
     "FIFO weights": (DAMAGES["FIFO model.safetensors"][0], "is a pipe or a device"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("damage", UNCHECKED_DAMAGES)
@@ -209,8 +218,11 @@ def test_a_snapshot_without_its_scales_is_refused(folder: Path) -> None:
     tensors = quantize_4_bits(load(folder).network.state_dict())
     for damaged, expected in (
         ({name: tensor for name, tensor in tensors.items() if not name.endswith(".scales")}, "which is missing"),
-        ({name: tensor[:1] if name.endswith(".scales") else tensor for name, tensor in tensors.items()}, "does not fit"),
-    ):  # fmt: skip
+        (
+            {name: tensor[:1] if name.endswith(".scales") else tensor for name, tensor in tensors.items()},
+            "does not fit",
+        ),
+    ):
         save_weights(snapshot_file(folder, 8), damaged, None)
         assert expected in refusal(folder, step=8)
 
@@ -218,7 +230,7 @@ def test_a_snapshot_without_its_scales_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     "setting",
     ["decoder_layers = 1000000", f"width = {10**12}", f"vocab_size = {10**12}", f"max_positions = {10**9}"],
-)  # fmt: skip
+)
 def test_absurd_sizes_are_refused_before_memory_is_taken(setting: str, folder: Path) -> None:
     remove_manifest(folder)
     name = setting.split()[0]
@@ -291,8 +303,14 @@ def test_verify_finds_a_flipped_bit_that_loading_does_not(folder: Path) -> None:
 def test_model_describes_a_directory(folder: Path) -> None:
     result = run_command("model", folder, "--verify")
     assert result.returncode == 0, result.stderr
-    for fact in ("Transformer, encoder-decoder", "290 bpe tokens for the target", "loss 1.500",
-                 "model.safetensors", "all 4 files have their recorded sizes and hashes", "queries_keys_values"):  # fmt: skip
+    for fact in (
+        "Transformer, encoder-decoder",
+        "290 bpe tokens for the target",
+        "loss 1.500",
+        "model.safetensors",
+        "all 4 files have their recorded sizes and hashes",
+        "queries_keys_values",
+    ):
         assert fact in result.stdout
     described = json.loads(run_command("model", folder, "--json").stdout)
     assert described["scores"] == {"validation": {"loss": 1.5}} and described["files"]["config.toml"] > 0

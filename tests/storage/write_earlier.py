@@ -38,10 +38,17 @@ MODELS = {
 }
 RUN, FIRST_STEPS, ALL_STEPS = "run", 10, 20
 SETTINGS = [
-    *SMALL_SETTINGS, "model.width=8", "model.feed_forward=8", "model.dropout=0", "text.tokenizer=word",
-    "text.shared_vocab=false", "train.batch_tokens=100", "train.validate_every=10", "train.compile=false",
+    *SMALL_SETTINGS,
+    "model.width=8",
+    "model.feed_forward=8",
+    "model.dropout=0",
+    "text.tokenizer=word",
+    "text.shared_vocab=false",
+    "train.batch_tokens=100",
+    "train.validate_every=10",
+    "train.compile=false",
     "train.snapshots=false",
-]  # fmt: skip
+]
 
 
 def last_logits(model: Model) -> list[float]:

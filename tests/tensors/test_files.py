@@ -136,9 +136,17 @@ def fails_in_one_line(arguments: Sequence[str | Path], message: str, **options: 
     assert message in done.stderr, done.stderr
 
 
-PRINTERS = [["--version"], ["--help"], ["model", "tiny"], ["model", "--json"], ["lesson"], ["runs", "run", "--json"],
-            ["data", "check", "--src", "a.en", "--tgt", "a.hi"], ["translate", "--model", GRAMMAR, "I like tea."],
-            ["vectors", "nearest", "cat", "--vectors", "v.vec"]]  # fmt: skip
+PRINTERS = [
+    ["--version"],
+    ["--help"],
+    ["model", "tiny"],
+    ["model", "--json"],
+    ["lesson"],
+    ["runs", "run", "--json"],
+    ["data", "check", "--src", "a.en", "--tgt", "a.hi"],
+    ["translate", "--model", GRAMMAR, "I like tea."],
+    ["vectors", "nearest", "cat", "--vectors", "v.vec"],
+]
 
 
 @needs_dev_full

@@ -24,8 +24,12 @@ from tests.waiting import wait_until
 
 # No dropout, because each process draws its own masks. Two processes cannot share three micro-batches evenly.
 SETTINGS = [
-    *SMALL_SETTINGS, "model.dropout=0", "train.gradient_accumulation=3", "train.batch_tokens=500", "train.steps=50",
-]  # fmt: skip
+    *SMALL_SETTINGS,
+    "model.dropout=0",
+    "train.gradient_accumulation=3",
+    "train.batch_tokens=500",
+    "train.steps=50",
+]
 FSDP = "train.fsdp=true"
 
 # The command line with changes: it reports every step; the second process fails; writing checkpoints is slow.

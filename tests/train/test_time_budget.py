@@ -81,8 +81,17 @@ def test_settings_of_the_user_are_never_changed() -> None:
     assert (train.batch_tokens, train.lr, train.validate_every) == (4096, 0.0123, 333)
     assert train.warmup_steps < 100  # follows from 150 steps
     complete = Config().override([*SMALL_SETTINGS, "train.validation_sentences=5"])
-    assert fit_to_length(complete, "tiny", setting_keys([*SMALL_SETTINGS, "train.validation_sentences=5"]), CPU, 0,
-                         Display(Path("."), is_main=False)) == complete  # fmt: skip
+    assert (
+        fit_to_length(
+            complete,
+            "tiny",
+            setting_keys([*SMALL_SETTINGS, "train.validation_sentences=5"]),
+            CPU,
+            0,
+            Display(Path("."), is_main=False),
+        )
+        == complete
+    )
 
 
 @pytest.mark.usefixtures("two_cores")

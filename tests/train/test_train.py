@@ -153,11 +153,23 @@ def test_language_model_learns_a_text_and_is_validated_on_its_end(tmp_path: Path
     (tmp_path / "train.txt").write_text(text)
     data = DataConfig(text=(str(tmp_path / "train.txt"),))
     settings = [
-        "model.width=32", "model.heads=2", "model.decoder_layers=2", "model.feed_forward=64", "model.max_positions=32",
-        "model.dropout=0", "model.attention_dropout=0", "text.tokenizer=character", "text.documents=true",
-        "train.batch_tokens=512", "train.steps=150", "train.lr=0.01", "train.warmup_steps=10", "train.validate_every=75",
-        "train.gradient_accumulation=0", "train.tensorboard=true",
-    ]  # fmt: skip
+        "model.width=32",
+        "model.heads=2",
+        "model.decoder_layers=2",
+        "model.feed_forward=64",
+        "model.max_positions=32",
+        "model.dropout=0",
+        "model.attention_dropout=0",
+        "text.tokenizer=character",
+        "text.documents=true",
+        "train.batch_tokens=512",
+        "train.steps=150",
+        "train.lr=0.01",
+        "train.warmup_steps=10",
+        "train.validate_every=75",
+        "train.gradient_accumulation=0",
+        "train.tensorboard=true",
+    ]
     run.train(data, tmp_path / "lm", settings=settings)
     # Within a document only the number is uncertain: ln 7 nats over about 35 characters.
     assert json.loads((tmp_path / "lm/scores.json").read_text())["validation"]["loss"] < 0.2

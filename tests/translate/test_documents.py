@@ -84,9 +84,20 @@ def test_markdown_with_identity_translation_is_unchanged(lines: list[str], end: 
 
 
 CUE = st.sampled_from(
-    ["1", "12", "", "00:00:01,000 --> 00:00:02,000", "01:02.500 --> 01:04.000 align:start", "The boy", "- Yes.", "<i>tea</i>",
-     "WEBVTT", "NOTE a remark", "♪"]
-)  # fmt: skip
+    [
+        "1",
+        "12",
+        "",
+        "00:00:01,000 --> 00:00:02,000",
+        "01:02.500 --> 01:04.000 align:start",
+        "The boy",
+        "- Yes.",
+        "<i>tea</i>",
+        "WEBVTT",
+        "NOTE a remark",
+        "♪",
+    ]
+)
 
 
 @given(st.lists(CUE | st.text(st.characters(exclude_categories=["Cs"])), max_size=12), st.sampled_from(["\n", "\r\n"]))
@@ -103,11 +114,13 @@ def literals(text: str, multiline: bool) -> str:
     st.lists(
         st.tuples(
             st.text(alphabet="ab कn%s.\u2028", min_size=1).map(lambda text: text.replace("n", "\\n")),
-            st.booleans(), st.sampled_from(["", "# note\n", "#, fuzzy\n", '#~ msgid "x"\n#~ msgstr ""\n\n']),
-            st.booleans(), st.sampled_from(["", 'msgctxt "c"\n']),
+            st.booleans(),
+            st.sampled_from(["", "# note\n", "#, fuzzy\n", '#~ msgid "x"\n#~ msgstr ""\n\n']),
+            st.booleans(),
+            st.sampled_from(["", 'msgctxt "c"\n']),
         )
     )
-)  # fmt: skip
+)
 def test_po_with_identity_translation_is_unchanged(rows: list[tuple[str, bool, str, bool, str]]) -> None:
     entries = ['msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n != 1;\\n"\n']
     for text, multiline, comment, plural, context in rows:
@@ -239,8 +252,18 @@ def test_markdown_text_is_translated_and_the_rest_unchanged(tmp_path: Path) -> N
     path = tmp_path / "a.md"
     path.write_text(MARKDOWN_TEXT)
     expected = MARKDOWN_TEXT
-    for text in ("Heading", "A **bold** word,", "and\na [link]", "item one", "item two", "head", "cell", "one", "quoted text",
-                 "goes on"):  # fmt: skip
+    for text in (
+        "Heading",
+        "A **bold** word,",
+        "and\na [link]",
+        "item one",
+        "item two",
+        "head",
+        "cell",
+        "one",
+        "quoted text",
+        "goes on",
+    ):
         expected = expected.replace(text, text.upper())
     expected = expected.replace("a\\|b", "A\\|B")
     assert translate_file(path, str.upper) == expected.replace("CODE", "code").replace("item ONE", "ITEM ONE")
@@ -282,9 +305,17 @@ def test_sentence_over_two_lines_of_a_cue_is_one_sentence(tmp_path: Path) -> Non
     out = translate_file(path, lambda text: seen.append(text) or text[::-1])  # type: ignore[func-returns-value]
     assert seen == ["The boy drinks hot tea.", "Yes", "No"]
     assert out.split("\r\n") == [
-        "1", "00:00:01,000 --> 00:00:02,000", ".aet toh sknird", "yob ehT", "",
-        "2", "00:00:03,000 --> 00:00:04,000", "- seY", "- <i>oN</i>", "",
-    ]  # fmt: skip
+        "1",
+        "00:00:01,000 --> 00:00:02,000",
+        ".aet toh sknird",
+        "yob ehT",
+        "",
+        "2",
+        "00:00:03,000 --> 00:00:04,000",
+        "- seY",
+        "- <i>oN</i>",
+        "",
+    ]
 
 
 def test_plain_text_has_no_markup(tmp_path: Path) -> None:

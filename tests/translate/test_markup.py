@@ -34,21 +34,35 @@ def carry(sentence: str, translation: str, links: str, pattern: re.Pattern[str] 
     [
         ("I like <b>tea</b>.", "मुझे चाय पसंद है।", "0-0 2-1 1-2 1-3 3-4", "मुझे <b>चाय</b> पसंद है।"),
         ("I <i>like</i> <b>tea</b>.", "मुझे चाय पसंद है।", "0-0 2-1 1-2 1-3 3-4", "मुझे <b>चाय</b> <i>पसंद है</i>।"),
-        ("<p>I like <a href='#x'>hot <b>tea</b></a>.</p>", "मुझे गरम चाय पसंद है।", "0-0 2-1 3-2 1-3 1-4 4-5",
-         "<p>मुझे <a href='#x'>गरम <b>चाय</b></a> पसंद है।</p>"),
+        (
+            "<p>I like <a href='#x'>hot <b>tea</b></a>.</p>",
+            "मुझे गरम चाय पसंद है।",
+            "0-0 2-1 3-2 1-3 1-4 4-5",
+            "<p>मुझे <a href='#x'>गरम <b>चाय</b></a> पसंद है।</p>",
+        ),
         # A word far away does not belong to the element, nor one that belongs to nothing.
-        ("<b>the old man</b> eats fish", "वह बूढ़ा आदमी मछली खाता है", "1-1 2-2 4-3 3-4 0-5", "वह <b>बूढ़ा आदमी</b> मछली खाता है"),
+        (
+            "<b>the old man</b> eats fish",
+            "वह बूढ़ा आदमी मछली खाता है",
+            "1-1 2-2 4-3 3-4 0-5",
+            "वह <b>बूढ़ा आदमी</b> मछली खाता है",
+        ),
         # Marks of their own, and elements that begin or end in another sentence.
         ("He eats<img src='f'> fish.", "वह मछली खाता है।", "0-0 2-1 1-2 1-3 3-4", "वह मछली खाता<img src='f'> है।"),
         ("He eats <b>fish.", "वह मछली खाता है।", "0-0 2-1 1-2 1-3 3-4", "वह <b>मछली खाता है।"),
         ("He</b> eats fish.", "वह मछली खाता है।", "0-0 2-1 1-2 1-3 3-4", "वह</b> मछली खाता है।"),
         ("He eats fish.</b></p>", "वह मछली खाता है।", "0-0 2-1 1-2 1-3 3-4", "वह मछली खाता है।</b></p>"),
         # What stands unchanged in the translation is found there, also within a word.
-        ("<b>{name}</b> drinks H<sub>2</sub>O", "{name} H2O पीता है", "0-0 2-1 1-2", "<b>{name}</b> H<sub>2</sub>O पीता है"),
+        (
+            "<b>{name}</b> drinks H<sub>2</sub>O",
+            "{name} H2O पीता है",
+            "0-0 2-1 1-2",
+            "<b>{name}</b> H<sub>2</sub>O पीता है",
+        ),
         ("tea <b></b> and <b>milk</b>", "और", "1-0", "<b></b><b>और</b>"),
         ("<b>a</b> <i>b</i>", "x", "", "<i></i><b>x</b>"),
     ],
-)  # fmt: skip
+)
 def test_element_follows_its_words(sentence: str, translation: str, links: str, expected: str) -> None:
     assert carry(sentence, translation, links) == expected
 

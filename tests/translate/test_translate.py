@@ -45,9 +45,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, shape in shapes.items():
         torch.manual_seed(3)
         config = ModelConfig(
-            shape=shape, vocab_size=len(TOKENIZER), width=32, heads=2, encoder_layers=1, decoder_layers=1,
-            feed_forward=32, max_positions=48,
-        )  # fmt: skip
+            shape=shape,
+            vocab_size=len(TOKENIZER),
+            width=32,
+            heads=2,
+            encoder_layers=1,
+            decoder_layers=1,
+            feed_forward=32,
+            max_positions=48,
+        )
         (folder / name).mkdir()
         save_config(folder / name, Config(model=config))
         save_tokenizers(folder / name, (TOKENIZER, TOKENIZER))

@@ -23,8 +23,17 @@ from seq2see.errors import ProgressFactory, UserError, no_progress
 
 # Why an item is left out of a cleaned copy; if several apply, the first is reported.
 REMOVAL_REASONS: tuple[FindingKind, ...] = (
-    "unreadable", "empty", "one-sided", "script", "untranslated", "length-ratio", "too-long", "test", "valid", "duplicate",
-)  # fmt: skip
+    "unreadable",
+    "empty",
+    "one-sided",
+    "script",
+    "untranslated",
+    "length-ratio",
+    "too-long",
+    "test",
+    "valid",
+    "duplicate",
+)
 DEFAULTS = CheckSettings()
 
 

@@ -96,13 +96,21 @@ def evaluate_language_model(model: Pipeline, documents: TextCorpus, stride: int 
     loss = float(result.losses.mean())
     bits = float(result.losses.sum()) / math.log(2)
     return LanguageModelEvaluation(
-        documents=sum(ends), tokens=len(targets), characters=characters, bytes=size,
+        documents=sum(ends),
+        tokens=len(targets),
+        characters=characters,
+        bytes=size,
         unknown_tokens=0 if tokenizer.unknown is None else int((targets == tokenizer.unknown).sum()),
-        loss=loss, perplexity=math.exp(loss), bits_per_byte=bits / size,
-        bits_per_character=bits / characters, window=window, stride=stride,
-        mean_context=float(result.contexts.mean()), within_documents=config.text.documents,
+        loss=loss,
+        perplexity=math.exp(loss),
+        bits_per_byte=bits / size,
+        bits_per_character=bits / characters,
+        window=window,
+        stride=stride,
+        mean_context=float(result.contexts.mean()),
+        within_documents=config.text.documents,
         by_context=tuple(_buckets(result)),
-    )  # fmt: skip
+    )
 
 
 def windows(length: int, window: int, stride: int) -> Iterator[Window]:

@@ -66,9 +66,16 @@ class Evaluation:
 
 
 def evaluate(
-    translations: Sequence[str], test: TestSet, *, data: DataConfig | None = None, baseline: Sequence[str] | None = None,
-    alignment: Sequence[HeadScores] = (), tokenize: str = BLEU_TOKENIZER, worst: int = 10, recognition: bool = False,
-) -> Evaluation:  # fmt: skip
+    translations: Sequence[str],
+    test: TestSet,
+    *,
+    data: DataConfig | None = None,
+    baseline: Sequence[str] | None = None,
+    alignment: Sequence[HeadScores] = (),
+    tokenize: str = BLEU_TOKENIZER,
+    worst: int = 10,
+    recognition: bool = False,
+) -> Evaluation:
     """Evaluates translations.
 
     `data` names the training files, in which word frequencies are counted; `baseline` is another system's output. With

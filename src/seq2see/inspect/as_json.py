@@ -40,20 +40,26 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
         "output": e.output,
         **e.assessment.to_dict(),
         "tokens": {
-            "source_tokens": e.source_tokens, "decoder_input_tokens": e.decoder_input_tokens,
-            "target_tokens": e.target_tokens, "source_ids": e.source_ids, "decoder_input_ids": e.decoder_input_ids,
-            "target_ids": e.target_ids, "output_start": e.output_start,
+            "source_tokens": e.source_tokens,
+            "decoder_input_tokens": e.decoder_input_tokens,
+            "target_tokens": e.target_tokens,
+            "source_ids": e.source_ids,
+            "decoder_input_ids": e.decoder_input_ids,
+            "target_ids": e.target_ids,
+            "output_start": e.output_start,
         },
         "hypothesis": e.hypothesis,
         "interventions": [{"pattern": one.pattern, **asdict(one.where)} for one in e.interventions],
         "probabilities": e.target_logprobs.exp(),
         "alternatives": [alternatives(e, row, top) for row in rows],
         "alignment": word_alignment(e) if aligns else None,
-        "attention": {name: {"weights": attention_weights(e, name), "entropy": entropy[name]} for name in attention_names(e)},
+        "attention": {
+            name: {"weights": attention_weights(e, name), "entropy": entropy[name]} for name in attention_names(e)
+        },
         "rollout": {stack: attention_rollout(e, stack) for stack in stacks} if is_transformer else None,
         "logit_lens": logit_lens(e, top) if decodes else None,
         "logit_attribution": [logit_attribution(e, row) for row in rows] if decodes else None,
-    }  # fmt: skip
+    }
     plain: dict[str, Any] = to_json(result, DIGITS)
     return plain
 

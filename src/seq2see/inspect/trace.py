@@ -240,10 +240,19 @@ def tap_names(config: ModelConfig) -> list[str]:
 def _tap_names(config: ModelConfig) -> tuple[str, ...]:
     """Runs one token through a narrow model of the same layers, and records the names."""
     config = replace(
-        config, width=8, heads=1, key_value_heads=0, head_width=0, feed_forward=min(config.feed_forward, 2048),
-        vocab_size=8, source_vocab_size=8 * (config.source_vocab_size > 0), rotary_factors=(), picture_height=1,
-        patch_size=1, mel_bands=8,
-    )  # fmt: skip
+        config,
+        width=8,
+        heads=1,
+        key_value_heads=0,
+        head_width=0,
+        feed_forward=min(config.feed_forward, 2048),
+        vocab_size=8,
+        source_vocab_size=8 * (config.source_vocab_size > 0),
+        rotary_factors=(),
+        picture_height=1,
+        patch_size=1,
+        mel_bands=8,
+    )
     empty = model_class(config).on_meta_device(config)
     model = empty.with_weights({name: torch.zeros(weight.shape) for name, weight in empty.state_dict().items()}).eval()
     token = Packed.from_sequences([[0]])

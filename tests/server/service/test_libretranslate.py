@@ -98,9 +98,14 @@ def test_terms_of_a_glossary_are_used(service: RunningService, client: httpx.Cli
     [
         ("I like tea.", {"tea": "tisane"}, "J'aime .* tisane", "thé"),
         ("The hotel is near the beach.", {"hotel": "auberge"}, "^L'auberge .* plage", "hôtel"),
-        ("The manager signed the contract.", {"manager": "gérant", "contract": "accord"}, "gérant .* accord[ .]", "contrat"),
+        (
+            "The manager signed the contract.",
+            {"manager": "gérant", "contract": "accord"},
+            "gérant .* accord[ .]",
+            "contrat",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_term_replaces_the_word_that_the_model_would_write(
     client: httpx.Client, text: str, glossary: dict[str, str], terms: str, replaced: str
 ) -> None:
@@ -196,7 +201,10 @@ def test_language_of_a_file_is_that_of_its_text(client: httpx.Client, bundled: M
         ({"q": "a", "target": "hi"}, "Invalid request: missing source parameter"),
         ({"q": "a", "source": "en"}, "Invalid request: missing target parameter"),
         ({"q": "a", "source": "xx", "target": "hi"}, "xx is not supported"),
-        ({"q": "a", "source": "hi", "target": "en"}, "English (en) is not available as a target language from Hindi (hi)"),
+        (
+            {"q": "a", "source": "hi", "target": "en"},
+            "English (en) is not available as a target language from Hindi (hi)",
+        ),
         ({"q": "a", "source": "en", "target": "hi", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "source": "en", "target": "hi", "alternatives": "x"}, "alternatives parameter is not a number"),
         ({"q": "a", "source": "en", "target": "hi", "alternatives": 11}, "alternatives parameter must be <= 10"),
@@ -205,7 +213,7 @@ def test_language_of_a_file_is_that_of_its_text(client: httpx.Client, bundled: M
         ({"q": "\ud800", "source": "en", "target": "hi"}, "not valid Unicode"),
         ([], "not a JSON object"),
     ],
-)  # fmt: skip
+)
 def test_invalid_translation_requests_are_answered_as_libretranslate_does(
     client: httpx.Client, body: object, message: str
 ) -> None:

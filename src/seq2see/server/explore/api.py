@@ -49,12 +49,19 @@ DESCRIPTION = (
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": responses.ErrorResponse, "description": description}
     for status, description in {
-        400: "Invalid JSON.", 403: "Cross-origin request, or disabled.", 404: "Not found.",
-        408: "The request body did not arrive in time.", 409: "Not possible now.", 413: "Request or response too large.",
-        421: "Unknown host name.", 422: "Invalid request.", 500: "Internal server error.",
-        503: "Too many requests; see Retry-After.", 504: "Timeout.",
+        400: "Invalid JSON.",
+        403: "Cross-origin request, or disabled.",
+        404: "Not found.",
+        408: "The request body did not arrive in time.",
+        409: "Not possible now.",
+        413: "Request or response too large.",
+        421: "Unknown host name.",
+        422: "Invalid request.",
+        500: "Internal server error.",
+        503: "Too many requests; see Retry-After.",
+        504: "Timeout.",
     }.items()
-}  # fmt: skip
+}
 Index = Annotated[
     str,
     Query(

@@ -139,14 +139,20 @@ class Placement:
         else:
             projection = _principal(ids, vocabulary, _fitted(body.fit, space, vocabulary, paths, words))
         return Space(
-            methods=["pca", "tsne"] if find_spec("openTSNE") else ["pca"], variance_ratios=projection.ratios,
-            vocabulary_size=len(space.tokenizer), ids=ids, tokens=token_labels(space.tokenizer, ids),
-            points=projection.points, layers=list(layer_names(model, body.stack)),
+            methods=["pca", "tsne"] if find_spec("openTSNE") else ["pca"],
+            variance_ratios=projection.ratios,
+            vocabulary_size=len(space.tokenizer),
+            ids=ids,
+            tokens=token_labels(space.tokenizer, ids),
+            points=projection.points,
+            layers=list(layer_names(model, body.stack)),
             paths=[
-                token for id, path in paths.items() for token in _placed_tokens(id, texts[id], body.stack, path, projection)
+                token
+                for id, path in paths.items()
+                for token in _placed_tokens(id, texts[id], body.stack, path, projection)
             ],
             arithmetic=_placed_arithmetic(words, space, projection) if words else None,
-        )  # fmt: skip
+        )
 
     def _tsne(self, key: tuple[object, ...], vocabulary: Tensor, deadline: Deadline) -> list[Point]:
         while not self._lock.acquire(timeout=0.5):

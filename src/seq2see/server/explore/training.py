@@ -81,10 +81,16 @@ class TrainingProcess:
     ) -> None:
         self.arguments, self.lines, self.stopped = arguments, deque[str](maxlen=20), False
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "seq2see", *arguments], env=dict(environment), stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
+            [sys.executable, "-m", "seq2see", *arguments],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,  # Ctrl-C in the server's terminal reaches the server only
-        )  # fmt: skip
+        )
         self._on_exit = on_exit
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -288,13 +294,20 @@ class TrainingManager:
         else:
             state = "paused" if _checkpoints(run) else "stopped"
         return TrainingRun(
-            name=run.name, directory=str(run), state=state, own=process is not None and state != "finished",
-            model=self._model(run) if state == "finished" else None, command=_command_line(process),
+            name=run.name,
+            directory=str(run),
+            state=state,
+            own=process is not None and state != "finished",
+            model=self._model(run) if state == "finished" else None,
+            command=_command_line(process),
             message=process.message if process is not None else "",
-            step=log.step if log else 0, seconds=log.seconds if log else 0.0,
-            progress=_progress(log), steps=_training_steps(log), validations=validations(log),
+            step=log.step if log else 0,
+            seconds=log.seconds if log else 0.0,
+            progress=_progress(log),
+            steps=_training_steps(log),
+            validations=validations(log),
             steps_with_weights=steps_with_weights(run) if log else [],
-        )  # fmt: skip
+        )
 
     def _model(self, run: Path) -> str:
         with self._lock:

@@ -133,10 +133,16 @@ class AccessLog:
     def _write(self, scope: Scope, path: str, status: int, size: int, seconds: float) -> None:
         state = scope.get("state", {})
         line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "client": state.get("client"),
-            "address": scope["client"][0] if scope.get("client") else None, "method": scope["method"], "path": path,
-            "status": status, "milliseconds": round(seconds * 1000, 1), "bytes": size, "model": state.get("model"),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "client": state.get("client"),
+            "address": scope["client"][0] if scope.get("client") else None,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "milliseconds": round(seconds * 1000, 1),
+            "bytes": size,
+            "model": state.get("model"),
             "tokens": state.get("tokens"),
-        }  # fmt: skip
+        }
         with suppress(OSError):  # a full disk or a closed pipe is no reason to stop serving
             print(json.dumps(line), file=sys.stdout, flush=True)

@@ -79,10 +79,16 @@ class WorkerProcess:
         arguments = json.dumps({"models": options.models, "device": options.device, "precision": options.precision})
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "seq2see.server.service.worker", str(theirs.fileno()), arguments,
-                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+                sys.executable,
+                "-m",
+                "seq2see.server.service.worker",
+                str(theirs.fileno()),
+                arguments,
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
                 env={"OMP_NUM_THREADS": str(threads), **os.environ},
-            )  # fmt: skip
+            )
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         try:
             first = json.loads(await reader.readline() or b'{"failed": "it ended before its models were loaded"}')
