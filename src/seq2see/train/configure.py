@@ -39,7 +39,7 @@ def choose_config(
     if not _fits(chosen.model, data):
         origin, remedy = (init, "--init") if init else (f'preset "{name}"', "--preset")
         raise UsageError(
-            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {with_article(_shape(data))}: "
+            f"{origin} is {with_article(chosen.model.shape)} model, but this data needs {_needed_shape(data)}: "
             f"choose another {remedy}, or omit it"
         )
     chosen = replace(chosen, data=data).override(settings)
@@ -142,8 +142,8 @@ def check_files(data: DataConfig) -> None:
         validation_pairs(data)  # refuses one side without the other
 
 
-def _shape(data: DataConfig) -> str:
-    return "encoder-decoder" if is_translation(data) else "decoder"
+def _needed_shape(data: DataConfig) -> str:
+    return with_article("encoder-decoder" if is_translation(data) else "decoder")
 
 
 def _fits(model: ModelConfig, data: DataConfig) -> bool:
@@ -154,6 +154,4 @@ def _fits(model: ModelConfig, data: DataConfig) -> bool:
 def _require_shape(model: ModelConfig, data: DataConfig) -> None:
     if not _fits(model, data):
         alternative = ", or model.classifier=true" * (model.shape == "encoder" and model.source != "tokens")
-        raise UsageError(
-            f'model.shape = "{model.shape}", but this data needs {with_article(_shape(data))}{alternative}'
-        )
+        raise UsageError(f'model.shape = "{model.shape}", but this data needs {_needed_shape(data)}{alternative}')

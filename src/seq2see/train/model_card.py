@@ -20,7 +20,7 @@ from seq2see.train.trainer import Trainer
 from seq2see.train.validation import Scores
 
 
-def training_summary(trainer: Trainer, weights: str, scores: Scores, data: TrainingData) -> dict[str, Any]:
+def training_summary(trainer: Trainer, weights: str, scores: Scores) -> dict[str, Any]:
     """Returns the content of scores.json; `weights` names those that were scored."""
     state, on_gpu = trainer.state, trainer.world.device.type == "cuda"
     validation: dict[str, Any] = {

@@ -222,7 +222,7 @@ class Run:
         scored = {name: self.validator.score(weights) for name, weights in candidates.items()}
         chosen, scores = max(scored.items(), key=lambda item: item[1].value(self.config.train.metric))
         save_weights(self.out / "model.safetensors", candidates[chosen])
-        summary = training_summary(self.trainer, chosen, scores, self.data)
+        summary = training_summary(self.trainer, chosen, scores)
         with atomic_write(self.out / "scores.json") as part:
             part.write_text(json.dumps(summary, indent=1, ensure_ascii=False), encoding="utf-8")
         with atomic_write(self.out / "README.md") as part:

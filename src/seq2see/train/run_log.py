@@ -63,11 +63,9 @@ def parse_log(path: Path) -> ParsedLog:
     """Reads log.jsonl; skips damaged lines, since a model does not depend on its log."""
     if not path.is_file():
         return ParsedLog([], 0)
-    *lines, incomplete = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    rows = [_row(line) for line in lines]
-    if incomplete and (last := _row(incomplete)):  # an incomplete line: the process was killed, or is still writing
-        rows.append(last)
-    return ParsedLog([row for row in rows if row], rows.count({}))
+    rows = [_row(line) for line in path.read_text(encoding="utf-8", errors="replace").split("\n")]
+    # The last line is empty, or incomplete: the process was killed, or is still writing.
+    return ParsedLog([row for row in rows if row], rows[:-1].count({}))
 
 
 def _row(line: str) -> dict[str, Any]:
@@ -88,7 +86,7 @@ def _is_number(value: Any) -> bool:
 
 def downsample(rows: list[dict[str, Any]], max_rows: int = 1000) -> list[dict[str, Any]]:
     """Selects up to `max_rows` evenly spaced rows with a finite loss, including the first and the last."""
-    rows = [row for row in rows if isinstance(row.get("loss"), int | float) and math.isfinite(row["loss"])]
+    rows = [row for row in rows if math.isfinite(row["loss"])]
     if len(rows) <= max_rows:
         return rows
     return [rows[round(i * (len(rows) - 1) / (max_rows - 1))] for i in range(max_rows)]
