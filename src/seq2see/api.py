@@ -1,6 +1,6 @@
 """The Python API: `load` a model, then translate, generate, explain, intervene and save."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -63,7 +63,8 @@ class Model(Pipeline):
         text = Translator(self).split(prompt, "the text")
         # Starts all streams now: they run under the interventions of this call.
         streams = [Pipeline.stream(self, sentence, stop=stop, **search) for sentence in text.sentences]
-        return _alternate(text.gaps, streams)
+        gaps = ([gap] if gap else [] for gap in text.gaps)
+        return (piece for pair in zip_longest(gaps, streams, fillvalue=()) for pieces in pair for piece in pieces)
 
     def explain(
         self,
@@ -109,13 +110,6 @@ class Model(Pipeline):
 
         device = str(self.network.embedding.weight.device)
         return {**model_facts(self.config, self.tokenizers, self.scores), "device": device}
-
-
-def _alternate(gaps: Sequence[str], streams: Sequence[Iterable[str]]) -> Iterator[str]:
-    """Yields the first gap, the first stream, the second gap, and so on."""
-    for gap, pieces in zip_longest(gaps, streams, fillvalue=()):
-        yield from [gap] if gap else []
-        yield from pieces
 
 
 def load(

@@ -18,7 +18,9 @@ def read(text: str) -> list[Part]:
     in_cue = False
     for number, line in enumerate(split_lines(text), 1):
         if _TIMING.match(line):
-            _keep_timing(builder, line)
+            # Without a blank line before it, the cue number was taken for dialogue of the previous cue.
+            number_line = builder.pop_line() if builder.last.isdecimal() else ""
+            builder.keep(number_line + line)
             in_cue = True
         elif not in_cue or not line.strip():
             builder.keep(line)
@@ -30,9 +32,3 @@ def read(text: str) -> list[Part]:
             builder.add(line, number, speaker.end() if speaker else 0)
     builder.end()
     return builder.parts
-
-
-def _keep_timing(builder: PartsBuilder, line: str) -> None:
-    """Without a blank line before it, the cue number was taken for dialogue of the previous cue."""
-    number = builder.pop_line() if builder.last.isdecimal() else ""
-    builder.keep(number + line)
