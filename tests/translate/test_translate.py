@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from seq2see.cli import app
+from seq2see.cli.lines import read_chunks, translate_lines, translate_lines_as_json
 from seq2see.config import Config, ModelConfig, Shape
 from seq2see.config.search import Search
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
-from seq2see.translate.lines import read_chunks, translate_lines, translate_lines_as_json
 from seq2see.translate.segmentation import SplitText, sentence_spans, split_long_sentence, wrap_like
 from seq2see.translate.warning_log import WarningLog
 from tests.commands import COLD, Command

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
-    from seq2see.translate.lines import Line, Stream
+    from seq2see.cli.lines import Line, Stream
     from seq2see.translate.warning_log import WarningLog
 
 _PATH_PATTERN = re.compile(r"\S*/\S*|\S+\.[A-Za-z]\w{0,7}")
@@ -44,8 +44,8 @@ class TextInput:
 
     def read(self, warnings: "WarningLog") -> "Iterator[list[Line]]":
         """Yields the lines in chunks, as they become available."""
+        from seq2see.cli.lines import Line, read_chunks
         from seq2see.data.formats.lines import open_bytes
-        from seq2see.translate.lines import Line, read_chunks
 
         if self.text is not None:
             lines = self.text.split("\n")

@@ -232,7 +232,7 @@ def _print_translation(text: str, translator: "Translator") -> None:
 def _translate_lines(
     sources: Sequence[TextInput], output: Output, translator: "Translator", bars: "ProgressFactory"
 ) -> None:
-    from seq2see.translate.lines import translate_lines, translate_lines_as_json, with_final_newline
+    from seq2see.cli.lines import translate_lines, translate_lines_as_json, with_final_newline
 
     convert = translate_lines_as_json if output.format == "jsonl" else translate_lines
     with open_output(output.out) as stream:

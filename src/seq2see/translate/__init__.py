@@ -1,1 +1,1 @@
-"""Translates lines and documents of any length with a sentence translator, and restores their format."""
+"""Translates texts and documents of any length with a sentence translator, and restores their format."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from seq2see.cli.lines import Line, read_chunks
 from seq2see.data.formats.lines import LINE_TOO_LONG, MAX_LINE_BYTES, open_bytes
 from seq2see.data.formats.tabular import COMPRESSION_SUFFIXES, parse_json, strip_compression_suffix, text_field
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import atomic_write, require_regular_file
-from seq2see.translate.lines import Line, read_chunks
 from seq2see.translate.warning_log import WarningLog
 
 SHARD_BYTES = 1 << 20  # of text: some 10,000 sentences

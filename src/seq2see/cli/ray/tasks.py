@@ -8,6 +8,7 @@ from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
 from seq2see.api import Model, load
+from seq2see.cli.lines import Line, translate_lines, translate_lines_as_json
 from seq2see.cli.ray.shards import (
     PARQUET,
     Shard,
@@ -22,7 +23,6 @@ from seq2see.config import InferencePrecision
 from seq2see.config.search import Search
 from seq2see.errors import Notice
 from seq2see.model.pooling import Pooling, PoolingKind
-from seq2see.translate.lines import Line, translate_lines, translate_lines_as_json
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import MAX_SHOWN, WarningLog
 
