@@ -26,7 +26,7 @@ from tests.corpora import SMALL_SETTINGS, write_phrases
 PACKAGE = Path(seq2see.__file__).parent
 FIRST_LAYER = "model/layers.py", "Block.forward"
 MAX_FUNCTIONS, MAX_CHANGES_OF_FILE = 45, 25  # of a training step
-MAX_FUNCTIONS_OF_A_TRANSLATION, MAX_CHANGES_OF_A_TRANSLATION = 57, 35  # the goal is 45 and 25, too
+MAX_FUNCTIONS_OF_A_TRANSLATION, MAX_CHANGES_OF_A_TRANSLATION = 56, 35  # the goal is 45 and 25, too
 
 Call = tuple[str, str]  # file and function
 

@@ -62,7 +62,13 @@ class Pipeline:
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
     ) -> list[list[Hypothesis]]:
         """Returns the n best translations of each sentence with their log-probabilities, best first."""
-        return self.search_sentences(sentences, Search(**search), prefixes)
+        if isinstance(sentences, str):
+            raise TypeError("expected a list of sentences, not one string: write [sentence]")
+        options = Search(**search)
+        if self._possible_languages:
+            each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
+            return [model.search_sentences([path], options, prefix)[0] for model, path, prefix in each]
+        return self.search_sentences(sentences, options, prefixes)
 
     def search_sentences(
         self,
@@ -71,14 +77,12 @@ class Pipeline:
         prefixes: Sequence[str] = (),
         constraints: Sequence[Constraints | None] = (),
     ) -> list[list[Hypothesis]]:
-        """The same for one object of options. Constraints, one for each sentence or none, need a beam."""
+        """The same, with the options as one object and in the languages that are chosen.
+
+        Constraints, one for each sentence or none, need a beam.
+        """
         if not self.config.model.writes_text:
             self.require("encoder-decoder", "translates")
-        if isinstance(sentences, str):
-            raise TypeError("expected a list of sentences, not one string: write [sentence]")
-        if self._possible_languages:
-            each = [(self.with_detected_language(path), path, prefixes[i : i + 1]) for i, path in enumerate(sentences)]
-            return [model.search_sentences([path], search, prefix)[0] for model, path, prefix in each]
         target = self.tokenizers[1]
         sources = [self.encode_source(sentence) for sentence in sentences]
         starts = [target.encode(prefix) for prefix in prefixes]
