@@ -1,6 +1,7 @@
 """The token store: round trips, built only once, and never left incomplete or damaged."""
 
 import itertools
+import json
 import signal
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def test_another_corpus_or_tokenizer_gets_another_store(tokenizer: Tokenizer, tm
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "store.json"])
-@pytest.mark.parametrize("damage", ["truncated", "longer", "missing", "empty"])
+@pytest.mark.parametrize("damage", ["truncated", "shorter", "longer", "missing", "empty"])
 def test_damaged_store_is_rebuilt(tokenizer: Tokenizer, tmp_path: Path, name: str, damage: str) -> None:
     intact = store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer))
     expected = intact.sides[0].tokens.tolist()
@@ -102,6 +103,8 @@ def test_damaged_store_is_rebuilt(tokenizer: Tokenizer, tmp_path: Path, name: st
     match damage:
         case "truncated":
             path.write_bytes(content[:-3])
+        case "shorter":
+            path.write_bytes(content[:-8])  # whole tokens and whole offsets are missing
         case "longer":
             path.write_bytes(content + b"}")
         case "missing":
@@ -111,6 +114,14 @@ def test_damaged_store_is_rebuilt(tokenizer: Tokenizer, tmp_path: Path, name: st
     rebuilt = store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer))
     assert rebuilt.sides[0].tokens.tolist() == expected
     assert path.read_bytes() == content
+
+
+def test_store_with_an_earlier_manifest_is_not_rebuilt(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    first = store_pairs(tmp_path, PAIRS, "key", (tokenizer, tokenizer))
+    sides = [{"name": "source", "dtype": "<u2", "row_size": 0, "sentences": 300, "tokens": 2000}]
+    (first.path / "store.json").write_text(json.dumps({"epoch": None, "sides": sides}, indent=1))
+    reopened = store_pairs(tmp_path, must_not_be_read(), "key", (tokenizer, tokenizer))
+    assert np.array_equal(first.sides[1].tokens, reopened.sides[1].tokens)
 
 
 @pytest.mark.parametrize("name", ["store.json", "source.tokens"])
