@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from seq2see.data.bpe_dropout import BpeDropout
 from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import RaggedTokens, Tokenizer
-from seq2see.data.tokenizer_training import split_text
+from seq2see.data.tokenizer_training import group, split_text
 from seq2see.errors import ProgressFactory, UserError, no_progress
 from seq2see.tensors.files import atomic_write, file_lock
 
@@ -193,7 +193,8 @@ class _StoreSpec:
             writers = [_Writer(folder, name, encoder, stack) for name, encoder in sides]
             size = _CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
             sentences = 0
-            for encoded, ends in _map_in_threads(self._encode, _chunks(rows, size)):
+            chunks = group(enumerate(rows), lambda row: sum(map(len, row[1][0])) + 1, size)
+            for encoded, ends in _map_in_threads(self._encode, chunks):
                 for writer, ragged in zip(writers, encoded, strict=True):
                     writer.append(ragged, ends)
                 advance(int(ends.sum()))
@@ -203,35 +204,21 @@ class _StoreSpec:
             for writer in writers:
                 writer.sync()
 
-    def _encode(self, chunk: tuple[int, list[_Row]]) -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
-        """Returns the tokens of each side, and of each row whether a sentence ends with it."""
-        first, rows = chunk
+    def _encode(self, chunk: list[tuple[int, _Row]]) -> tuple[list[RaggedTokens], NDArray[np.bool_]]:
+        """Returns the tokens of each side of numbered rows, and of each row whether a sentence ends with it."""
+        first = chunk[0][0]
         encoded = []
         for side, encoder in enumerate(self.encoders):
-            texts = [texts[side] for texts, _ in rows]
+            texts = [texts[side] for _, (texts, _) in chunk]
             if self.bpe_dropout is None or not isinstance(encoder, Tokenizer):
                 encoded.append(encoder.encode_batch(texts))
             else:
                 encoded.append(encoder.encode_with_dropout(texts, replace(self.bpe_dropout, side=side), first))
-        return encoded, np.array([end for _, end in rows])
+        return encoded, np.array([end for _, (_, end) in chunk])
 
     @property
     def _is_text(self) -> bool:
         return isinstance(self.encoders[0], Tokenizer)
-
-
-def _chunks(rows: Iterable[_Row], max_characters: int) -> Iterator[tuple[int, list[_Row]]]:
-    """Groups rows into lists of bounded size, each with the index of its first row."""
-    pending: list[_Row] = []
-    first = size = 0
-    for row in rows:
-        pending.append(row)
-        size += sum(map(len, row[0])) + 1
-        if size >= max_characters:
-            yield first, pending
-            first, pending, size = first + len(pending), [], 0
-    if pending:
-        yield first, pending
 
 
 def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:

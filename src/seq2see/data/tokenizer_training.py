@@ -5,8 +5,8 @@ otherwise Devanagari is split at every vowel sign.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar, get_args
 
 import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -14,6 +14,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from seq2see.config import Normalization, TokenizerKind
 from seq2see.data.tokenizer import END, LETTERS, PAD, START, UNKNOWN
 from seq2see.errors import UserError, did_you_mean
+
+T = TypeVar("T")
 
 _PRE_TOKENS = "|".join(
     (
@@ -30,6 +32,7 @@ _WORDS = f"[\\p{{N}}{LETTERS}]+(?:['’-][\\p{{N}}{LETTERS}]+)*|[^\\s\\p{{N}}{LE
 _ANY_CHARACTER = "[\\s\\S]"
 
 _BATCH_CHARACTERS = 1 << 18  # passed to the trainer at a time
+_PART_CHARACTERS = 1 << 14  # long texts are split into parts of this size
 
 
 def train_backend(
@@ -84,19 +87,26 @@ def split_text(text: str, size: int) -> Iterator[str]:
 _SPLIT_POINT = re.compile(r"(?<=\S)[ \n]")
 
 
+def group(items: Iterable[T], size: Callable[[T], int], max_size: int) -> Iterator[list[T]]:
+    """Groups items into lists of about `max_size`, which bounds the memory that their processing takes."""
+    pending: list[T] = []
+    total = 0
+    for item in items:
+        pending.append(item)
+        total += size(item)
+        if total >= max_size:
+            yield pending
+            pending, total = [], 0
+    if pending:
+        yield pending
+
+
 def _batched(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups texts into lists of bounded size, with long texts split, which bounds the memory of training."""
-    batch: list[str] = []
-    size = total = 0
-    for text in texts:
-        for part in split_text(text, _BATCH_CHARACTERS // 16):
-            batch.append(part)
-            size += len(part)
-            if size >= _BATCH_CHARACTERS:
-                yield batch
-                batch, size, total = [], 0, total + size
-    yield batch
-    if total + size == 0:
+    empty = True
+    for batch in group((part for text in texts for part in split_text(text, _PART_CHARACTERS)), len, _BATCH_CHARACTERS):
+        empty = empty and not any(batch)
+        yield batch
+    if empty:
         raise UserError("no text to train a tokenizer on")
 
 

@@ -147,14 +147,10 @@ def read_lines(path: Path, callbacks: ReadCallbacks = STRICT) -> Iterator[str | 
             try:
                 text = line[:end].decode()
             except UnicodeDecodeError as error:
-                callbacks.on_issue(_encoding_issue(path, number, error))
+                byte = f"byte {error.start + 1:,} (0x{line[error.start]:02x})"
+                reason = f"{byte} is not UTF-8: convert the file, or delete the line"
+                callbacks.on_issue(ReadIssue("encoding", path, number, reason))
                 text = None
             yield text
     if number == 0:
         raise UserError(f"{path} is empty")
-
-
-def _encoding_issue(path: Path, number: int, error: UnicodeDecodeError) -> ReadIssue:
-    byte = error.object[error.start]
-    reason = f"byte {error.start + 1:,} (0x{byte:02x}) is not UTF-8: convert the file, or delete the line"
-    return ReadIssue("encoding", path, number, reason)
