@@ -4,8 +4,7 @@ Limits are checked from the header: a file of a few bytes can claim to be huge.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,7 @@ class MediaReader:
         return self._decode(Path(path), self.config.actual_max_source_positions)[0]
 
     def _decode(self, path: Path, max_tokens: int | None) -> list[NDArray[Any]]:
-        with _report_out_of_memory(path):
+        try:
             if self.config.source == "pictures":
                 from seq2see.data.media.pictures import read_picture
 
@@ -73,20 +72,14 @@ class MediaReader:
             from seq2see.data.media.sounds import read_sound
 
             return [*read_sound(path, self.config.mel_bands, self.config.window_seconds, max_tokens)]
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "allocate" not in str(error):  # as PyTorch's errors say
+                raise
+            reason = "needs more memory than is free: close other programs, or use a smaller file"
+            raise UserError(f"{path} {reason}") from None
 
     def encode_batch(self, paths: Sequence[str]) -> RaggedTokens:
         """Returns the rows of many files; of one in several windows, the first."""
         rows = [self.windows(path)[0] for path in paths]
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in rows], dtype=np.int64)])
         return RaggedTokens(np.concatenate(rows).astype(self.dtype), offsets)
-
-
-@contextmanager
-def _report_out_of_memory(path: Path) -> Iterator[None]:
-    """Turns an allocation that fails while a file is decoded into a one-line error."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error):  # as PyTorch's errors say
-            raise
-        raise UserError(f"{path} needs more memory than is free: close other programs, or use a smaller file") from None
