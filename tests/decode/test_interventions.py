@@ -1,6 +1,7 @@
 """Decoding under interventions equals a forward pass under them."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.decode.test_decode import default_limit, reference_greedy, reference_
 from tests.decoders import (
     END,
     LANGUAGE_MODEL,
+    PAPER,
     SPECIAL_TOKENS,
     START,
     exact_model,
@@ -66,6 +68,20 @@ def test_decoding_under_an_intervention_equals_a_forward_pass_under_it(
     assert [best.logprobs for best, *_ in found] != [best.logprobs for best, *_ in plain]
     again = translate_tokens(m, sources, SPECIAL_TOKENS, Search(beam=beam, max_new_tokens=9))
     assert [best.tokens for best, *_ in again] == [best.tokens for best, *_ in plain]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_an_intervention_on_relative_positions_acts_in_every_step(beam: int) -> None:
+    m, sources = exact_model(replace(PAPER, positions="relative"), end_bias=0.0), random_sentences(6)
+    search = Search(beam=beam, max_new_tokens=9)
+    plain = translate_tokens(m, sources, SPECIAL_TOKENS, search)
+    with intervene(m, scale("decoder.relative_bias", -3.0)):
+        found = translate_tokens(m, sources, SPECIAL_TOKENS, search)
+        for source, (best, *_) in zip(sources, found, strict=True):
+            tokens = [*best.tokens, END] if best.finished else list(best.tokens)
+            expected = reference_logprobs(m, source, [START, *tokens[:-1]])[range(len(tokens)), tokens]
+            torch.testing.assert_close(torch.tensor(best.logprobs), expected, rtol=0, atol=5e-5)
+    assert [best.logprobs for best, *_ in found] != [best.logprobs for best, *_ in plain]
 
 
 def test_intervention_on_one_sentence_affects_only_that_sentence() -> None:

@@ -9,7 +9,7 @@ Shapes: S sentences, k hypotheses of each, T tokens, U keys, H heads, G key-valu
 
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,8 @@ class Slots:
 @dataclass(frozen=True)
 class PromptStore:
     """One attention in a pass over whole prompts: their keys are stored, and are all there is to attend to."""
+
+    new_only: ClassVar[bool] = True
 
     slots: Slots
     rows: Tensor  # [U] of each key
@@ -113,6 +115,8 @@ class VisibleSlots:
 class StepStore:
     """One attention in a decoding step: the store of the new keys, and what its queries attend to."""
 
+    new_only: ClassVar[bool] = False
+
     slots: Slots
     visible: VisibleSlots
     new: PackedKeys | None = None  # not written yet: on a GPU one kernel writes and attends
@@ -136,7 +140,7 @@ class StepStore:
         if self.new is not None:
             self._write(self.new)
         if taps.active:
-            keys = self._packed(queries)
+            keys = self._packed(queries, taps)
             return keys.attend(q, queries, replace(scoring, window=0), dropout, taps.at("", keys=keys.layout))
         return self._attend(q, scoring)
 
@@ -163,7 +167,7 @@ class StepStore:
         heads = _attend_to_slots(q, k, v, visible.bias, scoring)
         return heads.unflatten(2, (group, beam)).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
 
-    def _packed(self, queries: Layout) -> PackedKeys:
+    def _packed(self, queries: Layout, taps: Taps) -> PackedKeys:
         """Returns the visible keys of every hypothesis as a sequence of its own, in order of position."""
         visible = self.visible
         is_visible = (visible.mask == 0).expand(-1, visible.beam, -1).flatten(0, 1)  # [S · k, slots]
@@ -171,7 +175,10 @@ class StepStore:
         k, v = (table[rows // visible.beam, :, slots] for table in self.slots.tables())  # [U, G, d]
         layout = replace(Layout.from_lengths(is_visible.sum(1)), sequence_ids=queries.sequence_ids)
         relative = visible.relative
-        bias = None if relative is None else relative.of_keys(rows // visible.beam, slots, layout)
+        bias = None
+        if relative is not None:
+            bias = relative.of_keys(rows // visible.beam, slots, layout)
+            bias = taps.at_stack(queries, layout)("relative_bias", bias)
         return PackedKeys(k, v, layout, bias=bias)
 
 

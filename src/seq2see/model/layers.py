@@ -10,7 +10,7 @@ Shapes: T tokens in the batch, U tokens of the encoder memory, H heads, G heads 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -44,6 +44,8 @@ class Pass:
 class Store(Protocol):
     """Where one attention puts its new keys and values."""
 
+    new_only: ClassVar[bool]  # whether a pass attends to its own keys only; otherwise the store knows their positions
+
     def append(self, new: PackedKeys) -> Keys:
         """Stores these; returns all keys to attend to."""
 
@@ -53,6 +55,8 @@ class Store(Protocol):
 
 class NoStore:
     """In training and in an encoder, a pass attends to its own keys and nothing is stored."""
+
+    new_only: ClassVar[bool] = True
 
     def append(self, new: PackedKeys) -> Keys:
         return new

@@ -119,6 +119,10 @@ class Taps:
         """Returns the taps of a submodule."""
         return self
 
+    def at_stack(self, rows: Layout, keys: Layout) -> "Taps":
+        """Returns the taps of the encoder or decoder around this submodule."""
+        return self
+
     def interventions_only(self) -> "Taps":
         """Drops recorders: for one step of a loop, whose results are recorded together at the end."""
         return self
@@ -149,6 +153,9 @@ class ActiveTaps(Taps):
     def at(self, name: str, rows: Layout | None = None, keys: Layout | None = None, window: int = 0) -> "ActiveTaps":
         prefix = f"{self.prefix}.{name}" if self.prefix and name else self.prefix or name
         return ActiveTaps(*self.hooks, prefix=prefix, rows=rows or self.rows, keys=keys or self.keys, window=window)
+
+    def at_stack(self, rows: Layout, keys: Layout) -> "ActiveTaps":
+        return ActiveTaps(*self.hooks, prefix=self.prefix.partition(".")[0], rows=rows, keys=keys)
 
     def interventions_only(self) -> "ActiveTaps":
         return self._with([hook for hook in self.hooks if not hook.records])
