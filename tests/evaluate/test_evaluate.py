@@ -83,7 +83,8 @@ def sacrebleu(files: Path, *arguments: str) -> str:
 def test_scores_intervals_and_signatures_equal_sacrebleu(files: Path, references: list[str]) -> None:
     theirs = json.loads(sacrebleu(files, *references, "-i", "bad.hi", "--confidence"))
     ours = run_json("--hyp", files / "bad.hi", "--ref", *(files / name for name in references))["scores"]
-    for one, other in zip(ours, theirs, strict=True):
+    assert len(ours) >= len(theirs) == 3  # further metrics may follow those of sacreBLEU
+    for one, other in zip(ours, theirs, strict=False):
         assert [round(one[key], 4) for key in ("value", "mean", "interval")] == [
             other[key] for key in ("score", "confidence_mean", "confidence_var")
         ]
@@ -130,7 +131,7 @@ def test_sentences_may_have_different_numbers_of_references(files: Path, tmp_pat
     (tmp_path / "hyp").write_text("पाँच छह सात आठ।\nलाल चाय पानी एक।\n")
     found = run_json("--hyp", tmp_path / "hyp", "--ref", listed)
     assert (found["exact_match"], found["references"]) == (1, 3)
-    assert [round(one["value"]) for one in found["scores"]] == [100, 100, 0]
+    assert [round(one["value"]) for one in found["scores"][:3]] == [100, 100, 0]
     assert "nrefs:var" in found["scores"][0]["signature"]
     assert found["worst"][0]["reference"] in ("पाँच छह सात आठ।", "लाल चाय पानी एक।")  # the closest one
     assert {row["source"] for row in found["worst"]} == {"A", "B"}

@@ -28,7 +28,8 @@ def print_translation(evaluation: Evaluation, name: str, test: str, baseline: st
     )
     console.print(_scores(evaluation))
     for score in evaluation.scores:
-        console.print(Text(f"{score.name}: {score.signature}", style="dim"), soft_wrap=True)
+        if score.signature:  # sacreBLEU's
+            console.print(Text(f"{score.name}: {score.signature}", style="dim"), soft_wrap=True)
     if evaluation.comparison:
         console.print(f"\n[bold]Compared with {escape_controls(baseline)}[/]", soft_wrap=True)
         console.print(_comparison(evaluation))
