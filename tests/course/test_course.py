@@ -155,13 +155,19 @@ def test_what_a_reader_types_is_never_structure(doubling: Callable[..., LessonTe
 
 @pytest.mark.parametrize(
     ("part", "error"),
-    [("{{ nam }}", UndefinedError), ("{{ twice }}", TypeError), ("{{ [name]|columns('x') }}", AttributeError)],
+    [
+        ("{{ nam }}", UndefinedError),
+        ("{{ nam|fixed }}", UndefinedError),
+        ("{{ twice }}", TypeError),
+        ("{{ [name]|columns('x') }}", AttributeError),
+    ],
 )
 def test_a_value_without_a_name_or_a_format_is_an_error(
     doubling: Callable[..., LessonText], part: str, error: type[Exception]
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         doubling(LESSON_FILE.replace("twice {{ name }}.", part))
+    assert "lesson.md" in raised.value.__notes__[0]
 
 
 @bundled

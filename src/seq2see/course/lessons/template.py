@@ -63,7 +63,7 @@ def front_matter(name: str) -> dict[str, Any]:
 def fill_in(name: str, values: Mapping[str, object]) -> LessonText:
     """Returns the document of a lesson with these values."""
     parts: Parts = []
-    text = _render(_source(name)[1], values, parts)
+    text = _render(name, _source(name)[1], values, parts)
     sections = {title: _Section(body, parts) for title, body in _split(text, "##")}
     look, *picture = sections["Look at"].blocks()
     (takeaway,) = sections["Takeaway"].blocks()
@@ -85,7 +85,7 @@ def fill_in(name: str, values: Mapping[str, object]) -> LessonText:
 
 def read_exercises(name: str, values: Mapping[str, object]) -> tuple[Exercise, ...]:
     parts: Parts = []
-    blocks = _Section(_render(_source(name)[2], values, parts), parts).blocks()
+    blocks = _Section(_render(name, _source(name)[2], values, parts), parts).blocks()
     threes = zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True)
     return tuple(
         replace(answer, question=question, explanation=explanation) for question, answer, explanation in threes
@@ -104,8 +104,12 @@ def _source(name: str) -> tuple[str, str, str]:
 # Filling in
 
 
-def _render(source: str, values: Mapping[str, object], parts: Parts) -> str:
-    return _environment().from_string(LONE_TAG.sub(r"\1", source)).render({**values, "parts": parts})
+def _render(name: str, source: str, values: Mapping[str, object], parts: Parts) -> str:
+    try:
+        return _environment().from_string(LONE_TAG.sub(r"\1", source)).render({**values, "parts": parts})
+    except Exception as error:
+        error.add_note(f"while filling in {FOLDER / name / 'lesson.md'}")
+        raise
 
 
 @cache
@@ -119,9 +123,9 @@ def _environment() -> Environment:
         "table": table, "matrix": matrix, "bars": bars, "heat_map": heat_map, "lines": lines, "answer": answer, "zip": zip
     }  # fmt: skip
     environment.filters |= {
-        "fixed": lambda number, decimals=2: _minus(f"{number:.{decimals}f}"),
-        "percent": lambda number, decimals=0: _minus(f"{number:.{decimals}%}"),
-        "thousands": lambda number: f"{number:,}",
+        "fixed": lambda number, decimals=2: _minus(f"{+number:.{decimals}f}"),
+        "percent": lambda number, decimals=0: _minus(f"{+number:.{decimals}%}"),
+        "thousands": lambda number: f"{+number:,}",  # the sign makes an undefined value say its name
         "as": lambda value, spec: format(value, spec),
         "vector": format_vector,
         "small": format_small,
