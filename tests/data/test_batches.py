@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from seq2see.config import Config, DataConfig, ModelConfig
-from seq2see.data.batch import IGNORE_INDEX, Batch, Sequences, Shape, TensorBatch, pad_to_shape
+from seq2see.data.batch import IGNORE_INDEX, Batch, BatchShape, Sequences, TensorBatch, pad_to_shape
 from seq2see.data.batch_plan import Budget, EpochPlan, plan_epoch
 from seq2see.data.batches import Batches, PairBatches, TextBatches
 from seq2see.data.layout import Layout
@@ -155,7 +155,7 @@ def test_batches_are_full_and_of_similar_length(tokenizer: Tokenizer, tokens: in
 def test_padding_sequences_always_have_a_source() -> None:
     """Decoder rows attend to encoder rows; softmax over an empty row is NaN."""
     side = Sequences(np.full(10, 5), np.array([10]), 10)
-    shape = Shape(source=12, target=200, sequences=40, max_length=100)
+    shape = BatchShape(source=12, target=200, sequences=40, max_length=100)
     padded = pad_to_shape(Batch(side, side, np.full(10, 5), np.array([0])), shape, pad=0)
     assert padded.source is not None
     assert padded.source.lengths[:4].tolist() == [10, 1, 1, 0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seq2see.data.batch_plan import Int64Array
-from seq2see.data.store import Tokens
+from seq2see.data.store import TokenArray
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ _MIN_BUCKET = 16
 class Sequences:
     """Concatenated sequences."""
 
-    tokens: Tokens  # [T] int64 ids; of pictures and sounds, [T, F] numbers
+    tokens: TokenArray  # [T] int64 ids; of pictures and sounds, [T, F] numbers
     lengths: Int64Array  # [S]
     max_length: int  # of this batch, or of all batches if they are static
     batch_max_length: int = 0  # in static batches: the maximum length of this one, rounded up
@@ -39,7 +39,7 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class Shape:
+class BatchShape:
     """The fixed shape that static batches are padded to."""
 
     source: int  # U
@@ -133,7 +133,7 @@ def _to_device(tensor: "torch.Tensor", device: "torch.device") -> "torch.Tensor"
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def pad_to_shape(batch: Batch, shape: Shape, pad: int) -> Batch:
+def pad_to_shape(batch: Batch, shape: BatchShape, pad: int) -> Batch:
     """Pads the batch to a shape by appending sequences whose targets are ignored."""
     room = shape.target - len(batch.targets)
     source_room = 0 if batch.source is None else shape.source - len(batch.source.tokens)
@@ -152,7 +152,7 @@ def pad_to_shape(batch: Batch, shape: Shape, pad: int) -> Batch:
     )
 
 
-def _append_padding(side: Sequences, tokens: int, count: int, shape: Shape, pad: int) -> Sequences:
+def _append_padding(side: Sequences, tokens: int, count: int, shape: BatchShape, pad: int) -> Sequences:
     """Appends `tokens` padding tokens in `count` sequences of about equal length, then empty sequences."""
     used = len(side.lengths)
     lengths = np.zeros(shape.sequences, dtype=np.int64)

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.data.batch import IGNORE_INDEX, Batch, Sequences, Shape, pad_to_shape
+from seq2see.data.batch import IGNORE_INDEX, Batch, BatchShape, Sequences, pad_to_shape
 from seq2see.data.batch_plan import (
     Budget,
     Int64Array,
@@ -24,19 +24,19 @@ from seq2see.data.batch_plan import (
     plan_epoch,
     proportional_budget,
 )
-from seq2see.data.store import TokenizedSide, Tokens, TokenStore
+from seq2see.data.store import TokenArray, TokenizedSide, TokenStore
 from seq2see.data.tokenizer import Tokenizer, concat_ranges
 from seq2see.errors import UserError
 from seq2see.tensors.rng import random_uint64
 
 # Changes the source of some sentences in training: (tokens, lengths, epoch, indices of the sentences) → tokens.
-Augmentation = Callable[[Tokens, Int64Array, int, Int64Array], Tokens]
+Augmentation = Callable[[TokenArray, Int64Array, int, Int64Array], TokenArray]
 
 
 class Batches(ABC):
     """The batches of every epoch, by number."""
 
-    shape: Shape  # of static batches
+    shape: BatchShape  # of static batches
 
     @abstractmethod
     def num_batches(self, epoch: int) -> int: ...
@@ -97,7 +97,7 @@ class PairBatches(Batches):
         # Slots for padding sequences: enough that none exceeds max_length, each with at least one source token.
         spare = -(-self.budget.target // max_length)
         sequences = self.budget.sentences + max(spare, -(-(self.budget.source + spare) // max_length))
-        self.shape = Shape(self.budget.source + spare, self.budget.target, sequences, max_length)
+        self.shape = BatchShape(self.budget.source + spare, self.budget.target, sequences, max_length)
         self._plan = lru_cache(1)(lambda epoch: plan_epoch(*self.lengths, self.budget, seed, epoch))
         # Two epochs, because the training loop needs the size of its epoch while the prefetch thread plans the next.
         self._num_batches = lru_cache(2)(lambda epoch: len(self._plan(epoch)))
@@ -121,7 +121,7 @@ class PairBatches(Batches):
             indices,
         )
         if self.static or not len(indices):
-            return pad_to_shape(batch, self.shape if self.static else Shape(1, 1, 1, 1), self.pad)
+            return pad_to_shape(batch, self.shape if self.static else BatchShape(1, 1, 1, 1), self.pad)
         return batch
 
 
@@ -177,7 +177,7 @@ class TextBatches(Batches):
         documents = max_documents or 0
         # With documents, two more sequences, for padding where the first and last blocks are shorter.
         sequences = self.blocks * (1 + documents) + 2 if within_documents else self.blocks
-        self.shape = Shape(0, self.blocks * self.context, sequences, self.context)
+        self.shape = BatchShape(0, self.blocks * self.context, sequences, self.context)
         self._order = lru_cache(1)(self._make_order)
 
     def _phase(self, epoch: int) -> int:
@@ -219,7 +219,7 @@ class TextBatches(Batches):
             lengths = np.diff(np.append(boundaries, len(targets)))
         batch = Batch(None, Sequences(inputs, lengths, int(lengths.max(initial=0))), targets, blocks)
         if self.static or not len(blocks):
-            return pad_to_shape(batch, self.shape if self.static else Shape(0, 1, 1, 1), self.pad)
+            return pad_to_shape(batch, self.shape if self.static else BatchShape(0, 1, 1, 1), self.pad)
         return batch
 
     def _pad_blocks(self, inputs: Int64Array, targets: Int64Array, sizes: Int64Array, blocks: Int64Array) -> Batch:
@@ -231,7 +231,7 @@ class TextBatches(Batches):
         return Batch(None, Sequences(padded_inputs, lengths, self.context, self.context), padded_targets, blocks)
 
 
-def _gather(side: TokenizedSide, sentences: Int64Array) -> tuple[Tokens, Int64Array]:
+def _gather(side: TokenizedSide, sentences: Int64Array) -> tuple[TokenArray, Int64Array]:
     """Returns the concatenated tokens of some sentences, and their lengths."""
     starts = side.offsets[sentences]
     lengths = side.offsets[sentences + 1] - starts

@@ -37,10 +37,10 @@ class Layout:
     def from_lengths(cls, lengths: Sequence[int] | Tensor, max_length: int = 0) -> Self:
         """Lays out sequences of these lengths. Empty sequences are allowed if nothing attends to them."""
         lengths = torch.as_tensor(lengths, dtype=torch.int64)
-        return cls.static(lengths, int(lengths.sum()), max(max_length, int(lengths.max()) if len(lengths) else 0))
+        return cls.without_sync(lengths, int(lengths.sum()), max(max_length, int(lengths.max()) if len(lengths) else 0))
 
     @classmethod
-    def static(cls, lengths: Tensor, total: int, max_length: int, batch_max_length: Tensor | None = None) -> Self:
+    def without_sync(cls, lengths: Tensor, total: int, max_length: int, batch_max_length: Tensor | None = None) -> Self:
         """Lays out `total` tokens in sequences of at most `max_length`, without a device sync."""
         starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         indices = torch.arange(len(lengths), device=lengths.device)
@@ -74,7 +74,7 @@ class Layout:
 
     def first_tokens(self) -> Self:
         """Returns the layout of the first token of each sequence."""
-        return self.static(torch.ones_like(self.starts[1:], dtype=torch.int64), len(self), 1)
+        return self.without_sync(torch.ones_like(self.starts[1:], dtype=torch.int64), len(self), 1)
 
     def slice(self, sequence: int) -> slice:
         """The rows of one sequence."""

@@ -38,7 +38,7 @@ _THREADS = min(8, os.cpu_count() or 1)
 
 A = TypeVar("A")
 B = TypeVar("B")
-Tokens = NDArray[Any]  # [T] uint16 or uint32 ids; of pictures and sounds, [T, F] numbers
+TokenArray = NDArray[Any]  # [T] uint16 or uint32 ids; of pictures and sounds, [T, F] numbers
 
 
 Encoder = Tokenizer | MediaReader
@@ -48,7 +48,7 @@ Encoder = Tokenizer | MediaReader
 class TokenizedSide:
     """One side of a corpus: sentence i is tokens[offsets[i] : offsets[i + 1]]; if it is text, it ends with `<end>`."""
 
-    tokens: Tokens  # memory-mapped
+    tokens: TokenArray  # memory-mapped
     offsets: NDArray[np.int64]  # memory-mapped, [sentences + 1]
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class TokenizedSide:
     def lengths(self) -> NDArray[np.int32]:
         return np.diff(self.offsets).astype(np.int32)
 
-    def __getitem__(self, sentence: int) -> Tokens:
+    def __getitem__(self, sentence: int) -> TokenArray:
         return self.tokens[self.offsets[sentence] : self.offsets[sentence + 1]]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.data.batch import Batch, Shape, TensorBatch
+from seq2see.data.batch import Batch, BatchShape, TensorBatch
 from seq2see.data.layout import Layout, Packed
 from seq2see.train.step import StepResult, TrainStep, compile_blocks, seed_step
 
@@ -23,7 +23,7 @@ from seq2see.train.step import StepResult, TrainStep, compile_blocks, seed_step
 class GraphStep:
     """A captured training step: float32 master weights, a bf16 network, and one CUDA graph per batch shape."""
 
-    def __init__(self, plain: TrainStep, shape: Shape) -> None:
+    def __init__(self, plain: TrainStep, shape: BatchShape) -> None:
         self.shape, self.optimizer, self.max_grad_norm = shape, plain.optimizer, plain.max_grad_norm
         self.device, self.loss, self.seed = plain.world.device, plain.loss, plain.seed
         self.master_weights: list[Tensor] = list(plain.model.parameters())
@@ -116,7 +116,7 @@ class GraphStep:
         return TensorBatch(packed, target, targets.long(), num_targets=0)  # the caller counts the targets
 
     def _pack(self, tokens: Tensor, lengths: Tensor, max_length: int) -> Packed:
-        layout = Layout.static(lengths.long(), len(tokens), self.shape.max_length, torch.tensor(max_length))
+        layout = Layout.without_sync(lengths.long(), len(tokens), self.shape.max_length, torch.tensor(max_length))
         return Packed(tokens.long(), layout)
 
 

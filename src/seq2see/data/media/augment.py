@@ -12,7 +12,7 @@ from seq2see.config import Config, ModelConfig
 from seq2see.data.batch_plan import Int64Array
 from seq2see.data.batches import Augmentation
 from seq2see.data.media.pictures import cut_patches, join_patches
-from seq2see.data.store import Tokens
+from seq2see.data.store import TokenArray
 from seq2see.tensors.rng import seed_hashes, splitmix64, to_uniform
 
 
@@ -40,7 +40,7 @@ class ShiftPictures:
     pixels: int
     seed: int
 
-    def __call__(self, tokens: Tokens, lengths: Int64Array, epoch: int, indices: Int64Array) -> Tokens:
+    def __call__(self, tokens: TokenArray, lengths: Int64Array, epoch: int, indices: Int64Array) -> TokenArray:
         size, rows = self.model.patch_size, self.model.patch_rows
         pictures = join_patches(tokens, size, rows)  # side by side, [height, all widths, channels]
         widths = lengths // rows * size
@@ -64,7 +64,7 @@ class MaskSpectrogram:
     frames: int
     seed: int
 
-    def __call__(self, tokens: Tokens, lengths: Int64Array, epoch: int, indices: Int64Array) -> Tokens:
+    def __call__(self, tokens: TokenArray, lengths: Int64Array, epoch: int, indices: Int64Array) -> TokenArray:
         parts = []
         numbers_of_each = _uniforms(8, self.seed, epoch, indices).T
         for rows, numbers in zip(np.split(tokens, np.cumsum(lengths)[:-1]), numbers_of_each, strict=True):
