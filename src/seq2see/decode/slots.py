@@ -58,7 +58,7 @@ class Slots:
 class PromptStore:
     """One attention in a pass over whole prompts: their keys are stored, and are all there is to attend to."""
 
-    new_only: ClassVar[bool] = True
+    takes_bias: ClassVar[bool] = True
 
     slots: Slots
     rows: Tensor  # [U] of each key
@@ -115,7 +115,7 @@ class VisibleSlots:
 class StepStore:
     """One attention in a decoding step: the store of the new keys, and what its queries attend to."""
 
-    new_only: ClassVar[bool] = False
+    takes_bias: ClassVar[bool] = False
 
     slots: Slots
     visible: VisibleSlots

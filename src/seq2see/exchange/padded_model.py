@@ -8,6 +8,7 @@ Shapes: B sequences, L new tokens each, P cached ones, U source tokens, H heads,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ HIDDEN = -1e9  # the score of a key that must not be seen; finite, as a padded q
 @dataclass
 class PaddedKeys:
     """The keys of one attention, which is its store as well."""
+
+    takes_bias: ClassVar[bool] = True
 
     visible: Tensor  # [B or 1, 1, L or 1, P + L]
     cache: Cache | None = None

@@ -44,7 +44,7 @@ class Pass:
 class Store(Protocol):
     """Where one attention puts its new keys and values."""
 
-    new_only: ClassVar[bool]  # whether a pass attends to its own keys only; otherwise the store knows their positions
+    takes_bias: ClassVar[bool]  # whether the bias of positions comes from the pass; a step computes its own
 
     def append(self, new: PackedKeys) -> Keys:
         """Stores these; returns all keys to attend to."""
@@ -56,7 +56,7 @@ class Store(Protocol):
 class NoStore:
     """In training and in an encoder, a pass attends to its own keys and nothing is stored."""
 
-    new_only: ClassVar[bool] = True
+    takes_bias: ClassVar[bool] = True
 
     def append(self, new: PackedKeys) -> Keys:
         return new

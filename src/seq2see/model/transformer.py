@@ -61,8 +61,8 @@ class Stack(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = self.embed_positions(embedded, layout, taps, segments)
-        new_only = not stores or stores[0][0].new_only
-        p = self._pass(layout, memory, x.dtype, taps, new_only)
+        takes_bias = not stores or stores[0][0].takes_bias
+        p = self._pass(layout, memory, x.dtype, taps, takes_bias)
         for i, block in enumerate(self.blocks):
             x = block(x, p, taps.at(str(i)), stores[i] if stores else NO_STORES)
         if self.final_norm is not None:
@@ -83,14 +83,14 @@ class Stack(nn.Module):
             x = self.embedding_norm(x, taps.at("norm"))
         return self.dropout(x)
 
-    def _pass(self, layout: Layout, memory: Memory | None, dtype: torch.dtype, taps: Taps, new_only: bool) -> Pass:
+    def _pass(self, layout: Layout, memory: Memory | None, dtype: torch.dtype, taps: Taps, takes_bias: bool) -> Pass:
         """Returns what all blocks share: the memory, and what positions do in attention."""
         rotation = local_rotation = bias = None
         if self.position_kind == "rotary":
             rotation = local_rotation = self._rotation(layout, local=False)
             if self.config.local_rotary_base:
                 local_rotation = self._rotation(layout, local=True)
-        if self.relative_bias is not None and new_only:
+        if self.relative_bias is not None and takes_bias:
             positions = torch.arange(layout.max_length, device=layout.positions.device)
             bias = self.relative_bias(positions, positions)[None].to(dtype)  # [1, H, L, L]
             bias = taps("relative_bias", bias.expand(len(layout), -1, -1, -1)) if taps.active else bias
