@@ -17,8 +17,7 @@ from pairs import Pair
 
 from seq2see.api import Model, load
 from seq2see.config import DataConfig
-from seq2see.data.corpus import open_media
-from seq2see.data.media.pairs import MediaKind
+from seq2see.data.corpus import MediaKind, open_media
 from seq2see.evaluate.metrics import BLEU_TOKENIZER, bleu_and_chrf, recognition_scores, score
 from seq2see.train.start import resume, train
 from seq2see.translate.translator import one_line

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src/seq2see"
 PAGE = ROOT / "docs/architecture.md"
 
 CORE = ("config", "tensors", "data", "model", "decode", "storage", "inspect", "evaluate", "translate", "train")
-ROOMS = ("check", "exchange", "course", "server", "cli")
+ROOMS = ("formats", "check", "exchange", "course", "server", "cli")
 
 # In reading order: no file imports a later one.
 SPINE = (

@@ -39,7 +39,7 @@ LONGEST_FILES = [
     "train/test_resume.py",
     "server/test_page_views.py",
     "server/test_explore_server.py",
-    "data/test_media_models.py",
+    "formats/test_media_models.py",
     "tensors/test_files.py",
     "test_extending.py",
     "model/test_short_attention.py",

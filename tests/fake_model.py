@@ -13,6 +13,7 @@ from seq2see.config import Config, ModelConfig
 from seq2see.config.search import Search
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.data.word_spans import split_words
+from seq2see.formats.protected import protect
 from seq2see.storage.assessment import Assessment
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
@@ -56,7 +57,7 @@ def fake_translator(
     function: Callable[[str], str], max_positions: int = 64, placeholders: re.Pattern[str] | None = None
 ) -> Translator:
     model = cast(Model, FakeModel(function, max_positions))
-    return FakeTranslator(model, WarningLog(warnings.append), placeholders=placeholders)
+    return protect(FakeTranslator(model, WarningLog(warnings.append)), placeholders)
 
 
 def identity(text: str) -> str:

@@ -212,10 +212,7 @@ ONE_SENTENCE = {
         75,
     ),
 }
-OTHER_FORMATS = (
-    *("exchange", "course", "server", "data.media"),
-    *("translate.po", "translate.html", "translate.markdown", "translate.subtitles"),
-)
+OTHER_FORMATS = (*("exchange", "course", "server", "formats"),)
 
 
 @pytest.mark.parametrize("way", ONE_SENTENCE)

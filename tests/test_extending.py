@@ -1,4 +1,4 @@
-"""The package of docs/extending.md, installed and used: a command, a reader, a kind of model and a metric of somebody else."""
+"""The package of docs/extending.md, installed and used: a command, two readers, a kind of model and a metric of others."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def run(installed: Path, *arguments: object) -> str:
 
 
 def test_each_part_of_the_package_is_short() -> None:
-    assert len(blocks()) == 6
+    assert len(blocks()) == 7
     assert all(len(text.splitlines()) <= MAX_LINES for text in blocks().values())
 
 
@@ -94,6 +94,12 @@ def test_a_reader_of_another_format_and_a_metric(installed: Path, translator: Pa
     scores = json.loads(run(installed, "evaluate", "--model", tmp_path / "model.zip", *test))["scores"]
     assert [score["name"] for score in scores] == ["BLEU", "chrF++", "TER", "length ratio"]
     assert 0 < scores[-1]["value"] <= 100
+
+
+def test_a_corpus_in_another_format(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.align").write_text("the cat ||| die Katze\na dog ||| ein Hund\n")
+    report = json.loads(run(installed, "data", "check", "--pairs", tmp_path / "a.align", "--json"))
+    assert max(finding["total"] for finding in report["findings"]) == 2
 
 
 def test_a_kind_of_model_that_a_metric_of_another_package_selects(installed: Path, tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ SOURCE_DIRECTORY = Path(seq2see.__file__).parent
 EXCERPTS: Mapping[str, tuple[str, str]] = {
     "tokens": ("model/network.py", 'taps("tokens"'),
     "embedding": ("model/network.py", "table(ids)"),
-    "patches": ("data/media/pictures.py", "squares.transpose(2, 0, 1, 3, 4)"),
+    "patches": ("formats/media/pictures.py", "squares.transpose(2, 0, 1, 3, 4)"),
     "patch_projection": ("model/source_readers.py", "self.projection(taps("),
-    "mel_frames": ("data/media/sounds.py", "mel_filters(bands) @ power"),
+    "mel_frames": ("formats/media/sounds.py", "mel_filters(bands) @ power"),
     "first_convolution": ("model/source_readers.py", "self.conv1(padded.mT)"),
     "second_convolution": ("model/source_readers.py", "self.conv2(convolved.mT)"),
     "segments": ("model/transformer.py", 'taps("segments"'),

@@ -20,10 +20,11 @@ from seq2see.cli.check import check
 from seq2see.cli.data import sample
 from seq2see.cli.data_report import escape_controls, truncate_to_width
 from seq2see.cli.options import CommandGroup, repeat_flags
-from seq2see.data.corpus import parallel_files, plain_text, tsv
-from seq2see.data.formats.lines import MAX_LINE_BYTES
+from seq2see.data.corpus import parallel_files, plain_text
+from seq2see.data.lines import MAX_LINE_BYTES
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
+from seq2see.formats.tabular import tsv
 from tests.check.sentences import finding, kinds_found, sentences, two_files, write
 
 app = CommandGroup("", check, sample)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from seq2see.check.data import check_data
 from seq2see.check.fix import write_clean_copy
-from seq2see.data.corpus import jsonl, parallel_files, plain_text, po
+from seq2see.data.corpus import parallel_files, plain_text
 from seq2see.errors import UserError
+from seq2see.formats.po import po
+from seq2see.formats.tabular import jsonl
 from tests.check.sentences import ENGLISH, finding, kinds_found, sentences, two_files, write
 
 # The cleaned copy

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see.config import DataConfig
-from seq2see.data.corpus import ParallelCorpus, jsonl, open_pairs, parallel_files, plain_text, po, tmx, tsv
-from seq2see.data.formats.lines import MAX_LINE_BYTES, read_lines
+from seq2see.data.corpus import ParallelCorpus, open_pairs, parallel_files, plain_text
+from seq2see.data.lines import MAX_LINE_BYTES, read_lines
+from seq2see.formats.po import po
+from seq2see.formats.tabular import jsonl, tsv
+from seq2see.formats.tmx import tmx
 from tests.data.files import any_text, error_message, shared_tmp_path, write
 
 # Lines

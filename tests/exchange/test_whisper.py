@@ -18,14 +18,14 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from seq2see.api import load
 from seq2see.data.layout import Packed
-from seq2see.data.media.reader import MediaReader
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface
+from seq2see.formats.media.reader import MediaReader
+from seq2see.formats.media.transcription import split_segments, transcribe_segments
 from seq2see.inspect.trace import trace
-from seq2see.translate.transcription import split_segments, transcribe_segments
-from tests.data.media import cli
+from tests.formats.media import cli
 from tests.parity import perturbed
 
 SECONDS = 1

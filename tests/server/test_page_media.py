@@ -19,9 +19,9 @@ from seq2see.server.explore.app import create_app
 from seq2see.server.explore.options import Limits
 from seq2see.server.explore.static_export import embedded_data, export_html
 from tests.browser import NEEDS_BROWSER, checked_page
-from tests.data.media import PICTURES, SOUNDS, tone, write_wav
 from tests.exchange.test_whisper import write_whisper
 from tests.explore import serving
+from tests.formats.media import PICTURES, SOUNDS, tone, write_wav
 from tests.models import save, tiny_model
 
 MODELS: dict[str, ModelConfig] = {"pictures": replace(PICTURES, max_source_positions=600), "sounds": SOUNDS}

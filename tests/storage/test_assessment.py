@@ -18,13 +18,14 @@ from seq2see.config import DataConfig
 from seq2see.data.known_words import collect_words, unknown_words
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import Notice
+from seq2see.formats.placeholders import PLACEHOLDER
+from seq2see.formats.protected import protect
 from seq2see.server.explore.app import create_app
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.bundled import GRAMMAR
 from seq2see.storage.manifest import verify_files
 from seq2see.train import start as run
 from seq2see.train.calibration import fit_threshold
-from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator
 from seq2see.translate.warning_log import WarningLog
 from tests.commands import run_command
@@ -148,7 +149,7 @@ def test_http_responses_have_the_same_fields(language_model: Path) -> None:
 
 def test_placeholders_are_not_unknown_words() -> None:
     notes: list[str] = []
-    translator = Translator(load(GRAMMAR_MODEL), WarningLog(notes.append), placeholders=PLACEHOLDER)
+    translator = protect(Translator(load(GRAMMAR_MODEL), WarningLog(notes.append)), PLACEHOLDER)
     translator.translate(["The weather is %(adjective)s today."], ["here"])
     assert [note for note in notes if note.startswith("here: unknown word: weather;")], notes
 

@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 from seq2see.check.report import SideSummary
 from seq2see.check.scripts import SCRIPTS, count_letters
 from seq2see.data.corpus import Corpus, ParallelCorpus, TextCorpus
-from seq2see.data.formats.documents import DocumentReader
-from seq2see.data.formats.lines import IssueKind, ReadCallbacks, ReadIssue
-from seq2see.data.formats.tabular import LineCountMismatch, PairReader, Reader
-from seq2see.data.media.pairs import MediaPairReader
+from seq2see.data.lines import IssueKind, ReadCallbacks, ReadIssue
+from seq2see.data.readers import DocumentReader, LineCountMismatch, PairReader, Reader
 from seq2see.errors import ProgressFactory, no_progress
+from seq2see.formats.media.pairs import MediaPairReader
 
 if TYPE_CHECKING:
-    from seq2see.data.media.reader import MediaReader
     from seq2see.data.tokenizer import Tokenizer
+    from seq2see.formats.media.reader import MediaReader
 
 CorpusKind = Literal["pairs", "documents", "media"]
 Identity = Callable[[str], str]  # of a picture or sound, given its path

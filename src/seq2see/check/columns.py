@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import islice, zip_longest
 
 from seq2see.check.report import TITLES, Example, Finding
-from seq2see.data.formats.lines import LENIENT, read_lines
-from seq2see.data.formats.tabular import TsvReader
+from seq2see.data.lines import LENIENT, read_lines
+from seq2see.formats.tabular import TsvReader
 
 _MAX_ROWS = 1000  # looked at
 _MIN_ROWS = 20

@@ -18,9 +18,10 @@ from seq2see.check.problems import Problems
 from seq2see.check.report import TITLES, Example, Finding, FindingKind
 from seq2see.check.scripts import SCRIPTS
 from seq2see.data.corpus import format_paths
-from seq2see.data.formats.lines import LENIENT, ReadCallbacks, ReadIssue, ignore_issue, read_lines
-from seq2see.data.formats.tabular import LineCountMismatch, ParallelFilesReader, TsvReader
+from seq2see.data.lines import LENIENT, ReadCallbacks, ReadIssue, ignore_issue, read_lines
+from seq2see.data.readers import LineCountMismatch, ParallelFilesReader
 from seq2see.errors import UserError
+from seq2see.formats.tabular import TsvReader
 
 _READ_ISSUES: tuple[Literal["encoding", "malformed", "missing"], ...] = ("encoding", "malformed", "missing")
 _EXAMPLE_CHARACTERS = 300  # of a document shown as an example

@@ -18,11 +18,11 @@ from seq2see.check.collect import read_items
 from seq2see.check.data import REMOVAL_REASONS, Checked
 from seq2see.check.report import FindingKind
 from seq2see.data.corpus import Corpus, format_paths
-from seq2see.data.formats.documents import DocumentReader
-from seq2see.data.formats.lines import ReadCallbacks, ignore_issue
-from seq2see.data.formats.tabular import JsonlReader, Reader, SingleFileReader, strip_compression_suffix
-from seq2see.data.media.pairs import MediaPairReader
+from seq2see.data.lines import ReadCallbacks, ignore_issue
+from seq2see.data.readers import DocumentReader, Reader, SingleFileReader, strip_compression_suffix
 from seq2see.errors import ProgressFactory, UserError, no_progress
+from seq2see.formats.media.pairs import MediaPairReader
+from seq2see.formats.tabular import JsonlReader
 from seq2see.tensors.files import atomic_write
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")

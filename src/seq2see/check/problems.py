@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from seq2see.check import collect as c
 from seq2see.check.report import FindingKind
-from seq2see.data.media.reader import TooLongError
 from seq2see.errors import UserError
+from seq2see.formats.media.reader import TooLongError
 
 Mask = NDArray[np.bool_]
 

@@ -100,7 +100,7 @@ def _refuse_other_kinds(context: typer.Context, data: CheckedData) -> None:
 def _media_reader(data: CheckedData) -> dict[str, Any]:
     """Decodes pictures and sounds as a preset does, and names it: other settings make fewer or more tokens of a file."""
     from seq2see.data.corpus import media_kind
-    from seq2see.data.media.reader import MediaReader
+    from seq2see.formats.media.reader import MediaReader
     from seq2see.train.presets import preset, preset_for_media
 
     kind = media_kind(data)

@@ -149,7 +149,7 @@ def _print(original: "Explanation", e: "Explanation", name: str, analysis: Analy
 
 def _check_source(text: str, model: "Model", directory: Path) -> None:
     """Raises an error if a model of text would read the path of a file letter by letter, or if there is no file to read."""
-    from seq2see.data.media.pairs import is_media
+    from seq2see.formats.media.pairs import is_media
 
     source = model.config.model.source
     if source != "tokens" and not os.path.exists(text):
@@ -191,10 +191,10 @@ def _headline(e: "Explanation") -> "Text":
 def _print_attention(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
+    from seq2see.formats.media.view import draw_profiles
     from seq2see.inspect.alignment import LayerHead, word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, head_ablation
     from seq2see.inspect.attention_tables import attention_table, token_probabilities
-    from seq2see.inspect.media_view import draw_profiles
     from seq2see.inspect.terminal import draw_attention, draw_heads
 
     console.print(_headline(e))
@@ -288,7 +288,7 @@ def _draw(e: "Explanation", out: Path, name: str, analysis: Analysis) -> None:
 
     head, all_heads = analysis.head, analysis.head is None and analysis.layer is not None
     if e.source_rows is not None and name.endswith(".cross") and not all_heads:
-        from seq2see.inspect.media_view import plot_media
+        from seq2see.formats.media.view import plot_media
 
         plot_media(e, attention_table(e, name, head), out)
     elif head is not None:

@@ -33,7 +33,7 @@ class TextInput:
     @property
     def size(self) -> int | None:
         """The number of bytes to read, if known in advance."""
-        from seq2see.data.formats.tabular import COMPRESSION_SUFFIXES
+        from seq2see.data.readers import COMPRESSION_SUFFIXES
 
         if self.path and self.path.suffix in COMPRESSION_SUFFIXES:
             return None
@@ -45,7 +45,7 @@ class TextInput:
     def read(self, warnings: "WarningLog") -> "Iterator[list[Line]]":
         """Yields the lines in chunks, as they become available."""
         from seq2see.cli.lines import Line, read_chunks
-        from seq2see.data.formats.lines import open_bytes
+        from seq2see.data.lines import open_bytes
 
         if self.text is not None:
             lines = self.text.split("\n")

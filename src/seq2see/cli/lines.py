@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from seq2see.data.formats.lines import LINE_TOO_LONG, MAX_LINE_BYTES, convert_read_errors, strip_bom
+from seq2see.data.lines import LINE_TOO_LONG, MAX_LINE_BYTES, convert_read_errors, strip_bom
 from seq2see.errors import UserError
 from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog

@@ -15,6 +15,7 @@ from seq2see.cli.options import Options
 from seq2see.cli.output import open_output, printed_warnings, progress, refuse_overwriting
 from seq2see.cli.ray.options import RayOptions
 from seq2see.config import option
+from seq2see.config.extensions import has_extension
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError
 from seq2see.storage.bundled import model_label
@@ -135,13 +136,12 @@ def _translate(
 
 def _translate_on_ray(sources: list[TextInput], path: Path, output: Output, compute: Compute, ray: RayOptions) -> None:
     from seq2see.cli.ray.tasks import ModelOptions, TranslateShards
-    from seq2see.data.media.pairs import is_media
-    from seq2see.translate.formats import is_document
+    from seq2see.formats.media.pairs import is_media
 
     if output.glossary is not None:
         raise UsageError("--glossary is for --engine local: leave one of them out")
     for source in sources:
-        if source.path and (is_document(source.path) or is_media(source.path)):
+        if source.path and (_is_document(source.path) or is_media(source.path)):
             raise UsageError(
                 f"{source.path} is not plain text, and --engine ray takes no other files: leave out --engine"
             )
@@ -156,7 +156,7 @@ def _refuse_media(sources: Sequence[TextInput], output: Output, label: str) -> N
         raise UsageError(f"--timestamps is for recordings, but {label} reads text")
     if not any(source.path for source in sources):
         return
-    from seq2see.data.media.pairs import is_media
+    from seq2see.formats.media.pairs import is_media
 
     if media := next((source for source in sources if source.path and is_media(source.path)), None):
         raise UsageError(f"{media.name} is a picture or sound, but {label} reads text")
@@ -164,7 +164,7 @@ def _refuse_media(sources: Sequence[TextInput], output: Output, label: str) -> N
 
 def _transcribe(sources: Sequence[TextInput], model: "Model", label: str, output: Output) -> None:
     """Writes the text of each picture or sound on a line of its own, or of one sound as subtitles."""
-    from seq2see.translate.transcription import format_subtitles, transcribe_segments
+    from seq2see.formats.media.transcription import format_subtitles, transcribe_segments
     from seq2see.translate.translator import one_line
 
     kind, as_json, search = model.config.model.source, output.format == "jsonl", output.nbest_search
@@ -195,13 +195,15 @@ def _json_line(table: dict[str, Any]) -> str:
     return json.dumps(table, ensure_ascii=False) + "\n"
 
 
+def _is_document(path: Path) -> bool:
+    return has_extension("documents", path.suffix.lower())
+
+
 def _documents(sources: Sequence[TextInput], output: Output) -> list[Path]:
     """Returns the documents among the inputs, or none if they are lines; checks that the output can hold them."""
-    from seq2see.translate.formats import is_document
-
     out = output.out
     files = [source.path for source in sources if source.path]
-    documents = [file for file in files if is_document(file)]
+    documents = [file for file in files if _is_document(file)]
     if not documents:
         if out is not None and out.is_dir():
             raise UserError(f"{out} is a directory: lines need one output file")
@@ -248,7 +250,7 @@ def _translate_lines(
 def _translate_documents(
     files: Sequence[Path], output: Output, translator: "Translator", bars: "ProgressFactory"
 ) -> None:
-    from seq2see.translate.documents import translate_document
+    from seq2see.formats.documents import translate_document
 
     for file in files:
         content = translate_document(file, translator, output.retranslate, bars)

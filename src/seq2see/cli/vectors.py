@@ -300,7 +300,7 @@ def _frequency(vectors: "WordVectors", word: str) -> str:
 
 def _parse_pairs(arguments: Sequence[str], file: Path | None) -> list[tuple[str, str]]:
     """Parses arguments such as `cats:cat`, and the lines of a file with two words each."""
-    from seq2see.data.formats.lines import read_lines
+    from seq2see.data.lines import read_lines
 
     pairs = [(argument, argument.split(":")) for argument in arguments]
     if file is not None:

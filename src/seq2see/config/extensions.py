@@ -60,6 +60,29 @@ BUILT_IN: dict[str, dict[str, str] | str] = {
     "metrics": "seq2see.evaluate.metrics:METRICS",  # a table of its own, so that a new metric touches one file
     "tokenizers": {"other libraries": "seq2see.exchange.foreign_tokenizer:ForeignTokenizer"},  # saved with a model
     "chat templates": {"other libraries": "seq2see.exchange.jinja_template:JinjaTemplate"},  # likewise
+    "corpora": {  # of sentence pairs, by the suffix of a file
+        ".tsv": "seq2see.formats.tabular:open_tsv",
+        ".tab": "seq2see.formats.tabular:open_tsv",
+        ".jsonl": "seq2see.formats.tabular:open_jsonl",
+        ".ndjson": "seq2see.formats.tabular:open_jsonl",
+        ".tmx": "seq2see.formats.tmx:open_tmx",
+        ".po": "seq2see.formats.po:open_po",
+    },
+    "documents": {  # to translate, by the suffix of a file
+        ".po": "seq2see.formats.po:DOCUMENT",
+        ".pot": "seq2see.formats.po:DOCUMENT",
+        ".srt": "seq2see.formats.subtitles:DOCUMENT",
+        ".vtt": "seq2see.formats.subtitles:DOCUMENT",
+        ".md": "seq2see.formats.markdown:DOCUMENT",
+        ".markdown": "seq2see.formats.markdown:DOCUMENT",
+        ".html": "seq2see.formats.html:DOCUMENT",
+        ".htm": "seq2see.formats.html:DOCUMENT",
+    },
+    "media": {  # pictures and sounds as sources
+        "pairs": "seq2see.formats.media.pairs:open_media_reader",
+        "reader": "seq2see.formats.media.reader:MediaReader",
+        "augmentation": "seq2see.formats.media.augment:build_augmentation",
+    },
     "readers": {  # of models of other libraries, the most particular first
         "CTranslate2": "seq2see.exchange.ctranslate2:READER",
         "Hugging Face": "seq2see.exchange.huggingface:READER",

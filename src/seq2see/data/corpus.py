@@ -12,22 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from seq2see.config import Boundaries, DataConfig
-from seq2see.data.formats.documents import DocumentReader, TextChunk
-from seq2see.data.formats.lines import ReadCallbacks, ignore_progress
-from seq2see.data.formats.tabular import (
-    JsonlReader,
+from seq2see.config.extensions import extension_names, has_extension, load_extension
+from seq2see.data.lines import ReadCallbacks, ignore_progress
+from seq2see.data.readers import (
+    DocumentReader,
     PairReader,
     ParallelFilesReader,
     Reader,
-    TsvReader,
+    TextChunk,
     strip_compression_suffix,
 )
-from seq2see.data.media.pairs import MediaKind, open_media_reader
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import require_regular_file
+
+MediaKind = Literal["pictures", "sounds"]
 
 
 class Corpus:
@@ -123,32 +124,6 @@ def parallel_files(source: Sequence[Path], target: Sequence[Path]) -> ParallelCo
     return ParallelCorpus(tuple(readers))
 
 
-def tsv(paths: Iterable[Path], source_column: int | str = 1, target_column: int | str = 2) -> ParallelCorpus:
-    """Reads tab-separated columns, numbered from 1 or named in the first line."""
-    return ParallelCorpus(tuple(TsvReader(require_regular_file(path), source_column, target_column) for path in paths))
-
-
-def jsonl(paths: Iterable[Path], source_field: str, target_field: str) -> ParallelCorpus:
-    """Reads one JSON object per line; `translation.en` is field `en` of the object in field `translation`."""
-    return ParallelCorpus(tuple(JsonlReader(require_regular_file(path), source_field, target_field) for path in paths))
-
-
-def tmx(paths: Iterable[Path], source_language: str, target_language: str) -> ParallelCorpus:
-    """Reads translation memories; `en` also matches `en-GB`."""
-    from seq2see.data.formats.tmx import TmxReader
-
-    return ParallelCorpus(
-        tuple(TmxReader(require_regular_file(path), source_language, target_language) for path in paths)
-    )
-
-
-def po(paths: Iterable[Path]) -> ParallelCorpus:
-    """Reads the translated entries of gettext PO files."""
-    from seq2see.data.formats.po import PoReader
-
-    return ParallelCorpus(tuple(PoReader(require_regular_file(path)) for path in paths))
-
-
 def plain_text(paths: Iterable[Path], boundaries: Boundaries = "blank-line") -> TextCorpus:
     """Reads text files, and all .txt files inside directories."""
     if boundaries not in get_args(Boundaries):
@@ -184,32 +159,31 @@ def open_pairs(data: DataConfig, prefix: str = "") -> ParallelCorpus:
 
 def holds_pairs(file: Path) -> bool:
     """Whether --pairs reads files of this name."""
-    return strip_compression_suffix(file).lower().endswith((".tsv", ".tab", ".jsonl", ".ndjson", ".tmx", ".po"))
+    return has_extension("corpora", _suffix(file))
 
 
 def _open_path(path: Path, data: DataConfig, option: str) -> tuple[PairReader, ...]:
     if path.is_dir():
         return _open_directory(path, data, option)
-    match Path(strip_compression_suffix(path)).suffix.lower():
-        case ".tsv" | ".tab":
-            return tsv([path], *_parse_columns(data.columns or "1,2")).readers
-        case ".jsonl" | ".ndjson":
-            return jsonl([path], *_split_option(data.fields or data.languages, "--fields", "en,hi")).readers
-        case ".tmx":
-            return tmx([path], *_split_option(data.languages, "--languages", "en,hi")).readers
-        case ".po":
-            return po([path]).readers
-        case suffix:
-            raise UserError(
-                f'{path}: unsupported format "{suffix}"; {option}pairs reads .tsv, .jsonl, .tmx and .po, plain or '
-                f"compressed (.gz, .xz); for two plain files use {option}src and {option}tgt"
-            )
+    suffix = _suffix(path)
+    if not has_extension("corpora", suffix):
+        *others, last = extension_names("corpora")
+        raise UserError(
+            f'{path}: unsupported format "{suffix}"; {option}pairs reads {", ".join(others)} and {last}, plain or '
+            f"compressed (.gz, .xz); for two plain files use {option}src and {option}tgt"
+        )
+    opened: ParallelCorpus = load_extension("corpora", suffix)(path, data)
+    return opened.readers
+
+
+def _suffix(path: Path) -> str:
+    return Path(strip_compression_suffix(path)).suffix.lower()
 
 
 def _open_directory(path: Path, data: DataConfig, option: str) -> tuple[PairReader, ...]:
     """Opens a directory of files that --pairs reads, or of plain files with the two --languages as suffixes."""
     if data.languages:
-        source, target = _split_option(data.languages, "--languages", "en,hi")
+        source, target = split_option(data.languages, "--languages", "en,hi")
         sides = [{key[0]: file for key, file in _shards(path) if key[1] == f".{side}"} for side in (source, target)]
         if sides[0] and sides[1]:
             return tuple(ParallelFilesReader(*shard) for shard in _match_by_name(sides[0], sides[1], path, path))
@@ -217,13 +191,13 @@ def _open_directory(path: Path, data: DataConfig, option: str) -> tuple[PairRead
     return tuple(reader for file in files for reader in _open_path(file, data, option))
 
 
-def _parse_columns(text: str) -> tuple[int | str, int | str]:
-    names = _split_option(text, "--columns", "1,2")
+def parse_columns(text: str) -> tuple[int | str, int | str]:
+    names = split_option(text, "--columns", "1,2")
     source, target = (int(name) if re.fullmatch("[0-9]{1,9}", name) else name for name in names)
     return source, target
 
 
-def _split_option(text: str, option: str, example: str) -> tuple[str, str]:
+def split_option(text: str, option: str, example: str) -> tuple[str, str]:
     """Splits the value of an option into the names of source and target."""
     names = [name.strip() for name in text.split(",")]
     if len(names) != 2 or not all(names):
@@ -273,8 +247,8 @@ def format_paths(files: Sequence[Path | str]) -> str:
 
 def open_media(paths: Iterable[Path], kind: MediaKind, columns: str = "", fields: str = "") -> ParallelCorpus:
     """Opens lists or directories of pictures or sounds; the source of each pair is the path of its file."""
-    names = _parse_columns(columns or "1,2")
-    return ParallelCorpus(tuple(open_media_reader(path, kind, names, fields) for path in paths))
+    open_reader = load_extension("media", "pairs")
+    return ParallelCorpus(tuple(open_reader(path, kind, columns, fields) for path in paths))
 
 
 def open_documents(data: DataConfig, prefix: str = "") -> TextCorpus:

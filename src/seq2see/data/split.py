@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from seq2see.data.corpus import ParallelCorpus, TextCorpus
-from seq2see.data.formats.documents import TextChunk
-from seq2see.data.formats.lines import ignore_progress
+from seq2see.data.lines import ignore_progress
+from seq2see.data.readers import TextChunk
 from seq2see.errors import ProgressFactory, no_progress
 
 # Held out for validation if no validation set is given; each is a maximum.

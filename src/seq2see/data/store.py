@@ -17,13 +17,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.data.bpe_dropout import BpeDropout
-from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import RaggedTokens, Tokenizer
 from seq2see.data.tokenizer_training import group, split_text
 from seq2see.errors import ProgressFactory, UserError, no_progress
@@ -39,6 +38,27 @@ _THREADS = min(8, os.cpu_count() or 1)
 A = TypeVar("A")
 B = TypeVar("B")
 TokenArray = NDArray[Any]  # [T] uint16 or uint32 ids; of pictures and sounds, [T, F] numbers
+
+
+class MediaReader(Protocol):
+    """Reads pictures or sounds as the rows that a model takes: what a tokenizer is for text."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def row_size(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def windows(self, path: Path | str) -> list[TokenArray]:
+        """Returns the rows of a file, [U, row_size]; of a sound in windows, one array each."""
+
+    def read(self, path: Path | str) -> TokenArray:
+        """Returns the rows of a file that fits the model."""
+
+    def encode_batch(self, paths: Sequence[str]) -> RaggedTokens: ...
 
 
 Encoder = Tokenizer | MediaReader
@@ -235,7 +255,10 @@ def _map_in_threads(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
 
 def _files(folder: Path, name: str, encoder: Encoder) -> tuple[tuple[Path, str], tuple[Path, str]]:
     """Returns the two files of a side with their dtypes: the tokens, and the offsets of the sentences."""
-    dtype = encoder.dtype if isinstance(encoder, MediaReader) else "<u2" if len(encoder) <= 1 << 16 else "<u4"
+    if isinstance(encoder, Tokenizer):
+        dtype = "<u2" if len(encoder) <= 1 << 16 else "<u4"
+    else:
+        dtype = encoder.dtype
     return (folder / f"{name}.tokens", dtype), (folder / f"{name}.offsets", "<i8")
 
 
@@ -270,7 +293,7 @@ def _map_side(folder: Path, name: str, encoder: Encoder) -> TokenizedSide:
     """Memory-maps the files of a side; raises ValueError if they are damaged."""
     files = _files(folder, name, encoder)
     tokens, offsets = (np.asarray(np.memmap(path, dtype=dtype, mode="r")) for path, dtype in files)
-    if isinstance(encoder, MediaReader):
+    if not isinstance(encoder, Tokenizer):
         tokens = tokens.reshape(-1, encoder.row_size)
     if offsets[0] != 0 or offsets[-1] != len(tokens):
         raise ValueError(f"{folder / name}.offsets is damaged")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from seq2see.data.formats.lines import read_lines
+from seq2see.data.lines import read_lines
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
 from seq2see.inspect.alignment import LayerHead, LayerHeads, align_with, all_layer_heads

@@ -8,8 +8,8 @@ from typing import Any
 from seq2see.config import DataConfig
 from seq2see.config.extensions import load_extension
 from seq2see.data.corpus import format_paths, open_pairs
-from seq2see.data.formats.lines import read_lines
-from seq2see.data.formats.tabular import parse_json, strip_compression_suffix
+from seq2see.data.lines import parse_json, read_lines
+from seq2see.data.readers import strip_compression_suffix
 from seq2see.errors import UserError
 
 

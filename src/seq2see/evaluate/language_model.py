@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.data.corpus import TextCorpus
-from seq2see.data.formats.documents import TextChunk
 from seq2see.data.layout import Packed
+from seq2see.data.readers import TextChunk
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.data.tokenizer_training import split_text
 from seq2see.errors import UserError

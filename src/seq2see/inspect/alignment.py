@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.data.layout import Packed
@@ -33,6 +35,7 @@ from seq2see.storage.pipeline import Pipeline, with_article
 
 Pairs = Sequence[tuple[str, str]]
 Links = list[tuple[int, int]]  # (source word, target word), from 0
+WordWeights = NDArray[np.float32]  # [target words, source words]
 
 BATCH_TOKENS = 2000  # per side and forward pass, padding included
 
@@ -205,3 +208,16 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _link(by_word: Tensor) -> Links:
     """Links each target word to the source word with the largest weight, given [M, N]."""
     return sorted((i, j) for j, i in enumerate(by_word.argmax(-1).tolist())) if by_word.numel() else []
+
+
+def best_run(weights: WordWeights, runs: Sequence[Sequence[int]], inside: Sequence[int]) -> tuple[int, int]:
+    """Returns the first and last of the consecutive words that attend most to the source words inside rather than outside."""
+    outside = [i for i in range(weights.shape[1]) if i not in inside]
+    margins = weights[:, inside].max(1) - weights[:, outside].max(1, initial=0.0)
+    best = (-np.inf, 0, 0)
+    for run in runs:
+        total, start = -np.inf, run[0]
+        for j in run:
+            total, start = (total + margins[j], start) if total > 0 else (margins[j], j)
+            best = max(best, (float(total), start, j), key=lambda candidate: candidate[0])
+    return best[1], best[2]

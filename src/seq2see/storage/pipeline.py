@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config
+from seq2see.config.extensions import load_extension
 from seq2see.config.search import Search, SearchOptions
 from seq2see.data.known_words import KnownWords, unknown_words
 from seq2see.data.layout import Packed, Tokens
@@ -29,7 +30,7 @@ from seq2see.storage.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.storage.scores import score_number
 
 if TYPE_CHECKING:
-    from seq2see.data.media.reader import MediaReader
+    from seq2see.data.store import MediaReader
     from seq2see.model.pooling import Pooling
 
 EMBED_TEXTS = 32  # encoded together
@@ -97,9 +98,8 @@ class Pipeline:
 
     @property
     def _media_reader(self) -> "MediaReader":
-        from seq2see.data.media.reader import MediaReader  # models of text do without
-
-        return MediaReader(self.config.model)
+        reader: MediaReader = load_extension("media", "reader")(self.config.model)
+        return reader
 
     @property
     def _possible_languages(self) -> Mapping[str, int]:

@@ -14,12 +14,11 @@ from threading import Event
 from typing import TypeVar
 
 from seq2see.config import Config, TextConfig
+from seq2see.config.extensions import load_extension
 from seq2see.data.batch import Batch
 from seq2see.data.batches import Batches, ClassBatches, PairBatches, TextBatches, require_classes
 from seq2see.data.bpe_dropout import BpeDropout
 from seq2see.data.corpus import media_kind, open_documents, open_pairs, validation_pairs
-from seq2see.data.media.augment import build_augmentation
-from seq2see.data.media.reader import MediaReader
 from seq2see.data.split import Pair, PairSplit, TextSplit
 from seq2see.data.store import TokenizedSide, store_documents, store_pairs
 from seq2see.data.tokenizer import Tokenizer
@@ -109,10 +108,13 @@ def prepare_translation(
         raise UserError(f"{count:,} pairs are too few to hold some out: add a validation set with {remedy}")
     tokenizers = tokenizers or _train_tokenizers(config, split, count, progress)
     model = config.model
-    encoders = (tokenizers[0] if model.source == "tokens" else MediaReader(model), tokenizers[1])
+    source, augment = tokenizers[0], None
+    if model.source != "tokens":
+        source, augment = load_extension("media", "reader")(model), load_extension("media", "augmentation")(config)
+    encoders = (source, tokenizers[1])
     build = partial(ClassBatches if model.classifier else PairBatches, tokenizer=tokenizers[1], too_long="drop")
     build = partial(build, max_length=model.max_positions, max_source_length=model.actual_max_source_positions)
-    augment, tokens, stopped = build_augmentation(config), micro_batch_tokens(config), Event()
+    tokens, stopped = micro_batch_tokens(config), Event()
 
     def make(epoch: int, like: PairBatches | None = None) -> PairBatches:
         # Later epochs are tokenized in the background, while the display shows the training.

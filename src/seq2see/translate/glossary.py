@@ -14,15 +14,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from seq2see.data.formats.lines import read_lines
+from seq2see.data.lines import read_lines
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.constraints import Constraints, Phrase
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UserError
-from seq2see.inspect.alignment import word_attention
+from seq2see.inspect.alignment import WordWeights, best_run, word_attention
 from seq2see.storage.pipeline import Pipeline
-from seq2see.translate.markup import Weights, best_run
 
 MIN_BEAM = 4  # of a search with constraints
 MAX_STARTS = 3  # places that are tried for a term
@@ -100,7 +99,7 @@ class _Draft:
     def missing_in(self, text: str) -> list[TermMatch]:
         return [term for term in self.terms if not _find(term.translation, text)]
 
-    def place(self, weights: Weights | None) -> list[Constraints]:
+    def place(self, weights: WordWeights | None) -> list[Constraints]:
         """Returns constraints to try for the next term to be placed, or for all if it is unknown where they belong."""
         missing, continuations = self.missing, word_continuations(self.target)
         found = [(starts, term) for term in missing if (starts := self._starts(term, weights))]
@@ -122,7 +121,7 @@ class _Draft:
                 tried.append(Constraints((phrase,), self._encode(before[:cut]), between, continuations))
         return tried
 
-    def _starts(self, term: TermMatch, weights: Weights | None) -> list[int]:
+    def _starts(self, term: TermMatch, weights: WordWeights | None) -> list[int]:
         """Returns where the words that come from a term may begin in the text, since attention may include an article."""
         words = wordpunct_spans(self.text)
         inside = [i for i, (a, b) in enumerate(wordpunct_spans(self.sentence)) if a < term.end and term.start < b]

@@ -3,11 +3,10 @@
 `Model.translate`, the command line and the server all translate through here.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -40,14 +39,30 @@ class TranslatedText(NamedTuple):
         return Assessment.of_text([sentence.assessment for sentence in self.sentences])
 
 
+class Protection(Protocol):
+    """What a translation keeps unchanged, such as markup; the formats of documents have it."""
+
+    def spans(self, text: str) -> list[Span]: ...
+
+    def strip(self, text: str, start: int, end: int) -> Span:
+        """Returns the part of a span that the model has to see."""
+
+    def words(self, sentence: str) -> str:
+        """Returns a sentence without what is kept."""
+
+    def translate(
+        self, translator: "Translator", sentences: Sequence[str], locations: Sequence[str]
+    ) -> list[TranslatedSentence]: ...
+
+
 @dataclass(frozen=True)
 class Translator:
-    """Translates texts with the terms of a glossary; what `placeholders` matches is kept unchanged."""
+    """Translates texts with the terms of a glossary."""
 
     model: Pipeline
     warnings: WarningLog = field(default_factory=WarningLog)
     search: Search = field(default_factory=Search)
-    placeholders: re.Pattern[str] | None = None
+    protection: Protection | None = None
     glossary: Mapping[str, str] = field(default_factory=dict)  # terms and the translations to use for them
 
     def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
@@ -58,11 +73,9 @@ class Translator:
         """Splits each text and translates its sentences, those of all texts together."""
         splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
         sentences = [sentence for split in splits for sentence in split.sentences]
-        if self.placeholders:
-            from seq2see.translate.protected import translate_protected
-
+        if self.protection:
             repeated = [location for split, location in zip(splits, locations, strict=True) for _ in split.sentences]
-            translated = iter(translate_protected(self, sentences, repeated, self.placeholders))
+            translated = iter(self.protection.translate(self, sentences, repeated))
         else:
             translated = iter(self.translate_sentences(sentences))
         found = [TranslatedText(split, list(islice(translated, len(split.sentences)))) for split in splits]
@@ -73,16 +86,12 @@ class Translator:
 
     def split(self, text: str, location: str) -> SplitText:
         """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
-        protected: list[Span] = []
-        if self.placeholders:
-            from seq2see.translate.placeholders import strip_markup
-
-            protected = [match.span() for match in self.placeholders.finditer(text)]
+        protected = self.protection.spans(text) if self.protection else []
         max_tokens = max(1, self.model.config.model.max_positions - 1)  # one position is for <end>
         spans: list[Span] = []
         for start, end in sentence_spans(text, protected):
-            if self.placeholders:
-                start, end = strip_markup(text, start, end, self.placeholders)
+            if self.protection:
+                start, end = self.protection.strip(text, start, end)
             sentence = text[start:end]
             tokens = 0 if len(sentence) * _MAX_TOKENS_PER_CHARACTER <= max_tokens else self._count_tokens(sentence)
             if tokens <= max_tokens:
@@ -102,7 +111,7 @@ class Translator:
         return len(self.model.tokenizers[0].encode(text))
 
     def translate_sentences(self, sentences: Sequence[str]) -> list[TranslatedSentence]:
-        """Translates each text as one sentence, without regard to placeholders."""
+        """Translates each text as one sentence, without regard to what is kept unchanged."""
         if self.glossary:
             from seq2see.translate.glossary import translate_with_terms
 
@@ -111,7 +120,7 @@ class Translator:
             found = self.model.search_sentences(sentences, self.search)
         translated = []
         for sentence, nbest in zip(sentences, found, strict=True):
-            words = self.placeholders.sub(" ", sentence) if self.placeholders else sentence
+            words = self.protection.words(sentence) if self.protection else sentence
             assessment = self.model.assess(words, nbest[0].confidence)
             translated.append(TranslatedSentence(sentence, one_line(self.model.text(nbest[0])), assessment, nbest))
         return translated

@@ -15,7 +15,7 @@ from typing import Any
 from seq2see.cli.ray.ray_map import ray_map
 from seq2see.cli.ray.shards import PARQUET, SHARD_BYTES, Shard, is_json_lines, join_parts, plan_shards
 from seq2see.cli.ray.tasks import EmbedShards, TranslateShards
-from seq2see.data.formats.tabular import strip_compression_suffix
+from seq2see.data.readers import strip_compression_suffix
 from seq2see.errors import UserError
 from seq2see.storage.bundled import find_model
 from seq2see.tensors.files import atomic_write, check_new_directory, file_lock

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seq2see.cli.lines import Line, read_chunks
-from seq2see.data.formats.lines import LINE_TOO_LONG, MAX_LINE_BYTES, open_bytes
-from seq2see.data.formats.tabular import COMPRESSION_SUFFIXES, parse_json, strip_compression_suffix, text_field
+from seq2see.data.lines import LINE_TOO_LONG, MAX_LINE_BYTES, open_bytes, parse_json
+from seq2see.data.readers import COMPRESSION_SUFFIXES, strip_compression_suffix
 from seq2see.errors import UserError, did_you_mean
+from seq2see.formats.tabular import text_field
 from seq2see.tensors.files import atomic_write, require_regular_file
 from seq2see.translate.warning_log import WarningLog
 

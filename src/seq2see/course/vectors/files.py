@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.data.formats.lines import read_lines
-from seq2see.data.formats.tabular import strip_compression_suffix
+from seq2see.data.lines import read_lines
+from seq2see.data.readers import strip_compression_suffix
 from seq2see.errors import UserError
 from seq2see.tensors.files import atomic_write
 from seq2see.tensors.tensor_file import read_tensors, write_tensors

@@ -22,9 +22,9 @@ from seq2see import __version__
 from seq2see.api import Model
 from seq2see.config import InferencePrecision
 from seq2see.config.search import Search
-from seq2see.data.media.reader import MediaReader
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
+from seq2see.formats.media.reader import MediaReader
 from seq2see.inspect.explain import Explanation, explain
 from seq2see.inspect.interventions import intervene
 from seq2see.server.explore import requests, responses

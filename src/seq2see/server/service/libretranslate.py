@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from seq2see.errors import UserError
+from seq2see.formats.documents import source_text
 from seq2see.server.http.errors import ApiError
 from seq2see.server.service.keys import Client
 from seq2see.server.service.languages import language_name
@@ -32,7 +33,6 @@ from seq2see.server.service.libretranslate_parameters import (
     read_parameters,
 )
 from seq2see.server.service.service import Service, ServiceOf
-from seq2see.translate.formats import source_text
 
 MAX_FILES = 64  # translated files that wait for their download
 Body = TypeVar("Body", bound=BaseModel)

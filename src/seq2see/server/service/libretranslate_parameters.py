@@ -11,12 +11,13 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, ValidationError, WithJsonSchema
 
+from seq2see.config.extensions import extension_names
+from seq2see.formats.documents import TEXT_SUFFIX
 from seq2see.server.http.errors import ApiError
-from seq2see.translate.formats import DOCUMENT_SUFFIXES, TEXT_SUFFIX
 
 MAX_ALTERNATIVES = 10
 MAX_FIELDS = 100  # of a form
-FILE_SUFFIXES = (TEXT_SUFFIX, *DOCUMENT_SUFFIXES)
+FILE_SUFFIXES = (TEXT_SUFFIX, *extension_names("documents"))
 FORMATS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 Body = TypeVar("Body", bound=BaseModel)
 

@@ -31,12 +31,13 @@ from seq2see.decode.engine import build_requests
 from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError, no_progress
+from seq2see.formats import html
+from seq2see.formats.documents import translate_content
+from seq2see.formats.parts import Document, TranslationUnit, rebuild
+from seq2see.formats.placeholders import PLACEHOLDER
+from seq2see.formats.protected import protect
 from seq2see.model.network import Network
 from seq2see.server.service.completions import Completions, ContextLengthError
-from seq2see.translate import html
-from seq2see.translate.documents import translate_content
-from seq2see.translate.parts import TranslationUnit, rebuild
-from seq2see.translate.placeholders import PLACEHOLDER
 from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog
 
@@ -170,7 +171,7 @@ class Worker:
         texts, nbest, text = message["texts"], message["nbest"], translator.model.text
         locations = [""] * len(texts)
         if message["format"] == "html":
-            nbest_lists = [[text] for text in _translate_html(replace(translator, placeholders=PLACEHOLDER), texts)]
+            nbest_lists = [[text] for text in _translate_html(protect(translator, PLACEHOLDER), texts)]
         elif nbest == 1:
             nbest_lists = [[text] for text in translator.translate(texts, locations)]
         else:
@@ -230,7 +231,7 @@ def _describe(model: Model) -> Message:
 
 
 def _translate_html(translator: Translator, texts: Sequence[str]) -> list[str]:
-    documents = [html.read(text) for text in texts]
+    documents = [html.read(Document(text)) for text in texts]
     units = [part for parts in documents for part in parts if isinstance(part, TranslationUnit)]
     translations = iter(translator.translate([unit.source for unit in units], [""] * len(units)))
     return [rebuild(parts, translations) for parts in documents]

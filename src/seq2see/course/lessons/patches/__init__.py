@@ -22,8 +22,8 @@ from torch import Tensor
 
 from seq2see.course.lessons import kit
 from seq2see.data.layout import Packed
-from seq2see.data.media.pictures import cut_patches
-from seq2see.data.media.sounds import mel_rows, resample
+from seq2see.formats.media.pictures import cut_patches
+from seq2see.formats.media.sounds import mel_rows, resample
 from seq2see.inspect.trace import trace
 from seq2see.model.transformer import Transformer
 

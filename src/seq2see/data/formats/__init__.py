@@ -1,1 +1,0 @@
-"""The file formats that corpora come in."""
