@@ -18,7 +18,11 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 ROOMS := src/seq2see/check/*,src/seq2see/formats/*,src/seq2see/cli/*,src/seq2see/course/*,src/seq2see/exchange/*,src/seq2see/server/*
 CHECKS := test-python test-avx2 lint types test-page
 
-.PHONY: setup page demo test test-extras coverage lint format types parity bench results clean $(CHECKS)
+# make mutants: small changes to the core that the tests must notice, drawn with a seed.
+SEED ?= 1
+COUNT ?= 300
+
+.PHONY: setup page demo test test-extras coverage mutants lint format types parity bench results clean $(CHECKS)
 
 setup: $(READY) page
 
@@ -57,6 +61,9 @@ test-page: setup
 coverage: setup
 	$(BIN)/pytest $(PARALLEL) --cov=seq2see --cov-report=
 	$(BIN)/coverage report --omit='$(ROOMS)' --fail-under=95
+
+mutants: setup
+	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
 
 # Tests with packages of others: Ray, the runtimes that exports are for, and the clients of the service.
 test-extras: setup $(EXTRAS_READY)

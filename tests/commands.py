@@ -33,6 +33,7 @@ from tests.waiting import HANG
 ROOT = Path(__file__).parents[1]
 COLD = [sys.executable, "-m", "seq2see"]  # in a new process of Python
 Stream = int | IO[Any]  # a file descriptor or a file
+MEASURED = "COVERAGE_PROCESS_START"  # the lines that a process runs are measured: tests/mutants.py
 CLOSED = -1  # as by `>&-` in a shell
 
 
@@ -118,9 +119,8 @@ def run_command(
 def _server() -> socket.socket:
     ours, theirs = socket.socketpair()
     code = f"from tests.commands import serve; serve({theirs.fileno()})"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, env=SINGLE_THREAD_ENV, pass_fds=[theirs.fileno()]
-    )
+    environment = {name: value for name, value in SINGLE_THREAD_ENV.items() if name != MEASURED}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
     theirs.close()
 
     def stop() -> None:
@@ -194,6 +194,10 @@ def _run(file: int, pipe: int, *streams: int) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    if MEASURED in os.environ:
+        import coverage
+
+        coverage.process_startup()
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115

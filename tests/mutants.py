@@ -1,0 +1,372 @@
+"""Small changes to the core's code, drawn with a seed: the tests that run a changed line must notice the change.
+
+    python -m tests.mutants [--count 300] [--seed 1] [--first 0] [--map]
+
+A change swaps an operator, a constant, a condition or two arguments, or leaves out a statement, inside a function of the core
+on a line that tests run (`make coverage` finds the others). It is made in a copy of the project; there the tests of the line
+run in a forked process with a time limit, the quickest first, until one fails. That test must pass without the change.
+Changes that can alter nothing, each with its reason, are listed in tests/equivalent_changes.txt.
+
+Which tests run a line is measured once, by a run of all tests (`--map` repeats it), and stored in `.mutants/`. Lines that were
+only moved since keep their tests; a line that was edited has none and is not drawn.
+"""
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import coverage
+import pytest
+
+ROOT = Path(__file__).parents[1]
+STORE = ROOT / ".mutants"
+EQUIVALENT = ROOT / "tests/equivalent_changes.txt"
+CORE = ["config", "tensors", "data", "model", "decode", "storage", "inspect", "evaluate", "translate", "train"]
+BATCHES = [4, 25, 120]  # the tests of a change run in up to three processes, until so many seconds of tests have run
+LIMIT = 0.03  # of the changes may survive
+NO_BROWSER = "--ignore-glob=*/test_page*"
+PAGE = "src/seq2see/server/explore/page"  # built, and ignored by git
+IMPORTED_ONCE = ["torch._dynamo", "transformers", "sacrebleu", "hypothesis", "fastapi.testclient", "typer.testing"]
+
+
+# Which tests run a line, and how long each takes.
+
+
+@dataclass
+class Recorder:
+    """What pytest reports of the tests."""
+
+    collected: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.collected += [item.nodeid for item in session.items]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+
+def measure() -> None:
+    """Runs all tests without a browser. A process that a test starts counts as the test's: its environment names the test."""
+    STORE.mkdir(exist_ok=True)
+    configuration = STORE / "measured.ini"
+    core = ",".join(f"{ROOT}/src/seq2see/{folder}/*" for folder in CORE)
+    configuration.write_text(
+        f"[run]\ninclude = {core}\ndata_file = {STORE}/lines\nparallel = true\nsigterm = true\ncore = ctrace\n"
+        "context = ${PYTEST_CURRENT_TEST-}\n"
+    )
+    os.environ["COVERAGE_PROCESS_START"] = str(configuration)
+    recorder = Recorder()
+    options = ["--cov", "--cov-context=test", f"--cov-config={configuration}", "--cov-report="]
+    pytest.main([*options, "-p", "no:cacheprovider", NO_BROWSER], plugins=[recorder])
+    sources = {name: (ROOT / name).read_text() for name in core_files()}
+    (STORE / "tests.json").write_text(json.dumps({"root": str(ROOT), "sources": sources, **asdict(recorder)}))
+
+
+def core_files() -> list[str]:
+    files = [path for folder in CORE for path in (ROOT / "src/seq2see" / folder).rglob("*.py")]
+    return sorted(str(path.relative_to(ROOT)) for path in files)
+
+
+class Map:
+    def __init__(self, collected: list[str]) -> None:
+        self.lines = coverage.CoverageData(str(STORE / "lines"))
+        self.lines.read()
+        stored = json.loads((STORE / "tests.json").read_text())
+        self.root: str = stored["root"]
+        self.sources: dict[str, str] = stored["sources"]
+        usable = set(collected).difference(stored["failed"])
+        self.seconds = {name: value for name, value in stored["seconds"].items() if name in usable}
+        self.tests_of_file: defaultdict[str, set[str]] = defaultdict(set)
+        for name in self.seconds:
+            self.tests_of_file[name.partition("::")[0]].add(name)
+
+    def tests(self, file: str, source: str) -> dict[int, list[str]]:
+        """The tests that run each line of a file as it is now, the quickest first."""
+        contexts = self.lines.contexts_by_lineno(f"{self.root}/{file}")
+        was, now = self.sources.get(file, "").splitlines(), source.splitlines()
+        blocks = difflib.SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks()
+        moved = {block.b + i + 1: block.a + i + 1 for block in blocks for i in range(block.size)}
+        found = {line: self._names(contexts.get(before, ())) for line, before in moved.items()}
+        return {line: names for line, names in found.items() if names}
+
+    def _names(self, contexts: Iterable[str]) -> list[str]:
+        names: set[str] = set()
+        for context in contexts:
+            name = context.rpartition("|" if context.endswith(("|run", "|setup", "|teardown")) else " (")[0]
+            if context.endswith("|setup"):  # perhaps of a fixture that the other tests of the file use
+                names |= self.tests_of_file[name.partition("::")[0]]
+            names.add(name)
+        return sorted(names & self.seconds.keys(), key=lambda name: (self.seconds[name], name))
+
+
+# The changes.
+
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mod,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "zeros": "ones", "ones": "zeros"}
+
+
+@dataclass(frozen=True)
+class Change:
+    file: str
+    line: int
+    before: str  # the code that is replaced
+    after: str
+    span: tuple[int, int]  # in bytes
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        before, after = (" ".join(code.split()) for code in (self.before, self.after))
+        return f"{self.file}:{self.line}  {before}  →  {after}"
+
+    @property
+    def key(self) -> str:
+        """What stays when lines move: a line of tests/equivalent_changes.txt, before the reason."""
+        line = (ROOT / self.file).read_text().splitlines()[self.line - 1].strip()
+        return f"{self.file} | {line} | {str(self).partition('  ')[2]}"
+
+    @property
+    def mutated(self) -> bytes:
+        content = (ROOT / self.file).read_bytes()
+        after = self.after + "\n" * self.before.count("\n")  # later lines keep their numbers
+        if self.after not in ("pass", "break", "continue"):
+            after = f"({after})"
+        return content[: self.span[0]] + after.encode() + content[self.span[1] :]
+
+
+def changes(file: str, tests: Map) -> Iterator[Change]:
+    """Every change of a file on a line that a test runs, in the file's order."""
+    source = (ROOT / file).read_bytes()
+    lines = tests.tests(file, source.decode())
+    starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
+    for node, statement in in_functions(ast.parse(source), None):
+        found = lines.get(node.lineno) or lines.get(statement.lineno)
+        for spot, after in replacements(node) if found else ():
+            span = starts[spot.lineno - 1] + spot.col_offset, starts[spot.end_lineno - 1] + spot.end_col_offset
+            change = Change(file, spot.lineno, source[slice(*span)].decode(), after, span, tuple(found or ()))
+            with suppress(SyntaxError):
+                compile(change.mutated, file, "exec")
+                yield change
+
+
+def in_functions(node: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[Any, ast.stmt]]:
+    """The nodes inside functions, with their statements; without types, defaults, messages of errors and f-strings."""
+    if isinstance(node, ast.Raise | ast.JoinedStr | ast.arguments):
+        return
+    if statement and isinstance(node, ast.expr | ast.stmt):
+        statement = node if isinstance(node, ast.stmt) else statement
+        yield node, statement
+    for name, value in ast.iter_fields(node):
+        if name not in ("annotation", "returns", "decorator_list", "msg"):
+            enters = isinstance(node, ast.FunctionDef) and name == "body"
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from in_functions(child, node if enters and not statement else statement)  # type: ignore[arg-type]
+
+
+def replacements(node: ast.AST) -> Iterator[tuple[Any, str]]:
+    """The expressions or statements that a change replaces, and the new code."""
+    match node:
+        case ast.Compare(left, [operator], [right]):
+            yield node, ast.unparse(ast.Compare(left, [COMPARISONS[type(operator)]()], [right]))
+        case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
+            yield node, ast.unparse(ast.BinOp(left, OPERATORS[type(operator)](), right))
+        case ast.BoolOp(operator, values):
+            yield node, ast.unparse(ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values))
+        case ast.UnaryOp(ast.Not() | ast.USub(), operand):
+            yield node, ast.unparse(operand)
+        case ast.If(test) | ast.While(test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+            yield test, f"not {ast.unparse(test)}"
+        case ast.IfExp(test, body, orelse):
+            yield node, ast.unparse(ast.IfExp(test, orelse, body))
+        case ast.Constant(bool(value)):
+            yield node, str(not value)
+        case ast.Constant(int(value)):
+            yield node, str(value + 1)
+        case ast.Constant(float(value)):
+            yield node, str(value * 2 + 0.1)
+        case ast.Call(ast.Name(name), arguments, keywords) if name in FUNCTIONS:
+            yield node, ast.unparse(ast.Call(ast.Name(FUNCTIONS[name]), arguments, keywords))
+        case ast.Call(function, [first, second, *rest], keywords) if not isinstance(first, ast.Starred):
+            yield node, ast.unparse(ast.Call(function, [second, first, *rest], keywords))
+        case ast.Tuple([first, second], ast.Load()):
+            yield node, ast.unparse(ast.Tuple([second, first], ast.Load()))
+        case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Assign([ast.Attribute() | ast.Subscript()]):
+            yield node, "pass"
+        case ast.Continue() | ast.Break():
+            yield node, "break" if isinstance(node, ast.Continue) else "continue"
+
+
+# Running the tests.
+
+
+class Copy:
+    """A copy of the project, in which tests run in forked processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+        for path in [ROOT / name for name in names if name] + list((ROOT / PAGE).rglob("*")):
+            if path.is_file():
+                target = folder / path.relative_to(ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
+        for name in IMPORTED_ONCE:
+            with suppress(ImportError):
+                import_module(name)
+
+    def run(self, arguments: Iterable[str], seconds: float) -> tuple[int | None, Recorder]:
+        """Runs pytest; returns its exit code, or None for a hang, and what it reported."""
+        answer = self.root.with_suffix(".json")
+        child = os.fork()
+        if not child:
+            self._run_forked(list(arguments), answer)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if (status := os.waitpid(child, os.WNOHANG)) != (0, 0):
+                return os.waitstatus_to_exitcode(status[1]), Recorder(**json.loads(answer.read_text()))
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return None, Recorder()
+
+    def _run_forked(self, arguments: list[str], answer: Path) -> None:
+        recorder = Recorder()
+        code = 1
+        try:
+            answer.write_text("{}")
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(null, stream)
+            os.chdir(self.root)
+            for name in [name for name in sys.modules if name.partition(".")[0] in ("seq2see", "tests")]:
+                del sys.modules[name]
+            sys.path[:0] = [str(self.root / "src"), str(self.root)]
+            os.environ["PYTHONPATH"] = str(self.root / "src")
+            options = ["-p", "no:cacheprovider", "-p", "no:cov", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+            code = pytest.main([*options, *arguments], plugins=[recorder])
+        finally:
+            answer.write_text(json.dumps(asdict(recorder)))
+            os._exit(code)
+
+    def collect(self) -> list[str]:
+        code, recorder = self.run(["--collect-only", NO_BROWSER], 600)
+        assert code == 0, "the tests cannot be collected"
+        return recorder.collected
+
+    def failing(self, tests: list[str]) -> list[str]:
+        """The tests that fail without a change."""
+        return self.run(tests, 3600)[1].failed if tests else []
+
+    def notice(self, change: Change, number: int, seconds: dict[str, float]) -> str | None:
+        """The test that notices a change, or what else did; None if nothing."""
+        target = self.root / change.file
+        target.write_bytes(change.mutated)
+        os.utime(target, (number + 1, number + 1))  # Python compiles a file anew if its time has changed
+        rest, done = list(change.tests), 0.0
+        try:
+            for limit in BATCHES:
+                batch: list[str] = []
+                while rest and done < limit:
+                    done += seconds[rest[0]]
+                    batch.append(rest.pop(0))
+                if batch:
+                    code, recorder = self.run(["-x", *batch], 60 + 10 * sum(seconds[name] for name in batch))
+                    if code != 0:
+                        return (*recorder.failed, "time limit" if code is None else "import")[0]
+            return None
+        finally:
+            shutil.copy2(ROOT / change.file, target)
+
+
+def run(drawn: list[Change], copy: Copy, seconds: dict[str, float], first: int) -> list[Change]:
+    """Tries the changes one by one; returns those that no test noticed."""
+    noticed: dict[Change, str | None] = {}
+    for number, change in list(enumerate(drawn))[first:]:
+        noticed[change] = copy.notice(change, number, seconds)
+        print(f"{number:4}  {noticed[change] or 'SURVIVED'}  {change}", flush=True)
+    broken = copy.failing(sorted({name for name in noticed.values() if name and "::" in name}))
+    for change, name in noticed.items():
+        if name in broken:  # it fails anyway
+            others = tuple(test for test in change.tests if test not in broken)
+            noticed[change] = copy.notice(replace(change, tests=others), len(drawn) + change.line, seconds)
+    print(*(f"{name} fails without a change, and was left out" for name in broken), sep="\n")
+    return [change for change, name in noticed.items() if name is None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of the drawn changes")
+    parser.add_argument("--map", action="store_true", help="measure again which tests run a line")
+    options = parser.parse_args()
+    if options.map or not (STORE / "tests.json").exists():
+        subprocess.run([sys.executable, "-c", "from tests.mutants import measure; measure()"], cwd=ROOT, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(Path(folder) / "copy")
+        tests = Map(copy.collect())
+        possible = [change for file in core_files() for change in changes(file, tests)]
+        drawn = random.Random(options.seed).sample(possible, min(options.count, len(possible)))
+        print(f"{len(drawn)} of {len(possible):,} possible changes, drawn with seed {options.seed}", flush=True)
+        survivors = run(drawn, copy, tests.seconds, options.first)
+    known = {line.rpartition(" | ")[0] for line in EQUIVALENT.read_text().splitlines()}
+    missed = [change for change in survivors if change.key not in known]
+    tried = len(drawn) - options.first
+    print(
+        f"{tried} tried, {len(survivors)} survived, of which {len(survivors) - len(missed)} are known to change nothing"
+    )
+    print(*(f"{change.file}:{change.line}\n    {change.key}" for change in missed), sep="\n")
+    sys.exit(len(missed) > LIMIT * tried)
+
+
+if __name__ == "__main__":
+    main()
