@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from seq2see.cli import app
 from seq2see.errors import UserError
 from seq2see.storage.bundled import GRAMMAR
-from seq2see.tensors.files import atomic_write
+from seq2see.tensors.files import atomic_write, file_lock, new_directory, write_text
 from tests.commands import CLOSED, COLD, run_command
 
 needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
@@ -127,6 +127,40 @@ def test_a_failed_write_leaves_the_old_file_and_names_it(tmp_path: Path) -> None
         raise OSError(28, "No space left on device")
     assert caught.value.filename == str(tmp_path / "a")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o400])
+def test_a_replaced_file_keeps_its_mode_and_owner(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 54321)
+    before = path.stat()
+    with atomic_write(path) as part:
+        part.write_text("new")
+        assert part.stat().st_mode & 0o077 == 0
+    after = path.stat()
+    assert path.read_text() == "new"
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_new_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    old = os.umask(umask)
+    try:
+        write_text(tmp_path / "a", "new")
+        with file_lock(tmp_path / "lock"):
+            pass
+        for folder in ("new", "private"):
+            with new_directory(tmp_path / folder):
+                pass
+    finally:
+        os.umask(old)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes["a"] == modes["lock"] == 0o666 & ~umask
+    assert (modes["new"], modes["private"]) == (0o777 & ~umask, 0o700)
 
 
 def fails_in_one_line(arguments: Sequence[str | Path], message: str, **options: Any) -> None:

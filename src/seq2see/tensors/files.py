@@ -45,18 +45,24 @@ def check_output(path: Path, suffixes: Sequence[str] = ()) -> None:
 def atomic_write(path: Path | str) -> Iterator[Path]:
     """Yields a temporary path next to `path`; on exit it is synced and renamed to `path`.
 
-    If the block raises, the temporary file is removed and `path` is unchanged. Of a symbolic link, the target is replaced,
-    not the link. A pipe or a character device, such as /dev/null, cannot be replaced and is yielded itself.
+    If the block raises, the temporary file is removed and `path` is unchanged. A file that is replaced keeps its mode and, if
+    permitted, its owner. Of a symbolic link, the target is replaced, not the link. A pipe or a character device, such as
+    /dev/null, cannot be replaced and is yielded itself.
     """
     path = Path(path)
     is_stream = _is_stream(path)
     target = path if is_stream else Path(os.path.realpath(path))
     part = target if is_stream else target.with_name(f".{target.name}.{os.getpid()}.part")
+    replaced = target.stat() if target.exists() and not is_stream else None
     try:
+        if replaced:
+            part.touch(0o600)  # nobody else can read the new content before it has the mode of the old
         yield part
         if not is_stream:
             with part.open("rb") as file:
                 os.fsync(file.fileno())
+            if replaced:
+                _take_over(part, replaced)
             part.replace(target)
             _sync_folder(target.parent)
     except OSError as error:
@@ -113,6 +119,8 @@ def new_directory(path: Path) -> Iterator[Path]:
     try:
         temporary.mkdir()
         yield temporary
+        if path.exists():
+            _take_over(temporary, path.stat())
         temporary.replace(path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
@@ -137,6 +145,15 @@ def _is_stream(path: Path) -> bool:
     return not stat.S_ISREG(mode)
 
 
+def _take_over(path: Path, replaced: os.stat_result) -> None:
+    """Gives a new file or directory the owner, if permitted, and the mode of the one that it replaces."""
+    if sys.platform != "win32":
+        for user, group in ((replaced.st_uid, -1), (-1, replaced.st_gid)):
+            with suppress(PermissionError):
+                os.chown(path, user, group)
+    path.chmod(stat.S_IMODE(replaced.st_mode))
+
+
 def _sync_folder(folder: Path) -> None:
     """Makes the rename survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -147,16 +164,16 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def file_lock(path: Path, wait: bool = True) -> Iterator[int]:
+def file_lock(path: Path, wait: bool = True, shared: bool = False) -> Iterator[int]:
     """Locks a file, which is created if missing, or a directory; yields its descriptor.
 
     The operating system releases the lock when the process ends. Without `wait`, raises BlockingIOError if another process
-    holds it.
+    holds it. Several can share a lock; this needs only the right to read, and the file must exist.
     """
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDONLY if shared or path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if sys.platform != "win32":  # Windows has no flock
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         yield descriptor
     finally:
         os.close(descriptor)
