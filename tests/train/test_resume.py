@@ -4,7 +4,7 @@ import os
 import resource
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,9 +15,10 @@ from safetensors.torch import save_file
 
 from seq2see.config import DataConfig
 from seq2see.errors import UserError
+from seq2see.tensors.files import file_lock
 from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
-from seq2see.train.run_lock import LOCK
+from seq2see.train.run_lock import LOCK, is_locked, lock_run
 from tests.commands import run_command
 from tests.corpora import SMALL_SETTINGS, tensors_equal
 from tests.kill_study import STATEFUL, checkpoints, is_same_run, newest
@@ -53,7 +54,12 @@ def replace_with_other_file(path: Path) -> None:
     save_file({"weight": torch.ones(3)}, path)
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, fill_with_noise, replace_with_other_file])
+def replace_with_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)  # reading it would wait for a writer
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, fill_with_noise, replace_with_other_file, replace_with_pipe])
 def test_damaged_checkpoint_is_skipped_for_the_newest_valid_one(
     damage: Any, interrupted: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +199,21 @@ def test_damaged_log_is_reported_and_does_not_stop_a_resume(
     log.mkdir()
     with pytest.raises(UserError, match=r"cannot write .*log\.jsonl: Is a directory"):
         run.resume(interrupted, ["train.steps=80"])
+
+
+def test_asking_whether_a_run_is_locked_locks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not for the moment in which it is asked: a training that starts then is not refused."""
+    assert not is_locked(tmp_path)
+    with ExitStack() as asking:
+        (tmp_path / LOCK).touch()
+        asking.enter_context(file_lock(tmp_path / LOCK, wait=False, shared=True))  # as is_locked does
+        assert not is_locked(tmp_path)
+        monkeypatch.setattr("seq2see.train.run_lock.time.sleep", lambda _: asking.close())
+        with lock_run(tmp_path, is_main=True):
+            assert is_locked(tmp_path)
+            with pytest.raises(UserError, match=f"is in use: process {os.getpid()} "), lock_run(tmp_path, is_main=True):
+                pass
+    assert not is_locked(tmp_path)
 
 
 def test_changed_number_of_threads_is_reported(

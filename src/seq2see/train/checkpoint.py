@@ -23,7 +23,7 @@ from seq2see.errors import UserError
 from seq2see.model.registry import model_class
 from seq2see.storage.directory import load_files, load_pipeline, snapshots
 from seq2see.storage.pipeline import Pipeline
-from seq2see.tensors.files import atomic_write
+from seq2see.tensors.files import atomic_write, require_regular_file
 
 _NAME = re.compile(r"(step|weights)-(\d{8})-([0-9a-f]{32})\.safetensors")
 MAX_CHECKPOINTS = 2  # the newest, and one more in case it is damaged
@@ -126,7 +126,7 @@ class CheckpointManager:
 
 def load_checkpoint(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        if _digest(checkpoint.path.read_bytes()) != checkpoint.digest:
+        if _digest(require_regular_file(checkpoint.path).read_bytes()) != checkpoint.digest:
             raise UserError(f"{checkpoint.path} is damaged: its content does not match the hash in its name")
         with safe_open(checkpoint.path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {})["seq2see"])

@@ -62,12 +62,16 @@ def lock_run(out: Path, is_main: bool) -> Iterator[RunLock]:
         yield RunLock(None, RunStatus())
         return
     with ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(file_lock(out / LOCK, wait=False))
-        except BlockingIOError:
-            raise UserError(
-                f"{out} is in use: {RunStatus.load(out)} trains there; wait until it ends, or choose another --out"
-            ) from None
+        descriptor = None
+        while descriptor is None:
+            try:
+                descriptor = stack.enter_context(file_lock(out / LOCK, wait=False))
+            except BlockingIOError:
+                if is_locked(out):
+                    raise UserError(
+                        f"{out} is in use: {RunStatus.load(out)} trains there; wait until it ends, or choose another --out"
+                    ) from None
+                time.sleep(0.001)  # another process is only asking whether it is locked
         earlier = RunStatus.load(out)
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         lock = RunLock(descriptor, replace(earlier, pid=os.getpid(), host=socket.gethostname(), since=now))
@@ -76,13 +80,13 @@ def lock_run(out: Path, is_main: bool) -> Iterator[RunLock]:
 
 
 def is_locked(out: Path) -> bool:
-    """Returns whether a process is training in the directory."""
+    """Returns whether a process is training in the directory; asking with a shared lock is not training."""
     try:
         if (out / LOCK).is_file():
-            with file_lock(out / LOCK, wait=False):
+            with file_lock(out / LOCK, wait=False, shared=True):
                 pass
     except BlockingIOError:
         return True
-    except OSError:  # a directory that this user may not write to
+    except OSError:  # a file that this user may not read
         pass
     return False
