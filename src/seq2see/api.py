@@ -52,9 +52,9 @@ class Model(Pipeline):
                 raise UserError(f"a glossary is for text, but this model reads {self.config.model.source}")
             return self.transcribe(texts, **search)
         translator = Translator(self, search=Search(**search), glossary=glossary or {})
-        translations = translator.translate(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
+        found = translator.translate_by_sentence(texts, [f"text {number:,}" for number in range(1, len(texts) + 1)])
         translator.warnings.summarize()
-        return translations
+        return [text.text for text in found]
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **search: Unpack[SearchOptions]) -> Iterator[str]:
         """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""

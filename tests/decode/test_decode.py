@@ -245,7 +245,7 @@ def test_beam_continues_while_it_may_beat_its_worst_finished_hypothesis() -> Non
     beam = BeamSearch(
         Search(beam=2, nbest=2, length_penalty=0.0), 1, 6, Framing(-1, START, END, (START,)), torch.device("cpu")
     )
-    beam.reset(slice(0, 1), torch.tensor([6]), None)
+    beam.reset(slice(0, 1), torch.tensor([6]))
     for step in (
         [next_token_logits(a=-0.6, end=-1.0, b=-3.0)],  # finished: −1
         [next_token_logits(c=-1.4, end=-4.4), next_token_logits()],  # finished: −5; "a c" at −2 beats it but not the −1

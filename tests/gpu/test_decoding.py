@@ -186,8 +186,8 @@ def test_beam_kernels_equal_the_cpu(vocab_size: int, beam: int, options: dict[st
         for device in ("cpu", "cuda")
     )
     assert on_cpu.step_kernel is None and on_gpu.step_kernel is not None
-    on_cpu.reset(rows, limits, None)
-    on_gpu.reset(rows, limits.cuda(), None)
+    on_cpu.reset(rows, limits)
+    on_gpu.reset(rows, limits.cuda())
     steps = 0
     while not bool(on_cpu.done[rows].all()):
         logits = 2 * torch.randn(size * (beam if steps else 1), vocab_size, generator=random)
@@ -214,7 +214,7 @@ def test_beam_kernels_equal_the_cpu(vocab_size: int, beam: int, options: dict[st
 def test_beam_search_survives_invalid_logits(invalid: float) -> None:
     k, vocab_size, rows = 4, 300, slice(0, 3)
     beam = BeamSearch(Search(beam=k, nbest=k), 3, 6, Framing(-1, 1, 0, (1,), banned=(5,)), torch.device("cuda"))
-    beam.reset(rows, torch.tensor([6, 6, 6], device="cuda"), None)
+    beam.reset(rows, torch.tensor([6, 6, 6], device="cuda"))
     for step in range(6):
         logits = torch.randn(3 * (k if step else 1), vocab_size, device="cuda")
         each = len(logits) // 3

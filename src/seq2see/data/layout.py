@@ -135,7 +135,8 @@ class Packed:
             tokens = tokens if tokens.dim() > 1 else tokens.long()
         else:
             tokens = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
-        layout = Layout.from_lengths([len(sequence) for sequence in sequences])
+        lengths = [len(sequence) for sequence in sequences]
+        layout = Layout.without_sync(torch.tensor(lengths, dtype=torch.int64), len(tokens), max(lengths, default=0))
         if ids is not None:
             layout = replace(layout, sequence_ids=torch.tensor(ids))
         packed = cls(tokens, layout)

@@ -93,14 +93,14 @@ class KeyValueCache:
     def __init__(self, model: Transformer, size: CacheSize, beam: int, static_shapes: bool) -> None:
         """With static shapes, sizes are rounded up to a few values, so that a CUDA graph per shape can be replayed."""
         assert model.decoder is not None
-        model.decoder.extend_positions(size.max_positions)
+        if size.max_positions > model.decoder.max_positions:
+            model.decoder.extend_positions(size.max_positions)
         self.static_shapes = static_shapes
         self.device = model.embedding.weight.device
         self.kernels = kernels_for(model) if static_shapes else None
         self.beam, self.source_slots = beam, size.source_slots
         rows, self.slots = size.rows, (size.max_positions + SPARE_SLOTS) * beam
-        self.key_value_heads = model.config.actual_key_value_heads
-        self.group = model.config.heads // self.key_value_heads
+        self.heads = model.config.heads
         self.layers = [Slots(rows, self.slots) for _ in model.decoder.blocks]
         self.local = [isinstance(block, Block) and block.local for block in model.decoder.blocks]
         self.attention_window = model.config.attention_window
@@ -182,12 +182,12 @@ class KeyValueCache:
             mask, all_visible = mask.masked_fill(too_old, MASKED), False
         if self.kernels is None and (self.static_shapes or not all_visible or self.relative_bias is not None):
             bias = mask[:, None, :, : self.visible_slots].to(self._dtype)
-            if self.beam > 1 and self.group > 1:
-                bias = bias.repeat(1, 1, self.group, 1)
+            if self.beam > 1:
+                bias = bias.repeat(1, 1, self.heads // self._groups, 1)
         if self.relative_bias is not None:
             assert bias is not None
             relative = RelativePositions(self.relative_bias, positions, slot_positions)
-            table = relative.of_slots(self.visible_slots, self.key_value_heads)
+            table = relative.of_slots(self.visible_slots, self._groups)
             bias = bias + table.to(self._dtype)
         first_write = None if self.static_shapes else self.next_slot
         return VisibleSlots(
@@ -209,6 +209,11 @@ class KeyValueCache:
         if self.kernels is None and (self.static_shapes or min(lengths) < slots):
             bias = mask[:, None, :, :slots].to(self._dtype)
         return VisibleSlots(self.active, self.beam, slots, mask, bias, self.write_slots, None, self.kernels)
+
+    @property
+    def _groups(self) -> int:
+        """G, of the keys that are stored."""
+        return self.layers[0].tables()[0].shape[1]
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -5,7 +5,6 @@ the last row takes its place, and new sequences join at the end, so the batch st
 """
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
 import torch
 
@@ -33,29 +32,32 @@ def decode_requests(
     model: Network, requests: Sequence[Request], options: Search, special_tokens: Framing, token_budget: int = 0
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each request, best first."""
-    check_beam(model, options.beam)
+    if options.beam > 1:
+        check_beam(model, options.beam)
     results: dict[Request, list[Hypothesis]] = {}
     profile = device_profile(model)
-    ordered = sorted(requests, key=attrgetter("total_tokens"), reverse=True)
+    tokens = {request: len(request.source) + len(request.prompt) + request.max_new_tokens for request in requests}
+    ordered = sorted(requests, key=tokens.__getitem__, reverse=True)
     while ordered:
-        max_tokens = ordered[0].total_tokens
+        max_tokens = tokens[ordered[0]]
         # Requests less than half as long go into a later batch, which then has more rows.
-        waiting = [request for request in ordered if request.total_tokens * 2 > max_tokens]
+        waiting = [request for request in ordered if tokens[request] * 2 > max_tokens]
         ordered = ordered[len(waiting) :]
         max_rows = max(1, profile.max_hypotheses // options.beam)
         budget_rows = (token_budget or profile.token_budget) // (max_tokens * options.beam)
         rows = max(1, min(budget_rows, max_rows, len(waiting)))
         with open_session(model, waiting, options, special_tokens, rows, profile) as session:
-            while waiting or session.rows:
-                if waiting and session.should_fill:
-                    free = session.free
-                    session.add(waiting[:free])
-                    waiting = waiting[free:]
+            joining = waiting[:rows]
+            while joining or session.rows:
+                if joining:
+                    session.add(joining)
+                    waiting = waiting[len(joining) :]
                 else:
                     session.run()
                 for request, hypotheses in session.take_finished():
                     require_output(request, hypotheses)
                     results[request] = hypotheses
+                joining = waiting[: session.free] if session.should_fill else []
     return [results[request] for request in requests]
 
 
@@ -111,12 +113,11 @@ def translate_tokens(
         if any(prefixes) or any(constraints):
             raise UsageError("a classifier writes one token: it takes no prefix and no constraints")
         return classify(model, sources, special_tokens, options)
+    prompts = [[*special_tokens.prompt, *(prefixes[i] if prefixes else ())] for i in range(len(sources))]
     requests = [
         request
-        for i, source in enumerate(sources)
-        for request in build_requests(
-            model, i, source, special_tokens.prompt_with(prefixes[i] if prefixes else ()), options
-        )
+        for i, (source, prompt) in enumerate(zip(sources, prompts, strict=True))
+        for request in build_requests(model, i, source, prompt, options)
     ]
     if constraints:
         rows = [RowOptions.of(options, each) for each in constraints]

@@ -22,10 +22,6 @@ class Request:
     options: RowOptions | None = None  # None: the session's search
     should_stop: StopCondition | None = None
 
-    @property
-    def total_tokens(self) -> int:
-        return len(self.source) + len(self.prompt) + self.max_new_tokens
-
     def same_inputs(self, other: "Request") -> bool:
         """Whether two requests are samples of one prompt."""
         same_source = self.sequence_id == other.sequence_id and self.source is other.source

@@ -4,6 +4,7 @@ Every sequence has a seed, and its uniform number at a step depends only on the 
 inverse transform sampling, so a sample does not depend on the rest of the batch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -30,7 +31,7 @@ class RowOptions:
         return cls(search.temperature, search.top_k, search.top_p, search.min_p, constraints)
 
 
-def draw_uniforms(seeds: list[int], steps: int) -> Tensor:
+def draw_uniforms(seeds: Sequence[int], steps: int) -> Tensor:
     """Returns one uniform number in [0, 1) per seed and step, [seeds, steps]."""
     return torch.stack([torch.from_numpy(to_uniform(random_uint64(steps, seed))) for seed in seeds])
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from seq2see.config.search import Search as Search
 from seq2see.data.framing import Framing
 from seq2see.decode.optimize import has_kernels
-from seq2see.decode.sampling import RowOptions, filter_logits, sample_tokens
+from seq2see.decode.sampling import RowOptions, draw_uniforms, filter_logits, sample_tokens
 from seq2see.decode.timestamps import limit_timestamps
 from seq2see.errors import UsageError
 
@@ -58,7 +58,7 @@ class TokenSelector(ABC):
         self.count, self.limit = torch.zeros(2, rows, dtype=torch.int64, device=device)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
 
-    def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
+    def reset(self, rows: slice, max_new_tokens: Tensor) -> None:
         """Starts new sequences in these rows."""
         self.count[rows], self.limit[rows], self.done[rows] = 0, max_new_tokens, False
 
@@ -123,10 +123,9 @@ class TokenSampler(TokenSelector):
         alternatives = [self.alternatives, self.alternative_logprobs]
         return [self.tokens, self.logprobs, self.count, self.limit, self.done, self.uniforms, *alternatives]
 
-    def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
-        super().reset(rows, max_new_tokens, uniforms)
-        if uniforms is not None:
-            self.uniforms[rows, : uniforms.shape[1]] = uniforms
+    def seed(self, rows: slice, seeds: Sequence[int], steps: int) -> None:
+        """Draws the random numbers of these rows."""
+        self.uniforms[rows, :steps] = draw_uniforms(seeds, steps)
 
     def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:
         if self.greedy_kernel is not None:
@@ -214,8 +213,8 @@ class BeamSearch(TokenSelector):
         texts = [self.tokens, self.done_tokens, self.logprobs, self.done_logprobs]
         return [*texts, self.scores, self.done_scores, self.done_count, self.count, self.limit, self.done]
 
-    def reset(self, rows: slice, max_new_tokens: Tensor, uniforms: Tensor | None) -> None:
-        super().reset(rows, max_new_tokens, uniforms)
+    def reset(self, rows: slice, max_new_tokens: Tensor) -> None:
+        super().reset(rows, max_new_tokens)
         self.scores[rows], self.done_scores[rows], self.done_count[rows] = 0.0, MIN_SCORE, 0
 
     def select(self, logits: Tensor, rows: slice, options: Sequence[RowOptions] = ()) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, next_token_layout
 from seq2see.decode.request import R, Request, Row, StopCondition
-from seq2see.decode.sampling import RowOptions, draw_uniforms
+from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, TokenSelector
 from seq2see.model.layers import Memory
 from seq2see.model.network import Network
@@ -77,8 +77,7 @@ class Session(Generic[R]):
     def __init__(
         self, model: Network, search: Search, special_tokens: Framing, size: CacheSize, profile: DeviceProfile
     ) -> None:
-        self._model = ref(model)  # an idle session must not keep its model alive
-        self.search, self.taps, self.profile, self.capacity = search, NO_TAPS, profile, size.rows
+        self.model, self.search, self.taps, self.profile, self.capacity = model, search, NO_TAPS, profile, size.rows
         self.options = RowOptions.of(search)  # of requests without their own
         self.context_window = model.config.max_positions if model.encoder is None else 0
         device = model.embedding.weight.device
@@ -92,19 +91,13 @@ class Session(Generic[R]):
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
 
     @property
-    def model(self) -> Network:
-        model = self._model()
-        assert model is not None
-        return model
-
-    @property
     def free(self) -> int:
         return self.capacity - len(self.rows)
 
     @property
     def should_fill(self) -> bool:
         """Whether waiting requests should join now: encoding a few sources together is faster than one by one."""
-        return self.free * 4 >= self.capacity or not self.rows
+        return self.free * 4 >= self.capacity
 
     def add(self, requests: Sequence[R]) -> None:
         """Adds requests in the rows after the others and selects their first tokens."""
@@ -112,10 +105,11 @@ class Session(Generic[R]):
         rows = slice(first, first + len(requests))
         self.rows += [Row(each, each.options or self.options, step, step - len(each.prompt)) for each in requests]
         options, limits = [row.options for row in self.rows[rows]], [request.max_new_tokens for request in requests]
-        sampled = any(each.temperature > 0 for each in options)
-        uniforms = draw_uniforms([request.seed for request in requests], max(limits)) if sampled else None
         with torch.cuda.device_of(self.tokens):  # kernels and graphs are launched on the current GPU
-            self.selector.reset(rows, torch.tensor(limits, device=self.tokens.device), uniforms)
+            self.selector.reset(rows, torch.tensor(limits, device=self.tokens.device))
+            if any(each.temperature > 0 for each in options):
+                assert isinstance(self.selector, TokenSampler)  # a beam samples nothing
+                self.selector.seed(rows, [request.seed for request in requests], max(limits))
             logits = self._pass_prompts(first, requests)
             self._set_active_rows()
             if len(self.banned_first):
@@ -296,12 +290,13 @@ def open_session(
     idle = _IDLE_SESSIONS.setdefault(model, {})
     # pop, so that two threads never get the same session
     session = idle.pop(key, None) or Session(model, search, special_tokens, size, profile)
-    session.taps, session.capacity = with_attached(model), rows
+    session.model, session.taps, session.capacity = model, with_attached(model), rows
     try:
         yield session
     finally:
         if addresses and not session.rows:
             idle[key] = session
+            del session.model  # which an idle session must not keep alive
             for oldest in list(idle)[:-MAX_IDLE_SESSIONS]:
                 idle.pop(oldest, None)
 

@@ -60,9 +60,9 @@ class Stack(nn.Module):
         self, embedded: Tensor, layout: Layout, taps: Taps, memory: Memory | None = None, stores: Sequence[Stores] = (),
         segments: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        x = self.embed_positions(embedded, layout, taps, segments)
         takes_bias = not stores or stores[0][0].takes_bias
-        p = self._pass(layout, memory, x.dtype, taps, takes_bias)
+        p = self._pass(layout, memory, embedded.dtype, taps, takes_bias)
+        x = self.embed_positions(embedded, layout, taps, segments)
         for i, block in enumerate(self.blocks):
             x = block(x, p, taps.at(str(i)), stores[i] if stores else NO_STORES)
         if self.final_norm is not None:

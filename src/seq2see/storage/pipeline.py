@@ -82,7 +82,7 @@ class Pipeline:
 
         Constraints, one for each sentence or none, need a beam.
         """
-        if not self.config.model.writes_text:
+        if not self.config.model.classifier:
             self.require("encoder-decoder", "translates")
         target = self.tokenizers[1]
         sources = [self.encode_source(sentence) for sentence in sentences]
