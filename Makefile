@@ -22,7 +22,7 @@ CHECKS := test-python test-avx2 lint types test-page
 SEED ?= 1
 COUNT ?= 300
 
-.PHONY: setup page demo test test-extras coverage mutants lint format types parity bench results clean $(CHECKS)
+.PHONY: setup page demo test test-extras coverage mutants faults lint format types parity bench results clean $(CHECKS)
 
 setup: $(READY) page
 
@@ -64,6 +64,10 @@ coverage: setup
 
 mutants: setup
 	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
+
+# Every write, fsync, rename ... of every writer fails in turn.
+faults: setup
+	$(BIN)/python -m tests.faults
 
 # Tests with packages of others: Ray, the runtimes that exports are for, and the clients of the service.
 test-extras: setup $(EXTRAS_READY)
