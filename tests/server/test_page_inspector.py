@@ -65,6 +65,7 @@ SHAPES = {
         logit_cap=3.0,
     ),
     "t5": replace(ONE_LAYER, positions="relative", norm="rms", norm_first=True, attention_scale=1.0, logit_scale=0.2),
+    "whisper": replace(ONE_LAYER, positions="learned", encoder_positions="sinusoidal-whisper"),
     "m2m100": replace(ONE_LAYER, positions="sinusoidal-fairseq", norm_first=True),
 }
 

@@ -4,6 +4,8 @@ import { embedded } from "./embedded";
 import type {
   AttentionEntropy,
   ErrorResponse,
+  ModelConfig as GeneratedConfig,
+  ModelInfo as GeneratedInfo,
   GenerateRequest,
   History,
   Hypothesis,
@@ -13,7 +15,6 @@ import type {
   LessonResult,
   LogitAttribution,
   Media,
-  ModelInfo,
   ModelList,
   NearestEmbeddings,
   NextToken,
@@ -33,6 +34,15 @@ import type {
 import type { Sampling } from "./math";
 
 export type * from "./generated/api";
+
+/** A configuration, with what the server says of its positions: a scheme may be newer than the page. */
+export type ModelConfig = GeneratedConfig & { position_effects: GeneratedInfo["position_effects"] };
+export type ModelInfo = GeneratedInfo & { config: { model: ModelConfig } };
+
+export const withEffects = (info: GeneratedInfo): ModelInfo => {
+  const model = { ...info.config.model, position_effects: info.position_effects };
+  return { ...info, config: { ...info.config, model } };
+};
 
 export type InterventionRequest = NonNullable<TraceRequest["interventions"]>[number];
 
@@ -168,7 +178,7 @@ const languageOptions = ({ sourceLanguage = null, targetLanguage = null }: Expla
 export const http: Source = {
   live: true,
   hasMedia: true,
-  models: async () => (await json<ModelList>("api/models")).models,
+  models: async () => (await json<ModelList>("api/models")).models.map(withEffects),
   async explain(options, signal) {
     const { model, text, beam, step = null, target = null, interventions = [] } = options;
     const body: TraceRequest = {

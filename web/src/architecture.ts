@@ -112,9 +112,19 @@ export const isLocal = (config: ModelConfig, layer: number): boolean =>
 
 export const isGated = (config: ModelConfig): boolean => config.activation === "swiglu" || config.activation === "geglu";
 
+/** What positions do within an attention, or in the stack of this name; nothing in cross-attention. */
+export const positionEffect = (config: ModelConfig, component: string): ModelConfig["position_effects"][Stack] =>
+  component.endsWith(".cross") ? "none" : config.position_effects[component.split(".")[0] as Stack];
+
+/** The name of a stack's position scheme. */
+export const positionScheme = (config: ModelConfig, stack: string): string =>
+  stack === "decoder" || config.encoder_positions === "same" ? config.positions : config.encoder_positions;
+
 /** The prefix of the queries and keys that an attention's scores are computed from. */
-export const scoredPrefix = (config: ModelConfig, isCross: boolean): string =>
-  isCross ? "" : config.positions === "rotary" ? "rotated_" : config.query_key_norm ? "normed_" : "";
+export function scoredPrefix(config: ModelConfig, component: string): string {
+  if (positionEffect(config, component) === "rotation") return "rotated_";
+  return config.query_key_norm && !component.endsWith(".cross") ? "normed_" : "";
+}
 
 /** The angle per position of a pair of dimensions of a head. */
 export function rotaryFrequency(config: ModelConfig, layer: number, pair: number): number {

@@ -1,6 +1,6 @@
 // The data source of a file that `seq2see explain … --out why.html` wrote: everything about one text is embedded in it; what would
 // run the model again is refused.
-import { ApiError, type EmbeddedData, type EmbeddedTensor, type Source, Tensor } from "./api";
+import { ApiError, type EmbeddedData, type EmbeddedTensor, type Source, Tensor, withEffects } from "./api";
 
 /** Decodes base64 of little-endian float32 or bfloat16. */
 export function decodeFloats(base64: string, dtype: EmbeddedTensor["dtype"]): Float32Array {
@@ -60,7 +60,7 @@ export function embeddedSource(embedded: EmbeddedData): Source {
     hasMedia: embedded.media !== "",
     text: embedded.trace.text,
     ...(embedded.note ? { note: embedded.note } : {}),
-    models: async () => [embedded.model],
+    models: async () => [withEffects(embedded.model)],
     explain: async () => ({ ...embedded.trace, hypotheses: embedded.hypotheses }),
     async *stream() {
       yield needsModel();

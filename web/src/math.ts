@@ -79,13 +79,12 @@ export function samplingDistribution(logits: Vector, { temperature, topK, topP }
   return out;
 }
 
-/** PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = the cosine; with `halves`, all sines come first. The fairseq
- * variant also counts positions from 2, and divides 2i by width − 2. */
-export function sinusoid(position: number, j: number, width: number, halves: boolean, fairseq = false): number {
+/** PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = the cosine; with `halves`, all sines come first, and if
+ * `stretched`, 2i is divided by width − 2. Returns i, the angle, and which of the two element j is. */
+export function sinusoid(position: number, j: number, width: number, halves: boolean, stretched = false) {
   const half = Math.ceil(width / 2);
-  const [i, cosine] = halves || fairseq ? [j % half, j >= half] : [j >> 1, j % 2 === 1];
-  const angle = (fairseq ? position + 2 : position) / 10000 ** ((2 * i) / (fairseq ? width - 2 : width));
-  return cosine ? Math.cos(angle) : Math.sin(angle);
+  const [pair, cosine] = halves ? [j % half, j >= half] : [j >> 1, j % 2 === 1];
+  return { pair, cosine, angle: position / 10000 ** ((2 * pair) / (stretched ? width - 2 : width)) };
 }
 
 /** The bucket of T5's relative positions for a key at this distance after the query. */

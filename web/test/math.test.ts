@@ -60,12 +60,11 @@ const DRAWN = [
 ];
 
 test("sinusoidal positions: d = 6, position 0", () => {
-  assert.deepEqual(
-    [0, 1, 2, 3, 4, 5].map((j) => math.sinusoid(0, j, 6, false)),
-    [0, 1, 0, 1, 0, 1],
-  );
-  near(math.sinusoid(2, 2, 6, false), Math.sin(2 / 10000 ** (1 / 3)));
-  near(math.sinusoid(2, 4, 6, true), Math.cos(2 / 10000 ** (1 / 3)));
+  for (const j of [0, 1, 2, 3, 4, 5])
+    assert.deepEqual(math.sinusoid(0, j, 6, false), { pair: j >> 1, cosine: j % 2 === 1, angle: 0 });
+  assert.deepEqual(math.sinusoid(2, 2, 6, false), { pair: 1, cosine: false, angle: 2 / 10000 ** (1 / 3) });
+  assert.deepEqual(math.sinusoid(2, 4, 6, true), { pair: 1, cosine: true, angle: 2 / 10000 ** (1 / 3) });
+  assert.deepEqual(math.sinusoid(2, 4, 6, true, true), { pair: 1, cosine: true, angle: 2 / 10000 ** (2 / 4) });
 });
 
 test("layer norm's mean and variance, and entropy", () => {

@@ -3,7 +3,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
 import { type ModelConfig, Tensor } from "../src/api";
-import { formatCellRef, parseCellRef } from "../src/audit/cells";
+import { audit } from "../src/audit/audit";
+import { formatCellRef, parseCellRef, type TracedModel } from "../src/audit/cells";
 import { colorFor, DARK, LIGHT, textColorOn } from "../src/color";
 import { Dataflow } from "../src/dataflow";
 import { drawFigure } from "../src/map/layout";
@@ -31,6 +32,7 @@ const CONFIG = {
   norm_first: true,
   norm_epsilon: 1e-5,
   positions: "sinusoidal",
+  position_effects: { encoder: "vector", decoder: "vector" },
   segments: 0,
   embedding_norm: false,
   scale_embeddings: true,
@@ -108,11 +110,20 @@ test("cell keys are parsed as they are written", () => {
   assert.equal(parseCellRef("no such"), null);
 });
 
+const ROTARY = { encoder: "rotation", decoder: "rotation" } as const;
+
 test("every stage of Walk shows its code", () => {
   const configs: Partial<ModelConfig>[] = [
     {},
     { norm_first: false },
-    { norm: "rms", activation: "swiglu", positions: "rotary", shape: "decoder", tie_embeddings: "none" },
+    {
+      norm: "rms",
+      activation: "swiglu",
+      positions: "rotary",
+      position_effects: ROTARY,
+      shape: "decoder",
+      tie_embeddings: "none",
+    },
     { kind: "rnn" },
     { kind: "rnn-attention" },
   ]; // prettier-ignore
@@ -134,6 +145,15 @@ test("Walk covers all sub-layers, with the norms where the model has them", () =
   assert.equal(new Set(keys).size, keys.length);
 });
 
+test("a position scheme that the page does not know is shown by what it does, and has no formula", async () => {
+  const config = { ...CONFIG, shape: "decoder", positions: "alibi", position_effects: { encoder: "vector", decoder: "bias" } };
+  const stages = stagesFor(config as unknown as ModelConfig);
+  assert.ok(!stages.some(({ key }) => key === "decoder.input"), "nothing is added to the embeddings");
+  assert.match(stages.find(({ key }) => key === "decoder.0.masked.biased")!.description, /by the scheme “alibi”/);
+  const run = { model: { config: { model: config } }, trace: { id: "" } } as unknown as TracedModel;
+  await assert.rejects(audit(run, { name: "decoder.relative_bias", index: [0, 0, 0] }), /does not know .* “alibi”/);
+});
+
 test("Walk begins with patches or mel frames where the model reads pictures or sounds", () => {
   const keys = (changes: Partial<ModelConfig>): string[] =>
     stagesFor({ ...CONFIG, picture_height: 8, patch_size: 4, channels: 1, mel_bands: 8, ...changes }).map(({ key }) => key);
@@ -149,7 +169,7 @@ test("Walk begins with patches or mel frames where the model reads pictures or s
     "encoder.input",
   ]);
   assert.ok(keys({ source: "sounds" }).includes("decoder.tokens"));
-  assert.ok(!keys({ source: "pictures", encoder_positions: "none" }).includes("encoder.input"));
+  assert.ok(!keys({ source: "pictures", position_effects: { encoder: "none", decoder: "vector" } }).includes("encoder.input"));
 });
 
 test("Walk of the 2015 model attends before each step, that of 2014 never attends", () => {

@@ -9,6 +9,7 @@ Shapes: T tokens in the batch, H heads, d the width of a head.
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, [T, 1, d] each
+# What a scheme does: adds a vector to the embeddings, rotates queries and keys, adds a bias to their scores, or nothing.
+PositionEffect = Literal["vector", "rotation", "bias", "none"]
 
 
 def sinusoids(length: int, width: int, kind: str = "sinusoidal") -> Tensor:
@@ -116,3 +119,9 @@ class RelativeBias(nn.Embedding):
 # The schemes that add to the scores instead of the embeddings, made of (config, causal). Each returns the bias for positions
 # of queries, [..., L], and of keys, [..., M]: [..., H, L, M].
 POSITION_BIASES: dict[str, Callable[[ModelConfig, bool], nn.Module]] = {"relative": RelativeBias}
+
+
+def position_effect(scheme: str) -> PositionEffect:
+    if scheme in POSITION_BIASES:
+        return "bias"
+    return "rotation" if scheme == "rotary" else "none" if scheme == "none" else "vector"

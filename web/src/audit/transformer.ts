@@ -1,9 +1,9 @@
 // The formulas of the Inspector for Transformers.
-import { headWidth, isGated, isLocal, rotaryFrequency, scoredPrefix } from "../architecture";
+import { headWidth, isGated, isLocal, positionEffect, positionScheme, rotaryFrequency, scoredPrefix } from "../architecture";
 import { formatNumber } from "../format";
 import { activate, dot, mean, relativeBucket, sinusoid, variance } from "../math";
 import { convolved, mediaVector } from "../media/audit";
-import { mediaKind } from "../media/media";
+import { mediaKind, patchRows } from "../media/media";
 import type { Audit, CellContext, CellRef, ScalarOperand } from "./cells";
 import {
   copy,
@@ -69,6 +69,7 @@ const normed =
 const rotated =
   (projected: string): Formula =>
   async (cell) => {
+    knownScheme(cell, "rotary");
     const source = cell.config.query_key_norm ? `normed_${projected}` : projected;
     const [row, head, i] = cell.index;
     const d = headWidth(cell.config);
@@ -92,7 +93,7 @@ const rotated =
 
 async function scores(cell: CellContext): Promise<Audit> {
   const [head, query, key] = cell.index;
-  const prefix = scoredPrefix(cell.config, cell.component.endsWith(".cross"));
+  const prefix = scoredPrefix(cell.config, cell.component);
   const [queries, keys] = [`${cell.component}.${prefix}queries`, `${cell.component}.${prefix}keys`];
   const keyHead = keyValueHead(cell, head);
   const [q, k] = await Promise.all([cell.values(queries, `${query},${head}`), cell.values(keys, `${key},${keyHead}`)]);
@@ -132,8 +133,7 @@ async function scaled(cell: CellContext): Promise<Audit> {
 
 /** The last step before the mask: the scaled scores, limited or biased if the model does that. */
 function beforeMask(cell: CellContext): string {
-  const isBiased = cell.config.positions === "relative" && !cell.component.endsWith(".cross");
-  return isBiased ? "biased" : cell.config.attention_cap ? "capped" : "scaled";
+  return positionEffect(cell.config, cell.component) === "bias" ? "biased" : cell.config.attention_cap ? "capped" : "scaled";
 }
 
 async function capped(cell: CellContext): Promise<Audit> {
@@ -155,7 +155,15 @@ const biased: Formula = (cell) =>
     "scaled + bias of the distance",
   );
 
+/** The position scheme of the cell's stack, if the page knows its formula. */
+function knownScheme(cell: CellContext, ...known: readonly string[]): string {
+  const scheme = positionScheme(cell.config, cell.component.split(".")[0]);
+  if (!known.includes(scheme)) throw new Error(`this page does not know the formula of the positions “${scheme}”`);
+  return scheme;
+}
+
 async function relativeBias(cell: CellContext): Promise<Audit> {
+  knownScheme(cell, "relative");
   const [head, query, key] = cell.index;
   const { relative_buckets, relative_distance } = cell.config;
   const bucket = relativeBucket(key - query, cell.component === "decoder", relative_buckets, relative_distance);
@@ -307,27 +315,41 @@ async function segments(cell: CellContext): Promise<Audit> {
   };
 }
 
+/** How the sinusoidal schemes differ from the paper's: all sines first, other wavelengths, positions counted from 2. */
+const WAVES: Record<string, { halves?: boolean; stretched?: boolean; first?: number }> = {
+  sinusoidal: {},
+  "sinusoidal-halves": { halves: true },
+  "sinusoidal-whisper": { halves: true, stretched: true },
+  "sinusoidal-fairseq": { halves: true, stretched: true, first: 2 },
+};
+
+function wave(row: number, i: number, width: number, scheme: string): Audit {
+  const { halves = false, stretched = false, first = 0 } = WAVES[scheme];
+  const { pair, cosine, angle } = sinusoid(row + first, i, width, halves, stretched);
+  const name = cosine ? "cos" : "sin";
+  return {
+    formula: `${name}(${first ? `(pos + ${first})` : "pos"} ÷ 10000^(2i/${stretched ? "(width − 2)" : "width"}))`,
+    substituted: `${name}(${row + first} ÷ 10000^(${2 * pair}/${stretched ? width - 2 : width})) = ${name}(${formatNumber(angle, 4)})`,
+    scalars: [],
+    vectors: [],
+    computed: cosine ? Math.cos(angle) : Math.sin(angle),
+  };
+}
+
 async function positions(cell: CellContext): Promise<Audit> {
   const [row, i] = cell.index;
-  if (cell.config.positions === "learned") {
+  const scheme = knownScheme(cell, "learned", "grid", ...Object.keys(WAVES));
+  if (scheme === "learned") {
     const entry = (await cell.weightRow(`${cell.component}.positions`, "P", row))!.data[i];
     const scalars = [{ label: "learned", value: entry }];
     return { formula: `P[${row}]`, substituted: formatNumber(entry, 4), scalars, vectors: [], computed: entry };
   }
-  const fairseq = cell.config.positions === "sinusoidal-fairseq";
-  const halves = fairseq || cell.config.positions.endsWith("halves");
-  const { width } = cell.config;
-  const [position, divisor] = fairseq ? [row + 2, width - 2] : [row, width];
-  const half = Math.ceil(width / 2);
-  const pair = halves ? i % half : i >> 1;
-  const wave = (halves ? i >= half : i % 2 === 1) ? "cos" : "sin";
-  return {
-    formula: fairseq ? `${wave}((pos + 2) ÷ 10000^(2i/(width − 2)))` : `${wave}(pos ÷ 10000^(2i/width))`,
-    substituted: `${wave}(${position} ÷ 10000^(${2 * pair}/${divisor})) = ${wave}(${formatNumber(position / 10000 ** ((2 * pair) / divisor), 4)})`,
-    scalars: [],
-    vectors: [],
-    computed: sinusoid(row, i, width, halves, fairseq),
-  };
+  if (scheme !== "grid") return wave(row, i, cell.config.width, scheme);
+  const half = cell.config.width / 2; // of the width for the row of a patch, the other for its column
+  const rows = patchRows(cell.config);
+  const [name, place] = i < half ? ["row", row % rows] : ["column", Math.floor(row / rows)];
+  const audit = wave(place, i % half, half, "sinusoidal");
+  return { ...audit, formula: audit.formula.replace("pos", name).replace("width", "(width/2)") };
 }
 
 const vectors: Formula = (cell) =>

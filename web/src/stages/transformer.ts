@@ -1,6 +1,6 @@
 // The stages of a Transformer.
 import type { ModelConfig } from "../api";
-import { isGated, isLocal, layersOf, scoredPrefix, stacks } from "../architecture";
+import { isGated, isLocal, layersOf, positionEffect, positionScheme, scoredPrefix, stacks } from "../architecture";
 import { Dataflow } from "../dataflow";
 import { mediaKind } from "../media/media";
 import { mediaStages } from "../media/stages";
@@ -17,16 +17,16 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
   const { config } = dataflow;
   const kind = component.split(".")[2] as keyof typeof ATTENTION_DESCRIPTIONS;
   const isCross = kind === "cross";
-  const isRotary = config.positions === "rotary" && !isCross;
+  const effect = positionEffect(config, component);
   const inputs = isCross ? [dataflow.sublayerInput(component), "encoder.vectors"] : [dataflow.sublayerInput(component)];
   const name = (tensor: string): string => `${component}.${tensor}`;
   const stage = stageFactory(component);
-  const prefix = scoredPrefix(config, isCross);
+  const prefix = scoredPrefix(config, component);
   const isNormed = config.query_key_norm && !isCross;
-  const isBiased = config.positions === "relative" && !isCross;
+  const scheme = positionScheme(config, component.split(".")[0]);
   const rotatedFrom = isNormed ? "normed_" : "";
   const limited = config.attention_cap ? "capped" : "scaled";
-  const beforeMask = isBiased ? "biased" : limited;
+  const beforeMask = effect === "bias" ? "biased" : limited;
   const window = isLocal(config, Number(component.split(".")[1])) && kind === "masked" ? config.attention_window : 0;
   return [
     {
@@ -53,7 +53,7 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
           },
         ]
       : []),
-    ...(isRotary
+    ...(effect === "rotation"
       ? [
           {
             ...stage(
@@ -92,12 +92,14 @@ function attentionStages(component: string, dataflow: Dataflow): Stage[] {
           ),
         ]
       : []),
-    ...(isBiased
+    ...(effect === "bias"
       ? [
           stage(
             "biased",
             "+ distance",
-            "Each head adds a learned number that depends only on the distance between query and key: the model’s positions.",
+            scheme === "relative"
+              ? "Each head adds a learned number that depends only on the distance between query and key: the model’s positions."
+              : `Each head adds a number that depends on the positions of query and key, by the scheme “${scheme}”.`,
             [name(limited), `${component.split(".")[0]}.relative_bias`],
             code("biased"),
           ),
@@ -225,8 +227,7 @@ function inputStages(stack: string, dataflow: Dataflow): Stage[] {
   const { config } = dataflow;
   const stage = stageFactory(stack);
   const isMedia = stack === "encoder" && mediaKind(config) !== null;
-  const positions = stack === "decoder" || config.encoder_positions === "same" ? config.positions : config.encoder_positions;
-  const addsPositions = !["rotary", "relative", "none"].includes(positions);
+  const addsPositions = positionEffect(config, stack) === "vector";
   const segments = config.segments ? [`${stack}.segments`] : [];
   return [
     ...(isMedia

@@ -121,7 +121,7 @@ function RowTable({ trace, attention, head, row }: { trace: Trace; attention: At
   const { lookup } = architectureOf(model);
   const keyHead = Math.floor(head / (model.config.model.heads / keyValueHeads(model.config.model)));
   const load = (name: string, index: string) => tensor(trace.id, `${attention.name}.${name}`, index);
-  const prefix = scoredPrefix(model.config.model, attention.kind === "cross");
+  const prefix = scoredPrefix(model.config.model, attention.name);
   const loaded = useAsync(async () => {
     const [query, keys, values, weights, output, ...scores] = await Promise.all([
       load(`${prefix}queries`, `${row},${head}`),

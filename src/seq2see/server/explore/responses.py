@@ -19,6 +19,7 @@ from seq2see.inspect.comparison import TokenChange, compare
 from seq2see.inspect.explain import Explanation, rerun, token_labels
 from seq2see.inspect.logit_lens import Alternative, most_likely_tokens
 from seq2see.inspect.weights import WeightInfo
+from seq2see.model.positions import PositionEffect, position_effect
 from seq2see.model.summary import summarize
 from seq2see.storage.bundled import About
 from seq2see.storage.pipeline import Pipeline
@@ -65,6 +66,15 @@ class Languages(ResponseModel):
     target: str | None = Field(description="The same for the target; null if a request must choose.")
 
 
+class PositionEffects(ResponseModel):
+    """What the position scheme of each stack does: a vector added to the embeddings, a rotation of queries and keys, or a bias
+    added to their scores.
+    """
+
+    encoder: PositionEffect
+    decoder: PositionEffect
+
+
 class ModelInfo(ResponseModel):
     name: str
     kind: Literal["translator", "language model", "encoder"]
@@ -73,6 +83,7 @@ class ModelInfo(ResponseModel):
     languages: Languages | None = Field(description="Null if there is no choice.")
     snapshots: list[int] = Field(description="Training steps with a snapshot of the weights.")
     config: Config = Field(description="The model's config.toml.")
+    position_effects: PositionEffects
     scores: dict[str, Any] = Field(description="The model's scores.json, with metric signatures.")
     about: About | None = Field(description="The about.json of a bundled model.")
 
@@ -294,13 +305,15 @@ def model_info(
     about: About | None = None,
 ) -> ModelInfo:
     source, target = tokenizers
+    schemes = (config.model.actual_encoder_positions, config.model.positions)
+    encoder, decoder = map(position_effect, schemes)
     tokenizer = TokenizerInfo(
         kind=target.kind, source_vocab_size=len(source), target_vocab_size=len(target), shared_vocab=source is target
     )
     return ModelInfo(
         name=name, kind=KINDS[config.model.shape], parameters=summarize(config.model, name).parameters,
-        tokenizer=tokenizer, languages=_languages(tokenizers), snapshots=snapshots, config=config, scores=dict(scores),
-        about=about,
+        tokenizer=tokenizer, languages=_languages(tokenizers), snapshots=snapshots, config=config,
+        position_effects=PositionEffects(encoder=encoder, decoder=decoder), scores=dict(scores), about=about,
     )  # fmt: skip
 
 
