@@ -48,7 +48,7 @@ def main() -> None:
         attention = f"decoder.{layer}.cross"
         with torch.no_grad(), trace(model.network, only=f"{attention}.heads") as t:
             model.network(*other[:2])
-        mean = t[f"{attention}.heads"].mean(0)
+        mean = torch.cat(tuple(t[f"{attention}.heads"])).mean(0)
         for head in range(model.config.model.heads):
             with intervene(model.network, ablate_head(attention, head)):
                 zero = baseline - logprob(model, batch)

@@ -255,7 +255,7 @@ def test_a_trace_has_every_tap_and_changes_nothing(name: str, tmp_path: Path) ->
     assert t.names() == [*tap_names(m.config), "probabilities"]
     t.save(tmp_path / "t.safetensors")
     loaded = Trace.load(tmp_path / "t.safetensors")
-    assert all(torch.equal(loaded[n], t[n]) for n in t.names() if n != "probabilities")
+    assert all(torch.equal(loaded[n, s], t[n, s]) for n in t.names() if n != "probabilities" for s in range(len(t[n])))
     if m.config.kind == "rnn-attention":
         weights, values = t["decoder.0.cross.weights", 1], t["decoder.0.cross.values", 1]
         torch.testing.assert_close(weights, t["decoder.0.cross.energies", 1].softmax(-1))

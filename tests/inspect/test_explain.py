@@ -265,7 +265,7 @@ def test_explaining_under_interventions_equals_decoding_under_them(model: Model)
             : len(plain.decoder_input_tokens)
         ],
     )
-    close(rerun(e).trace["logits"][0], plain.trace["logits"][0])  # the interventions are gone
+    close(rerun(e).trace["logits", 0][0], plain.trace["logits", 0][0])  # the interventions are gone
 
 
 def test_compare_aligns_tokens_and_probabilities(model: Model) -> None:
@@ -356,7 +356,7 @@ def test_threads_share_a_model_without_sharing_hooks() -> None:
     def run(number: int) -> dict[str, Tensor]:
         text, interventions = texts[number % 2], changes[number % 3]
         e = model.explain(text, target=TARGET, interventions=interventions)
-        values = {name: e.trace[name] for name in e.trace.names("*.heads")} | {"logprobs": e.target_logprobs}
+        values = {name: e.trace[name, 0] for name in e.trace.names("*.heads")} | {"logprobs": e.target_logprobs}
         with intervene(model.network, *interventions):
             values["score"] = torch.tensor(model.hypotheses([text], beam=2)[0][0].score)  # also equal for a tie
         with model.ablate_head("encoder.0.self", 1) as ablated:

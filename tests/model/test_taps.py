@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
+from seq2see.decode.engine import translate_tokens
+from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.inspect.interventions import (
     Selection,
@@ -58,7 +61,7 @@ def test_traced_and_untraced_outputs_agree(name: str) -> None:
         traced = m(*inputs(m))
     torch.testing.assert_close(traced, m(*inputs(m)), rtol=0, atol=1e-9)
     final = "encoder.vectors" if m.config.shape == "encoder" else "logits"
-    assert torch.equal(t[final], traced)
+    assert torch.equal(torch.cat(tuple(t[final])), traced)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -68,7 +71,8 @@ def test_every_tap_has_a_name_a_formula_and_axes(name: str) -> None:
         m(*inputs(m))
     assert [tap for tap in t.names() if tap != "probabilities"] == tap_names(m.config)
     for tap in t.names():
-        assert len(t.quantity(tap).axes) == t[tap].dim()
+        own = t.quantity(tap).axes[t.quantity(tap).axes[0] == "sentence" :]  # of one sentence
+        assert len(own) == t[tap, 0].dim()
         assert t.quantity(tap).formula
 
 
@@ -94,7 +98,7 @@ def test_derived_values_equal_computed_values(name: str) -> None:
     assert "logits" in stored or m.config.shape == "encoder"
     assert not any(tap.endswith((".weights", ".scores", ".heads", ".mean")) for tap in stored)
     for tap in everything.names():
-        torch.testing.assert_close(t[tap], everything[tap], rtol=0, atol=1e-12)
+        torch.testing.assert_close(tuple(t[tap]), tuple(everything[tap]), rtol=0, atol=1e-12)
 
 
 def test_each_traced_value_follows_from_earlier_ones_by_its_formula() -> None:
@@ -148,6 +152,39 @@ def test_a_trace_can_be_indexed_by_sentence() -> None:
         t["decoder.2.cross.wieghts"]
 
 
+def test_padding_cannot_be_mistaken_for_values() -> None:
+    m = model()
+    with trace(m) as t:
+        m(*inputs(m))
+    weights: Any = t["decoder.2.cross.weights"]
+    assert [value.shape for value in weights] == [(4, len(b), len(a)) for a, b in zip(SOURCE, TARGET, strict=True)]
+    mistakes: list[Any] = [
+        lambda: weights.mean(), lambda: torch.mean(weights), lambda: weights[0, 3], lambda: weights * 2, lambda: weights.shape
+    ]  # fmt: skip
+    for mistake in mistakes:
+        with pytest.raises((TypeError, AttributeError), match=r"\.padded\(\)|unsupported operand"):
+            mistake()
+    assert "decoder.2.cross.weights, 4 × 1–4 × 1–5 in 3 sentences" in repr(weights)
+    assert torch.equal(weights[-1], t["decoder.2.cross.weights", 2]) and len(weights[1:]) == 2
+    values, mask = weights.padded()
+    assert values.shape == mask.shape == (3, 4, 4, 5) and values[~mask].abs().max() == 0
+    torch.testing.assert_close(values[mask].mean(), torch.cat([value.flatten() for value in weights]).mean())
+    vectors, mask = t["encoder.vectors"].padded()
+    assert mask[..., 0].tolist() == [[True] * len(ids) + [False] * (5 - len(ids)) for ids in SOURCE]
+    torch.testing.assert_close(vectors[mask].view(-1, 16), torch.cat(tuple(t["encoder.vectors"])))
+
+
+def test_decoding_is_not_recorded_as_if_it_were_one_pass() -> None:
+    m = model()
+    special_tokens = Framing(-1, 1, 2, (1,))
+    with pytest.raises(UserError, match=r"only decoded, token by token: use model\.explain"), trace(m):
+        translate_tokens(m, SOURCE, special_tokens, Search(max_new_tokens=3))
+    with trace(m) as t:
+        m(*inputs(m))
+        translate_tokens(m, SOURCE, special_tokens, Search(max_new_tokens=3))
+    assert t["decoder.0.masked.weights", 2].shape == (4, 4, 4)
+
+
 def test_only_limits_what_is_recorded() -> None:
     m = model()
     with trace(m, only="decoder.*.cross.weights") as t:
@@ -166,7 +203,7 @@ def test_a_second_forward_pass_replaces_the_first() -> None:
     with trace(m) as t:
         m(*inputs(m))
         m(Packed.from_sequences([[1, 2]]), Packed.from_sequences([[3]]))
-    assert t["decoder.0.cross.weights"].shape == (1, 4, 1, 2)
+    assert [weights.shape for weights in t["decoder.0.cross.weights"]] == [(4, 1, 2)]
     assert len(t.names()) == len(set(t.names()))
 
 
@@ -179,8 +216,7 @@ def test_a_trace_can_be_saved_and_loaded(name: str, tmp_path: Path) -> None:
     loaded = Trace.load(tmp_path / "t.safetensors")
     assert loaded.names() == t.names()
     for tap in t.names():
-        assert torch.equal(loaded[tap], t[tap])
-        assert torch.equal(loaded[tap, 1], t[tap, 1])
+        assert all(torch.equal(a, b) for a, b in zip(loaded[tap], t[tap], strict=True))
     assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
 
 
@@ -205,7 +241,7 @@ def test_a_trace_of_a_thousand_tokens_fits_in_memory() -> None:
     stored = {value.data_ptr(): value.nbytes for value in t._values.values()}
     tables = 4 * 4 * 8 * 1000 * 1000 * 4
     assert sum(stored.values()) < tables / 20
-    assert t["decoder.3.masked.weights"].shape == (1, 8, 1000, 1000)
+    assert t["decoder.3.masked.weights", 0].shape == (8, 1000, 1000)
 
 
 def test_an_ablated_head_contributes_nothing() -> None:
@@ -214,8 +250,9 @@ def test_an_ablated_head_contributes_nothing() -> None:
     with intervene(m, ablate_head("decoder.2.cross", head=1)), trace(m) as t:
         after = m(*inputs(m))
     assert not torch.allclose(before, after)
-    assert t["decoder.2.cross.heads"][:, 1].abs().max() == 0
-    assert t["decoder.2.cross.heads"][:, 0].abs().min() > 0
+    for heads in t["decoder.2.cross.heads"]:
+        assert heads[:, 1].abs().max() == 0
+        assert heads[:, 0].abs().min() > 0
     # Equivalent: set the head's columns of W_O to zero.
     with torch.no_grad():
         m.decoder.blocks[2].cross.project.weight[:, 4:8] = 0  # type: ignore[union-attr, operator]
@@ -244,12 +281,16 @@ def test_uniform_attention_is_the_mean_of_the_visible_values(attention: str) -> 
 
 def test_forced_attention_weights_are_used_and_recorded() -> None:
     m = model()
-    forced = torch.zeros(3, 4, 4, 5, dtype=torch.float64)
-    forced[..., 0] = 1  # every token attends to the first source token
+    with trace(m) as t:
+        m(*inputs(m))
+    forced = [torch.zeros_like(weights) for weights in t["decoder.0.cross.weights"]]
+    for weights in forced:
+        weights[..., 0] = 1  # every token attends to the first source token
     with trace(m) as t, intervene(m, force_attention("decoder.0.cross", forced, where=Selection(head=3))):
         m(*inputs(m))
-    assert torch.equal(t["decoder.0.cross.weights"][:, 3], forced[:, 3])
-    assert not torch.equal(t["decoder.0.cross.weights"][:, 2], forced[:, 2])
+    for weights, expected in zip(t["decoder.0.cross.weights"], forced, strict=True):
+        assert torch.equal(weights[3], expected[3])
+        assert expected.shape[-1] == 1 or not torch.equal(weights[2], expected[2])
     torch.testing.assert_close(t["decoder.0.cross.heads", 1][0, 3], t["decoder.0.cross.values", 1][0, 3])
 
 
@@ -270,13 +311,13 @@ def test_a_single_unit_can_be_set_to_0() -> None:
     with trace(m) as before:
         m(*inputs(m))
     name = "encoder.0.feed_forward.post_activation"
-    expected = before[name].clone()
+    expected = torch.cat(tuple(before[name]))
     unit = int(expected.abs().sum(0).argmax())
     with intervene(m, scale(name, 0.0, Selection(unit=unit))), trace(m) as after:
         m(*inputs(m))
     expected[:, unit] = 0.0
-    assert torch.equal(after[name], expected)
-    assert not torch.equal(after["logits"], before["logits"])
+    assert torch.equal(torch.cat(tuple(after[name])), expected)
+    assert not torch.equal(after["logits", 0], before["logits", 0])
 
 
 def test_interventions_compose_and_are_undone_even_after_an_exception() -> None:

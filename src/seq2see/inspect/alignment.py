@@ -11,11 +11,11 @@ word is aligned by the rows that predict it, in the last layer, whose mean is be
 the best). `best_heads` (evaluate/alignment.py) finds a few heads whose mean is better still. Leaving a word unaligned if it
 attends most to `<end>` raises the error.
 
-Shapes: S pairs, H heads, L and K the longest target and source in tokens, M and N in words.
+Shapes: M target words, N source words.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,8 +29,8 @@ from seq2see.data.token_spans import TokenSpan
 from seq2see.data.word_spans import WordSplitter, wordpunct_spans
 from seq2see.errors import UserError
 from seq2see.inspect.attention_tables import AttentionTable
-from seq2see.inspect.explain import Explanation, escape_control
-from seq2see.inspect.trace import trace
+from seq2see.inspect.explain import Explanation, escape_control, takes_explanation
+from seq2see.inspect.trace import Trace, trace
 from seq2see.storage.pipeline import Pipeline, with_article
 
 Pairs = Sequence[tuple[str, str]]
@@ -107,18 +107,19 @@ def _attention_by_word(
                 Packed.from_sequences([source.frame_source(sides[i][0].ids) for i in batch], device),
                 Packed.from_sequences([target.frame_prompt(sides[i][1].ids) for i in batch], device),
             )
-        weights = torch.stack([_mean(mean, lambda name: t[name]) for mean in means], 1)  # [S, means, rows, keys]
         for n, i in enumerate(batch):
-            yield i, _by_word(weights[n], *sides[i])
+            weights = torch.stack([_mean(mean, t, n) for mean in means])  # [means, rows, keys]
+            yield i, _by_word(weights, *sides[i])
 
 
+@takes_explanation
 def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSplitter = wordpunct_spans) -> Alignment:
     """Aligns the words of an explained translation by the attention weights of its trace."""
     if e.source_rows is not None:
         raise UserError(f"{e.model.config.model.source} have no words to align: look at the attention weights")
-    weights = _mean(_resolve(heads, e.model), lambda name: e.trace[name])
+    weights = _mean(_resolve(heads, e.model), e.trace, 0)
     sides = [_Side.of(side.text, side.spans, side.start, split) for side in (e.encoder, e.decoder)]
-    by_word = _by_word(weights, *sides)[0]
+    by_word = _by_word(weights[None], *sides)[0]
     words = [tuple(escape_control(text[a:b]) for a, b in split(text)) for text in (e.source, e.output)]
     return Alignment(words[0], words[1], by_word, _link(by_word))
 
@@ -152,12 +153,10 @@ def _weights_name(head: LayerHead) -> str:
     return f"decoder.{head.layer}.cross.weights"
 
 
-def _mean(heads: LayerHeads, weights: Callable[[str], Tensor]) -> Tensor:
-    """Averages heads, given the weights of a layer by name, [S, H, rows, keys]; returns [S, rows, keys]."""
-    layers = ((weights(_weights_name(one)), one.head) for one in heads)
-    return (
-        torch.stack([layer.mean(1) if head is None else layer[:, head] for layer, head in layers]).mean(0).float().cpu()
-    )
+def _mean(heads: LayerHeads, t: Trace, sentence: int) -> Tensor:
+    """Averages heads of one sentence, [rows, keys]."""
+    layers = ((t[_weights_name(one), sentence], one.head) for one in heads)
+    return torch.stack([layer.mean(0) if head is None else layer[head] for layer, head in layers]).mean(0).float().cpu()
 
 
 class _Side(NamedTuple):

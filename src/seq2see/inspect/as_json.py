@@ -16,7 +16,7 @@ from seq2see.inspect.attention_flow import (
     attention_rollout,
     attention_weights,
 )
-from seq2see.inspect.explain import Explanation
+from seq2see.inspect.explain import Explanation, takes_explanation
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import alternatives, logit_lens
 from seq2see.tensors.files import to_json, write_text
@@ -25,6 +25,7 @@ FORMAT = "seq2see explanation 2"
 DIGITS = 6
 
 
+@takes_explanation
 def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
     """Returns everything as plain values, with the `top` most likely tokens per row and layer."""
     config, rows = e.model.config.model, range(len(e.decoder_input_tokens))
@@ -64,6 +65,7 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
     return plain
 
 
+@takes_explanation
 def write_json(e: Explanation, path: Path | str) -> None:
     """Writes an explanation as a JSON file."""
     write_text(path, json.dumps(to_dict(e), ensure_ascii=False, allow_nan=False))

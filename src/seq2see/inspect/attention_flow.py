@@ -11,22 +11,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2see.errors import UsageError
-from seq2see.inspect.explain import Explanation, rerun
+from seq2see.inspect.explain import Explanation, rerun, takes_explanation
 from seq2see.inspect.interventions import ablate_head
 
 RolloutStack = Literal["encoder", "decoder", "both"]
 
 
+@takes_explanation
 def attention_names(e: Explanation) -> list[str]:
     """Returns the names of all attentions, in order of computation: `encoder.0.self`, `decoder.0.masked` …"""
     return [name.removesuffix(".weights") for name in e.trace.names("*.weights")]
 
 
+@takes_explanation
 def attention_weights(e: Explanation, attention: str) -> Tensor:
     """Returns softmax(Q Kᵀ / √d) of every head, [heads, queries, keys]."""
     return e.trace[f"{attention}.weights", 0].float().cpu()
 
 
+@takes_explanation
 def attention_entropy(e: Explanation) -> dict[str, Tensor]:
     """Returns the entropy of each head, −Σ w ln w over the keys in nats, mean over the rows: [heads] per attention.
 
@@ -36,6 +39,7 @@ def attention_entropy(e: Explanation) -> dict[str, Tensor]:
     return {name: torch.special.entr(attention_weights(e, name)).sum(-1).mean(-1) for name in attention_names(e)}
 
 
+@takes_explanation
 def attention_rollout(e: Explanation, stack: RolloutStack) -> Tensor:
     """Rolls attention out over the layers, down to the input tokens (Abnar and Zuidema, 2020); rows sum to 1.
 
@@ -62,6 +66,7 @@ def attention_rollout(e: Explanation, stack: RolloutStack) -> Tensor:
     return rollout
 
 
+@takes_explanation
 def head_ablation(e: Explanation, attention: str) -> Tensor:
     """Returns the drop in each target token's log-probability when a head is ablated, [heads, rows].
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.errors import UsageError, did_you_mean
 from seq2see.inspect.attention_flow import attention_names, attention_weights
-from seq2see.inspect.explain import Explanation, TokenSequence, span_label
+from seq2see.inspect.explain import Explanation, TokenSequence, span_label, takes_explanation
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class AttentionTable:
         return f"{self.name}, {'mean over heads' if self.head is None else f'head {self.head}'}"
 
 
+@takes_explanation
 def attention_table(e: Explanation, attention: str, head: int | None = None) -> AttentionTable:
     """Returns one head, or the mean over all. Decoder rows are labelled with the token that they predict."""
     tables = head_tables(e, attention)
@@ -43,6 +44,7 @@ def attention_table(e: Explanation, attention: str, head: int | None = None) -> 
     return tables[-1 if head is None else head]
 
 
+@takes_explanation
 def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     """Returns a table per head, followed by their mean (with a single head, that head again)."""
     known = attention_names(e)
@@ -65,6 +67,7 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     return [*(replace(mean, head=head, weights=one) for head, one in enumerate(weights)), mean]
 
 
+@takes_explanation
 def token_probabilities(e: Explanation) -> list[tuple[str, float]]:
     """Returns the output tokens with their probabilities."""
     axis = _axis(e.decoder, first=1)
@@ -72,6 +75,7 @@ def token_probabilities(e: Explanation) -> list[tuple[str, float]]:
     return list(zip(axis.labels, probabilities, strict=True))
 
 
+@takes_explanation
 def find_attention(e: Explanation, kind: str, layer: int) -> str:
     """Returns the name of an attention, such as `decoder.1.cross`, by kind and layer; negative layers count from the end."""
     names = [name for name in attention_names(e) if name.endswith(f".{kind}")]

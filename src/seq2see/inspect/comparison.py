@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
-from seq2see.inspect.explain import Explanation
+from seq2see.inspect.explain import Explanation, takes_explanation
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class TokenChange:
         return None if self.p_same_token is None or self.p_before is None else self.p_same_token - self.p_before
 
 
+@takes_explanation
 def compare(before: Explanation, after: Explanation) -> tuple[TokenChange, ...]:
     """Aligns two outputs token by token.
 

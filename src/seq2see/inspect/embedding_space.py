@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
-from seq2see.inspect.explain import Explanation, token_labels
+from seq2see.inspect.explain import Explanation, takes_explanation, token_labels
 from seq2see.inspect.trace import block_outputs
 from seq2see.inspect.weights import get_weight
 from seq2see.storage.pipeline import Pipeline
@@ -149,6 +149,7 @@ class TokenPaths:
     vectors: Tensor  # [layers, tokens, width]
 
 
+@takes_explanation
 def token_paths(e: Explanation, stack: Stack) -> TokenPaths:
     """Returns the vector of every token after each layer of a stack."""
     layers = layer_names(e.model, stack)

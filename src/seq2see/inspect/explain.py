@@ -11,10 +11,11 @@ analyses live in their own files and take an explanation.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, wraps
+from inspect import signature
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +35,9 @@ from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
 from seq2see.storage.assessment import Assessment
 from seq2see.storage.pipeline import Pipeline
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 DEFAULT_NEW_TOKENS = 20  # of a language model, unless the search sets max_new_tokens
 
@@ -155,6 +159,22 @@ class Explanation:
         return explanation_html(self)
 
 
+def takes_explanation(analysis: Callable[P, R]) -> Callable[P, R]:
+    """Says so when an analysis gets something else than an explanation, such as a text or several explanations."""
+    parameters = signature(analysis).parameters
+
+    @wraps(analysis)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+            if name in parameters and parameters[name].annotation is Explanation and not isinstance(value, Explanation):
+                what = f"{analysis.__name__} takes one explanation as {name}, not a {type(value).__name__}"
+                hint = "call it for each of them" if isinstance(value, list | tuple) else "e = model.explain(text)"
+                raise UserError(f"{what}: {hint}")
+        return analysis(*args, **kwargs)
+
+    return checked
+
+
 @torch.no_grad()
 def explain(
     model: Pipeline,
@@ -246,6 +266,7 @@ def place_labels(config: ModelConfig, count: int) -> tuple[str, ...]:
 
 
 @torch.no_grad()
+@takes_explanation
 def rerun(e: Explanation, *interventions: Intervention) -> Explanation:
     """Runs the same tokens through the model again under these interventions, without decoding."""
     with intervene(e.model.network, *interventions):

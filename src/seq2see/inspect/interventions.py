@@ -5,11 +5,15 @@
 
 An intervention changes the values at all taps that match a name, for selected sentences and positions. Several can be
 combined and apply in the given order. On leaving the block, also by an exception, the model is unchanged.
+
+An intervention that selects nothing would look like one without effect, so it is an error: at once in a pass over whole
+sentences; while decoding, where the positions come up one by one, when the block ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import index
 from typing import ClassVar
 
 import torch
@@ -18,9 +22,10 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.inspect.trace import matches, matching_taps
-from seq2see.model.attention import attention_mask
 from seq2see.model.network import Network
-from seq2see.model.taps import HookPoint, attach, quantity
+from seq2see.model.taps import HookPoint, attach, quantity, require_network
+
+GivenValues = Tensor | Sequence[Tensor]  # for every selected sentence, or one for each sentence, such as trace[name]
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,21 @@ class Selection:
     """The part of a batch that an intervention acts on; None selects everything."""
 
     sentence: int | None = None
-    positions: Sequence[int] | None = None  # in the sentence, from 0; for attention weights, of the queries
+    positions: Sequence[int] | None = None  # negative: from the end of each sentence; of attention weights, the queries
     head: int | None = None
     unit: int | None = None  # index on the last axis of each vector
+
+    def __post_init__(self) -> None:
+        try:
+            for name in ("sentence", "head", "unit"):
+                value = getattr(self, name)
+                object.__setattr__(self, name, None if value is None else index(value))
+            if self.positions is not None:
+                object.__setattr__(self, "positions", tuple(map(index, self.positions)))
+        except TypeError as error:
+            raise UserError(f"{self}: positions is a list of integers, such as [3]; the others are integers") from error
+        if self.positions == ():
+            raise UserError(f"{self} selects nothing: leave positions out to select all")
 
 
 EVERYWHERE = Selection()
@@ -45,18 +62,56 @@ class InterventionError(UserError):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a value of one sentence was computed: while decoding, of its next position only."""
+
+    point: HookPoint
+    index: int  # of the sentence in the pass
+    sentence: int  # the caller's index
+    rows: slice  # of the sentence in the value
+    positions: list[int]  # of these rows
+    keys: int  # number of keys, in a table of attention
+
+    @property
+    def first_key(self) -> int:
+        """The position of the first key: in a step of decoding, a window hides earlier ones."""
+        own = not self.point.is_whole and ".masked." in self.point.name
+        return max(self.positions[-1] + 1 - self.keys, 0) if own else 0
+
+    def part(self, value: Tensor) -> Tensor:
+        """Returns the part of a value that belongs to the sentence: [n, ...], or a table [heads, queries, keys]."""
+        if quantity(self.point.name).axes[0] == "sentence":
+            return value[self.index, :, : len(self.positions), : self.keys]
+        return value[self.rows]
+
+
+Transform = Callable[[Tensor, Place], Tensor]  # of the value of one sentence, without padding
+
+
+@dataclass(frozen=True)
 class Intervention:
     """A transformation of the values whose names match a pattern."""
 
     pattern: str
-    transform: Callable[[Tensor, HookPoint], Tensor]
+    transform: Transform
     where: Selection
     records: ClassVar[bool] = False
 
     def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
         if not matches(point.name, (self.pattern,)):
             return value
-        return torch.where(_selection_mask(point, value, self.where), self.transform(value, point).to(value), value)
+        result = value
+        for place in _places(point, self.where.sentence):
+            old = place.part(value)
+            index = _index(self.where, place, old)
+            if index is None:
+                continue
+            result = value.clone() if result is value else result
+            new = self.transform(old, place)
+            if not isinstance(new, Tensor):
+                raise UserError(f"the transformation of {point.name} returned no tensor but {type(new).__name__}")
+            place.part(result)[index] = _expand(point.name, new.to(old), old)[index]
+        return result
 
     def taps(self, config: ModelConfig) -> list[str]:
         """Returns the taps of a model that it acts on; what would silently do nothing is an error."""
@@ -78,84 +133,180 @@ class Intervention:
 
 def ablate_head(attention: str, head: int, where: Selection = EVERYWHERE) -> Intervention:
     """Sets the output of one head of an attention such as `decoder.3.cross` to zero."""
-    where = Selection(where.sentence, where.positions, head)
-    return Intervention(f"{attention}.heads", lambda value, point: torch.zeros_like(value), where)
+    if where.head not in (None, head):
+        raise UserError(f"ablate_head has head={head}, but its selection has head={where.head}: leave one out")
+    where = replace(where, head=head)
+    return Intervention(f"{attention}.heads", lambda value, place: torch.zeros_like(value), where)
 
 
-def force_attention(attention: str, weights: Tensor, where: Selection = EVERYWHERE) -> Intervention:
-    """Replaces the attention weights by given ones, which broadcast to [sentences, heads, queries, keys]."""
-
-    def replace_weights(value: Tensor, point: HookPoint) -> Tensor:
-        table = weights.view(*[1] * (4 - weights.dim()), *weights.shape).to(value)
-        sentences, positions = _coordinates(point, value)
-        heads, keys = (torch.arange(value.shape[axis], device=value.device) for axis in (1, 3))
-        # An axis of size 1 broadcasts; a full axis is indexed at the positions that this pass computes.
-        indices = zip(table.shape, (sentences, heads[:, None, None], positions, keys), strict=True)
-        return table[tuple(index if size > 1 else torch.zeros_like(index) for size, index in indices)]
-
-    return Intervention(f"{attention}.weights", replace_weights, where)
+def force_attention(attention: str, weights: GivenValues, where: Selection = EVERYWHERE) -> Intervention:
+    """Replaces attention weights by given ones, which broadcast to the [heads, queries, keys] of a sentence."""
+    return patch(f"{attention}.weights", weights, where)
 
 
 def uniform_attention(attention: str, where: Selection = EVERYWHERE) -> Intervention:
     """Gives every key that a query may attend to the same weight."""
 
-    def average(value: Tensor, point: HookPoint) -> Tensor:
-        assert point.rows is not None and point.keys is not None
-        causal = point.name.endswith(".masked.weights")
-        mask = attention_mask(point.rows, point.keys, causal, point.window).to(value)
-        return (mask / mask.sum(-1, keepdim=True)).expand_as(value)
+    def average(value: Tensor, place: Place) -> Tensor:
+        visible = torch.ones_like(value[0])  # [queries, keys]
+        if place.point.name.endswith(".masked.weights"):
+            keys = place.first_key + torch.arange(place.keys, device=value.device)
+            past = torch.tensor(place.positions, device=value.device)[:, None] - keys
+            visible *= (past >= 0) & (past < (place.point.window or len(value) + past.max() + 1))
+        return (visible / visible.sum(-1, keepdim=True)).expand_as(value)
 
     return Intervention(f"{attention}.weights", average, where)
 
 
 def scale(name: str, factor: float, where: Selection = EVERYWHERE) -> Intervention:
     """Multiplies a value by a factor; 0 removes it."""
-    return Intervention(name, lambda value, point: value * factor, where)
+    return Intervention(name, lambda value, place: value * factor, where)
 
 
-def patch(name: str, value: Tensor, where: Selection = EVERYWHERE) -> Intervention:
-    """Replaces a value, for example by one from another trace: of the same shape, or one vector for all positions."""
-    return Intervention(name, lambda old, point: value.to(old).expand_as(old), where)
+def patch(name: str, value: GivenValues, where: Selection = EVERYWHERE) -> Intervention:
+    """Replaces a value, for example by one from another trace: of a sentence of the same length, such as
+    `trace[name, 0]`; one vector for all positions; or a list with a value for each sentence, such as `trace[name]`.
+    """
+    values = value if isinstance(value, Sequence) else [value]
+    if not all(isinstance(one, Tensor) for one in values):
+        raise UserError(f"the value for {name} is no tensor: give one, or a list with one for each sentence")
+
+    def replace_value(old: Tensor, place: Place) -> Tensor:
+        if isinstance(value, Tensor):
+            return _given(value, place, old)
+        if place.sentence >= len(value):
+            raise UserError(
+                f"{len(value)} values for {name}, but none for sentence {place.sentence}: give one for each"
+            )
+        return _given(value[place.sentence], place, old)
+
+    return Intervention(name, replace_value, where)
 
 
 @contextmanager
 def intervene(model: Network, *interventions: Intervention) -> Iterator[None]:
     """Runs the model under these interventions inside the block, in this thread only."""
+    require_network(model)
     for intervention in interventions:
+        if not isinstance(intervention, Intervention):
+            what = f"an intervention such as ablate_head(…) is needed, not a {type(intervention).__name__}"
+            raise UserError(f"{what}: give several one after the other, not as a list")
         intervention.taps(model.config)
-    with attach(model, *interventions):
+    watched = [_Watched(intervention) for intervention in interventions]
+    with attach(model, *watched):
         yield
+    for hook in watched:
+        hook.require_all()
 
 
-def _coordinates(point: HookPoint, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the sentence and the position of each row of a value, in shapes that broadcast with it."""
+class _Watched:
+    """An intervention in its block, and what came up: a step of decoding cannot tell which positions are still to come."""
+
+    records = False
+
+    def __init__(self, intervention: Intervention) -> None:
+        self.intervention = intervention
+        self.rows: set[tuple[int, int]] = set()  # sentence and position
+
+    def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
+        where = self.intervention.where
+        if matches(point.name, (self.intervention.pattern,)) and (where.sentence, where.positions) != (None, None):
+            self.rows |= {(place.sentence, p) for place in _places(point) for p in place.positions}
+        return self.intervention.on_value(point, value)
+
+    def require_all(self) -> None:
+        where, pattern = self.intervention.where, self.intervention.pattern
+        seen = {position for sentence, position in self.rows if where.sentence in (None, sentence)}
+        if self.rows and not seen:
+            _require_index(pattern, "sentence", where.sentence or 0, max(self.rows)[0] + 1)
+        missing = {position for position in where.positions or () if position >= 0} - seen
+        if self.rows and missing:
+            raise UserError(
+                f"{pattern}: position {min(missing)} never came up while decoding: the last was {max(seen)}"
+            )
+
+
+def _places(point: HookPoint, only: int | None = None) -> Iterator[Place]:
+    """Yields the sentences of a pass, or one of them."""
     layout = point.layout
     assert layout is not None
-    sentences = layout.resolved_sequence_ids[layout.padded_index // layout.max_length]  # [T]
-    if quantity(point.name).axes[0] == "sentence":
-        return layout.pad(sentences)[:, None, :, None], layout.pad(layout.positions)[
-            :, None, :, None
-        ]  # [S, 1, queries, 1]
-    shape = -1, *[1] * (value.dim() - 1)
-    return sentences.view(shape), layout.positions.view(shape)  # [T, 1, ...]
+    if only is not None and layout.sequence_ids is None:
+        _require_index(point.name, "sentence", only, len(layout))
+    starts, positions = layout.starts.tolist(), layout.positions.tolist()
+    keys = layout.lengths.tolist() if point.keys is None else point.keys.lengths.tolist()
+    for i, sentence in enumerate(layout.resolved_sequence_ids.tolist()):
+        rows = slice(starts[i], starts[i + 1])
+        if only in (None, sentence) and rows.start < rows.stop:
+            yield Place(point, i, sentence, rows, positions[rows], keys[i])
 
 
-def _selection_mask(point: HookPoint, value: Tensor, where: Selection) -> Tensor:
-    """Returns a mask that is True where the intervention acts; broadcasts to the shape of `value`."""
-    sentences, positions = _coordinates(point, value)
-    mask = torch.ones_like(sentences, dtype=torch.bool)
-    if where.sentence is not None:
-        mask = mask & (sentences == where.sentence)
+def _index(where: Selection, place: Place, value: Tensor) -> tuple[slice | list[int], ...] | None:
+    """Returns the index of the selected entries of one sentence's value; None if they belong to another step."""
+    name, whole = place.point.name, place.point.is_whole
+    axes = quantity(name).axes[-value.dim() :]
+    index: list[slice | list[int]] = [slice(None)] * value.dim()
     if where.positions is not None:
-        mask = mask & torch.isin(positions, torch.tensor(where.positions, device=value.device))
-    if where.head is not None:
-        axis = quantity(point.name).axes.index("head")
-        heads = torch.arange(value.shape[axis], device=value.device) == where.head
-        mask = mask & heads.view(-1, *[1] * (value.dim() - axis - 1))
+        rows = _selected_rows(where.positions, place)
+        if not rows:
+            return None
+        index[axes.index("query") if "query" in axes else 0] = rows
     if where.unit is not None:
-        _require_index(point.name, "unit", where.unit, value.shape[-1])
-        mask = mask & (torch.arange(value.shape[-1], device=value.device) == where.unit)
-    return mask
+        if "key" in axes and not whole and ".cross." not in name and where.unit >= place.keys:
+            return None  # this key is still to come
+        _require_index(name, "unit", where.unit, value.shape[-1])
+        index[-1] = slice(where.unit, where.unit + 1)
+    if where.head is not None:
+        axis = axes.index("head")
+        _require_index(name, "head", where.head, value.shape[axis])
+        index[axis] = slice(where.head, where.head + 1)
+    return tuple(index)
+
+
+def _selected_rows(wanted: Sequence[int], place: Place) -> list[int]:
+    """Returns the rows of a sentence that are at these positions."""
+    name, count = place.point.name, len(place.positions)
+    if not place.point.is_whole:
+        if min(wanted) < 0:
+            raise UserError(
+                f"{name} is computed position by position, and the last position is not known yet: count from 0, or use "
+                "explain with a target, or rerun"
+            )
+        return [row for row, position in enumerate(place.positions) if position in wanted]
+    for position in wanted:
+        if not -count <= position < count:
+            raise UserError(
+                f"{name} has no position {position} in sentence {place.sentence}: its positions are numbered from 0 to "
+                f"{count - 1}, or from the end −1 to −{count}"
+            )
+    return [position % count for position in wanted]
+
+
+def _given(given: Tensor, place: Place, old: Tensor) -> Tensor:
+    """Returns given values for a sentence; while decoding, those of the step's position and of the keys so far."""
+    name, given = place.point.name, given.to(old)
+    table = "key" in quantity(name).axes
+    axis = -2 if table else -old.dim()
+    if not place.point.is_whole and given.dim() >= -axis and given.shape[axis] > 1:
+        count, last = given.shape[axis], max(place.positions)
+        if last >= count:
+            raise UserError(f"the value for {name} has {count} positions, but position {last} is needed")
+        given = given.index_select(axis, torch.tensor(place.positions, device=given.device).clamp(min=0))
+    if table and given.dim() and given.shape[-1] > 1:  # keys that there are not must have no weight
+        kept = given[..., place.first_key : place.first_key + place.keys]
+        if given.count_nonzero() != kept.count_nonzero():
+            raise UserError(f"the value for {name} has {given.shape[-1]} keys, but there are {place.keys}")
+        given = kept
+    return _expand(name, given, old)
+
+
+def _expand(name: str, new: Tensor, old: Tensor) -> Tensor:
+    try:
+        return new.expand_as(old)
+    except RuntimeError as error:
+        shapes = (" × ".join(map(str, one.shape)) or "a scalar" for one in (new, old))
+        raise UserError(
+            "the value for {} is {}, but {} is needed, or what broadcasts to it".format(name, *shapes)
+        ) from error
 
 
 def _require_index(name: str, axis: str, index: int, size: int) -> None:

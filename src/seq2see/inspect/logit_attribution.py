@@ -21,7 +21,7 @@ from torch import Tensor
 
 from seq2see.decode.int8 import Int8Linear
 from seq2see.errors import UsageError
-from seq2see.inspect.explain import Explanation
+from seq2see.inspect.explain import Explanation, takes_explanation
 from seq2see.model.layers import AddAndNorm, Attention, Block, FeedForward, LayerNorm, RMSNorm
 from seq2see.model.network import Network
 
@@ -56,6 +56,7 @@ class LogitAttribution:
 
 
 @torch.no_grad()
+@takes_explanation
 def logit_attribution(
     e: Explanation, row: int, token: int | None = None, against: int | None = None
 ) -> LogitAttribution:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seq2see.decode.sampling import draw_uniforms, filter_logits, sample_tokens
 from seq2see.decode.search import Search
-from seq2see.inspect.explain import Explanation
+from seq2see.inspect.explain import Explanation, takes_explanation
 from seq2see.inspect.trace import block_outputs
 from seq2see.model.taps import NO_TAPS
 
@@ -45,6 +45,7 @@ class Alternative:
 
 
 @torch.no_grad()
+@takes_explanation
 def logit_lens(e: Explanation, top: int = 5) -> LogitLens:
     """Computes softmax(norm(x) · Eᵀ) for the decoder's vectors x before and after every block."""
     e.require_output("the logit lens")
@@ -65,6 +66,7 @@ def _read_layer(e: Explanation, layer: str, top: int) -> Iterator[LensReading]:
         yield LensReading(tuple(tokens), probability, int(ranks[row]))
 
 
+@takes_explanation
 def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, ...]:
     """Returns the most likely tokens of a row, best first, with their logits and probabilities."""
     row = e.resolve_row(row)
@@ -91,6 +93,7 @@ class NextToken:
     )
 
 
+@takes_explanation
 def next_token(e: Explanation, row: int, search: Search, top: int = 8) -> NextToken:
     """Returns the distribution of a row after temperature and filters, and what the seed of `search` draws from it."""
     row = e.resolve_row(row)
@@ -112,6 +115,7 @@ def next_token(e: Explanation, row: int, search: Search, top: int = 8) -> NextTo
     return NextToken(_candidates(e, logits, filtered.softmax(-1), ids), sampled)
 
 
+@takes_explanation
 def most_likely_tokens(e: Explanation, count: int) -> list[int]:
     """Returns the tokens that are most likely in any row, and those that the rows predict: the part of a large vocabulary
     that can be shown.
@@ -120,6 +124,7 @@ def most_likely_tokens(e: Explanation, count: int) -> list[int]:
     return sorted({*best, *e.target_ids})
 
 
+@takes_explanation
 def read_out(e: Explanation, x: Tensor) -> Tensor:
     """Decodes vectors from any layer of the decoder as if they were its last: logits, [rows, vocabulary]."""
     model = e.require_transformer("the logit lens")

@@ -51,12 +51,12 @@ def draw_trace(trace: Trace, pattern: str, title: str = "") -> Table:
 def trace_rows(trace: Trace, pattern: str = "*") -> Iterator[tuple[str, str, str, str, str]]:
     """Yields name, shape, mean and standard deviation of the finite values (masked scores are −∞), and formula."""
     for name in trace.names(pattern):
-        value = trace[name]
+        values = trace[name]
         mean = std = ""  # of token ids
-        if value.is_floating_point():
-            finite = value[torch.isfinite(value)]
+        if values[0].is_floating_point():
+            finite = torch.cat([value[torch.isfinite(value)] for value in values])
             mean, std = f"{finite.mean():.3f}", f"{finite.std(correction=0):.3f}"
-        yield name, " × ".join(f"{size:,}" for size in value.shape), mean, std, trace.quantity(name).formula
+        yield name, values.sizes, mean, std, trace.quantity(name).formula
 
 
 def draw_attention(table: "AttentionTable", width: int) -> RenderableType:

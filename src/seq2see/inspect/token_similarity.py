@@ -11,12 +11,13 @@ from seq2see.data.layout import Packed
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.errors import UsageError, UserError, did_you_mean
 from seq2see.inspect.embedding_space import Stack, layer_names
-from seq2see.inspect.explain import Explanation
+from seq2see.inspect.explain import Explanation, takes_explanation
 from seq2see.inspect.similarity import Measure, similarities
 from seq2see.inspect.trace import trace
 from seq2see.storage.pipeline import Pipeline
 
 
+@takes_explanation
 def token_similarity(e: Explanation, name: str, measure: Measure = "cosine") -> Tensor:
     """Compares every token's vector with every other's, [tokens, tokens], at any tap with one vector per token.
 

@@ -3,6 +3,7 @@
     with trace(model) as t:
         model(source, target)
     t["decoder.3.cross.weights", 0]         # of the first sentence, [heads, target tokens, source tokens]
+    t["decoder.3.cross.weights"]            # of every sentence: a sequence of such tensors, without padding
 
 A trace stores what cannot be recomputed (queries, keys, values, sums …) and derives the rest on access (scores, weights,
 each head's output …), so that a thousand tokens fit in memory. Deriving needs no model, even after saving and loading.
@@ -10,13 +11,13 @@ Where an intervention has changed a value that would be derived, the changed val
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, NoReturn, Self, overload
 
 import numpy as np
 import torch
@@ -29,13 +30,77 @@ from seq2see.model.attention import PackedKeys, Scoring, attention_reference
 from seq2see.model.layers import ACTIVATIONS
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
-from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity
+from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity, require_network
 from seq2see.tensors.tensor_file import read_tensors, write_tensors
 
 FORMAT = "seq2see trace 3"
 ATTENTION = ("scores", "scaled", "capped", "biased", "masked", "weights", "heads", "concatenated")
 
 _FIRST_TAPS = (".tokens", ".patches", ".mel_frames")  # of a stack
+
+
+class Padded(NamedTuple):
+    """The values of several sentences in one tensor."""
+
+    values: Tensor  # [sentences, …], 0 outside a sentence
+    mask: Tensor  # of the same shape, true inside a sentence: values[mask].mean() is a mean over no padding
+
+
+class SentenceValues(Sequence[Tensor]):
+    """One value of every sentence in a batch: a tensor for each, of its own length. It is no tensor itself, because a
+    calculation over one with padding would be wrong without a mask.
+    """
+
+    def __init__(self, name: str, sentences: int, select: Callable[[int], Tensor]) -> None:
+        self.name, self._sentences, self._select = name, sentences, select
+
+    def __len__(self) -> int:
+        return self._sentences
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | list[Tensor]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        if not hasattr(index, "__index__"):
+            raise TypeError(_NO_TENSOR)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"sentence {index} is out of range: the trace has {len(self)}, numbered from 0")
+        return self._select(index % len(self))
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError(f'no attribute "{attribute}": {_NO_TENSOR}')
+
+    @classmethod
+    def __torch_function__(cls, *_: Any) -> NoReturn:
+        raise TypeError(_NO_TENSOR)
+
+    def __repr__(self) -> str:
+        return f"{self.name}, {self.sizes} in {len(self)} sentence{'s' * (len(self) != 1)}: {_NO_TENSOR}"
+
+    @property
+    def sizes(self) -> str:
+        """The shape, such as "8 × 4–6 × 7" for 8 heads, sentences of 4 to 6 rows, and 7 keys."""
+        axes = zip(*(value.shape for value in self), strict=True)
+        return " × ".join("–".join(f"{size:,}" for size in sorted({min(axis), max(axis)})) for axis in axes)
+
+    def padded(self) -> Padded:
+        """Returns all sentences in one tensor, and the mask of what is not padding."""
+        shape = [max(sizes) for sizes in zip(*(value.shape for value in self), strict=True)]
+        values = self[0].new_zeros(len(self), *shape)
+        mask = torch.zeros_like(values, dtype=torch.bool)
+        for sentence, value in enumerate(self):
+            inside = tuple(map(slice, value.shape))
+            values[sentence][inside], mask[sentence][inside] = value, True
+        return Padded(values, mask)
+
+
+_NO_TENSOR = (
+    "a trace has one tensor for every sentence: use trace[name, 0] for the first, or trace[name].padded() for a tensor "
+    "with padding and its mask"
+)
 
 
 class Trace:
@@ -53,6 +118,8 @@ class Trace:
         self._last_attention: tuple[str, dict[str, Tensor]] = ("", {})
 
     def on_value(self, point: HookPoint, value: Tensor) -> Tensor:
+        if point.rows is not None and point.rows.sequence_ids is not None:
+            return value  # decoding makes a pass for every token; none of them is the whole
         if point.name.endswith(_FIRST_TAPS):
             self._start_stack(point)
         if not self.only or matches(point.name, self.only):
@@ -98,16 +165,24 @@ class Trace:
     def __contains__(self, name: str) -> bool:
         return name in self.names()
 
-    def __getitem__(self, key: str | tuple[str, int]) -> Tensor:
-        """Returns a value for the whole batch, or for one sentence."""
-        if isinstance(key, tuple):
-            name, sentence = key
-            return self._select_sentence(name, self[name], sentence)
-        if key in self._values:
-            return self._values[key]
-        if key not in self.names():
-            raise KeyError(f'"{key}" is not in this trace: {did_you_mean(key, self.names())}')
-        return self._derive(key)
+    @overload
+    def __getitem__(self, key: str) -> SentenceValues: ...
+    @overload
+    def __getitem__(self, key: tuple[str, int]) -> Tensor: ...
+    def __getitem__(self, key: str | tuple[str, int]) -> SentenceValues | Tensor:
+        """Returns a value of every sentence, or of one."""
+        name, *sentence = (key,) if isinstance(key, str) else key
+        value, rows, keys = self._batch_value(name), self._rows(name), self._keys(name)
+        values = SentenceValues(name, len(rows), lambda i: _select_sentence(name, value, rows, keys, i))
+        return values[sentence[0]] if sentence else values
+
+    def _batch_value(self, name: str) -> Tensor:
+        """Returns the value as the model computes it: sentences end to end, or tables with padding."""
+        if name in self._values:
+            return self._values[name]
+        if name not in self.names():
+            raise KeyError(f'"{name}" is not in this trace: {did_you_mean(name, self.names())}')
+        return self._derive(name)
 
     def _derive(self, name: str) -> Tensor:
         component, _, value = name.rpartition(".")
@@ -148,19 +223,11 @@ class Trace:
 
     def _rows(self, name: str) -> Layout:
         layout = self.layouts.get(name.partition(".")[0]) or list(self.layouts.values())[-1]
-        return layout.first_tokens() if self.config.classifier and "." not in name else layout  # one row of logits
+        single = name == "pooled" or (self.config.classifier and "." not in name)  # one row for each sentence
+        return layout.first_tokens() if single else layout
 
     def _keys(self, name: str) -> Layout:
         return self.layouts["encoder"] if ".cross" in name else self._rows(name)
-
-    def _select_sentence(self, name: str, value: Tensor, sentence: int) -> Tensor:
-        rows, keys = self._rows(name), self._keys(name)
-        if not 0 <= sentence < len(rows):
-            raise IndexError(f"sentence {sentence} is out of range: the trace has {len(rows)}, numbered from 0")
-        axes = quantity(name).axes
-        if axes[0] == "sentence":
-            return value[sentence, :, : int(rows.lengths[sentence]), : int(keys.lengths[sentence])]
-        return value[(keys if axes[0] == "key token" else rows).slice(sentence)]
 
     def _repr_html_(self) -> str:
         from seq2see.inspect.notebook import trace_html
@@ -191,12 +258,20 @@ class Trace:
         return trace
 
 
+def _select_sentence(name: str, value: Tensor, rows: Layout, keys: Layout, sentence: int) -> Tensor:
+    axis = quantity(name).axes[0]
+    if axis == "sentence":
+        return value[sentence, :, : int(rows.lengths[sentence]), : int(keys.lengths[sentence])]
+    return value[(keys if axis == "key token" else rows).slice(sentence)]
+
+
 @contextmanager
 def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
     """Records the forward passes in the block: everything, or only the names that match a pattern.
 
     A block without a forward pass of the model in this thread is an error.
     """
+    require_network(model)
     only = [only] if isinstance(only, str) else only
     for pattern in only:
         matching_taps(pattern, model.config)
@@ -205,8 +280,8 @@ def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
         yield t
     if not t.layouts:
         raise UserError(
-            "no forward pass to trace: in this block and thread the model did not run, or only compiled: "
-            + COMPILED_REMEDY
+            "no forward pass to trace: in this block and thread the model did not run; or it only decoded, token by token: "
+            f"use model.explain(text); or it was compiled: {COMPILED_REMEDY}"
         )
 
 

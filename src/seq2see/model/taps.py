@@ -99,6 +99,12 @@ class HookPoint:
         """The layout of the first axis, if that axis is tokens."""
         return self.keys if quantity(self.name).axes[0] == "key token" else self.rows
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows are whole sentences: the source always, the output unless it is computed token by token."""
+        of_source = self.name.startswith("encoder.") or self.name.endswith((".cross.keys", ".cross.values"))
+        return of_source or self.rows is None or self.rows.sequence_ids is None
+
 
 class Hook(Protocol):
     """Receives every value of a forward pass: a recorder (`Trace`) or an intervention."""
@@ -179,6 +185,12 @@ class ActiveTaps(Taps):
 
 COMPILED_REMEDY = "use the model as it was before torch.compile, or load it again"
 _ATTACHED: ContextVar[tuple[tuple[nn.Module, Hook], ...]] = ContextVar("attached hooks", default=())
+
+
+def require_network(model: nn.Module) -> None:
+    """Says so if hooks are attached to a loaded model instead of to its network."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"a trace and interventions take a network, not a {type(model).__name__}: use model.network")
 
 
 @contextmanager

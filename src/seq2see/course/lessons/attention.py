@@ -35,13 +35,14 @@ class Steps:
 def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Steps:
     """Computes softmax(Q Kᵀ / √d) V for one sentence, from [n, d], [m, d] and [m, d]."""
     rows, columns = Layout.from_lengths([len(queries)]), Layout.from_lengths([len(keys)])
-    trace = Trace(ModelConfig(), only=["*"])
+    name, trace = "decoder.0.cross", Trace(ModelConfig(), only=["*"])
+    trace.layouts = {"encoder": columns, "decoder": rows}
     q, k, v = (x.double()[:, None] for x in (queries, keys, values))  # [n, 1, d]: one head
     attention_reference(
-        q, rows, PackedKeys(k, v, columns, causal=False), taps=ActiveTaps(trace, rows=rows, keys=columns)
+        q, rows, PackedKeys(k, v, columns, causal=False), taps=ActiveTaps(trace, prefix=name, rows=rows, keys=columns)
     )
-    scores, scaled, weights = (to_matrix(trace[name][0, 0]) for name in ("scores", "scaled", "weights"))
-    return Steps(scores, scaled, weights, to_matrix(trace["heads"][:, 0]))
+    scores, scaled, weights = (to_matrix(trace[f"{name}.{step}", 0][0]) for step in ("scores", "scaled", "weights"))
+    return Steps(scores, scaled, weights, to_matrix(trace[f"{name}.heads", 0][:, 0]))
 
 
 def to_matrix(tensor: Tensor) -> Matrix:

@@ -144,7 +144,7 @@ def block_steps(e: Explanation, block: str) -> Table:
     for name in e.trace.names(f"{block}.*"):
         if name.endswith(HIDDEN_STEPS) or (name.endswith(".masked") and ".masked." not in name):
             continue
-        value = e.trace[name]
+        value = e.trace[name, 0]
         shape = " × ".join(f"{size:,}" for size in value.shape)
         rows.append((name.removeprefix(f"{block}."), shape, e.trace.quantity(name).formula))
     return Table(("step", "shape", "formula"), tuple(rows), f"The steps of {block}:")

@@ -275,4 +275,5 @@ def _single_step(layout: Layout, t: int) -> Layout:
     if layout.max_length == 1:
         return layout
     step = Layout.from_lengths([1] * len(layout)).to(layout.starts.device)
-    return replace(step, positions=step.positions + t, sequence_ids=layout.resolved_sequence_ids)
+    positions = torch.where(layout.lengths > t, t, -1)  # −1: past the end, where no intervention acts
+    return replace(step, positions=positions, sequence_ids=layout.resolved_sequence_ids)

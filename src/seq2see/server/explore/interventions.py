@@ -11,6 +11,7 @@ from seq2see.inspect.interventions import (
     EVERYWHERE,
     Intervention,
     InterventionError,
+    Place,
     Selection,
     ablate_head,
     force_attention,
@@ -18,7 +19,7 @@ from seq2see.inspect.interventions import (
     scale,
     uniform_attention,
 )
-from seq2see.model.taps import HookPoint, quantity
+from seq2see.model.taps import quantity
 from seq2see.server.explore import requests
 from seq2see.server.explore.stores import TraceStore
 from seq2see.server.http.errors import ApiError, suggest
@@ -35,9 +36,9 @@ def build_interventions(
     return [*result, Intervention(output, _require_finite, EVERYWHERE)] if result else []
 
 
-def _require_finite(output: Tensor, point: HookPoint) -> Tensor:
+def _require_finite(output: Tensor, place: Place) -> Tensor:
     if not bool(output.isfinite().all()):
-        message = f"these interventions make {point.name} NaN or infinite"
+        message = f"these interventions make {place.point.name} NaN or infinite"
         raise ApiError(422, message, "use a smaller factor", "interventions")
     return output
 

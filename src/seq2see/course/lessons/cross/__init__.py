@@ -73,7 +73,7 @@ def _align(e: Explanation) -> CrossAttention:
     links = tuple(alignment.links)
     crossings = sum((a - c) * (b - d) < 0 for i, (a, b) in enumerate(links) for c, d in links[:i])
     shapes = [
-        tuple(e.trace[f"decoder.{layer}.{kind}.{name}"].shape)
+        tuple(e.trace[f"decoder.{layer}.{kind}.{name}", 0].shape)
         for kind in ("cross", "masked")
         for name in ("queries", "keys")
     ]

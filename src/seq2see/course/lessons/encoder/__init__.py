@@ -105,7 +105,7 @@ def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: ki
     block, attention, inputs = f"{stack.name}.0", stack.attention_names[0], f"{stack.name}.input"
     attention_output, feed_forward_output = f"{attention}.projected", f"{block}.feed_forward.output"
     values = (inputs, f"{attention}.values", attention_output, feed_forward_output, f"{stack.name}.vectors")
-    change = tuple(kit.relative_change(one.trace[name], other.trace[name]) for name in values)
+    change = tuple(kit.relative_change(one.trace[name, 0], other.trace[name, 0]) for name in values)
     index = max(range(length), key=lambda i: change[0][i])
     config = model.config.model
     if config.norm_first:
@@ -127,7 +127,7 @@ def compute(sentence: str = SENTENCES[0], changed: str = SENTENCES[1], model: ki
 def _perturb(e: Explanation, source: str, target: str, position: int) -> tuple[float, ...]:
     """Scales one vector of `source` by 1.5 and returns the relative change of each vector of `target`."""
     perturbed = rerun(e, scale(source, 1.5, Selection(positions=[position])))
-    return kit.relative_change(e.trace[target], perturbed.trace[target])
+    return kit.relative_change(e.trace[target, 0], perturbed.trace[target, 0])
 
 
 def _feed_forward_size(name: str, config: ModelConfig) -> FeedForwardSize:
@@ -150,7 +150,7 @@ def _residual_errors() -> tuple[float, float]:
         )
     with trace(model.eval()) as t:
         output = model(Packed.from_sequences([[3, 1, 4, 1, 5]]))
-    x, z, r = (t[f"encoder.{name}"] for name in ("input", "0.self.projected", "0.feed_forward.output"))
+    x, z, r = (t[f"encoder.{name}", 0] for name in ("input", "0.self.projected", "0.feed_forward.output"))
     correct, notes = (F.layer_norm(y + r, [32]) for y in (F.layer_norm(x + z, [32]), x + z))
     return float((correct - output).abs().max()), float((notes - output).norm() / output.norm())
 
@@ -177,7 +177,7 @@ def _paper_block() -> PaperBlock:
         ("output", "encoder.0.feed_forward.norm.output", "norm(r + norm z′)"),
     )
     steps = tuple(
-        Step(symbol, " × ".join(map(str, t[name].shape)), tuple(t[name][0, :3].tolist()), formula)
+        Step(symbol, " × ".join(map(str, t[name, 0].shape)), tuple(t[name, 0][0, :3].tolist()), formula)
         for symbol, name, formula in names
     )
     weights = model.state_dict()
@@ -185,9 +185,9 @@ def _paper_block() -> PaperBlock:
         [weights[f"encoder.blocks.0.feed_forward.{name}.{part}"] for part in ("weight", "bias")]
         for name in ("up", "down")
     )
-    x = t["encoder.0.self.norm.output"]
+    x = t["encoder.0.self.norm.output", 0]
     recomputed = F.layer_norm(x + (x @ up.mT + up_bias).relu() @ down.mT + down_bias, [config.width])
-    error = float((recomputed - t["encoder.0.feed_forward.norm.output"]).abs().max())
+    error = float((recomputed - t["encoder.0.feed_forward.norm.output", 0]).abs().max())
     other = weights["encoder.blocks.1.feed_forward.up.weight"]
     parameters = sum(p.numel() for p in model.get_submodule("encoder.blocks.0").parameters())
     cosine = float(F.cosine_similarity(up.flatten(), other.flatten(), dim=0))
@@ -200,9 +200,9 @@ def _neurons(model: kit.Model, e: Explanation, block: str) -> tuple[Neuron, ...]
         return ()
     others = [kit.explain_sentence(model, sentence, target="") for sentence in OTHER_SENTENCES]
     words = [word for other in others for word in kit.input_stack(other).tokens]
-    activations = torch.cat([other.trace[name].float().cpu() for other in others])  # [words, inner]
+    activations = torch.cat([other.trace[name, 0].float().cpu() for other in others])  # [words, inner]
     found = []
-    for word, row in zip(kit.input_stack(e).tokens, e.trace[name].float().cpu(), strict=True):
+    for word, row in zip(kit.input_stack(e).tokens, e.trace[name, 0].float().cpu(), strict=True):
         neuron = int(row.argmax())
         order = activations[:, neuron].argsort(descending=True).tolist()
         strongest = list(dict.fromkeys(words[i] for i in order))[:4]

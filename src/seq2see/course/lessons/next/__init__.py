@@ -118,16 +118,16 @@ def _unembed(e: Explanation, row: int, token: int) -> tuple[float, float]:
     """Multiplies the vector of a row with that of a token; returns the product and the model's own logit."""
     model = e.model.network
     table = model.embedding if model.unembedding is None else model.unembedding
-    product = e.trace["decoder.vectors"][row] @ table.weight[token]
+    product = e.trace["decoder.vectors", 0][row] @ table.weight[token]
     if model.unembedding_bias is not None:
         product = product + model.unembedding_bias[token]
-    return float(product), float(e.trace["logits"][row, token])
+    return float(product), float(e.trace["logits", 0][row, token])
 
 
 def _compare(model: kit.Model, context: str, text: str) -> WithContext:
     whole = f"{context} {text}"
     vectors = [
-        (each := kit.explain_next(model, words)).trace["decoder.vectors"][each.output_start].float().cpu()
+        (each := kit.explain_next(model, words)).trace["decoder.vectors", 0][each.output_start].float().cpu()
         for words in (text, whole)
     ]
     alone, after = (Prompt(words, kit.next_tokens(model, words)) for words in (text, whole))

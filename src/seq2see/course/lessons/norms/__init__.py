@@ -111,7 +111,8 @@ def _measure_batch(model: kit.Model, sentences: Sequence[str]) -> ModelBatch:
             model.network.encode(packed, model.network.taps())
         else:
             model.network(packed)
-    x = t[f"{'encoder.0.self' if config.has_encoder else 'decoder.0.masked'}.norm.input"].double()  # [T, width]: packed
+    name = f"{'encoder.0.self' if config.has_encoder else 'decoder.0.masked'}.norm.input"
+    x = torch.cat(tuple(t[name])).double()  # [T, width]: packed
     layout = packed.layout
     padded = layout.pad(x)  # [S, L, width], zeros where there is no token
     changes = []

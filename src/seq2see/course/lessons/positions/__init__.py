@@ -146,7 +146,7 @@ def _compare_orders(model: kit.Model, sentences: Sequence[str]) -> WordOrder | N
             if sorted(sentences[0].split()) == sorted(sentences[1].split()):
                 return None
             raise kit.UserError(f'"{sentences[0]}" and "{sentences[1]}" must consist of the same words')
-        vectors, reordered = (e.trace[f"{stack}.vectors"] for e in (one, other))
+        vectors, reordered = (e.trace[f"{stack}.vectors", 0] for e in (one, other))
         reordered = reordered[[second.index(word) for word in first]]
         changes.append(kit.relative_change(vectors, reordered))
         translations.append((one.output, other.output))

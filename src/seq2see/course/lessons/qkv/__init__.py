@@ -111,7 +111,7 @@ def _first_head(
     """
     e = kit.explain_sentence(model, sentence)
     name = kit.input_stack(e).attention_names[0]
-    q, k, v = (e.trace[f"{name}.{part}"][:, 0] for part in ("queries", "keys", "values"))  # [n, d] of the first head
+    q, k, v = (e.trace[f"{name}.{part}", 0][:, 0] for part in ("queries", "keys", "values"))  # [n, d] of the first head
     Q, K, V = q.mT, k.mT, v.mT
     expected, own_scores = _row_form(q, k, v), q @ k.mT
     notes_error = float(((V @ (Q.mT @ K / len(Q) ** 0.5).softmax(dim=0)).mT - expected).norm() / expected.norm())

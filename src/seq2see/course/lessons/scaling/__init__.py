@@ -85,7 +85,9 @@ def _queries_and_keys(model: kit.Model, sentence: str) -> tuple[Tensor, Tensor]:
     """Returns the queries and keys of all heads of all layers, [layers · heads, n, d] each."""
     e = kit.explain_sentence(model, sentence)
     queries, keys = (
-        torch.cat([e.trace[f"{name}.{part}"].transpose(0, 1).double() for name in kit.input_stack(e).attention_names])
+        torch.cat(
+            [e.trace[f"{name}.{part}", 0].transpose(0, 1).double() for name in kit.input_stack(e).attention_names]
+        )
         for part in ("queries", "keys")
     )
     return queries, keys.repeat_interleave(len(queries) // len(keys), 0)

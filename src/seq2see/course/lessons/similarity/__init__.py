@@ -53,7 +53,7 @@ def compute(
     e = kit.explain_sentence(kit.resolve_model(model), sentence)
     stack = kit.input_stack(e)
     static, contextual = (
-        similarity_tables(stack.tokens, e.trace[f"{stack.name}.{name}"]) for name in ("embedded", "vectors")
+        similarity_tables(stack.tokens, e.trace[f"{stack.name}.{name}", 0]) for name in ("embedded", "vectors")
     )
     return Result(
         similarity_tables(tuple(words), kit.to_tensor(list(words.values()), "words")),
