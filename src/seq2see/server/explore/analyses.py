@@ -1,8 +1,10 @@
 """Endpoints for the analyses of a trace, and of vectors in the space of the embeddings: the library's own, over HTTP."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
+from pydantic import BeforeValidator, Field
+from torch import Tensor
 
 import seq2see
 from seq2see.config.search import Search
@@ -10,13 +12,14 @@ from seq2see.inspect.alignment import LayerHead
 from seq2see.inspect.attention_flow import RolloutStack, attention_names
 from seq2see.inspect.embedding_space import Stack
 from seq2see.inspect.logit_attribution import LogitAttribution
-from seq2see.inspect.logit_lens import NextToken
+from seq2see.inspect.logit_lens import Alternative, NextToken
 from seq2see.inspect.logit_lens import alternatives as most_likely
 from seq2see.inspect.logit_lens import next_token as distribution
 from seq2see.inspect.similarity import Measure
 from seq2see.server.explore import requests, responses
 from seq2see.server.explore.api import Call, Head, Index, Name, TraceId, WorkerRouter, require_text_model
 from seq2see.server.explore.placement import NearestEmbeddings, Space, nearest_by_layer
+from seq2see.server.explore.responses import ResponseModel
 from seq2see.server.explore.tensors import TensorBytes
 from seq2see.server.http.errors import ApiError, suggest
 
@@ -27,16 +30,73 @@ Top = Annotated[int, Query(ge=1, le=100, description="Number of tokens to return
 TokenId = Annotated[int | None, Query(ge=0, le=1 << 31, description="A token id.")]
 Layer = Annotated[int, Query(ge=-1024, le=1024, description="Negative layers count from the last.")]
 
+
+def _plain(values: Any) -> Any:
+    return values.tolist() if isinstance(values, Tensor) else values
+
+
+Vector = Annotated[list[float], BeforeValidator(_plain)]
+Matrix = Annotated[list[list[float]], BeforeValidator(_plain)]
+Matrices = Annotated[list[list[list[float]]], BeforeValidator(_plain)]
+
+
+class AlignmentLink(ResponseModel):
+    source: int = Field(description="Index of a source word.")
+    target: int = Field(description="Index of a target word.")
+
+
+class Alignment(ResponseModel):
+    source_words: list[str]
+    target_words: list[str]
+    weights: Matrix = Field(description="[target words, source words]")
+    links: list[AlignmentLink]
+
+
+class TokenProbability(ResponseModel):
+    token: str
+    probability: float
+
+
+def _token_probabilities(pairs: Any) -> list[TokenProbability]:
+    return [TokenProbability(token=token, probability=probability) for token, probability in pairs]
+
+
+class LensReading(ResponseModel):
+    top: Annotated[list[TokenProbability], BeforeValidator(_token_probabilities)]
+    probability: float = Field(description="Probability of the token that the model chose in the end.")
+    rank: int = Field(description="Its rank, from 1.")
+
+
+class LogitLens(ResponseModel):
+    layers: list[str]
+    readings: list[list[LensReading]] = Field(description="[layer][row]")
+
+
+class Alternatives(ResponseModel):
+    row: int
+    alternatives: list[Alternative] = Field(description="Most likely first.")
+
+
+class ContextualEmbeddings(ResponseModel):
+    word: str
+    sentences: list[str] = Field(description="The sentence of each occurrence.")
+    layers: list[str]
+    vectors: Matrices = Field(description="[layers, occurrences, width]")
+    static_embedding: Vector = Field(description="The vector without context, [width].")
+    cosines: Matrices = Field(description="[layers, occurrences, occurrences]")
+    cosines_to_static: Matrix = Field(description="[layers, occurrences]")
+
+
 router = WorkerRouter(tags=["analyses"])
 
 
 @router.endpoint("GET", "/api/traces/{id}/alignment")
-def alignment(call: Call, id: TraceId, layer: Layer = -1, head: Head = None) -> responses.Alignment:
+def alignment(call: Call, id: TraceId, layer: Layer = -1, head: Head = None) -> Alignment:
     """Aligns source and target words by the cross-attention of a layer."""
     with call.explanation(id) as e:
         found = seq2see.word_alignment(e, (LayerHead(layer, head),))
-    links = [responses.AlignmentLink(source=source, target=target) for source, target in found.links]
-    return responses.Alignment.model_validate({**vars(found), "links": links})
+    links = [AlignmentLink(source=source, target=target) for source, target in found.links]
+    return Alignment.model_validate({**vars(found), "links": links})
 
 
 @router.endpoint("GET", "/api/traces/{id}/attention-entropy")
@@ -47,10 +107,10 @@ def attention_entropy(call: Call, id: TraceId) -> responses.AttentionEntropy:
 
 
 @router.endpoint("GET", "/api/traces/{id}/logit-lens")
-def logit_lens(call: Call, id: TraceId, top: Top = 5) -> responses.LogitLens:
+def logit_lens(call: Call, id: TraceId, top: Top = 5) -> LogitLens:
     """Returns the prediction of each layer: its vectors through the final norm and the unembedding."""
     with call.explanation(id) as e:
-        return responses.LogitLens.model_validate(seq2see.logit_lens(e, top))
+        return LogitLens.model_validate(seq2see.logit_lens(e, top))
 
 
 @router.endpoint("GET", "/api/traces/{id}/logit-attribution")
@@ -63,10 +123,10 @@ def logit_attribution(
 
 
 @router.endpoint("GET", "/api/traces/{id}/alternatives")
-def alternatives(call: Call, id: TraceId, row: Row, top: Top = 10) -> responses.Alternatives:
+def alternatives(call: Call, id: TraceId, row: Row, top: Top = 10) -> Alternatives:
     """Returns the most likely tokens of a row."""
     with call.explanation(id) as e:
-        return responses.Alternatives(row=e.resolve_row(row), alternatives=list(most_likely(e, row, top)))
+        return Alternatives(row=e.resolve_row(row), alternatives=list(most_likely(e, row, top)))
 
 
 @router.endpoint("GET", "/api/traces/{id}/next-token")
@@ -120,14 +180,14 @@ def token_similarity(
 
 
 @router.endpoint("POST", "/api/contextual-embeddings")
-def contextual_embeddings(call: Call, body: requests.ContextualEmbeddingsRequest) -> responses.ContextualEmbeddings:
+def contextual_embeddings(call: Call, body: requests.ContextualEmbeddingsRequest) -> ContextualEmbeddings:
     """Returns the vectors of one word in several sentences, layer by layer, and their cosines."""
     name, model = call.load(body)
     require_text_model(name, model)
     for number, sentence in enumerate(body.sentences):
         call.require_short(model.tokenizers[0], sentence, f"sentences.{number}")
     found = seq2see.contextual_embeddings(model, body.word, body.sentences)
-    return responses.ContextualEmbeddings.model_validate(found)
+    return ContextualEmbeddings.model_validate(found)
 
 
 @router.endpoint("POST", "/api/space")

@@ -16,6 +16,7 @@ MAX_CHARACTERS = 8000
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Position = Annotated[int, Field(ge=0, lt=1 << 16)]
+Positions = Annotated[list[Position], Field(max_length=1024)]
 Number = Annotated[float, Field(ge=-1e4, le=1e4, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -31,6 +32,7 @@ TopK = Annotated[int, Field(ge=0, le=1 << 20, description="Sample from the k mos
 TopP = Annotated[
     float, Field(ge=0.001, le=1, description="Nucleus sampling: the smallest set with this probability mass.")
 ]
+Beam = Annotated[int, Field(ge=1, le=16, description="Beam size; 1 is greedy search.")]
 Seed = Annotated[int, Field(ge=0, lt=1 << 31, description="Random seed.")]
 
 
@@ -55,9 +57,8 @@ TENSOR = "A tensor of the trace such as `decoder.1.feed_forward.output`; `*` is 
 
 
 class AtPositions(RequestModel):
-    positions: list[Position] | None = Field(
+    positions: Positions | None = Field(
         None,
-        max_length=1024,
         description="Token positions, from 0, to change (queries, for an attention layer). Default: all.",
     )
 
@@ -117,9 +118,7 @@ class Patch(RequestModel):
     name: Name = Field(
         description="A tensor with one vector per token, such as `encoder.vectors`.", examples=["encoder.vectors"]
     )
-    positions: list[Position] = Field(
-        min_length=1, max_length=1024, description="Positions to replace.", examples=[[1]]
-    )
+    positions: Positions = Field(min_length=1, description="Positions to replace.", examples=[[1]])
     head: Position | None = Field(None, description="A single head of queries, keys or values. Default: all heads.")
     source: PatchSource = Field(examples=[{"position": 3}])
 
@@ -163,7 +162,7 @@ class SamplingRequest(InterventionRequest):
 
 class TranslateRequest(InterventionRequest):
     text: Text = Field(min_length=1, examples=["How are you?"])
-    beam: int = Field(1, ge=1, le=16, description="Beam size; 1 is greedy search.")
+    beam: Beam = 1
     nbest: int = Field(1, ge=1, le=16, description="Number of hypotheses to return, at most `beam`.")
     length_penalty: float = Field(
         1.0, ge=0, le=5, description="The score is the sum of log-probabilities divided by length^length_penalty."
@@ -184,7 +183,7 @@ class TraceRequest(SamplingRequest):
         examples=["How are you?"],
     )
     target: Text | None = Field(None, description="Trace this output instead of the model's own.")
-    beam: int = Field(1, ge=1, le=16, description="Beam size; 1 is greedy search.")
+    beam: Beam = 1
     max_new_tokens: int = Field(
         0, ge=0, le=500, description="Maximum number of new tokens; 0: a limit that depends on the text."
     )

@@ -5,10 +5,9 @@ page exported by `seq2see explain --out why.html` embeds the same responses.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from torch import Tensor
+from pydantic import BaseModel, ConfigDict, Field
 
 from seq2see.config import Config
 from seq2see.data.token_spans import grapheme_boundaries
@@ -17,21 +16,12 @@ from seq2see.decode import search
 from seq2see.inspect.attention_flow import attention_entropy
 from seq2see.inspect.comparison import TokenChange, compare
 from seq2see.inspect.explain import Explanation, rerun, token_labels
-from seq2see.inspect.logit_lens import Alternative, most_likely_tokens
+from seq2see.inspect.logit_lens import most_likely_tokens
 from seq2see.inspect.weights import WeightInfo
 from seq2see.model.positions import PositionEffect, position_effect
 from seq2see.model.summary import summarize
 from seq2see.storage.bundled import About
 from seq2see.storage.pipeline import Pipeline
-
-
-def _plain(values: Any) -> Any:
-    return values.tolist() if isinstance(values, Tensor) else values
-
-
-Vector = Annotated[list[float], BeforeValidator(_plain)]
-Matrix = Annotated[list[list[float]], BeforeValidator(_plain)]
-Matrices = Annotated[list[list[list[float]]], BeforeValidator(_plain)]
 
 
 class ResponseModel(BaseModel):
@@ -227,40 +217,8 @@ class Trace(Assessed):
 # Analyses
 
 
-class AlignmentLink(ResponseModel):
-    source: int = Field(description="Index of a source word.")
-    target: int = Field(description="Index of a target word.")
-
-
-class Alignment(ResponseModel):
-    source_words: list[str]
-    target_words: list[str]
-    weights: Matrix = Field(description="[target words, source words]")
-    links: list[AlignmentLink]
-
-
 class AttentionEntropy(ResponseModel):
     entropies: dict[str, list[float]] = Field(description="Per attention layer, one per head: −Σ w ln w, in nats.")
-
-
-class TokenProbability(ResponseModel):
-    token: str
-    probability: float
-
-
-def _token_probabilities(pairs: Any) -> list[TokenProbability]:
-    return [TokenProbability(token=token, probability=probability) for token, probability in pairs]
-
-
-class LensReading(ResponseModel):
-    top: Annotated[list[TokenProbability], BeforeValidator(_token_probabilities)]
-    probability: float = Field(description="Probability of the token that the model chose in the end.")
-    rank: int = Field(description="Its rank, from 1.")
-
-
-class LogitLens(ResponseModel):
-    layers: list[str]
-    readings: list[list[LensReading]] = Field(description="[layer][row]")
 
 
 class TopTokens(ResponseModel):
@@ -270,21 +228,6 @@ class TopTokens(ResponseModel):
     tokens: list[str]
     logits: list[list[float]] = Field(description="For each row, the logit of each of these tokens.")
     probabilities: list[list[float]]
-
-
-class Alternatives(ResponseModel):
-    row: int
-    alternatives: list[Alternative] = Field(description="Most likely first.")
-
-
-class ContextualEmbeddings(ResponseModel):
-    word: str
-    sentences: list[str] = Field(description="The sentence of each occurrence.")
-    layers: list[str]
-    vectors: Matrices = Field(description="[layers, occurrences, width]")
-    static_embedding: Vector = Field(description="The vector without context, [width].")
-    cosines: Matrices = Field(description="[layers, occurrences, occurrences]")
-    cosines_to_static: Matrix = Field(description="[layers, occurrences]")
 
 
 # From the library
