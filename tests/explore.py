@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.server.explore import server
-from seq2see.server.http.listening import HeaderTimeoutProtocol, listen
+from seq2see.server.http.listening import BoundedProtocol, listen
 from tests.waiting import HANG
 
 TEXTS = ["the cat sees the dog", "the dog sees a bird", "a bird sings", "बिल्ली कुत्ते को देखती है"]
@@ -28,7 +28,7 @@ LANGUAGE_MODEL = ModelConfig(
 def serving(app: FastAPI) -> Iterator[httpx.Client]:
     """Runs a real server on a free port and yields a client for it."""
     listener = listen(server.HOST, 0)
-    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, http=HeaderTimeoutProtocol)
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, http=BoundedProtocol)
     uvicorn_server = uvicorn.Server(config)
     thread = threading.Thread(target=uvicorn_server.run, args=([listener],))
     thread.start()

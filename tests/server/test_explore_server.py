@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +25,8 @@ from seq2see.inspect.explain import Explanation
 from seq2see.server.explore import server
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.options import Limits
-from seq2see.server.http import workers
-from seq2see.server.http.listening import HeaderTimeoutProtocol, listen
+from seq2see.server.http import listening, workers
+from seq2see.server.http.listening import BoundedProtocol, listen
 from seq2see.server.http.security import HEADERS
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
 from tests.commands import run_command
@@ -101,7 +102,7 @@ REQUEST = b"GET /docs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 def test_headers_that_do_not_arrive_time_out(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, before: bytes, head: bytes
 ) -> None:
-    monkeypatch.setattr(HeaderTimeoutProtocol, "header_seconds", 0.2)
+    monkeypatch.setattr(BoundedProtocol, "header_seconds", 0.2)
     with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
         if before:
             connection.sendall(before)
@@ -111,6 +112,47 @@ def test_headers_that_do_not_arrive_time_out(
         while data := connection.recv(1 << 16):
             received += data
     assert b"HTTP/1.1 408" in received
+
+
+def test_of_a_refused_body_little_is_read(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    data_received = BoundedProtocol.data_received
+
+    def count(protocol: BoundedProtocol, data: bytes) -> None:
+        read.append(len(data))
+        data_received(protocol, data)
+
+    monkeypatch.setattr(BoundedProtocol, "data_received", count)
+    monkeypatch.setattr(listening, "LINGER_SECONDS", 0.2)
+    head = b"POST /api/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
+        with suppress(OSError):  # closed
+            connection.sendall(head + b" " * 99_999_999)
+        assert connection.recv(12) == b"HTTP/1.1 413"
+    assert sum(read) <= 2 * listening.MAX_READ
+
+
+def test_a_connection_serves_on_after_a_refused_request_whose_small_body_comes_late(client: httpx.Client) -> None:
+    head = b"POST /api/translate HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 9\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
+        connection.sendall(head)
+        refused = b""
+        while not refused.endswith(b"}"):
+            refused += connection.recv(1 << 16)
+        assert refused.startswith(b"HTTP/1.1 421")
+        connection.sendall(b"123456789")
+        connection.sendall(REQUEST)
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(client: httpx.Client) -> None:
+    lengths = b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG"
+    with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
+        connection.sendall(b"POST /api/translate HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths)
+        received = b""
+        while data := connection.recv(1 << 16):
+            received += data
+    assert received.startswith(b"HTTP/1.1 400") and received.count(b"HTTP/1.1") == 1
 
 
 def test_long_input_is_rejected(client: httpx.Client, trace: dict[str, Any]) -> None:
@@ -156,7 +198,18 @@ def test_a_broken_model_is_reported_and_affects_no_other(directories: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "",
+        "[::1",
+        "10.0.0.1",
+        "evil@127.0.0.1",
+        "127.0.0.1:80@evil",
+        "127.0.0.1/evil",
+    ],
 )
 def test_a_foreign_host_is_rejected(client: httpx.Client, host: str) -> None:
     assert error(client.get("/api/models", headers={"host": host}), 421)["location"] == "Host"

@@ -38,6 +38,8 @@ pytest.importorskip("prometheus_client", reason="the extra `serve` is not instal
 
 # Keys and limits
 
+NAMES = ['the "best"', "a\\b", "line\nbreak", "चाय \U0001f375\x7f", "[x]"]
+
 
 def test_key_is_required_and_compared(service: RunningService) -> None:
     with service.client() as anybody, service.client("wrong") as stranger:
@@ -91,6 +93,9 @@ def test_key_file_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(entry)
     keys = read_keys(file)
+    file.write_text("".join(new_key(name)[1] for name in NAMES))
+    assert [client.name for client in read_keys(file).clients.values()] == NAMES
+    file.write_text(entry)
     assert keys.find(key) == Client("acme") and keys.find(key + "x") is None and isinstance(keys, Keys)
     for text, problem in {
         "": "has no keys",
@@ -144,6 +149,22 @@ def test_a_local_server_without_keys_answers_its_own_name_and_the_listed_origins
             assert client.post("/detect", data={"q": "hello"}, headers=headers).status_code == status, headers
 
 
+def test_a_password_that_a_browser_sends_by_itself_counts_only_from_our_own_page(service: RunningService) -> None:
+    body = {"q": "I like tea.", "source": "en", "target": "hi"}
+    with service.client() as client:
+        for headers, status in (
+            ({}, 200),
+            ({"origin": service.url, "sec-fetch-site": "same-origin"}, 200),
+            ({"origin": "https://example.org", "sec-fetch-site": "cross-site"}, 200),  # listed
+            ({"origin": "https://evil.example"}, 403),
+            ({"origin": "null"}, 403),
+            ({"sec-fetch-site": "cross-site"}, 403),
+        ):
+            assert client.post("/translate", data=body, headers=headers, auth=("anyone", KEY)).status_code == status
+        bearer = {"origin": "https://evil.example", "authorization": f"Bearer {KEY}"}
+        assert client.post("/translate", data=body, headers=bearer).status_code == 200
+
+
 def test_metrics_count_requests_and_tokens(client: httpx.Client) -> None:
     client.post("/translate", json={"q": "I like tea.", "source": "en", "target": "hi"})
     text = client.get("/metrics").text
@@ -157,8 +178,8 @@ def test_metrics_count_requests_and_tokens(client: httpx.Client) -> None:
 
 
 def test_oversized_body_is_refused(client: httpx.Client) -> None:
-    response = client.post("/translate", content=b" " * ((8 << 20) + 1))
-    assert "the maximum is 8,388,608" in error(response, 413)
+    response = client.post("/translate", content=b" " * (8 << 20))
+    assert "the maximum is 225,536" in error(response, 413)
 
 
 def test_request_of_a_client_that_leaves_is_cancelled(service: RunningService, client: httpx.Client) -> None:

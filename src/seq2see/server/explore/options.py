@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seq2see.server.http.security import Access
+from seq2see.server.http.security import Access, BodyLimit, BodyPool, Scope
 
 UPLOAD_PATH = "/api/media"
 
@@ -26,11 +26,17 @@ class Limits:
     max_response_bytes: int = 64 << 20  # per tensor
     max_body_bytes: int = 256 << 10
     max_upload_bytes: int = 16 << 20  # of a picture or sound
+    max_held_bytes: int = 64 << 20  # of all request bodies at a time
     max_media_bytes: int = 256 << 20  # of all pictures and sounds; the least recently used is removed
     max_snapshots: int = 3  # loaded models from earlier training steps
 
     def access(self, local_only: bool) -> Access:
-        return Access(local_only, self.timeout, self.max_body_bytes, {UPLOAD_PATH: self.max_upload_bytes})
+        pool = BodyPool(self.max_held_bytes)
+
+        def body_limit(scope: Scope) -> BodyLimit:
+            return BodyLimit(self.max_upload_bytes if scope["path"] == UPLOAD_PATH else self.max_body_bytes, pool)
+
+        return Access(local_only, self.timeout, body_limit)
 
 
 @dataclass(frozen=True)

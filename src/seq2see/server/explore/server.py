@@ -14,7 +14,7 @@ from seq2see.config import InferencePrecision
 from seq2see.errors import UserError
 from seq2see.server.explore.app import create_app
 from seq2see.server.explore.options import Limits, TrainingOptions, unused_name
-from seq2see.server.http.listening import listen, server_config
+from seq2see.server.http.listening import Server, listen, server_config
 from seq2see.storage.bundled import find_model
 from seq2see.storage.foreign_model import find_reader
 
@@ -33,7 +33,7 @@ def name_models(directories: Sequence[Path]) -> dict[str, Path]:
     return models
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_exit = on_exit

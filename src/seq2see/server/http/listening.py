@@ -1,11 +1,12 @@
 """The socket that a server listens at, and uvicorn's settings.
 
-uvicorn has no time limit for request headers, so clients that send one byte a minute could hold all connections: its
-protocol gets one here. The body has its limit in `security`.
+uvicorn has no time limit for request headers, so clients that send one byte a minute could hold all connections, and it reads
+the whole body of a request that is refused: its protocol gets limits here. Bodies that are accepted have theirs in `security`.
 """
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -14,8 +15,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from seq2see.errors import UserError
 
+WAITING_CONNECTIONS = 1024  # in the kernel, until they are accepted
 KEEP_ALIVE = 60  # seconds; if shorter than the client's, connections close just as the next request is sent
 HEADER_SECONDS = 10.0
+LINGER_SECONDS = 1.0  # in which a client can read the answer to a request whose body it has not sent to the end
+# Per turn of the event loop: connections that are accepted, and bytes that are read from each. However many clients arrive at
+# once, a turn stays short, and those that are connected already are answered in between.
+MAX_ACCEPTED, MAX_READ = 2, 1 << 16
 _HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
 _BODY = b'{"error": "the request headers did not arrive in time"}'
 
@@ -30,7 +36,7 @@ def listen(host: str, port: int, attempts: int = 1) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
-            listener.listen(1024)
+            listener.listen(WAITING_CONNECTIONS)
             return listener
         except OSError as error:
             listener.close()
@@ -50,36 +56,81 @@ def server_config(app: Any, max_connections: int, shutdown_seconds: int) -> uvic
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=shutdown_seconds,
+        backlog=MAX_ACCEPTED,
         limit_concurrency=max_connections,
-        http=HeaderTimeoutProtocol,
+        http=BoundedProtocol,
     )
 
 
-class HeaderTimeoutProtocol(H11Protocol):
-    """Closes a connection on which a request does not begin, or its headers do not end, in time."""
+class Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():  # asyncio has set it to the number of connections that are accepted per turn
+            listener.listen(WAITING_CONNECTIONS)
+
+
+class LingeringTransport:
+    """A connection that, if it is to be closed while a body still arrives, is no longer read, but closed a moment later:
+    closing it resets it, often before the client has read the answer."""
+
+    def __init__(self, transport: Any, is_receiving: Callable[[], bool]) -> None:
+        self._transport, self._is_receiving, self._closing = transport, is_receiving, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._closing or bool(self._transport.is_closing())
+
+    def close(self) -> None:
+        if self._closing or not self._is_receiving():
+            self._transport.close()
+            return
+        self._closing = True
+        self._transport.pause_reading()
+        self._transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.close)
+
+
+class BoundedProtocol(H11Protocol):
+    """Closes a connection on which a request does not begin, or its headers do not end, in time, or the body of a request
+    that is answered already."""
 
     header_seconds = HEADER_SECONDS
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._start_timer()
+        transport.max_size = MAX_READ
+        super().connection_made(LingeringTransport(transport, self._is_receiving))  # type: ignore[arg-type]
+        self._start_timer(self.header_seconds, self._expire)
 
     def data_received(self, data: bytes) -> None:
+        was_answered = self._is_answered()
         super().data_received(data)
-        # IDLE: the headers of the request are incomplete.
-        if self.conn.their_state is h11.IDLE:
-            self._start_timer()
-        else:
+        if self.conn.their_state is h11.IDLE and not was_answered:  # the headers of the request are incomplete
+            self._start_timer(self.header_seconds, self._expire)
+        elif not self._is_answered():
             self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_receiving():
+            self.cycle.body = bytearray()
+            self._start_timer(LINGER_SECONDS, self.transport.close)
+
+    def _is_receiving(self) -> bool:
+        return self.conn.their_state is h11.SEND_BODY
+
+    def _is_answered(self) -> bool:
+        return self._is_receiving() and self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
 
-    def _start_timer(self) -> None:
+    def _start_timer(self, seconds: float, expire: Callable[[], None]) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(self.header_seconds, self._expire)
+            self._timer = self.loop.call_later(seconds, expire)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

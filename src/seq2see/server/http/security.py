@@ -9,12 +9,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from seq2see.server.http.errors import ApiError, Respond
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -36,7 +37,41 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
+SHORT_DIGITS = (
+    5  # of the length of a body that is read although its request is refused, so that its connection stays open
+)
+
+MAX_UNWANTED = 1 << 16  # bytes of a body that are read after its request was refused, so that its connection stays open
+
 log = logging.getLogger("seq2see.server")
+
+
+class BodyPool:
+    """The bytes of request bodies that are held at a time, from their arrival to the end of their answers, and the thread
+    that parses them: one, because json holds Python's lock, and so delays the event loop by one body at most."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self.held = max_bytes, 0
+        self._parser = ThreadPoolExecutor(1, "parser")
+
+    def hold(self, size: int) -> None:
+        if self.held + size > self.max_bytes:
+            raise ApiError(503, "too many request bodies are arriving", "send the request again", retry_after=1)
+        self.held += size
+
+    def release(self, size: int) -> None:
+        self.held -= size
+
+    async def parse(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._parser, work, *arguments)
+
+
+@dataclass(frozen=True)
+class BodyLimit:
+    """How large the body of a request may be, and with which others it shares its room."""
+
+    max_bytes: int
+    pool: BodyPool
 
 
 @dataclass(frozen=True)
@@ -45,9 +80,8 @@ class Access:
 
     local_only: bool  # those to this machine's own name and from the server's own page or `origins`
     timeout: float  # seconds in which a body must arrive
-    max_body_bytes: int
-    max_bytes_of: Mapping[str, int] = field(default_factory=dict)  # of the bodies at other paths
-    origins: tuple[str, ...] = ()
+    body_limit: Callable[[Scope], BodyLimit]  # of a request whose headers have arrived
+    origins: tuple[str, ...] = ()  # whose pages may send requests
 
 
 class SecurityMiddleware:
@@ -69,15 +103,21 @@ class SecurityMiddleware:
                 present = {name for name, _ in message["headers"]}
                 extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in present)]
+                is_long = "transfer-encoding" in headers or _announced_length(headers) > MAX_UNWANTED
+                if is_long and not (body is not None and body.complete):
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
+        body: _Body | None = None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            if self.access.local_only:
-                self._check_origin(headers, scope["path"])
-            max_bytes = self.access.max_bytes_of.get(scope["path"], self.access.max_body_bytes)
-            self._check_size(headers, max_bytes)
-            await self.app(scope, self._limited(receive, max_bytes), send_with_headers)
+            self._check_origin(headers, scope["path"])
+            _check_framing(headers)
+            limit = self.access.body_limit(scope)
+            scope.setdefault("state", {})["body_pool"] = limit.pool
+            body = _Body(receive, limit, self.access.timeout)
+            body.check_length(_announced_length(headers))
+            await self.app(scope, body.receive, send_with_headers)
         except ApiError as error:
             if not started:
                 await self.respond(error, scope["path"])(scope, receive, send_with_headers)
@@ -86,13 +126,19 @@ class SecurityMiddleware:
             if not started:
                 internal = ApiError(500, "internal server error", "see the traceback in the server's terminal")
                 await self.respond(internal, scope["path"])(scope, receive, send_with_headers)
+        finally:
+            if body is not None:
+                body.release()
 
-    def _check_origin(self, headers: dict[str, str], path: str) -> None:
-        host = headers.get("host", "")
-        if _hostname(f"//{host}") not in LOCAL_HOSTS:
+    def _check_origin(self, headers: Mapping[str, str], path: str) -> None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self.access.local_only and _hostname(host) not in LOCAL_HOSTS:
             raise ApiError(421, f'unknown host name "{host[:80]}"', "use 127.0.0.1 or localhost", "Host")
-        origin = headers.get("origin")
-        if origin is not None and {origin, "*"} & set(self.access.origins):
+        # A browser sends the password that it was once given with the requests of any page.
+        by_browser = headers.get("authorization", "").lower().startswith("basic")
+        if not (self.access.local_only or by_browser) or (
+            origin is not None and {origin, "*"} & set(self.access.origins)
+        ):
             return
         foreign = origin is not None and origin.partition("://")[2] != host
         # Following a link to the page from another site is allowed.
@@ -103,40 +149,56 @@ class SecurityMiddleware:
                 403, "cross-origin requests are not allowed", "use the page that this server serves", "Origin"
             )
 
-    def _check_size(self, headers: dict[str, str], max_bytes: int) -> None:
-        length = headers.get("content-length", "0")
-        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > max_bytes:
-            raise self._too_large(f"{length[:20]} bytes", max_bytes)
 
-    def _limited(self, receive: Receive, max_bytes: int) -> Receive:
-        """Enforces the limits on bodies without a content length, longer than announced, or sent too slowly."""
-        received, complete = 0, False
-        end = asyncio.get_running_loop().time() + self.access.timeout
+class _Body:
+    """The body of a request: enforces its limits as it arrives, also if it is longer than announced."""
 
-        async def limited() -> MutableMapping[str, Any]:
-            nonlocal received, complete
-            try:
-                # After the body, this waits for the client to disconnect.
-                async with asyncio.timeout_at(None if complete else end):
-                    message = await receive()
-            except TimeoutError:
-                text = f"the request body did not arrive within {self.access.timeout:g} seconds"
-                raise ApiError(408, text, "send it at once", "body") from None
-            complete = not message.get("more_body", False)
-            received += len(message.get("body", b""))
-            if received > max_bytes:
-                raise self._too_large(f"more than {max_bytes:,} bytes", max_bytes)
-            return message
+    def __init__(self, receive: Receive, limit: BodyLimit, timeout: float) -> None:
+        self._receive, self._limit, self._timeout = receive, limit, timeout
+        self._end = asyncio.get_running_loop().time() + timeout
+        self._held, self.complete = 0, False  # whether all of it has arrived
 
-        return limited
+    def check_length(self, announced: int) -> None:
+        if announced > self._limit.max_bytes:
+            raise self._too_large(f"{announced:,} bytes")
 
-    def _too_large(self, size: str, max_bytes: int) -> ApiError:
-        message = f"the request body has {size}; the maximum is {max_bytes:,}"
+    async def receive(self) -> MutableMapping[str, Any]:
+        try:
+            # After the body, this waits for the client to disconnect.
+            async with asyncio.timeout_at(None if self.complete else self._end):
+                message = await self._receive()
+        except TimeoutError:
+            text = f"the request body did not arrive within {self._timeout:g} seconds"
+            raise ApiError(408, text, "send it at once", "body") from None
+        if message["type"] == "http.disconnect" and not self.complete:
+            raise ApiError(499, "the client disconnected before the end of its request", "send the request again")
+        self.complete = not message.get("more_body", False)
+        size = len(message.get("body", b""))
+        if self._held + size > self._limit.max_bytes:
+            raise self._too_large(f"more than {self._limit.max_bytes:,} bytes")
+        self._limit.pool.hold(size)
+        self._held += size
+        return message
+
+    def release(self) -> None:
+        self._limit.pool.release(self._held)
+
+    def _too_large(self, size: str) -> ApiError:
+        message = f"the request body has {size}; the maximum is {self._limit.max_bytes:,}"
         return ApiError(413, message, "shorten the request", "body")
 
 
-def _hostname(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:
-        return None
+def _check_framing(headers: Mapping[str, str]) -> None:
+    """Refuses a body with two lengths, of which a proxy may believe the other one (RFC 9112, section 6.3)."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(400, "a request has either Content-Length or Transfer-Encoding, not both", location="body")
+
+
+def _announced_length(headers: Mapping[str, str]) -> int:
+    return int(headers.get("content-length", 0))  # h11 refuses what is not a number
+
+
+def _hostname(host: str) -> str:
+    """Returns the name in a Host header without its port and without the brackets of an IPv6 address."""
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^@:/\[\]]+))(?::[0-9]*)?", host)
+    return (found[1] or found[2]).lower() if found else ""

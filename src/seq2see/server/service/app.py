@@ -43,7 +43,7 @@ def create_app(service: Service, explore: App | None = None) -> FastAPI:
         )
     # Without keys, the checks of a local server protect it from other web pages.
     local_only = settings.local_only and service.keys is None
-    access = Access(local_only, settings.timeout, settings.max_body_bytes, origins=settings.origins)
+    access = Access(local_only, settings.timeout, service.body_limit, settings.origins)
     app.add_middleware(SecurityMiddleware, access=access, respond=error_response)
     app.add_middleware(AccessLog, service=service)
     add_error_handlers(app, error_response, openai.validation_error)

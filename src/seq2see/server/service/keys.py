@@ -22,6 +22,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from seq2see.config.toml import to_toml
 from seq2see.errors import UserError, did_you_mean
 
 MAX_CLIENTS = 10_000  # whose recent requests are counted
@@ -98,7 +99,7 @@ def new_key(name: str) -> tuple[str, str]:
     """Returns a new key and its entry for the key file."""
     key = secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
-    return key, f'[[key]]\nname = "{name}"\nsha256 = "{digest}"\nrequests_per_minute = 0\nmax_characters = 0\n'
+    return key, f'[[key]]\nname = {to_toml(name)}\nsha256 = "{digest}"\nrequests_per_minute = 0\nmax_characters = 0\n'
 
 
 class RateLimiter:

@@ -58,7 +58,8 @@ async def _receive(request: Request, service: Service, kind: type[Body]) -> tupl
     parameters = await read_parameters(request)
     key = parameters.get("api_key")
     client = service.authenticate(request, key if isinstance(key, str) else None)
-    return client, check(kind, parameters)
+    body: Body = await request.state.body_pool.parse(check, kind, parameters)
+    return client, body
 
 
 @router.post("/translate", openapi_extra=describe_body(TranslateBody))

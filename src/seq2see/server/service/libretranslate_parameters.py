@@ -1,8 +1,8 @@
 """Parameters of requests to LibreTranslate's endpoints: read from JSON, or from a form and the address, and checked."""
 
+import asyncio
 import json
-import sys
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, ValidationError, WithJsonSchema
+from starlette.datastructures import Headers, QueryParams
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from seq2see.config.extensions import extension_names
 from seq2see.formats.documents import TEXT_SUFFIX
@@ -123,12 +125,18 @@ def invalid(message: str, name: str = "", hint: str = "") -> ApiError:
 
 async def read_parameters(request: Request) -> dict[str, Any]:
     """Returns the parameters of a request, from JSON, or from its query string and form; the first of a name counts."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body, pool = await request.body(), request.state.body_pool
+    parameters: dict[str, Any] = await pool.parse(_parse, body, request.headers, request.query_params)
+    return parameters
+
+
+def _parse(body: bytes, headers: Headers, query: QueryParams) -> dict[str, Any]:
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type.startswith("application/") and content_type.endswith(("/json", "+json")):
-        return _parse_json(await request.body())
-    form = await (_read_multipart(request) if content_type == "multipart/form-data" else _read_urlencoded(request))
+        return _parse_json(body)
+    form = _parse_multipart(body, headers) if content_type == "multipart/form-data" else _parse_urlencoded(body)
     parameters: dict[str, Any] = {}
-    for name, value in [*request.query_params.multi_items(), *form]:
+    for name, value in [*query.multi_items(), *form]:
         parameters.setdefault(name, value)
     if isinstance(q := parameters.get("q"), str):
         parameters["q"] = "\n".join(q.splitlines())  # forms have CRLF
@@ -145,22 +153,31 @@ def _parse_json(body: bytes) -> dict[str, Any]:
     return parameters
 
 
-async def _read_urlencoded(request: Request) -> Iterable[tuple[str, str]]:
+def _parse_urlencoded(body: bytes) -> Iterable[tuple[str, str]]:
     try:
-        return parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise invalid(str(error)) from error
 
 
-async def _read_multipart(request: Request) -> Iterable[tuple[str, str | Upload]]:
+def _parse_multipart(body: bytes, headers: Headers) -> Iterable[tuple[str, str | Upload]]:
     """Returns the fields of a form. One with a file name is a text too, except `file`: some clients name all of them."""
+
+    async def whole() -> AsyncGenerator[bytes]:
+        yield body
+
+    # The limit of a field is that of the whole body.
+    parser = MultiPartParser(headers, whole(), max_files=MAX_FIELDS, max_fields=MAX_FIELDS, max_part_size=len(body))
+    parser.spool_max_size = len(body)
+    try:
+        form = asyncio.run(parser.parse())
+    except MultiPartException as error:
+        raise invalid(error.message) from error
     fields: list[tuple[str, str | Upload]] = []
-    limit = sys.maxsize  # of a field: that of the whole body applies
-    async with request.form(max_files=MAX_FIELDS, max_fields=MAX_FIELDS, max_part_size=limit) as form:
-        for name, value in form.multi_items():
-            if isinstance(value, str):
-                fields.append((name, value))
-                continue
-            upload = Upload(Path(Path(value.filename or "").name), await value.read())
-            fields.append((name, upload if name == "file" else upload.text))
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            fields.append((name, value))
+            continue
+        upload = Upload(Path(Path(value.filename or "").name), value.file.read())
+        fields.append((name, upload if name == "file" else upload.text))
     return fields

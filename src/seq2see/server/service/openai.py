@@ -3,9 +3,10 @@
 Translators are not language models: they answer at LibreTranslate's endpoints.
 """
 
+import json
 import struct
 from base64 import b64decode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from secrets import randbelow, token_hex
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
 from seq2see.errors import did_you_mean
@@ -156,7 +158,28 @@ def validation_error(problem: dict[str, Any]) -> OpenAIError:
     return OpenAIError(400, f"Invalid value for '{name[:80]}': {problem['msg']}", name[:80] or None, "invalid_value")
 
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=ERRORS)
+class _Request(Request):
+    """A request whose body is parsed off the event loop."""
+
+    async def json(self) -> Any:
+        return await self.state.body_pool.parse(json.loads, await self.body())
+
+
+class KeyFirst(APIRoute):
+    """An endpoint that checks the key before it reads the body: FastAPI would read and parse it before anything else."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            service: Service = request.app.state.service
+            service.authenticate(request)
+            return await handler(_Request(request.scope, request.receive))
+
+        return handle
+
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=ERRORS, route_class=KeyFirst)
 
 
 @router.get("/models")

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import uvicorn
 from fastapi import FastAPI
 
 from seq2see.config import InferencePrecision
 from seq2see.errors import UsageError
-from seq2see.server.http.listening import listen, server_config
+from seq2see.server.http.listening import Server, listen, server_config
 from seq2see.server.service.app import create_app
 from seq2see.server.service.service import Service, Settings, split_pair
 from seq2see.server.service.supervisor import Supervisor, WorkerOptions
@@ -104,7 +103,7 @@ async def _serve(
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when it has stopped
     shown = f"[{host}]" if ":" in host else host
     report(f"seq2see serves {', '.join(supervisor.models)} at http://{shown}:{listener.getsockname()[1]}")
-    await uvicorn.Server(config).serve([listener])
+    await Server(config).serve([listener])
 
 
 def _explore(workers: WorkerOptions) -> FastAPI:

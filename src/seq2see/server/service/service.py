@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
 
 from seq2see.errors import did_you_mean
 from seq2see.server.http.errors import ApiError
+from seq2see.server.http.security import BodyLimit, BodyPool, Scope
 from seq2see.server.http.workers import until_disconnected
 from seq2see.server.service.keys import Client, Keys, RateLimiter, read_keys
 from seq2see.server.service.languages import Detector
@@ -24,6 +26,11 @@ from seq2see.server.service.prometheus import Metrics
 from seq2see.server.service.supervisor import Message, Supervisor
 
 log = logging.getLogger("seq2see.server.service")
+
+# A body may have as many bytes as its text needs at most: 12 for a character as two \\uXXXX, with room for other parameters.
+BYTES_PER_CHARACTER, OTHER_BYTES = 16, 64 << 10
+# Of all bodies at a time. Whoever has no key in a header cannot take the room of those who have one.
+POOL_BYTES, POOL_BYTES_WITHOUT_KEY = 64 << 20, 32 << 20
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,6 @@ class Settings:
     max_characters: int = 10_000  # in a request
     max_texts: int = 100  # in a request
     max_requests: int = 1000  # running and waiting
-    max_body_bytes: int = 8 << 20  # a document may be as large
     max_new_tokens: int = 4096
     timeout: float = 60.0  # seconds to send a request, and from its arrival to its answer
     origins: tuple[str, ...] = ()  # whose pages may use the service (CORS)
@@ -50,6 +56,7 @@ class Service:
         self.limiter, self.metrics, self.detector = RateLimiter(), Metrics(), Detector()
         self.files: OrderedDict[str, tuple[str, bytes]] = OrderedDict()  # that wait for their download, by token
         self.running, self.started = 0, now()
+        self._pools = {True: BodyPool(POOL_BYTES), False: BodyPool(POOL_BYTES_WITHOUT_KEY)}
 
     def _read_keys(self) -> Keys | None:
         return read_keys(self.settings.key_file) if self.settings.key_file else None
@@ -87,7 +94,7 @@ class Service:
         if self.keys is None:
             client = Client(request.client.host if request.client else "unknown")
         else:
-            key = key or _header_key(request)
+            key = key or _header_key(request.headers)
             if not key:
                 raise ApiError(401, "an API key is required", "ask the operator of this server for one", "api_key")
             found = self.keys.find(key)
@@ -97,10 +104,22 @@ class Service:
         request.state.client = client.name
         return client
 
+    def body_limit(self, scope: Scope) -> BodyLimit:
+        """Returns how large a body may be, as far as the headers tell who sends it."""
+        client = self.keys.find(_header_key(Headers(scope=scope))) if self.keys else None
+        characters = self._max_characters(client) if client else self.settings.max_characters
+        known = client is not None or self.keys is None
+        if known and scope["path"].startswith("/api/"):  # explore has limits of its own
+            return BodyLimit(POOL_BYTES, self._pools[known])
+        return BodyLimit(OTHER_BYTES + BYTES_PER_CHARACTER * characters, self._pools[known])
+
+    def _max_characters(self, client: Client) -> int:
+        return client.max_characters or self.settings.max_characters
+
     @contextmanager
     def admit(self, client: Client, characters: int) -> Iterator[None]:
         """Counts a request while it runs; raises an error if it exceeds a limit."""
-        limit = client.max_characters or self.settings.max_characters
+        limit = self._max_characters(client)
         if characters > limit:
             raise ApiError(400, f"Invalid request: request ({characters}) exceeds text limit ({limit})", "", "q")
         if wait := self.limiter.wait(client):
@@ -161,9 +180,9 @@ def split_pair(name: str) -> tuple[str, str]:
     return source, target
 
 
-def _header_key(request: Request) -> str:
+def _header_key(headers: Headers) -> str:
     """Returns the key in the Authorization header: a bearer token, or the password that a browser asks for."""
-    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()
     if scheme.lower() == "basic":
