@@ -15,6 +15,7 @@ from seq2see.errors import UserError
 from seq2see.model.taps import attach, attached_hooks
 from seq2see.storage.directory import load_pipeline, save_pipeline
 from seq2see.storage.pipeline import Pipeline
+from seq2see.translate.segmentation import SplitText
 from seq2see.translate.translator import Translator
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Model(Pipeline):
         """Like `generate`, or `translate` for a translator, but yields text as it is generated, whole graphemes only."""
         if self.config.model.shape != "encoder-decoder" or self.config.model.source != "tokens":
             return super().stream(prompt, stop=stop, **search)
-        text = Translator(self).split(prompt, "the text")
+        text = SplitText.from_spans(prompt, [each.span for each in Translator(self).sentences(prompt, "the text")])
         # Starts all streams now: they run under the interventions of this call.
         streams = [Pipeline.stream(self, sentence, stop=stop, **search) for sentence in text.sentences]
         gaps = ([gap] if gap else [] for gap in text.gaps)

@@ -11,7 +11,7 @@ from seq2see.data.lines import STRICT
 from seq2see.errors import UserError
 from seq2see.formats import documents
 from seq2see.formats.documents import read_parts
-from seq2see.formats.parts import Document, TranslationUnit, rebuild
+from seq2see.formats.parts import Document, TranslationUnit, rebuild, wrap_like
 from seq2see.formats.placeholders import MARKDOWN_PLACEHOLDER, PLACEHOLDER, changed_placeholders
 from seq2see.formats.po import PoReader
 from tests.fake_model import fake_translator, identity, warnings
@@ -293,6 +293,19 @@ def test_translation_does_not_become_markup(tmp_path: Path) -> None:
     path.write_text("aaa bbb\nccc ddd\n\n| x | y |\n|---|---|\n")
     out = translate_file(path, lambda text: "a b\nc|d" if text == "x" else text.replace("ccc", "#"))
     assert out == "aaa bbb # ddd\n\n| a b c\\|d | y |\n|---|---|\n"
+
+
+@given(st.lists(st.text(alphabet="abक ", min_size=1).filter(lambda line: line == line.strip()), min_size=1, max_size=4))
+def test_wrapping_a_text_like_itself_changes_nothing(lines: list[str]) -> None:
+    assert wrap_like(" ".join(lines), lines) == lines
+
+
+@given(st.text(alphabet="ab  ", max_size=30), st.lists(st.text(alphabet="xy", min_size=1), min_size=1, max_size=4))
+def test_wrapping_keeps_every_word_and_makes_no_empty_line(text: str, template: list[str]) -> None:
+    lines = wrap_like(text, template)
+    assert " ".join(lines).split() == text.split()
+    assert len(lines) <= len(template)
+    assert all(lines) or not text.strip()
 
 
 def test_sentence_over_two_lines_of_a_cue_is_one_sentence(tmp_path: Path) -> None:

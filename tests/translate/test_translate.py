@@ -25,7 +25,7 @@ from seq2see.config.search import Search
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
-from seq2see.translate.segmentation import SplitText, sentence_spans, split_long_sentence, wrap_like
+from seq2see.translate.segmentation import SplitText, sentence_spans, split_long_sentence
 from seq2see.translate.warning_log import WarningLog
 from tests.commands import COLD, Command
 from tests.corpora import SINGLE_THREAD_ENV
@@ -119,19 +119,6 @@ def test_long_sentence_is_split_after_clauses_then_at_spaces_then_between_graphe
     text = "one two three, four five six seven; eight nine ten eleven twelve"
     assert parts(text, 24) == ["one two three,", "four five six seven;", "eight nine ten eleven", "twelve"]
     assert parts("क्षत्रियक्षत्रिय", 9) == ["क्षत्रिय"] * 2
-
-
-@given(st.lists(st.text(alphabet="abक ", min_size=1).filter(lambda line: line == line.strip()), min_size=1, max_size=4))
-def test_wrapping_a_text_like_itself_changes_nothing(lines: list[str]) -> None:
-    assert wrap_like(" ".join(lines), lines) == lines
-
-
-@given(st.text(alphabet="ab  ", max_size=30), st.lists(st.text(alphabet="xy", min_size=1), min_size=1, max_size=4))
-def test_wrapping_keeps_every_word_and_makes_no_empty_line(text: str, template: list[str]) -> None:
-    lines = wrap_like(text, template)
-    assert " ".join(lines).split() == text.split()
-    assert len(lines) <= len(template)
-    assert all(lines) or not text.strip()
 
 
 def test_paragraph_is_translated_sentence_by_sentence() -> None:

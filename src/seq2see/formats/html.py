@@ -22,8 +22,9 @@ _SEPARATOR = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _TAG = rf"</?[A-Za-z]{ATTRIBUTES}>"
-_TAG_OR_ENTITY, _TAG_OR_AMPERSAND = re.compile(f"{_TAG}|{ENTITY}"), re.compile(rf"{_TAG}|&(?!{ENTITY[1:]})")
-_SPACE = re.compile(r"\s+")
+_TAG_ENTITY_OR_SPACE = re.compile(rf"{_TAG}|{ENTITY}|\s+")
+_TAG_OR_SPECIAL = re.compile(rf"{_TAG}|&(?!{ENTITY[1:]})|<")
+_ESCAPES = {"&": "&amp;", "<": "&lt;"}
 
 
 def read(document: Document) -> list[Part]:
@@ -41,25 +42,30 @@ def _unit(text: str, start: int, end: int) -> list[Part]:
     if not body:
         return [text[start:end]]
     before, after = text[start:end].split(body, 1)
-    source = _SPACE.sub(" ", _TAG_OR_ENTITY.sub(_character, body))
+    source = _TAG_ENTITY_OR_SPACE.sub(_character, body)
     line = text.count("\n", 0, start) + 1
-    # A page whose author did not escape ampersands keeps them so.
-    has_ampersand = any(match[0] == "&" for match in _TAG_OR_AMPERSAND.finditer(body))
-    return [before, TranslationUnit(source, line, str if has_ampersand else _escape_ampersands), after]
+    # A page whose author did not escape special characters keeps them so.
+    is_escaped = not any(match[0] in _ESCAPES for match in _TAG_OR_SPECIAL.finditer(body))
+    return [before, TranslationUnit(source, line, _escape if is_escaped else str), after]
 
 
 def _character(match: re.Match[str]) -> str:
-    """Returns the character of an entity, which the model knows. Tags, angle brackets and `&amp;lt;` stay as they are."""
+    """Returns the character of an entity, which the model knows, and one space for several characters of whitespace.
+
+    Tags, angle brackets and `&amp;lt;` stay as they are.
+    """
     character = unescape(match[0])
+    if character.isspace():
+        return " "
     if match[0][0] == "<" or character in ("<", ">"):
         return match[0]
-    if character == "&" and _TAG_OR_AMPERSAND.match("&" + match.string[match.end() : match.end() + 40]) is None:
+    if character == "&" and _TAG_OR_SPECIAL.match("&" + match.string[match.end() : match.end() + 40]) is None:
         return match[0]
     return character
 
 
-def _escape_ampersands(text: str) -> str:
-    return _TAG_OR_AMPERSAND.sub(lambda match: "&amp;" if match[0] == "&" else match[0], text)
+def _escape(text: str) -> str:
+    return _TAG_OR_SPECIAL.sub(lambda match: _ESCAPES.get(match[0], match[0]), text)
 
 
 DOCUMENT = DocumentFormat(read)

@@ -42,7 +42,7 @@ def read(document: Document) -> list[Part]:
 @dataclass
 class _Reader:
     lines: list[str]
-    builder: PartsBuilder = field(default_factory=lambda: PartsBuilder(_BLOCK))
+    builder: PartsBuilder = field(default_factory=lambda: PartsBuilder(MARKDOWN_PLACEHOLDER, _BLOCK))
     until: re.Pattern[str] | None = None  # what ends the current verbatim block
     content_indent: int = 0  # columns by which the text of the current list item is indented
     in_table: bool = False
@@ -70,7 +70,7 @@ class _Reader:
             start = quote.end()
         if self.until is not None:
             self.builder.keep(line)
-            if self.until.search(bare, start):
+            if self.until.search(bare[start:]):
                 self.until = None
         elif not bare[start:].strip():
             self.builder.keep(line)

@@ -1,94 +1,198 @@
-"""Markup inside a sentence: taken out before the translation, and put back around the words that it belonged to.
+"""Markup inside a text: taken out before the translation, and put back around the words that it belonged to.
 
-The model sees plain text only. Its cross-attention says which words of the translation come from the words inside an element,
-and the element goes around the run of words for which this is most certain. Elements stay nested as they were; two beside each
-other may change places, as their words do.
+The model sees plain text only, which is split into sentences without regard to markup. Cross-attention says which words of a
+translation come from the words inside an element, and the element goes around the run of words for which this is most certain.
+Elements stay nested as they were; two beside each other may change places, as their words do.
 """
 
 import re
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from seq2see.data.token_spans import Span
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.formats.placeholders import is_markup
 from seq2see.inspect.alignment import WordWeights, best_run
+from seq2see.translate.translator import Sentence
 
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*).*?(?P<empty>/?)>", re.DOTALL)
 _VOID = {"br", "hr", "img", "wbr", "input", "col", "source", "track", "embed", "area"}
 
 
 @dataclass
+class Mark:
+    """A piece of markup, such as a tag."""
+
+    span: Span  # in the text
+    at: int  # in the text without markup
+    is_end: bool  # of an element
+    partner: int = -1  # the index of the mark at the other end, if that is in the text
+
+
+@dataclass
 class Element:
-    """Two marks around the characters start to stop of the plain sentence, or one mark, which stands at `start`."""
+    """Two marks around the characters start to stop of the plain sentence, or marks without words, which stand at `start`."""
 
     start: int
     opening: str
     stop: int = -1
     closing: str = ""
     children: list["Element"] = field(default_factory=list)
+    keeps_order: bool = False  # one end of an element: its other end is elsewhere, and such elements must not cross
 
 
 @dataclass(frozen=True)
-class MarkedSentence:
-    text: str  # without markup
-    elements: list[Element] = field(default_factory=list)
+class MarkedSentence(Sentence):
+    """A sentence with the marks between its words, and those around some of its words."""
+
+    raw: str
+    elements: Sequence[Element] = ()
+    before: str = ""  # whitespace between its first mark and its words
+    after: str = ""
 
 
-class _Placed(NamedTuple):
-    """An element in the translation."""
+@dataclass
+class MarkedText:
+    """A text, and the same without its markup."""
 
-    start: int
-    stop: int
-    element: Element
+    raw: str
+    text: str = ""
+    marks: list[Mark] = field(default_factory=list)
+    protected: list[Span] = field(default_factory=list)  # the other placeholders, in `text`
+    pieces: list[Span] = field(default_factory=list)  # where each piece between marks begins in `text` and in `raw`
+
+    def sentence(self, start: int, stop: int) -> MarkedSentence:
+        """Returns the sentence text[start:stop]. Marks at its edges that belong to all of its words, or none, stay outside."""
+        first, last = self._marks_of(start, stop)
+        begin, end = self._position(start), self._position(stop - 1) + 1
+        if first == last:
+            return MarkedSentence((begin, end), self.text[start:stop], self.raw[begin:end])
+        begin, end = min(begin, self.marks[first].span[0]), max(end, self.marks[last - 1].span[1])
+        return MarkedSentence(
+            (begin, end),
+            self.text[start:stop],
+            self.raw[begin:end],
+            self._elements(first, last, start, stop),
+            self.text[self.marks[first].at : start],
+            self.text[stop : self.marks[last - 1].at],
+        )
+
+    def _position(self, index: int) -> int:
+        """Returns where a character of the plain text is in the text."""
+        at, position = self.pieces[bisect_right(self.pieces, index, key=lambda piece: piece[0]) - 1]
+        return position + index - at
+
+    def _marks_of(self, start: int, stop: int) -> Span:
+        """Returns the first of the marks that belong to a sentence, and the one after the last."""
+        left, right = start, stop  # with the whitespace around it
+        while left and self.text[left - 1].isspace():
+            left -= 1
+        while right < len(self.text) and self.text[right].isspace():
+            right += 1
+        first, last = bisect_left(self.marks, left, key=_at), bisect_right(self.marks, right, key=_at)
+        needed = [
+            i
+            for i, mark in enumerate(self.marks[first:last], first)
+            if start < mark.at < stop or (mark.partner >= 0 and start < self.marks[mark.partner].at < stop)
+        ]
+        return (needed[0], needed[-1] + 1) if needed else (first, first)
+
+    def _elements(self, first: int, last: int, start: int, stop: int) -> list[Element]:
+        """Builds the elements of the marks first:last. Marks with nothing between them are one, where the nesting allows it."""
+        lists: list[list[Element]] = [[]]  # of the sentence, and of each open element
+        open_elements: list[tuple[Element, int, int]] = []  # with the range of their closing marks
+        i = first
+        while i < last:
+            end, at = i + 1, min(max(self.marks[i].at, start), stop) - start
+            if open_elements and i == open_elements[-1][1]:
+                element, _, end = open_elements.pop()
+                element.stop, element.closing, element.children = at, self._source(i, end), lists.pop()
+                lists[-1].append(element)
+            elif self._opens(i, last):
+                while end < last and self._opens(end, last) and self._is_around(end - 1, end):
+                    end += 1
+                element = Element(at, self._source(i, end))
+                open_elements.append((element, self.marks[end - 1].partner, self.marks[i].partner + 1))
+                lists.append([])
+            else:
+                closing = open_elements[-1][1] if open_elements else last
+                while end < closing and self.marks[end].at == self.marks[i].at and not self._opens(end, last):
+                    end += 1
+                is_cut = any(each.is_end and not first <= each.partner < last for each in self.marks[i:end])
+                lists[-1].append(Element(at, self._source(i, end), keeps_order=is_cut))
+            i = end
+        return lists[0]
+
+    def _opens(self, i: int, last: int) -> bool:
+        """Returns whether a mark opens an element that has text and ends in the same sentence."""
+        partner = self.marks[i].partner
+        return i < partner < last and self.marks[partner].at > self.marks[i].at
+
+    def _is_around(self, i: int, j: int) -> bool:
+        """Returns whether nothing is between two elements, of which the second is in the first."""
+        outer, inner = self.marks[i], self.marks[j]
+        ends = self.marks[outer.partner], self.marks[inner.partner]
+        return outer.at == inner.at and ends[0].at == ends[1].at and outer.partner == inner.partner + 1
+
+    def _source(self, i: int, end: int) -> str:
+        return self.raw[self.marks[i].span[0] : self.marks[end - 1].span[1]]
 
 
-def take_out(sentence: str, pattern: re.Pattern[str]) -> MarkedSentence:
-    """Separates a sentence from its markup, which is among the placeholders that the pattern matches."""
-    text, end = "", 0
-    open_lists: list[list[Element]] = [[]]  # of the sentence, and of each open element
-    open_elements: list[Element] = []
-    for match in pattern.finditer(sentence):
-        kind, name = _kind(sentence, match, [_name(element.opening) for element in open_elements])
-        if kind == "text":
-            continue
-        text = _append(text, sentence[end : match.start()])
+def _at(mark: Mark) -> int:
+    return mark.at
+
+
+def take_out(text: str, pattern: re.Pattern[str], is_taken: bool = True) -> MarkedText:
+    """Separates a text from its markup, which is among the placeholders that the pattern matches."""
+    matches = list(pattern.finditer(text))
+    following = Counter(match[0] for match in matches)
+    found = MarkedText(text)
+    parts: list[str] = []
+    length = end = 0
+    open_marks: list[tuple[str, int]] = []  # the names of open elements, and the indices of their marks
+    open_names: Counter[str] = Counter()
+
+    def add(start: int, stop: int) -> None:
+        """Adds a part; where markup had spaces on both sides, only one of them is kept."""
+        nonlocal length
+        part = text[start:stop]
+        if not parts or parts[-1][-1].isspace():
+            part = part.lstrip()
+        if part:
+            found.pieces.append((length, stop - len(part)))
+            parts.append(part)
+            length += len(part)
+
+    for match in matches:
+        following[match[0]] -= 1
+        kind, name = _kind(match, open_names, following[match[0]] > 0) if is_taken else ("text", "")
+        add(end, match.start())
         end = match.end()
-        if kind == "opening":
-            open_elements.append(Element(len(text), match[0]))
-            open_lists.append([])
+        if kind == "text":
+            found.protected.append((length, length + len(match[0])))
+            add(match.start(), end)
             continue
-        if kind == "closing":
-            while _name(open_elements[-1].opening) != name:
-                _leave_open(open_elements, open_lists)
-            element = open_elements.pop()
-            element.stop, element.closing, element.children = len(text), match[0], open_lists.pop()
-        else:
-            element = Element(len(text), match[0])
-        open_lists[-1].append(element)
-    while open_elements:
-        _leave_open(open_elements, open_lists)
-    return MarkedSentence(_append(text, sentence[end:]).rstrip(), open_lists[0])
+        index = len(found.marks)
+        found.marks.append(Mark(match.span(), length, kind != "single"))
+        if kind == "opening":
+            open_marks.append((name, index))
+            open_names[name] += 1
+        while (
+            kind == "closing" and open_names[name]
+        ):  # an element within, which ends in another text or never, leaves a single mark
+            inner, opening = open_marks.pop()
+            open_names[inner] -= 1
+            if inner == name:
+                found.marks[opening].partner, found.marks[index].partner = index, opening
+                break
+    add(end, len(text))
+    found.text = "".join(parts)
+    return found
 
 
-def _leave_open(open_elements: list[Element], open_lists: list[list[Element]]) -> None:
-    """Makes the last open element, which ends in another sentence or never, a single mark."""
-    children = open_lists.pop()
-    open_lists[-1] += [open_elements.pop(), *children]
-
-
-def _append(text: str, part: str) -> str:
-    """Appends a part; where markup had spaces on both sides, only one of them is kept."""
-    return text + (part.lstrip() if not text or text[-1].isspace() else part)
-
-
-def _name(opening: str) -> str:
-    tag = _TAG.fullmatch(opening)
-    return tag["name"].lower() if tag else opening.removeprefix("!")
-
-
-def _kind(sentence: str, match: re.Match[str], open_names: Sequence[str]) -> tuple[str, str]:
+def _kind(match: re.Match[str], open_names: Counter[str], comes_again: bool) -> tuple[str, str]:
     """Returns whether a mark opens or closes an element, stands alone, or is text, and the element's name."""
     mark = match[0]
     if not is_markup(mark):
@@ -96,113 +200,121 @@ def _kind(sentence: str, match: re.Match[str], open_names: Sequence[str]) -> tup
     if tag := _TAG.fullmatch(mark):
         name = tag["name"].lower()
         if tag["end"]:
-            return ("closing" if name in open_names else "single"), name
+            return "closing", name
         return ("single" if tag["empty"] or name in _VOID else "opening"), name
     if mark in ("[", "!["):
         return "opening", "["
     if mark.startswith("]"):
-        return ("closing" if "[" in open_names else "single"), "["
+        return "closing", "["
     if mark[0] in "*_~":  # emphasis begins before a word and ends after one
-        if mark in open_names and not sentence[match.start() - 1].isspace():
+        if open_names[mark] and not match.string[match.start() - 1].isspace():
             return "closing", mark
-        follows = sentence[match.end() :]
-        return ("opening" if follows and not follows[0].isspace() and mark in follows else "text"), mark
+        is_before_word = match.end() < len(match.string) and not match.string[match.end()].isspace()
+        return ("opening" if is_before_word and comes_again else "text"), mark
     return "single", mark
 
 
-def put_back(marked: MarkedSentence, translation: str, weights: WordWeights) -> str:
+def put_back(sentence: MarkedSentence, translation: str, weights: WordWeights) -> str:
     """Returns the translation with the markup of its source; `weights` are the attention between their words."""
-    return _Placing(marked.text, translation, weights).render(marked.elements, 0, len(marked.text), 0, len(translation))
+    return sentence.before + _Placing(sentence.text, translation, weights).render(sentence.elements) + sentence.after
+
+
+_Placed = tuple[int, int, int]  # where an element starts and stops in the translation, and its index
 
 
 class _Placing:
     def __init__(self, source: str, target: str, weights: WordWeights) -> None:
         self.source, self.target, self.weights = source, target, weights
-        self.source_words, self.target_words = wordpunct_spans(source), wordpunct_spans(target)
+        words = wordpunct_spans(source), wordpunct_spans(target)
+        self.source_starts, self.target_starts = ([start for start, _ in each] for each in words)
+        self.source_stops, self.target_stops = ([stop for _, stop in each] for each in words)
 
-    def render(self, elements: Sequence[Element], begin: int, end: int, first: int, last: int) -> str:
-        """Returns target[first:last], which has the source characters begin:end, with these elements in it."""
-        placed: list[_Placed] = []
-        for element in sorted(elements, key=lambda each: not each.closing):  # those around words first
-            placed.append(self._place(element, begin, end, first, last, placed))
-        order = {id(element): i for i, element in enumerate(elements)}
-        text, at = "", first
-        for start, stop, element in sorted(placed, key=lambda p: (p.start, p.stop, order[id(p.element)])):
-            text += self.target[at:start] + element.opening
-            if element.closing:
-                text += self.render(element.children, element.start, element.stop, start, stop) + element.closing
-            at = stop
-        return text + self.target[at:last]
-
-    def _place(
-        self, element: Element, begin: int, end: int, first: int, last: int, placed: Sequence[_Placed]
-    ) -> _Placed:
-        if not element.closing or not self.source[element.start : element.stop].strip():
-            return self._place_single(element, begin, end, first, last, placed)
-        if not (self.source[begin : element.start] + self.source[element.stop : end]).strip():
-            return _Placed(first, last, element)  # around everything
-        copied = self._copied(element, first, last)
-        if copied and not any(copied[0] < p.stop and p.start < copied[1] for p in placed):
-            return _Placed(*copied, element)
-        runs = self._free_runs(first, last, placed)
-        inside = self._words(element.start, element.stop)
-        if not runs or not inside:
-            return self._place_single(element, begin, end, first, last, placed)
-        start, stop = best_run(self.weights, runs, inside)
-        return _Placed(self.target_words[start][0], self.target_words[stop][1], element)
-
-    def _free_runs(self, first: int, last: int, placed: Sequence[_Placed]) -> list[list[int]]:
-        """Returns the runs of words in target[first:last] that an element can go around without crossing another one."""
-        runs: list[list[int]] = []
-        end = -1  # of the last run
-        for j, (start, stop) in enumerate(self.target_words):
-            if start < first or stop > last or any(start < p.stop and p.start < stop for p in placed):
+    def render(self, elements: Sequence[Element]) -> str:
+        """Returns the translation with the elements in it."""
+        text: list[str] = []
+        at = 0
+        root = Element(0, "", len(self.source), "", list(elements))
+        levels = [(root, len(self.target), self._place_all(root, 0, len(self.target)))]
+        while levels:  # a loop, since elements may be nested deeper than functions
+            parent, end, placed = levels[-1]
+            if not placed:
+                text += self.target[at:end], parent.closing
+                at = end
+                levels.pop()
                 continue
-            if runs and runs[-1][-1] == j - 1 and not any(end <= p.start <= start for p in placed):
-                runs[-1].append(j)
-            else:
-                runs.append([j])
-            end = stop
-        return runs
+            start, stop, index = placed.pop()
+            element = parent.children[index]
+            text += self.target[at:start], element.opening
+            at = start
+            if element.closing:
+                levels.append((element, stop, self._place_all(element, start, stop)))
+        return "".join(text)
 
-    def _words(self, start: int, stop: int) -> list[int]:
-        """Returns the source words that overlap a range."""
-        return [i for i, (a, b) in enumerate(self.source_words) if a < stop and start < b]
+    def _place_all(self, parent: Element, first: int, last: int) -> list[_Placed]:
+        """Places the elements in target[first:last], the translation of their parent; returns them last to first."""
+        placed: list[_Placed] = []
+        words = range(bisect_left(self.target_starts, first), bisect_right(self.target_stops, last))
+        runs = [words] if words else []
+        order = sorted(range(len(parent.children)), key=lambda i: not parent.children[i].closing)  # with words first
+        earliest = first  # for marks that keep their order
+        for i in order:
+            element = parent.children[i]
+            span = self._span(element, parent, first, last, placed, runs) if element.closing else None
+            if span is None:
+                at = self._beside_word(element, parent, first, last, placed)
+                if element.keeps_order:
+                    at = earliest = max(at, earliest)
+                span = at, at
+            insort(placed, (*span, i))
+            before, after = bisect_right(self.target_stops, span[0]), bisect_left(self.target_starts, span[1])
+            cut = [(run.start, min(run.stop, before), max(run.start, after), run.stop) for run in runs]
+            runs = [part for a, b, c, d in cut for part in (range(a, b), range(c, d)) if part]
+        return placed[::-1]
 
-    def _copied(self, element: Element, first: int, last: int) -> Span | None:
-        """Returns where the words of an element, whole or in part, stand unchanged in the translation, if only once."""
-        words = self._words(element.start, element.stop)
-        if not words:
+    def _span(
+        self, element: Element, parent: Element, first: int, last: int, placed: Sequence[_Placed], runs: list[range]
+    ) -> Span | None:
+        """Returns where an element goes around words of the translation, as free words as possible; None without any."""
+        inside = range(bisect_right(self.source_stops, element.start), bisect_left(self.source_starts, element.stop))
+        if not inside or not self.source[element.start : element.stop].strip():
             return None
-        begin, end = self.source_words[words[0]][0], self.source_words[words[-1]][1]
+        if not (self.source[parent.start : element.start] + self.source[element.stop : parent.stop]).strip():
+            return first, last  # around everything
+        copied = self._copied(element, inside, first, last)
+        if copied:
+            index = bisect_left(placed, (copied[1],))
+            if not index or placed[index - 1][1] <= copied[0]:
+                return copied
+        if not runs:
+            return None
+        start, stop = best_run(self.weights, runs, inside)
+        return self.target_starts[start], self.target_stops[stop]
+
+    def _copied(self, element: Element, words: range, first: int, last: int) -> Span | None:
+        """Returns where the words of an element, whole or in part, stand unchanged in the translation, if only once."""
+        begin, end = self.source_starts[words[0]], self.source_stops[words[-1]]
         text = self.source[begin:end]
         if not any(map(str.isalnum, text)) or self.target.count(text, first, last) != 1:
             return None
         at = self.target.index(text, first, last) - begin
         return at + max(element.start, begin), at + min(element.stop, end)
 
-    def _place_single(
-        self, element: Element, begin: int, end: int, first: int, last: int, placed: Sequence[_Placed]
-    ) -> _Placed:
+    def _beside_word(self, element: Element, parent: Element, first: int, last: int, placed: Sequence[_Placed]) -> int:
         """Places a mark before the word that follows it, or after the word before it, outside of what is placed already."""
-        if not self.source[begin : element.start].strip():
+        at, is_before = last, False
+        if not self.source[parent.start : element.start].strip():
             at, is_before = first, True
-        elif not self.source[element.start : end].strip():
-            at, is_before = last, False
-        else:
-            at, is_before = self._beside_word(element.start, first, last)
-        for start, stop, _ in placed:
-            if start < at < stop:
-                at = start if is_before else stop
-        return _Placed(at, at, element)
-
-    def _beside_word(self, position: int, first: int, last: int) -> tuple[int, bool]:
-        """Returns where a position of the source is in the translation, and whether it is before a word or after one."""
-        targets = [j for j, (start, stop) in enumerate(self.target_words) if first <= start and stop <= last]
-        is_before = self.source[position - 1].isspace() or not self.source[position].isspace()
-        sources = [i for i, (_, stop) in enumerate(self.source_words) if (stop > position) == is_before]
-        if not targets or not sources:
-            return last, False
-        word = sources[0] if is_before else sources[-1]
-        best = max(targets, key=lambda j: float(self.weights[j, word]))
-        return self.target_words[best][0 if is_before else 1], is_before
+        elif self.source[element.start : parent.stop].strip():
+            is_before = self.source[element.start - 1].isspace() or not self.source[element.start].isspace()
+            source = bisect_right(self.source_stops, element.start) - (not is_before)
+            # Words that are wholly within the parent's translation.
+            words = slice(bisect_left(self.target_starts, first), bisect_right(self.target_stops, last))
+            if words.start < words.stop and 0 <= source < len(self.source_starts):
+                best = words.start + int(self.weights[words, source].argmax())
+                at = self.target_starts[best] if is_before else self.target_stops[best]
+            else:
+                is_before = False
+        index = bisect_left(placed, (at,))
+        if index and placed[index - 1][1] > at:
+            return placed[index - 1][0 if is_before else 1]
+        return at

@@ -4,6 +4,7 @@ Every format reads a file into such parts. Rebuilt with the units' own text, the
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 from seq2see.formats.placeholders import PLACEHOLDER
-from seq2see.translate.segmentation import wrap_like
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class PartsBuilder:
     what `not_at_line_start` matches, because it would have another meaning there.
     """
 
+    placeholders: re.Pattern[str] = PLACEHOLDER  # no line ends inside one
     not_at_line_start: re.Pattern[str] | None = None
     parts: list[Part] = field(default_factory=list)
     _line: int = 0
@@ -105,17 +106,44 @@ class PartsBuilder:
         bodies, gaps = self._bodies, self._gaps
         self._bodies, self._gaps = [], []
         last = gaps.pop()
-        render = partial(_render, bodies, gaps, self.not_at_line_start)
+        render = partial(_render, bodies, gaps, self.placeholders, self.not_at_line_start)
         self.parts += [TranslationUnit(" ".join(bodies), self._line, render), last]
 
 
 def _render(
-    bodies: Sequence[str], gaps: Sequence[str], not_at_line_start: re.Pattern[str] | None, translation: str
+    bodies: Sequence[str],
+    gaps: Sequence[str],
+    placeholders: re.Pattern[str],
+    not_at_line_start: re.Pattern[str] | None,
+    translation: str,
 ) -> str:
-    lines: list[str] = []
-    for line in wrap_like(translation, bodies):
-        if lines and not_at_line_start and not_at_line_start.match(line):
-            lines[-1] += f" {line}"
-        else:
-            lines.append(line)
+    lines = list(bodies) if translation == " ".join(bodies) else wrap_like(translation, bodies, placeholders)
+    starts = [i for i, line in enumerate(lines) if not (i and not_at_line_start and not_at_line_start.match(line))]
+    lines = [" ".join(lines[i:end]) for i, end in zip_longest(starts, starts[1:])]
     return "".join(line + gap for line, gap in zip_longest(lines, gaps[: len(lines) - 1], fillvalue=""))
+
+
+def wrap_like(text: str, template: Sequence[str], placeholders: re.Pattern[str] | None = None) -> list[str]:
+    """Wraps a text over at most as many lines as the template, each with about the same share of it; none is empty.
+
+    No line ends inside a placeholder.
+    """
+    text = text.strip()
+    masked = placeholders.sub(lambda match: "x" * len(match[0]), text) if placeholders else text
+    spaces = [match.start() for match in re.finditer(" ", masked)]
+    total = sum(map(len, template)) + len(template) - 1
+    lines = []
+    start, template_end = 0, -1
+    for line in template[:-1]:
+        template_end += len(line) + 1
+        goal = template_end * len(text) // total
+        i = bisect_left(spaces, max(goal, start + 1))
+        near = [space for space in spaces[max(0, i - 1) : i + 1] if space > start]
+        if not near:
+            break
+        space = min(near, key=lambda space: abs(space - goal))
+        lines.append(text[start:space].rstrip())
+        start = space
+        while text[start].isspace():
+            start += 1
+    return [*lines, text[start:]]

@@ -2,7 +2,7 @@
 
 The model does not see the markup, unless it has no attention to put it back by. If it changed another placeholder, the text
 between the placeholders is translated separately; if the placeholders of the result still differ from those of the sentence,
-the sentence is left untranslated.
+the sentence is left untranslated. Either is reported.
 """
 
 import re
@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, islice
 
-from seq2see.formats.markup import MarkedSentence, put_back, take_out
-from seq2see.formats.placeholders import changed_placeholders, strip_markup
-from seq2see.translate.segmentation import Span, SplitText
+from seq2see.formats.markup import MarkedSentence, MarkedText, put_back, take_out
+from seq2see.formats.placeholders import changed_placeholders, lost_or_added
+from seq2see.storage.pipeline import Pipeline
+from seq2see.translate.segmentation import SplitText
 from seq2see.translate.translator import TranslatedSentence, TranslatedText, Translator
 
 _PART = re.compile(r"\S(?:.*\S)?", re.DOTALL)
+_MAX_SHOWN = 60  # characters of placeholders in a warning
 
 
 def protect(translator: Translator, placeholders: re.Pattern[str] | None) -> Translator:
@@ -29,61 +31,58 @@ class Placeholders:
 
     pattern: re.Pattern[str]
 
-    def spans(self, text: str) -> list[Span]:
-        return [match.span() for match in self.pattern.finditer(text)]
-
-    def strip(self, text: str, start: int, end: int) -> Span:
-        return strip_markup(text, start, end, self.pattern)
+    def read(self, text: str, model: Pipeline) -> MarkedText:
+        return take_out(text, self.pattern, is_taken=model.config.model.cross_layers > 0)
 
     def words(self, sentence: str) -> str:
         return self.pattern.sub(" ", sentence)
 
     def translate(
-        self, translator: Translator, sentences: Sequence[str], locations: Sequence[str]
+        self, translator: Translator, sentences: Sequence[MarkedSentence], locations: Sequence[str]
     ) -> list[TranslatedSentence]:
         return _translate(translator, sentences, locations, self.pattern)
 
+    def changes(self, text: str, translation: str) -> str:
+        return _note(lost_or_added(text, translation, self.pattern))
+
 
 def _translate(
-    translator: Translator, sentences: Sequence[str], locations: Sequence[str], pattern: re.Pattern[str]
+    translator: Translator, sentences: Sequence[MarkedSentence], locations: Sequence[str], pattern: re.Pattern[str]
 ) -> list[TranslatedSentence]:
-    has_attention = translator.model.config.model.cross_layers > 0
-    marked = [take_out(sentence, pattern) if has_attention else MarkedSentence(sentence) for sentence in sentences]
-    translations = _translate_if_text(translator, [each.text for each in marked], pattern)
-    retried = [i for i, each in enumerate(marked) if changed_placeholders(each.text, translations[i].text, pattern)]
-    _put_back(translator, sentences, marked, translations)
-    splits = [_split_at_placeholders(sentences[i], pattern) for i in retried]
+    translations = _translate_if_text(translator, [each.text for each in sentences], pattern)
+    changes = [
+        changed_placeholders(each.text, found.text, pattern)
+        for each, found in zip(sentences, translations, strict=True)
+    ]
+    _put_back(translator, sentences, translations)
+    for i, each in enumerate(sentences):
+        changes[i] = changes[i] or lost_or_added(each.raw, translations[i].text, pattern)
+    retried = [i for i, changed in enumerate(changes) if changed]
+    splits = [_split_at_placeholders(sentences[i].raw, pattern) for i in retried]
     parts = iter(_translate_if_text(translator, [part for split in splits for part in split.sentences], pattern))
     for i, split in zip(retried, splits, strict=True):
-        changed = ", ".join(dict.fromkeys(changed_placeholders(sentences[i], translations[i].text, pattern)))
-        between = list(islice(parts, len(split.sentences)))
+        raw, between = sentences[i].raw, list(islice(parts, len(split.sentences)))
         text, action = TranslatedText(split, between), "translated the text around it"
-        translations[i] = TranslatedSentence(sentences[i], text.text, text.assessment)
-        if changed_placeholders(sentences[i], text.text, pattern):
-            translations[i], action = TranslatedSentence(sentences[i], sentences[i]), "left untranslated"
+        translations[i] = TranslatedSentence(raw, text.text, text.assessment)
+        if changed_placeholders(raw, text.text, pattern):
+            translations[i], action = TranslatedSentence(raw, raw), "left untranslated"
         translator.warnings.add(
-            "sentences had placeholders that the model changed",
-            locations[i],
-            f"{changed} changed or lost: {action}",
+            "sentences had placeholders that the model changed", locations[i], f"{_note(changes[i])}: {action}"
         )
     return translations
 
 
 def _put_back(
-    translator: Translator,
-    sentences: Sequence[str],
-    marked: Sequence[MarkedSentence],
-    translations: list[TranslatedSentence],
+    translator: Translator, sentences: Sequence[MarkedSentence], translations: list[TranslatedSentence]
 ) -> None:
     """Puts the markup of the sentences into their translations."""
-    has_markup = [i for i, each in enumerate(marked) if each.elements]
-    for i in has_markup:
-        if translations[i].text == marked[i].text:
-            translations[i] = translations[i]._replace(text=sentences[i])
-    index = [i for i in has_markup if translations[i].text != sentences[i]]
-    pairs = [(marked[i].text, translations[i].text) for i in index]
-    for i, weights in zip(index, translator.word_attention(pairs), strict=True):
-        text = put_back(marked[i], translations[i].text, weights.numpy())
+    marked = [i for i, each in enumerate(sentences) if each.elements]
+    changed = [i for i in marked if translations[i].text != sentences[i].text]
+    texts = {i: sentences[i].raw for i in marked}
+    attention = translator.word_attention([(sentences[i].text, translations[i].text) for i in changed])
+    for i, weights in zip(changed, attention, strict=True):
+        texts[i] = put_back(sentences[i], translations[i].text, weights.numpy())
+    for i, text in texts.items():
         translations[i] = translations[i]._replace(text=text)
 
 
@@ -97,6 +96,12 @@ def _translate_if_text(
         next(translated) if text else TranslatedSentence(sentence, sentence)
         for sentence, text in zip(sentences, has_text, strict=True)
     ]
+
+
+def _note(changed: Sequence[str]) -> str:
+    names = ", ".join(dict.fromkeys(changed))
+    shown = names if len(names) <= _MAX_SHOWN else f"{names[: _MAX_SHOWN - 1]}…"
+    return f"{shown} changed or lost" if shown else ""
 
 
 def _split_at_placeholders(text: str, pattern: re.Pattern[str]) -> SplitText:

@@ -209,10 +209,10 @@ def _link(by_word: Tensor) -> Links:
     return sorted((i, j) for j, i in enumerate(by_word.argmax(-1).tolist())) if by_word.numel() else []
 
 
-def best_run(weights: WordWeights, runs: Sequence[Sequence[int]], inside: Sequence[int]) -> tuple[int, int]:
+def best_run(weights: WordWeights, runs: Sequence[Sequence[int]], inside: range) -> tuple[int, int]:
     """Returns the first and last of the consecutive words that attend most to the source words inside rather than outside."""
-    outside = [i for i in range(weights.shape[1]) if i not in inside]
-    margins = weights[:, inside].max(1) - weights[:, outside].max(1, initial=0.0)
+    before, within, after = np.split(weights, [inside.start, inside.stop], 1)
+    margins = within.max(1) - np.maximum(before.max(1, initial=0.0), after.max(1, initial=0.0))
     best = (-np.inf, 0, 0)
     for run in runs:
         total, start = -np.inf, run[0]

@@ -7,6 +7,7 @@ before it, which may be an article, and the rest are chosen anew. Terms are plac
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -124,7 +125,10 @@ class _Draft:
     def _starts(self, term: TermMatch, weights: WordWeights | None) -> list[int]:
         """Returns where the words that come from a term may begin in the text, since attention may include an article."""
         words = wordpunct_spans(self.text)
-        inside = [i for i, (a, b) in enumerate(wordpunct_spans(self.sentence)) if a < term.end and term.start < b]
+        sources = wordpunct_spans(self.sentence)
+        inside = range(
+            bisect_right([b for _, b in sources], term.start), bisect_left([a for a, _ in sources], term.end)
+        )
         usable = [start >= self.fixed and any(map(_in_word, self.text[start:stop])) for start, stop in words]
         runs = [list(run) for is_usable, run in groupby(range(len(words)), usable.__getitem__) if is_usable]
         if weights is None or not runs or not inside:

@@ -2,14 +2,14 @@
 
 A translation model learns from sentences, so a paragraph goes through it sentence by sentence. `sentence_spans` handles
 English and scripts with a danda; the text between two sentences is kept between their translations.
-`split_long_sentence` divides a sentence that exceeds the model's maximum length, and `wrap_like` distributes a text over
-lines in the proportions of another one.
+`split_long_sentence` divides a sentence that exceeds the model's maximum length.
 """
 
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 from seq2see.data.token_spans import grapheme_boundaries
@@ -17,7 +17,7 @@ from seq2see.data.token_spans import grapheme_boundaries
 Span = tuple[int, int]
 
 _TERMINATORS = "।॥۔。！？؟"  # always end a sentence; not every script puts a space after them
-_LINE = re.compile(r"\S(?:[^\n]*\S)?")  # without the whitespace around it
+_TRIMMED = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # without the whitespace around it
 _CLOSING = "\"'”’»)\\]}*_"
 _ENDS = re.compile(rf"[.?!…{_TERMINATORS}]+[{_CLOSING}]*")
 _NEXT = re.compile(r"\s*[\"'“‘«(\[{*_¿¡-]*")
@@ -71,13 +71,16 @@ class SplitText:
 
 
 def sentence_spans(text: str, protected: Sequence[Span] = ()) -> Iterator[Span]:
-    """Yields where the sentences of a text are. None ends inside a protected span; every one ends at a line feed."""
-    for line in _LINE.finditer(text):
+    """Yields where the sentences of a text are. Each ends at a line feed at the latest, but none inside a protected span."""
+    feeds = [feed.start() for feed in re.finditer("\n", text) if not _span_around(feed.start(), protected)]
+    for begin, end in pairwise([-1, *feeds, len(text)]):
+        if not (line := _TRIMMED.search(text, begin + 1, end)):
+            continue
         start, stop = line.span()
         for mark in _ENDS.finditer(text, start, stop):
             if (
                 start < mark.end() < stop
-                and not _inside_span(mark.end(), protected)
+                and not _span_around(mark.end(), protected)
                 and _is_sentence_end(text, start, mark)
             ):
                 yield start, mark.end()
@@ -85,10 +88,10 @@ def sentence_spans(text: str, protected: Sequence[Span] = ()) -> Iterator[Span]:
         yield start, stop
 
 
-def _inside_span(position: int, spans: Sequence[Span]) -> bool:
-    """Returns whether a split at this position would divide one of the spans, which are sorted."""
+def _span_around(position: int, spans: Sequence[Span]) -> Span | None:
+    """Returns which of the spans, which are sorted, a split at this position would divide."""
     before = bisect_right(spans, position - 1, key=lambda span: span[0]) - 1
-    return before >= 0 and position < spans[before][1]
+    return spans[before] if before >= 0 and position < spans[before][1] else None
 
 
 def _trim(text: str, start: int, stop: int) -> Span:
@@ -135,7 +138,8 @@ def split_long_sentence(
 ) -> list[Span]:
     """Splits a sentence into spans of at most `max_tokens`: after a clause, else at a space, else between graphemes.
 
-    Each step looks at no more text than a span may have, so the time is linear in the length of the text.
+    A protected span that is longer becomes a span of its own. Each step looks at no more text than a span may have, so the time
+    is linear in the length of the text.
     """
     spans = []
     start, stop = _trim(text, 0, len(text))
@@ -143,8 +147,11 @@ def split_long_sentence(
         end = start + max_tokens * _CHARACTERS_PER_TOKEN
         end = _split_point(text, start, end, protected) if end < stop else stop
         while end - start > 1 and (tokens := count_tokens(text[start:end])) > max_tokens:
-            shorter = min(end - start - 1, (end - start) * max_tokens // tokens)
-            end = _split_point(text, start, start + max(1, shorter), protected)
+            shorter = max(1, min(end - start - 1, (end - start) * max_tokens // tokens))
+            point = _split_point(text, start, start + shorter, protected)
+            if point >= end:  # one protected span
+                break
+            end = point
         _, trimmed = _trim(text, start, end)
         spans.append((start, trimmed))
         start, _ = _trim(text, end, stop)
@@ -152,32 +159,18 @@ def split_long_sentence(
 
 
 def _split_point(text: str, start: int, end: int, protected: Sequence[Span]) -> int:
-    """Returns the best split at or before `end`: a clause in the second half, else any space, else between graphemes."""
+    """Returns the best split at or before `end`: a clause in the second half, else any space, else between graphemes.
+
+    If all of this is in one protected span, the split is after it.
+    """
     window = text[start : end + 1]  # includes a space right after `end`
     for pattern, minimum in ((_CLAUSE, (end - start) // 2), (_SPACE, 0)):
         points = [start + match.end() for match in pattern.finditer(window) if match.end() > minimum]
-        points = [point for point in points if point <= end and not _inside_span(point, protected)]
+        points = [point for point in points if point <= end and not _span_around(point, protected)]
         if points:
             return points[-1]
     tail = max(start, end - _MAX_GRAPHEME)
     boundaries = (point for point in grapheme_boundaries(text[tail : end + 1]) if 0 < point <= end - tail)
-    return tail + max(boundaries, default=end - tail)
-
-
-def wrap_like(text: str, template: Sequence[str]) -> list[str]:
-    """Wraps a text over at most as many lines as the template, each with about the same share of it; none is empty."""
-    text = text.strip()
-    total = sum(map(len, template)) + len(template) - 1
-    lines = []
-    start, template_end = 0, -1
-    for line in template[:-1]:
-        template_end += len(line) + 1
-        goal = template_end * len(text) // total
-        after, before = text.find(" ", max(goal, start)), text.rfind(" ", start, goal + 1)
-        spaces = [space for space in (before, after) if space > start]
-        if not spaces:
-            break
-        space = min(spaces, key=lambda space: abs(space - goal))
-        lines.append(text[start:space].rstrip())
-        start, _ = _trim(text, space, len(text))
-    return [*lines, text[start:]]
+    point = tail + max(boundaries, default=end - tail)
+    first, last = _span_around(point, protected) or (point, point)
+    return first if first > start else last

@@ -3,10 +3,11 @@
 `Model.translate`, the command line and the server all translate through here.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import NamedTuple, Protocol
+from itertools import chain, islice
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -39,20 +40,50 @@ class TranslatedText(NamedTuple):
         return Assessment.of_text([sentence.assessment for sentence in self.sentences])
 
 
+@dataclass(frozen=True)
+class Sentence:
+    span: Span  # in the text that it is from
+    text: str  # what the model reads
+
+
+class Source(Protocol):
+    """A text as the model reads it, for example without markup."""
+
+    text: str
+
+    @property
+    def protected(self) -> Sequence[Span]:
+        """What must not be divided."""
+
+    def sentence(self, start: int, stop: int) -> Sentence: ...
+
+
+@dataclass
+class PlainText:
+    """A text that the model reads as it is."""
+
+    text: str
+    protected: Sequence[Span] = ()
+
+    def sentence(self, start: int, stop: int) -> Sentence:
+        return Sentence((start, stop), self.text[start:stop])
+
+
 class Protection(Protocol):
     """What a translation keeps unchanged, such as markup; the formats of documents have it."""
 
-    def spans(self, text: str) -> list[Span]: ...
-
-    def strip(self, text: str, start: int, end: int) -> Span:
-        """Returns the part of a span that the model has to see."""
+    def read(self, text: str, model: Pipeline) -> Source: ...
 
     def words(self, sentence: str) -> str:
         """Returns a sentence without what is kept."""
 
     def translate(
-        self, translator: "Translator", sentences: Sequence[str], locations: Sequence[str]
-    ) -> list[TranslatedSentence]: ...
+        self, translator: "Translator", sentences: Sequence[Any], locations: Sequence[str]
+    ) -> list[TranslatedSentence]:
+        """Translates sentences of the sources that `read` returns; each stands for all of the text at its span."""
+
+    def changes(self, text: str, translation: str) -> str:
+        """Returns a note on what a translation lost or added of what is kept; an empty string if nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,41 +102,47 @@ class Translator:
 
     def translate_by_sentence(self, texts: Sequence[str], locations: Sequence[str]) -> list[TranslatedText]:
         """Splits each text and translates its sentences, those of all texts together."""
-        splits = [self.split(text, location) for text, location in zip(texts, locations, strict=True)]
-        sentences = [sentence for split in splits for sentence in split.sentences]
+        sentences = [self.sentences(text, location) for text, location in zip(texts, locations, strict=True)]
+        together = list(chain.from_iterable(sentences))
         if self.protection:
-            repeated = [location for split, location in zip(splits, locations, strict=True) for _ in split.sentences]
-            translated = iter(self.protection.translate(self, sentences, repeated))
+            repeated = [location for each, location in zip(sentences, locations, strict=True) for _ in each]
+            translated = iter(self.protection.translate(self, together, repeated))
         else:
-            translated = iter(self.translate_sentences(sentences))
-        found = [TranslatedText(split, list(islice(translated, len(split.sentences)))) for split in splits]
-        for text, location in zip(found, locations, strict=True):
-            if note := text.assessment.note:
+            translated = iter(self.translate_sentences([each.text for each in together]))
+        found = []
+        for text, location, each in zip(texts, locations, sentences, strict=True):
+            split = SplitText.from_spans(text, [sentence.span for sentence in each])
+            whole = TranslatedText(split, list(islice(translated, len(each))))
+            if self.protection and (changed := self.protection.changes(text, whole.text)):
+                whole = TranslatedText(SplitText((), (text,)), [])
+                note = f"{changed}: left untranslated"
+                self.warnings.add("texts had placeholders that the model changed", location, note)
+            if note := whole.assessment.note:
                 self.warnings.add("texts with unknown words or low confidence", location, note)
+            found.append(whole)
         return found
 
-    def split(self, text: str, location: str) -> SplitText:
+    def sentences(self, text: str, location: str) -> list[Sentence]:
         """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
-        protected = self.protection.spans(text) if self.protection else []
+        source = self.protection.read(text, self.model) if self.protection else PlainText(text)
         max_tokens = max(1, self.model.config.model.max_positions - 1)  # one position is for <end>
-        spans: list[Span] = []
-        for start, end in sentence_spans(text, protected):
-            if self.protection:
-                start, end = self.protection.strip(text, start, end)
-            sentence = text[start:end]
+        sentences: list[Sentence] = []
+        for start, end in sentence_spans(source.text, source.protected):
+            sentence = source.text[start:end]
             tokens = 0 if len(sentence) * _MAX_TOKENS_PER_CHARACTER <= max_tokens else self._count_tokens(sentence)
             if tokens <= max_tokens:
-                spans.append((start, end))
+                sentences.append(source.sentence(start, end))
                 continue
-            inside = [(first - start, last - start) for first, last in protected if start <= first and last <= end]
+            inside = source.protected[bisect_left(source.protected, (start,)) : bisect_left(source.protected, (end,))]
+            inside = [(first - start, last - start) for first, last in inside]
             parts = split_long_sentence(sentence, self._count_tokens, max_tokens, inside)
-            spans += [(start + first, start + last) for first, last in parts]
+            sentences += [source.sentence(start + first, start + last) for first, last in parts]
             self.warnings.add(
                 "sentences exceeded the model's maximum length",
                 location,
                 f"{tokens:,} tokens exceed the model's maximum of {max_tokens:,}: translated in {len(parts):,} parts",
             )
-        return SplitText.from_spans(text, spans)
+        return sentences
 
     def _count_tokens(self, text: str) -> int:
         return len(self.model.tokenizers[0].encode(text))
