@@ -138,6 +138,7 @@ def measure(hf_model: Any, model: Network, work: Workload, rounds: int) -> list[
         Contender("Hugging Face, dynamic", run_hugging_face(hf_model, work, inputs, "dynamic")),
         Contender("Hugging Face, static", run_hugging_face(hf_model, work, inputs, "static")),
     ]
+    assert {weight.device.type for weight in (*model.parameters(), *hf_model.parameters())} == {DEVICE}
     print(f"\n{work.name}, batch {work.batch}, {'greedy' if work.beam == 1 else f'beam {work.beam}'}", flush=True)
     for one in list(contenders):
         try:
@@ -191,7 +192,7 @@ def main() -> None:
             continue
         torch.manual_seed(0)
         hf_model = build().eval().to(DEVICE, torch.bfloat16)
-        model = optimize_for_decoding(from_huggingface(hf_model))
+        model = optimize_for_decoding(from_huggingface(hf_model).to(DEVICE))
         for batch in (1, 128):
             for beam in (1, 4):
                 if options.batch in (0, batch) and options.beam in (0, beam):

@@ -20,7 +20,7 @@ Shapes: S sentences, k hypotheses of each, M source tokens, H heads, G key-value
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
@@ -56,6 +56,7 @@ class DecodingCache(Protocol):
     """What a session keeps of the sentences that it decodes; each kind of model has its own."""
 
     CAN_BE_CAPTURED: ClassVar[bool]  # whether a step can be repeated as a CUDA graph
+    prompt_limits: Sequence[int]  # how far prompts and sources may be padded to a static shape; empty: not at all
     active: int  # rows in use
     steps: int
 
@@ -67,6 +68,9 @@ class DecodingCache(Protocol):
 
     def tables(self) -> list[Tensor]:
         """Returns all that is kept on the device, one row per sentence."""
+
+    def reserve(self, length: int) -> None:
+        """Before a pass over prompts: the next step comes after prompts of this length."""
 
     def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> Any:
         """Starts new sentences in these rows; returns the stores for the pass over their prompts."""
@@ -93,13 +97,20 @@ class KeyValueCache:
     def __init__(self, model: Transformer, size: CacheSize, beam: int, static_shapes: bool) -> None:
         """With static shapes, sizes are rounded up to a few values, so that a CUDA graph per shape can be replayed."""
         assert model.decoder is not None
-        if size.max_positions > model.decoder.max_positions:
-            model.decoder.extend_positions(size.max_positions)
+        self.prompt_limits: list[int] = []
+        for stack, length in ((model.decoder, size.max_positions), (model.encoder, size.source_slots)):
+            if stack is not None:
+                if length > stack.max_positions:
+                    stack.extend_positions(length)
+                self.prompt_limits.append(min(length, stack.max_positions) if stack.positions is not None else length)
+        if not static_shapes or model.config.source != "tokens":
+            self.prompt_limits = []
         self.static_shapes = static_shapes
         self.device = model.embedding.weight.device
         self.kernels = kernels_for(model) if static_shapes else None
         self.beam, self.source_slots = beam, size.source_slots
-        rows, self.slots = size.rows, (size.max_positions + SPARE_SLOTS) * beam
+        # With static shapes, passes over prompts write what fills them up to one more row.
+        rows, self.slots = size.rows + static_shapes, (size.max_positions + SPARE_SLOTS) * beam
         self.heads = model.config.heads
         self.layers = [Slots(rows, self.slots) for _ in model.decoder.blocks]
         self.local = [isinstance(block, Block) and block.local for block in model.decoder.blocks]
@@ -126,6 +137,10 @@ class KeyValueCache:
         own = [self.positions, self.slot_positions, self.sequence_ids, self.mask, self.source_mask]
         return [*own, *(table for table in stored if table is not None)]
 
+    def reserve(self, length: int) -> None:
+        """Before a pass over prompts: the next step comes after prompts of this length."""
+        self._set_next_slot(max(self.next_slot, length))
+
     def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> Sequence[Stores]:
         """Starts new sentences in these rows; returns the stores for the pass over their prompts."""
         prompt_rows = rows[prompts.padded_index // prompts.max_length]  # [T]
@@ -134,7 +149,6 @@ class KeyValueCache:
         self.mask[rows] = MASKED
         self.mask[prompt_rows, :, prompts.positions] = 0.0
         self.slot_positions[prompt_rows, prompts.positions] = prompts.positions
-        self._set_next_slot(max(self.next_slot, prompts.max_length))
         own = [PromptStore(layer, prompt_rows, prompts.positions) for layer in self.layers]
         if sources is None:
             return [(store, NO_STORES[1]) for store in own]
@@ -290,7 +304,7 @@ def next_token_layout(positions: Tensor, sequence_ids: Tensor) -> Layout:
     return replace(single, positions=positions.reshape(-1), sequence_ids=sequence_ids.reshape(-1))
 
 
-@lru_cache(maxsize=64)
+@cache  # a captured CUDA graph must not copy from the host
 def single_token_layout(count: int, device: torch.device) -> Layout:
     """Returns the layout of `count` sequences of one token."""
     return Layout.from_lengths([1] * count).to(device)

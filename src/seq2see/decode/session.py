@@ -2,12 +2,12 @@
 
 A prompt passes through the model as a whole and fills its row of the cache; from then on every step feeds one token per
 hypothesis. Finished requests leave, the last rows take their places, and new ones join at the end. `DeviceProfile` says how
-steps run on a device: on a CPU shapes are exact; on CUDA they are rounded up to a few sizes, and the step of each shape is
-captured as a CUDA graph. The engine for a list of requests and the scheduler of a server both decode through here.
+steps run on a device: on a CPU shapes are exact; on CUDA they are rounded up to a few sizes, and the passes of each shape are
+captured as CUDA graphs. The engine for a list of requests and the scheduler of a server both decode through here.
 """
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -18,14 +18,16 @@ from torch import Tensor
 
 from seq2see.config.extensions import load_extension
 from seq2see.data.framing import Framing
-from seq2see.data.layout import Packed
+from seq2see.data.layout import Packed, Tokens
 from seq2see.decode.cache import BUCKET, CacheSize, DecodingCache, next_token_layout
+from seq2see.decode.prompts import MAX_VALUES, PromptShape, power_of_two
 from seq2see.decode.request import R, Request, Row, StopCondition
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, TokenSelector
 from seq2see.model.layers import Memory
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, with_attached
+from seq2see.tensors.cuda_graphs import CudaGraphs
 
 MAX_IDLE_SESSIONS = 4  # per model, cached with their CUDA graphs
 
@@ -34,8 +36,8 @@ MAX_IDLE_SESSIONS = 4  # per model, cached with their CUDA graphs
 class DeviceProfile:
     """How decoding runs on a kind of device."""
 
-    static_shapes: bool  # few shapes, so that steps can be captured
-    cuda_graphs: bool  # capture steps as CUDA graphs
+    static_shapes: bool  # few shapes, so that passes can be captured
+    cuda_graphs: bool  # capture passes as CUDA graphs
     max_hypotheses: int  # in a batch; more would not be faster
     token_budget: int  # source and output tokens in a batch, unless the caller sets it
     check_interval: int  # steps between checks for finished rows; on a GPU each check synchronises
@@ -68,7 +70,7 @@ def cache_size(model: Network, requests: Sequence[Request], rows: int, static_sh
         return CacheSize(rows, max_new_tokens, max_positions, source_slots)
     # Few sizes, so that later calls can reuse captured graphs.
     sizes = (-(-size // BUCKET) * BUCKET for size in (max_new_tokens, max_positions, source_slots))
-    return CacheSize(_next_power_of_two(rows), *sizes)
+    return CacheSize(power_of_two(rows), *sizes)
 
 
 class Session(Generic[R]):
@@ -88,7 +90,9 @@ class Session(Generic[R]):
         self.banned_first = torch.tensor(special_tokens.banned_first, dtype=torch.int64, device=device)
         self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
         self.rows: list[Row[R]] = []
-        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
+        self.inputs = self.tokens.new_zeros(MAX_VALUES if self.cache.prompt_limits else 0)  # of a pass over prompts
+        self.graphs: CudaGraphs[Tensor | None] | None = CudaGraphs() if profile.cuda_graphs else None
+        self.buffers = list(model.buffers())  # graphs read them by address, even when the model has replaced them
 
     @property
     def free(self) -> int:
@@ -121,7 +125,7 @@ class Session(Generic[R]):
         running = len(self.rows)
         # A captured graph has a fixed number of rows; the surplus rows compute unused results.
         static = self.profile.static_shapes
-        self.cache.active = min(_next_power_of_two(running), len(self.tokens)) if static else running
+        self.cache.active = min(power_of_two(running), len(self.tokens)) if static else running
 
     def _pass_prompts(self, first: int, requests: Sequence[R]) -> Tensor:
         """Passes the prompts of the rows from `first` on through the model; returns the logits after each, [prompts, V]."""
@@ -139,17 +143,37 @@ class Session(Generic[R]):
 
     def _prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Tensor:
         """Passes whole prompts through the model; returns the logits after each, [prompts, V]."""
-        requests, device = [self.rows[row].request for row in rows], self.tokens.device
-        ids = [request.sequence_id for request in requests]
-        target, sources, memory = Packed.from_sequences(prompts, device, ids), None, None
+        requests = [self.rows[row].request for row in rows]
+        sides: list[Sequence[Tokens]] = [prompts]
         if self.model.encoder is not None:
-            source = Packed.from_sequences([request.source for request in requests], device, ids)
-            sources, memory = source.layout, Memory(self.model.encode(source, self.taps), source.layout)
-        stores = self.cache.prompt_stores(torch.tensor(rows, device=device), target.layout, sources)
+            sides.append([request.source for request in requests])
+        self.cache.reserve(max(map(len, prompts)))
+        limits = () if self.taps.active else self.cache.prompt_limits
+        shape = PromptShape.of(sides, limits) if limits else None
+        if shape is None:
+            device, ids = self.tokens.device, [request.sequence_id for request in requests]
+            packed = [Packed.from_sequences(side, device, ids) for side in sides]
+            return self._logits_after(torch.tensor(rows, device=device), packed)
+        values = shape.pack(rows, len(self.tokens), sides)
+        inputs = self.inputs[: len(values)]
+        inputs.copy_(values, non_blocking=True)
+        logits = self._launch(shape, lambda: self._logits_after(*shape.unpack(inputs))[: shape.sequences])
+        assert logits is not None
+        return logits[: len(rows)]
+
+    def _logits_after(self, rows: Tensor, sides: Sequence[Packed]) -> Tensor:
+        """Passes prompts, and their sources, through the model and stores their keys and values in these rows."""
+        target, source = sides[0], sides[1] if len(sides) > 1 else None
+        memory = Memory(self.model.encode(source, self.taps), source.layout) if source is not None else None
+        stores = self.cache.prompt_stores(rows, target.layout, None if source is None else source.layout)
         vectors = self.model.decode(target, memory, self.taps, stores)
         last = target.layout.starts[1:].long() - 1  # the last token of each prompt
         layout = next_token_layout(target.layout.positions[last], target.layout.resolved_sequence_ids)
         return self.model.logits(vectors[last], layout, self.taps)
+
+    def _launch(self, key: Hashable, function: Callable[[], Tensor | None]) -> Tensor | None:
+        """Runs work on the device, which is the same for equal keys, as a CUDA graph if the session captures them."""
+        return function() if self.graphs is None or self.taps.active else self.graphs.run(key, function)
 
     def run(self) -> None:
         """Runs steps until the next check for finished rows: one on a CPU."""
@@ -164,10 +188,7 @@ class Session(Generic[R]):
             if self.context_window:
                 self._slide_full_windows()
             self.cache.compact_if_needed(self.rows)
-            if self.profile.cuda_graphs and not self.taps.active:
-                self._step_by_graph()
-            else:
-                self._step_on_device()
+            self._launch((self.cache.active, self.cache.visible_slots), self._step_on_device)
             self.cache.count_step()
 
     def _step_on_device(self) -> None:
@@ -180,20 +201,6 @@ class Session(Generic[R]):
         selected, parents = self.selector.select(logits, slice(0, size), [row.options for row in self.rows])
         self.cache.advance(parents, ~self.selector.done[:size])
         self.tokens[:size] = selected.view(size, -1)
-
-    def _step_by_graph(self) -> None:
-        """Runs the first step of a shape eagerly, captures the second, and replays the graph from then on."""
-        shape = (self.cache.active, self.cache.visible_slots)
-        if shape not in self.graphs:
-            self.graphs[shape] = None
-            self._step_on_device()
-            return
-        graph = self.graphs[shape]
-        if graph is None:
-            self.graphs[shape] = graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._step_on_device()
-        graph.replay()
 
     def _slide_full_windows(self) -> None:
         """Restarts rows with a full context window from its newer half, as if that were the beginning."""
@@ -299,7 +306,3 @@ def open_session(
             del session.model  # which an idle session must not keep alive
             for oldest in list(idle)[:-MAX_IDLE_SESSIONS]:
                 idle.pop(oldest, None)
-
-
-def _next_power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()

@@ -163,7 +163,8 @@ class Network(nn.Module):
 
     def embed(self, table: nn.Embedding, tokens: Packed, taps: Taps) -> Tensor:
         ids = taps("tokens", tokens.tokens)
-        return table(ids) * (math.sqrt(self.config.width) if self.config.scale_embeddings else 1.0)
+        vectors: Tensor = table(ids)
+        return vectors * math.sqrt(self.config.width) if self.config.scale_embeddings else vectors
 
 
 def _require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

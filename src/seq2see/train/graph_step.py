@@ -7,7 +7,7 @@ bf16 copies of the float32 weights that the optimizer updates: they are refreshe
 every pass. The plain version is `TrainStep.run`.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seq2see.data.batch import Batch, BatchShape, TensorBatch
 from seq2see.data.layout import Layout, Packed
+from seq2see.tensors.cuda_graphs import CudaGraphs
 from seq2see.train.step import StepResult, TrainStep, compile_blocks, seed_step
 
 
@@ -37,8 +38,7 @@ class GraphStep:
         self.targets = torch.ones((), device=self.device)
         self.nll, self.grad_norm, self.is_nan = (torch.zeros((), device=self.device) for _ in range(3))
         self.stream = torch.cuda.Stream()
-        self.pool = torch.cuda.graph_pool_handle()
-        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+        self.graphs: CudaGraphs[None] = CudaGraphs(self.stream)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -57,25 +57,10 @@ class GraphStep:
             for i, batch in enumerate(batches):
                 self.inputs.copy_(batch.values, non_blocking=True)
                 key = (i > 0, *batch.max_lengths)
-                self._launch(key, partial(self._micro_batch, batch.max_lengths, accumulate=i > 0))
-            self._launch("update", self._update)
+                self.graphs.run(key, partial(self._micro_batch, batch.max_lengths, accumulate=i > 0))
+            self.graphs.run("update", self._update)
         torch.cuda.current_stream().wait_stream(self.stream)
         return StepResult(self.nll, self.targets, self.grad_norm, self.is_nan)
-
-    def _launch(self, key: Hashable, function: Callable[[], None]) -> None:
-        """Runs a function eagerly the first time, which compiles it; captures it the second time; then replays the graph."""
-        if key not in self.graphs:
-            self.graphs[key] = None
-            function()
-            return
-        graph = self.graphs[key]
-        if graph is None:
-            graph = torch.cuda.CUDAGraph()
-            # thread_local, because other threads use the device during the capture: they pin batches and copy checkpoints.
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-                function()
-            self.graphs[key] = graph
-        graph.replay()
 
     def _micro_batch(self, max_lengths: tuple[int, int], accumulate: bool) -> None:
         losses = self.loss.with_output(self.network, self._unpack(max_lengths))

@@ -21,6 +21,7 @@ from seq2see.decode.request import Row
 
 class RecurrentCache:
     CAN_BE_CAPTURED = False
+    prompt_limits = ()
 
     def __init__(self, model: Recurrent, size: CacheSize, beam: int, static_shapes: bool) -> None:
         """With static shapes, the source always takes all its slots, so that there are few shapes."""
@@ -38,6 +39,9 @@ class RecurrentCache:
         """Returns all that is kept on the device, one row per sentence."""
         tables = (self.states, self.keys, self.values, self.source_mask, self.positions, self.sequence_ids)
         return [table for table in tables if table is not None]
+
+    def reserve(self, length: int) -> None:
+        """Does nothing: states do not grow."""
 
     def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> "RecurrentPromptStore":
         """Starts new sentences in these rows; returns the store for the pass over their prompts."""

@@ -1,0 +1,44 @@
+"""CUDA graphs: work of a static shape that the host launches with one call."""
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class CudaGraphs(Generic[T]):
+    """Functions that run eagerly the first time, which compiles them, are captured the second time, and then replayed.
+
+    They share their memory, so they must run one after another, and a result is overwritten by the next replay of its key.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream | None = None) -> None:
+        self.stream, self.pool = stream, torch.cuda.graph_pool_handle()
+        self.captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, T] | None] = {}  # None: was run once
+
+    def run(self, key: Hashable, function: Callable[[], T]) -> T:
+        """Runs a function; calls with equal keys do the same work on the same memory."""
+        if key not in self.captured:
+            self.captured[key] = None
+            return function()
+        found = self.captured[key]
+        if found is None:
+            self.captured[key] = found = self._capture(function)
+        graph, result = found
+        graph.replay()
+        return result
+
+    def _capture(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+        # cuBLAS has one workspace per stream, which lies in the memory of whoever used the stream first, and which anybody may
+        # free: torch.compile does. A graph would go on writing there. So each capture allocates one of its own in the pool.
+        torch._C._cuda_clearCublasWorkspaces()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # thread_local, because other threads use the device during the capture: they pin batches and copy checkpoints.
+            with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
+                result = function()
+        finally:
+            torch._C._cuda_clearCublasWorkspaces()
+        return graph, result
