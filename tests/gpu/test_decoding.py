@@ -1,5 +1,7 @@
 """CUDA: fast attention equals the reference, a training step compiles to one graph, decoding agrees with the CPU."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +14,10 @@ from seq2see.data.framing import Framing
 from seq2see.data.layout import Layout, Packed
 from seq2see.decode.engine import decode_requests, translate_tokens
 from seq2see.decode.optimize import optimize_for_decoding
+from seq2see.decode.prompts import PromptShape
 from seq2see.decode.request import Request
 from seq2see.decode.search import BeamSearch, Search
+from seq2see.decode.session import _IDLE_SESSIONS
 from seq2see.inspect.interventions import ablate_head, intervene
 from seq2see.inspect.trace import trace
 from seq2see.model.transformer import Transformer
@@ -118,6 +122,64 @@ def test_decoding_with_cuda_graphs_equals_cpu(shape: Shape, options: Search) -> 
     model.double()
     with intervene(model, ablate_head("decoder.1.masked", head=0)):
         assert decode_requests(model, requests, options, special_tokens) != found
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_captured_pass_over_a_prompt_reads_the_prompt_of_each_call(beam: int) -> None:
+    """One sentence at a time, of several lengths that share a graph, decoded in a session that earlier ones have used."""
+    for shape in ("encoder-decoder", "decoder"):
+        config = replace(decoders.PAPER if shape == "encoder-decoder" else decoders.LANGUAGE_MODEL, max_positions=40)
+        model = decoders.exact_model(config)
+        requests = build_requests(shape, decoders.random_sentences(30), 12)
+        search = Search(beam=beam, nbest=beam)
+        expected = [decode_requests(model, [each], search, decoders.SPECIAL_TOKENS)[0] for each in requests]
+        model.cuda()
+        for each, output in zip(requests, expected, strict=True):
+            (found,) = decode_requests(model, [each], search, decoders.SPECIAL_TOKENS)
+            assert [one.tokens for one in found] == [one.tokens for one in output]
+        sessions = _IDLE_SESSIONS[model].values()
+        captured = [key for each in sessions if each.graphs for key, graph in each.graphs.captured.items() if graph]
+        assert sum(isinstance(key, PromptShape) for key in captured) > 1
+
+
+BESIDE_COMPILED_CODE = """
+import torch
+from seq2see.config import ModelConfig
+from seq2see.decode.engine import decode_requests
+from seq2see.decode.request import Request
+from seq2see.decode.search import Search
+from tests import decoders
+
+def model():
+    config = ModelConfig(shape="decoder", vocab_size=4096, width=768, heads=12, decoder_layers=1, feed_forward=1024)
+    return decoders.random_model(config).cuda().bfloat16()
+
+def decode(model, count):
+    requests = [Request(i, (), range(3, 20), 30) for i in range(count)]
+    return [[one.tokens for one in each] for each in decode_requests(model, requests, Search(), decoders.SPECIAL_TOKENS)]
+
+gone, stays = model(), model()
+for _ in range(3):
+    decode(gone, 1)
+del gone
+for _ in range(3):
+    expected = decode(stays, 1)
+compiled = torch.compile(lambda x: (x @ x).relu(), mode="reduce-overhead")
+with torch.inference_mode():
+    for _ in range(3):
+        compiled(torch.ones(64, 64, device="cuda"))
+torch.cuda.empty_cache()
+assert decode(stays, 1) == expected
+torch.cuda.synchronize()
+"""
+
+
+def test_graphs_survive_what_torch_compile_does_in_the_same_process() -> None:
+    """It frees the workspaces of cuBLAS, also those that captured graphs write to. In a process of its own: an illegal memory
+    access ends the use of the device.
+    """
+    done = subprocess.run([sys.executable, "-c", BESIDE_COMPILED_CODE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 MODERN: dict[str, Any] = {"norm_first": True, "activation": "gelu-tanh", "positions": "rotary", "key_value_heads": 2}

@@ -146,15 +146,13 @@ class KeyValueCache:
         prompt_rows = rows[prompts.padded_index // prompts.max_length]  # [T]
         self.positions[rows] = prompts.lengths.long()[:, None]
         self.sequence_ids[rows] = prompts.resolved_sequence_ids[:, None]
-        self.mask[rows] = MASKED
-        self.mask[prompt_rows, :, prompts.positions] = 0.0
+        self.mask[rows] = _mask(prompts.lengths, self.slots)[:, None]
         self.slot_positions[prompt_rows, prompts.positions] = prompts.positions
         own = [PromptStore(layer, prompt_rows, prompts.positions) for layer in self.layers]
         if sources is None:
             return [(store, NO_STORES[1]) for store in own]
         source_rows = rows[sources.padded_index // sources.max_length]  # [U]
-        self.source_mask[rows] = MASKED
-        self.source_mask[source_rows, sources.positions] = 0.0
+        self.source_mask[rows] = _mask(sources.lengths, self.source_slots)
         source = [PromptStore(layer, source_rows, sources.positions) for layer in self.source_layers]
         return list(zip(own, source, strict=True))
 
@@ -283,6 +281,12 @@ class KeyValueCache:
         self.mask[first : self.active] = MASKED
         if first == 0:
             self._set_next_slot(0)
+
+
+def _mask(lengths: Tensor, slots: int) -> Tensor:
+    """Returns 0 for the first slots of each row, as many as its length, and −∞ for the others, [rows, slots]."""
+    hidden = torch.arange(slots, device=lengths.device) >= lengths[:, None]
+    return torch.zeros(hidden.shape, device=lengths.device).masked_fill_(hidden, MASKED)
 
 
 def kernels_for(model: Transformer) -> ModuleType | None:

@@ -31,8 +31,12 @@ def wait_for_previous(use_pdl: tl.constexpr):
         gdc_wait()
 
 
-SLOT_BLOCK = 64  # slots per iteration; twice as many if there are too few programs to keep the GPU busy
+SLOT_BLOCK, MAX_SLOT_BLOCK = (
+    64,
+    256,
+)  # slots per iteration; more than 64 if there are too few programs to keep the GPU busy
 BUSY_PROGRAMS = 128
+MAX_BLOCK_BYTES = 1 << 15  # of the keys of an iteration: they and the next ones are held in registers
 
 
 def attend(
@@ -47,14 +51,17 @@ def attend(
     sentences, heads, width = len(mask), q.shape[1], q.shape[2]
     groups, beam = keys.shape[1], len(q) // sentences
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    block = SLOT_BLOCK if sentences * groups > BUSY_PROGRAMS or slots <= SLOT_BLOCK else 2 * SLOT_BLOCK
+    block = SLOT_BLOCK
+    if sentences * groups <= BUSY_PROGRAMS:
+        fitting = min(MAX_SLOT_BLOCK, MAX_BLOCK_BYTES // (width * q.element_size()))
+        block = max(block, min(triton.next_power_of_2(slots), fitting))
     k, v = new if new is not None else (q, q)
     _attend_kernel[(sentences, groups)](
         q, k, v, keys, values, mask, write_slots, out, slots, width**-0.5,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         keys.stride(0), keys.stride(1), mask.stride(0), mask.stride(1) if mask.shape[1] > 1 else 0,
         beam=beam, group=heads // groups, rows=max(16, triton.next_power_of_2(beam * (heads // groups))),
-        width=width, block=block, append=new is not None, **PDL,
+        width=width, block=block, append=new is not None, num_warps=max(4, block // 32), **PDL,
     )  # fmt: skip
     return out
 
@@ -67,24 +74,28 @@ def _attend_kernel(
     append: tl.constexpr, use_pdl: tl.constexpr,
 ):  # fmt: skip
     """One program per sentence and key-value head; its rows are the hypotheses times the heads that share the keys."""
-    wait_for_previous(use_pdl)
     sentence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = tl.arange(0, rows)
     valid = row < beam * group
     hypothesis, heads = row // group, head * group + row % group
     column = tl.arange(0, width)
     token = sentence * beam + hypothesis
-    queries = tl.load(q + token[:, None] * q_row + heads[:, None] * q_head + column, mask=valid[:, None], other=0.0)
     base = sentence * cache_row + head * cache_head
+    keys_of_head, values_of_head = keys + base, values + base
+    mask_of_rows = mask + sentence * mask_row + hypothesis[:, None] * mask_beam
+    # Earlier steps wrote the slots that are visible: they are loaded while the previous kernel still runs.
+    key, value, bias = _load_slots(keys_of_head, values_of_head, mask_of_rows, valid, 0, slots, width, block)
+    wait_for_previous(use_pdl)
+    queries = tl.load(q + token[:, None] * q_row + heads[:, None] * q_head + column, mask=valid[:, None], other=0.0)
     first = 0
     if append:
         first = tl.load(write_slots)
         own_key = tl.load(k + token[:, None] * k_row + head * k_head + column, mask=valid[:, None], other=0.0)
         own_value = tl.load(v + token[:, None] * v_row + head * v_head + column, mask=valid[:, None], other=0.0)
-        destination = base + (first + hypothesis)[:, None] * width + column
+        destination = (first + hypothesis)[:, None] * width + column
         once_per_hypothesis = (valid & (row % group == 0))[:, None]
-        tl.store(keys + destination, own_key, mask=once_per_hypothesis)
-        tl.store(values + destination, own_value, mask=once_per_hypothesis)
+        tl.store(keys_of_head + destination, own_key, mask=once_per_hypothesis)
+        tl.store(values_of_head + destination, own_value, mask=once_per_hypothesis)
         max_score = tl.sum(queries.to(tl.float32) * own_key.to(tl.float32), 1) * scale
         denominator = tl.full([rows], 1.0, tl.float32)
         acc = own_value.to(tl.float32)
@@ -94,16 +105,11 @@ def _attend_kernel(
         acc = tl.zeros([rows, width], tl.float32)
 
     for start in range(0, slots, block):
-        slot = start + tl.arange(0, block)
-        in_range = slot < slots
-        key = tl.load(keys + base + slot[None, :] * width + column[:, None], mask=in_range[None, :], other=0.0)
-        value = tl.load(values + base + slot[:, None] * width + column[None, :], mask=in_range[:, None], other=0.0)
-        bias = tl.load(
-            mask + sentence * mask_row + hypothesis[:, None] * mask_beam + slot[None, :],
-            mask=valid[:, None] & in_range[None, :],
-            other=float("-inf"),
+        next_key, next_value, next_bias = _load_slots(
+            keys_of_head, values_of_head, mask_of_rows, valid, start + block, slots, width, block
         )
         if append:  # the new slots may be written at any time, and were counted above
+            slot = start + tl.arange(0, block)
             bias = tl.where((slot >= first) & (slot < first + beam), float("-inf"), bias)
         scores = tl.dot(queries, key, input_precision="ieee") * scale + bias
         new_max = tl.maximum(max_score, tl.max(scores, 1))
@@ -113,9 +119,21 @@ def _attend_kernel(
         denominator = denominator * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
         max_score = new_max
+        key, value, bias = next_key, next_value, next_bias
     acc = acc / tl.where(denominator == 0.0, 1.0, denominator)[:, None]
     out_pointers = out + (token * (tl.num_programs(1) * group) + heads)[:, None] * width + column
     tl.store(out_pointers, acc.to(out.dtype.element_ty), mask=valid[:, None])
+
+
+@triton.jit
+def _load_slots(keys, values, mask, valid, start, slots, width: tl.constexpr, block: tl.constexpr):
+    """Returns keys, [d, block], values, [block, d], and the mask, [rows, block], of the slots from `start` on."""
+    column, slot = tl.arange(0, width), start + tl.arange(0, block)
+    in_range = slot < slots
+    key = tl.load(keys + slot[None, :] * width + column[:, None], mask=in_range[None, :], other=0.0)
+    value = tl.load(values + slot[:, None] * width + column[None, :], mask=in_range[:, None], other=0.0)
+    bias = tl.load(mask + slot[None, :], mask=valid[:, None] & in_range[None, :], other=float("-inf"))
+    return key, value, bias
 
 
 def gather_slots(keys: Tensor, values: Tensor, index: Tensor, first: int) -> None:
@@ -190,6 +208,7 @@ def _add_and_norm_kernel(
 
 
 MAX_ROWS, MAX_WIDTH = 4, 8192  # of the input of `linear`
+OUTPUTS_PER_PROGRAM = 4  # many small programs hide each other's memory latency
 VALUES_PER_WARP = 1024
 ACTIVATIONS = {"": 0, "relu": 1, "gelu-tanh": 2}
 
@@ -205,17 +224,16 @@ def linear(
     """Returns activation(norm(x + y) · Wᵀ + b) of a few rows, computed in one kernel, and the residual."""
     rows, width = x.shape
     row_block, width_block = triton.next_power_of_2(rows), triton.next_power_of_2(width)
-    output_block = 2 if rows == 1 else 4  # per program: many small programs hide each other's memory latency
     out = x.new_empty(rows, len(weight))
     residual = torch.empty_like(x, memory_format=torch.contiguous_format) if norm is not None else x
-    _linear_kernel[(triton.cdiv(len(weight), output_block),)](
+    _linear_kernel[(triton.cdiv(len(weight), OUTPUTS_PER_PROGRAM),)](
         x, x if y is None else y, x if norm is None else norm.weight,
         x if norm is None or norm.bias is None else norm.bias, weight, x if bias is None else bias, out, residual,
         rows, width, len(weight), x.stride(0), x.stride(0) if y is None else y.stride(0), weight.stride(0),
         0.0 if norm is None else norm.epsilon,
         has_y=y is not None, has_norm=norm is not None, has_norm_bias=norm is not None and norm.bias is not None,
         residual_is_sum=norm is not None and norm.residual == "sum", has_bias=bias is not None,
-        activation=ACTIVATIONS[activation], row_block=row_block, width_block=width_block, output_block=output_block,
+        activation=ACTIVATIONS[activation], row_block=row_block, width_block=width_block, output_block=OUTPUTS_PER_PROGRAM,
         num_warps=min(max(row_block * width_block // VALUES_PER_WARP, 1), 8), **PDL,
     )  # fmt: skip
     return out, residual
@@ -237,6 +255,12 @@ def _linear_kernel(
     weights = tl.load(
         weight + output[:, None] * weight_row + column[None, :], mask=in_outputs[:, None] & in_width[None, :], other=0.0
     )
+    if has_norm:
+        scale = tl.load(norm_weight + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
+    if has_norm_bias:
+        shift = tl.load(norm_bias + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
+    if has_bias:
+        output_shift = tl.load(bias + output, mask=in_outputs, other=0.0).to(tl.float32)[None, :]
     wait_for_previous(use_pdl)
     inputs = tl.load(x + row[:, None] * x_row + column[None, :], mask=in_range, other=0.0).to(tl.float32)
     if has_y:
@@ -245,17 +269,16 @@ def _linear_kernel(
     if has_norm:
         mean = tl.sum(inputs, 1) / width
         centered = tl.where(in_range, inputs - mean[:, None], 0.0)
-        normed = centered / tl.sqrt(tl.sum(centered * centered, 1) / width + epsilon)[:, None]
-        normed *= tl.load(norm_weight + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
+        normed = centered / tl.sqrt(tl.sum(centered * centered, 1) / width + epsilon)[:, None] * scale
         if has_norm_bias:
-            normed += tl.load(norm_bias + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
+            normed += shift
         if tl.program_id(0) == 0:
             continued = inputs if residual_is_sum else normed
             tl.store(residual + row[:, None] * width + column[None, :], continued.to(dtype), mask=in_range)
         inputs = normed.to(dtype).to(tl.float32)
     acc = tl.sum(inputs[:, None, :] * weights.to(tl.float32)[None, :, :], 2)
     if has_bias:
-        acc += tl.load(bias + output, mask=in_outputs, other=0.0).to(tl.float32)[None, :]
+        acc += output_shift
     if activation == 1:
         acc = tl.maximum(acc, 0.0)
     elif activation == 2:

@@ -5,6 +5,7 @@ norm, so that for a few rows one kernel computes the sum, the norm and the linea
 to the original when taps are active, gradients are enabled, or autocast mixes precisions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,18 +18,17 @@ from seq2see.decode.kernels.attention import MAX_ROWS, MAX_WIDTH, Norm, add_and_
 from seq2see.decode.optimize import M, replace_modules
 from seq2see.model.layers import (
     ACTIVATIONS,
-    NO_STORES,
     AddAndNorm,
     Block,
     FeedForward,
     LayerNorm,
-    Pass,
+    Memory,
     StackedLinear,
     Stores,
     split_heads,
 )
 from seq2see.model.taps import NO_TAPS, Taps
-from seq2see.model.transformer import Transformer
+from seq2see.model.transformer import Stack, Transformer
 
 ALIGNMENT = 8
 FUSED_ACTIVATIONS = ("relu", "gelu-tanh")
@@ -39,6 +39,10 @@ def fuse_modules(module: M) -> M:
     fused = replace_modules(module, fuse_modules)
     if type(fused) is Transformer:
         fused.__class__ = FusedTransformer
+    elif type(fused) is Stack:
+        fused.__class__ = FusedStack
+        if type(fused.final_norm) is LayerNorm:
+            fused.final_norm.__class__ = FusedFinalNorm
     elif type(fused) is Block and _fits_kernels(fused.attention_norm):
         for part in fused.modules():
             part.__class__ = FUSED.get(type(part), type(part))
@@ -136,14 +140,15 @@ class FusedFeedForward(FeedForward):
         return _product(_product(x, self.up, self.activation_name), self.down)
 
 
-class FusedBlock(Block):
-    def forward(self, x: Tensor, p: Pass, taps: Taps = NO_TAPS, stores: Stores = NO_STORES) -> Tensor:
-        x = super().forward(x, p, taps, stores)
-        return x.tensor() if isinstance(x, Residual) else x
+class FusedFinalNorm(LayerNorm):
+    def forward(self, x: Tensor, taps: Taps) -> Tensor:  # type: ignore[override]
+        if isinstance(x, Residual):
+            x.norm = Norm(self.weight, self.bias, self.eps, "norm")
+            return x
+        return super().forward(x, taps)
 
 
 FUSED: dict[type[nn.Module], type[nn.Module]] = {
-    Block: FusedBlock,
     AddAndNorm: FusedAddAndNorm,
     nn.Linear: FusedLinear,
     StackedLinear: FusedStackedLinear,
@@ -151,9 +156,20 @@ FUSED: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
+class FusedStack(Stack):
+    """The residual stream of the last block is settled at the end; between blocks, their products do it."""
+
+    def forward(
+        self, embedded: Tensor, layout: Layout, taps: Taps, memory: Memory | None = None, stores: Sequence[Stores] = (),
+        segments: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        x = super().forward(embedded, layout, taps, memory, stores, segments)
+        return x.tensor() if isinstance(x, Residual) else x
+
+
 class FusedTransformer(Transformer):
-    """If the vocabulary size is not a multiple of 8, computes the logits of the last few tokens separately: a product of
-    unaligned width takes a GPU several times as long.
+    """If the vocabulary size is not a multiple of 8, computes the logits of the last few tokens separately, or those of one row
+    by our own kernel: a product of unaligned width takes cuBLAS several times as long.
     """
 
     def logits(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
@@ -162,6 +178,8 @@ class FusedTransformer(Transformer):
         plain = self.config.logit_scale == 1 and not self.config.logit_cap and self.masked_head is None
         if _needs_original(taps) or aligned == len(weight) or not plain:
             return super().logits(vectors, layout, taps)
+        if len(vectors) == 1:
+            return linear(vectors, weight, self.unembedding_bias)[0]
         logits = vectors.new_empty(len(vectors), aligned + ALIGNMENT)[:, : len(weight)]
         for part in (slice(0, aligned), slice(aligned, len(weight))):
             if self.unembedding_bias is None:
