@@ -70,7 +70,7 @@ class DecodingCache(Protocol):
         """Returns all that is kept on the device, one row per sentence."""
 
     def reserve(self, length: int) -> None:
-        """Before a pass over prompts: the next step comes after prompts of this length."""
+        """After a pass over prompts: the next step writes behind those of this length."""
 
     def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> Any:
         """Starts new sentences in these rows; returns the stores for the pass over their prompts."""
@@ -138,7 +138,7 @@ class KeyValueCache:
         return [*own, *(table for table in stored if table is not None)]
 
     def reserve(self, length: int) -> None:
-        """Before a pass over prompts: the next step comes after prompts of this length."""
+        """After a pass over prompts: the next step writes behind those of this length."""
         self._set_next_slot(max(self.next_slot, length))
 
     def prompt_stores(self, rows: Tensor, prompts: Layout, sources: Layout | None) -> Sequence[Stores]:

@@ -7,10 +7,10 @@ captured as CUDA graphs. The engine for a list of requests and the scheduler of 
 """
 
 from bisect import bisect
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,6 +29,7 @@ from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, with_attached
 from seq2see.tensors.cuda_graphs import CudaGraphs
 
+T = TypeVar("T")
 MAX_IDLE_SESSIONS = 4  # per model, cached with their CUDA graphs
 
 
@@ -91,7 +92,7 @@ class Session(Generic[R]):
         self.tokens = torch.zeros(size.rows, search.beam, dtype=torch.int64, device=device)  # inputs of the next step
         self.rows: list[Row[R]] = []
         self.inputs = self.tokens.new_zeros(MAX_VALUES if self.cache.prompt_limits else 0)  # of a pass over prompts
-        self.graphs: CudaGraphs[Tensor | None] | None = CudaGraphs() if profile.cuda_graphs else None
+        self.graphs = CudaGraphs() if profile.cuda_graphs else None
         self.buffers = list(model.buffers())  # graphs read them by address, even when the model has replaced them
 
     @property
@@ -114,7 +115,11 @@ class Session(Generic[R]):
             if any(each.temperature > 0 for each in options):
                 assert isinstance(self.selector, TokenSampler)  # a beam samples nothing
                 self.selector.seed(rows, [request.seed for request in requests], max(limits))
-            logits = self._pass_prompts(first, requests)
+            # Samples of one prompt are consecutive: it passes through the model once, and its row is copied.
+            distinct = [i for i in range(len(requests)) if i == 0 or not requests[i].same_inputs(requests[i - 1])]
+            logits = self._prefill([first + i for i in distinct], [requests[i].prompt for i in distinct])
+            if len(distinct) < len(requests):
+                logits = logits[self._copy_samples(first, distinct, len(requests))]
             self._set_active_rows()
             if len(self.banned_first):
                 logits = logits.index_fill(1, self.banned_first, -torch.inf)
@@ -127,19 +132,13 @@ class Session(Generic[R]):
         static = self.profile.static_shapes
         self.cache.active = min(power_of_two(running), len(self.tokens)) if static else running
 
-    def _pass_prompts(self, first: int, requests: Sequence[R]) -> Tensor:
-        """Passes the prompts of the rows from `first` on through the model; returns the logits after each, [prompts, V]."""
-        # Samples of one prompt are consecutive: it passes through the model once, and its row is copied.
-        distinct = [i for i in range(len(requests)) if i == 0 or not requests[i].same_inputs(requests[i - 1])]
-        prompts = [requests[i].prompt for i in distinct]
-        logits = self._prefill([first + i for i in distinct], prompts)
-        if len(distinct) == len(requests):
-            return logits
-        prompt_of = [bisect(distinct, i) - 1 for i in range(len(requests))]
+    def _copy_samples(self, first: int, distinct: Sequence[int], count: int) -> Tensor:
+        """Copies the rows of distinct prompts to those of their other samples; returns which prompt each row has, [count]."""
+        prompt_of = [bisect(distinct, i) - 1 for i in range(count)]
         copies = [i for i, prompt in enumerate(prompt_of) if distinct[prompt] != i]
         origins = [first + distinct[prompt_of[i]] for i in copies]
         _copy_rows(self.cache.tables(), origins, [first + i for i in copies])
-        return logits[torch.tensor(prompt_of, device=logits.device)]
+        return torch.tensor(prompt_of, device=self.tokens.device)
 
     def _prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Tensor:
         """Passes whole prompts through the model; returns the logits after each, [prompts, V]."""
@@ -147,23 +146,24 @@ class Session(Generic[R]):
         sides: list[Sequence[Tokens]] = [prompts]
         if self.model.encoder is not None:
             sides.append([request.source for request in requests])
-        self.cache.reserve(max(map(len, prompts)))
         limits = () if self.taps.active else self.cache.prompt_limits
         shape = PromptShape.of(sides, limits) if limits else None
         if shape is None:
             device, ids = self.tokens.device, [request.sequence_id for request in requests]
-            packed = [Packed.from_sequences(side, device, ids) for side in sides]
-            return self._logits_after(torch.tensor(rows, device=device), packed)
-        values = shape.pack(rows, len(self.tokens), sides)
-        inputs = self.inputs[: len(values)]
-        inputs.copy_(values, non_blocking=True)
-        logits = self._launch(shape, lambda: self._logits_after(*shape.unpack(inputs))[: shape.sequences])
-        assert logits is not None
+            packed = (Packed.from_sequences(side, device, ids) for side in sides)
+            logits = self._logits_after(torch.tensor(rows, device=device), packed)
+        else:
+            values = shape.pack(rows, len(self.tokens), sides)
+            inputs = self.inputs[: len(values)]
+            inputs.copy_(values, non_blocking=True)
+            logits = self._launch(shape, lambda: self._logits_after(*shape.unpack(inputs))[: shape.sequences])
+        self.cache.reserve(max(map(len, prompts)))
         return logits[: len(rows)]
 
-    def _logits_after(self, rows: Tensor, sides: Sequence[Packed]) -> Tensor:
+    def _logits_after(self, rows: Tensor, sides: Iterable[Packed]) -> Tensor:
         """Passes prompts, and their sources, through the model and stores their keys and values in these rows."""
-        target, source = sides[0], sides[1] if len(sides) > 1 else None
+        target, source, *_ = [*sides, None]
+        assert target is not None
         memory = Memory(self.model.encode(source, self.taps), source.layout) if source is not None else None
         stores = self.cache.prompt_stores(rows, target.layout, None if source is None else source.layout)
         vectors = self.model.decode(target, memory, self.taps, stores)
@@ -171,7 +171,7 @@ class Session(Generic[R]):
         layout = next_token_layout(target.layout.positions[last], target.layout.resolved_sequence_ids)
         return self.model.logits(vectors[last], layout, self.taps)
 
-    def _launch(self, key: Hashable, function: Callable[[], Tensor | None]) -> Tensor | None:
+    def _launch(self, key: Hashable, function: Callable[[], T]) -> T:
         """Runs work on the device, which is the same for equal keys, as a CUDA graph if the session captures them."""
         return function() if self.graphs is None or self.taps.active else self.graphs.run(key, function)
 

@@ -1,14 +1,14 @@
 """CUDA graphs: work of a static shape that the host launches with one call."""
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
 T = TypeVar("T")
 
 
-class CudaGraphs(Generic[T]):
+class CudaGraphs:
     """Functions that run eagerly the first time, which compiles them, are captured the second time, and then replayed.
 
     They share their memory, so they must run one after another, and a result is overwritten by the next replay of its key.
@@ -16,7 +16,7 @@ class CudaGraphs(Generic[T]):
 
     def __init__(self, stream: torch.cuda.Stream | None = None) -> None:
         self.stream, self.pool = stream, torch.cuda.graph_pool_handle()
-        self.captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, T] | None] = {}  # None: was run once
+        self.captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any] | None] = {}  # None: was run once
 
     def run(self, key: Hashable, function: Callable[[], T]) -> T:
         """Runs a function; calls with equal keys do the same work on the same memory."""
@@ -28,7 +28,7 @@ class CudaGraphs(Generic[T]):
             self.captured[key] = found = self._capture(function)
         graph, result = found
         graph.replay()
-        return result
+        return cast(T, result)
 
     def _capture(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
         # cuBLAS has one workspace per stream, which lies in the memory of whoever used the stream first, and which anybody may

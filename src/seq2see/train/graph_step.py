@@ -38,7 +38,7 @@ class GraphStep:
         self.targets = torch.ones((), device=self.device)
         self.nll, self.grad_norm, self.is_nan = (torch.zeros((), device=self.device) for _ in range(3))
         self.stream = torch.cuda.Stream()
-        self.graphs: CudaGraphs[None] = CudaGraphs(self.stream)
+        self.graphs = CudaGraphs(self.stream)
 
     @torch.no_grad()
     def refresh(self) -> None:
