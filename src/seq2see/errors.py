@@ -4,14 +4,21 @@ Anything the user can fix (a wrong option, a broken file, a full disk) is raised
 its message and exits. Any other exception is a bug and keeps its traceback.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+
+MAX_LENGTH = 1000  # characters of an error
 
 
 class UserError(Exception):
     """One line: what is wrong, where, and how to fix it."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        text = super().__str__()  # which may quote what a file contains
+        return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 300]} … {text[-200:]}"
 
 
 class UsageError(UserError):
@@ -22,6 +29,22 @@ class UsageError(UserError):
 
 class Notice(UserWarning):
     """A one-line warning for the user; the command line prints it to stderr."""
+
+
+@contextmanager
+def foreign(failure: str) -> Iterator[None]:
+    """The boundary around files and libraries of others: whatever goes wrong in the block is a UserError of one line.
+
+    Also a panic of a library in Rust, whose exception is no `Exception`. Interruptions and a lack of memory pass.
+    """
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{failure}: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -192,7 +192,8 @@ def test_m2m100_keeps_its_sentencepiece_model_vocabulary_and_languages(tmp_path:
     theirs = transformers.M2M100Tokenizer(vocab_file=str(tmp_path / "vocab.json"), spm_file=str(file))
     languages = [theirs.get_lang_token(code) for code in sorted(theirs.lang_code_to_token, key=theirs.get_lang_id)]
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": languages}))
-    translator("M2M100ForConditionalGeneration", len(theirs) + 8).save_pretrained(tmp_path)
+    size = 1 + max(map(theirs.get_lang_id, theirs.lang_code_to_token))
+    translator("M2M100ForConditionalGeneration", size).save_pretrained(tmp_path)
     source, target = seq2see.load(tmp_path).with_languages("en", "fr").tokenizers
     for text in strings(1000):
         if "①" not in text:

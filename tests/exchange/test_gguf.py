@@ -215,3 +215,30 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
         with pytest.raises(UserError, match=message) as error:
             seq2see.load(path)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tokenizer.ggml.tokens", "a b c", "has 5 tokens|cannot read"),
+        ("tokenizer.ggml.token_type", [1] * 3, "do not fit its tokens"),
+        ("tokenizer.ggml.eos_token_id", "x", "cannot read"),
+        ("tokenizer.ggml.bos_token_id", 10**6, "the special token 1000000 is not one of the model's 500 tokens"),
+        ("tokenizer.ggml.eos_token_id", -1, "the special token -1 is not one of the model's 500 tokens"),
+        ("qwen3.rope.freq_base", "x", "cannot read"),
+        ("qwen3.attention.head_count", "x", "different numbers of heads"),
+        ("qwen3.attention.head_count", 0, "cannot read"),
+        ("qwen3.block_count", "2", "must be an integer"),
+        ("general.alignment", 0, "cannot read"),
+    ],
+)
+def test_metadata_of_a_wrong_type_or_out_of_range_is_refused(
+    key: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    from tests.fuzz_models import rewrite_gguf
+
+    path = write(tmp_path / "model.gguf", "qwen3", decoder("Qwen3ForCausalLM", **SIZES, **ROPE), byte_level())
+    path.write_bytes(rewrite_gguf(path.read_bytes(), lambda fields, infos: ({**fields, key: value}, infos)))
+    with pytest.raises(UserError, match=message) as error:
+        seq2see.load(path)
+    assert "\n" not in str(error.value)

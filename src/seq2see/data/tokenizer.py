@@ -9,7 +9,8 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -23,7 +24,7 @@ from seq2see.config import Normalization, TokenizerKind
 from seq2see.config.extensions import load_extension
 from seq2see.data.framing import Framing, Languages
 from seq2see.data.token_spans import TokenSpan, character_spans, close_gaps, make_token_spans, readable
-from seq2see.errors import UserError
+from seq2see.errors import UserError, foreign
 from seq2see.tensors.files import require_regular_file, write_text
 
 if TYPE_CHECKING:  # a model that translates does not train
@@ -109,14 +110,13 @@ class Tokenizer:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         try:
-            if '"seq2see"' in text[:20]:
-                foreign: type[Tokenizer] = load_extension("tokenizers", "other libraries")
-                return foreign.from_table(json.loads(text))
-            return Tokenizer(hf.Tokenizer.from_str(text))
+            with foreign("this is not a tokenizer.json"):
+                if '"seq2see"' in text[:20]:
+                    kind: type[Tokenizer] = load_extension("tokenizers", "other libraries")
+                    return kind.from_table(json.loads(text))
+                return Tokenizer(hf.Tokenizer.from_str(text))
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        except Exception as error:  # the library raises nothing more specific
-            raise UserError(f"{path} is not a tokenizer.json: {error}") from error
 
     def save(self, path: Path | str) -> None:
         write_text(path, self._backend.to_str(pretty=True))
@@ -148,10 +148,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> RaggedTokens:
         """Encodes many texts in parallel, on all cores."""
-        try:
+        with _encoding(texts):
             return self._ragged(self._backend.encode_batch_fast(texts, add_special_tokens=False))
-        except TypeError:
-            raise _invalid_text_error(texts) from None
 
     def encode_with_dropout(self, texts: Sequence[str], dropout: "BpeDropout", first: int = 0) -> RaggedTokens:
         """Encodes many texts with BPE-dropout; `first` is the index of the first text in the corpus.
@@ -164,10 +162,8 @@ class Tokenizer:
             raise UserError(f"BPE-dropout needs a BPE tokenizer, but this is a {self.kind} tokenizer: set it to 0")
         if not 0 <= dropout.probability <= 1:
             raise UserError(f"BPE-dropout of {dropout.probability} is not a probability: choose a value from 0 to 1")
-        try:
+        with _encoding(texts):
             encodings = self._backend.encode_batch(texts, add_special_tokens=False)
-        except TypeError:
-            raise _invalid_text_error(texts) from None
         tokens, offsets = self._ragged(encodings)
         if not len(tokens):
             return RaggedTokens(tokens, offsets)
@@ -218,10 +214,8 @@ class Tokenizer:
         return self._token(id).encode() if id in self.special else self._token_contents[id]
 
     def _encode_one(self, text: str) -> hf.Encoding:
-        try:
+        with _encoding([text]):
             return self._backend.encode(text, add_special_tokens=False)
-        except TypeError:
-            raise _invalid_text_error([text]) from None
 
     def _ids(self, encoding: hf.Encoding) -> list[int]:
         return encoding.ids
@@ -308,6 +302,18 @@ def byte_characters() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+@contextmanager
+def _encoding(texts: Sequence[str]) -> Iterator[None]:
+    """Explains a failure: a text is not valid, or the tokenizer's rules are not (a regular expression that never ends)."""
+    try:
+        with foreign("the tokenizer cannot split this text"):
+            yield
+    except UserError as error:
+        if isinstance(error.__cause__, TypeError):
+            raise _invalid_text_error(texts) from None
+        raise
 
 
 def _invalid_text_error(texts: Sequence[str]) -> Exception:

@@ -82,7 +82,10 @@ class ForeignTokenizer(Tokenizer):
         self.unknown = self._model_id(_unknown_id(backend))
         added = backend.get_added_tokens_decoder()
         special = {self._model_id(id) or 0 for id, token in added.items() if token.special}
-        special |= {framing.pad, framing.start, framing.end, *framing.prompt, *framing.before, *framing.after}
+        embedded = {framing.start, framing.end, *framing.prompt, *framing.before, *framing.after}
+        if wrong := [id for id in embedded if not 0 <= id < vocabulary.size]:
+            raise UserError(f"the special token {wrong[0]} is not one of the model's {vocabulary.size:,} tokens")
+        special |= {framing.pad, *embedded}
         special |= set(self.languages.codes.values())
         self.special = frozenset(special)
         self._ids_by_backend = np.array(vocabulary.ids, dtype=np.int64)

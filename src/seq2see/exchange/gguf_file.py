@@ -131,7 +131,7 @@ def _parse(header: _Header) -> tuple[dict[str, Any], list[tuple[str, tuple[int, 
     infos = []
     for _ in range(min(tensors, len(header.data))):
         name, axes = header.string(), header.number(4)
-        if axes > 4:
+        if not 1 <= axes <= 4:
             raise ValueError(f"tensor {name[:80]} has {axes} axes")
         shape = tuple(reversed(header.numbers(10, axes).tolist()))  # the last axis comes first
         infos.append((name, shape, header.number(4), header.number(10)))

@@ -50,7 +50,9 @@ def open_huggingface(path: Path) -> ForeignModel:
     try:
         weights = _open_weights(config, ShardedWeights.open(path))
     except UserError as error:
-        raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
+        if str(path) in str(error):
+            raise
+        raise UserError(f"{path}: {error}") from error
     folder = ModelFolder(path, config, weights.config)
     facts = {"architecture": ", ".join(map(str, config.get("architectures") or [])) or "not named"}
     scaling = (config.get("rope_scaling") or config.get("rope_parameters") or {}).get("rope_type", "")

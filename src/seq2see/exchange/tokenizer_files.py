@@ -17,7 +17,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from seq2see.data.framing import Framing, Languages, LanguageStyle
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.errors import Notice, UserError
+from seq2see.errors import Notice, UserError, foreign
 from seq2see.exchange.files import ModelFolder, read_json, read_text
 from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Notation, Vocabulary, ids_tokenizer, with_languages
 from seq2see.exchange.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
@@ -77,12 +77,8 @@ def _fast(folder: ModelFolder, path: Path, size: int) -> ForeignTokenizer:
 
 def read_backend(text: str, name: str) -> hf.Tokenizer:
     """Reads the content of a tokenizer.json; `name` is shown in an error."""
-    try:
+    with foreign(f"{name} is not a tokenizer.json"):
         backend = hf.Tokenizer.from_str(text)
-    except BaseException as error:  # the library raises nothing more specific, and panics on some files
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise UserError(f"{name} is not a tokenizer.json: {' '.join(str(error).split())[:200]}") from error
     # Some published files cut or pad every text to a fixed length, which is for batches of theirs.
     backend.no_truncation()
     backend.no_padding()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
@@ -23,13 +22,13 @@ from seq2see.config import Config, InferencePrecision, TextConfig
 from seq2see.data.known_words import KnownWords, load_words, save_words
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.optimize import column_major_weights, optimize_for_decoding
-from seq2see.errors import UserError
+from seq2see.errors import UserError, foreign
 from seq2see.model.network import Network
 from seq2see.model.registry import model_class
 from seq2see.storage.bundled import find_model
 from seq2see.storage.chat import FILE as CHAT_TEMPLATE
 from seq2see.storage.chat import ChatTemplate, ConversationTemplate, load_chat_template
-from seq2see.storage.foreign_model import ForeignModel, find_reader
+from seq2see.storage.foreign_model import ForeignModel, open_foreign
 from seq2see.storage.manifest import check_files, write_manifest
 from seq2see.storage.pipeline import Pipeline
 from seq2see.storage.scores import load_scores
@@ -79,9 +78,12 @@ def load_pipeline(
             raise UserError(f"{folder} has no {WEIGHTS}: has training finished?")
         tensors = _stored_weights(file, device, column_major)
     try:
-        network = network.with_weights(_read_weights(tensors))
+        with foreign("cannot read the weights"):
+            network = network.with_weights(_read_weights(tensors))
     except UserError as error:
-        raise error if str(file) in str(error) else UserError(f"{file}: {error}") from error
+        if str(file) in str(error):
+            raise
+        raise UserError(f"{file}: {error}") from error
     network = _prepare_for_decoding(network.eval(), precision)
     pooling = files.foreign.pooling if files.foreign is not None else None
     return Pipeline(
@@ -92,8 +94,7 @@ def load_pipeline(
 def load_files(path: Path | str | None) -> ModelFiles:
     """Loads everything except the weights, and checks that it belongs together."""
     folder = find_model(path)
-    if reader := find_reader(folder):
-        model = reader.open(folder)
+    if model := open_foreign(folder):
         source, target = model.tokenizers
         shared = source is target or model.config.tie_embeddings == "all"  # Marian has two tokenizers with the same ids
         config = Config(model=model.config, text=TextConfig(shared_vocab=shared, normalize="none"))
@@ -140,17 +141,14 @@ def _stored_weights(file: Path, device: str, column_major: set[str]) -> Iterator
 def _read_weights(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Reads all weights; a file that cannot be read, or holds NaN, is an error."""
     weights = {}
-    try:
-        for name, weight in tensors:
-            weights[name] = weight
-            # A NaN or an infinity would make the sum one, and a sum is fast.
-            if not weight.sum().isfinite() and (bad := int((~weight.isfinite()).sum())):
-                raise UserError(
-                    f"{bad:,} of the {weight.numel():,} values of tensor {name} are NaN or infinite: the training diverged or "
-                    "the file is damaged; use another snapshot or train again"
-                )
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise UserError(f"cannot read the weights: {' '.join(str(error).split())}") from error
+    for name, weight in tensors:
+        weights[name] = weight
+        # A NaN or an infinity would make the sum one, and a sum is fast.
+        if not weight.sum().isfinite() and (bad := int((~weight.isfinite()).sum())):
+            raise UserError(
+                f"{bad:,} of the {weight.numel():,} values of tensor {name} are NaN or infinite: the training diverged or "
+                "the file is damaged; use another snapshot or train again"
+            )
     return weights
 
 

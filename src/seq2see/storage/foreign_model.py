@@ -14,6 +14,7 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.config.extensions import extension_names, load_extension
 from seq2see.data.tokenizer import Tokenizer
+from seq2see.errors import foreign
 from seq2see.model.network import Network
 from seq2see.storage.chat import ConversationTemplate
 
@@ -59,3 +60,10 @@ def find_reader(path: Path) -> Reader | None:
         return None
     readers: Iterator[Reader] = (load_extension("readers", name) for name in extension_names("readers"))
     return next((reader for reader in readers if reader.recognizes(path)), None)
+
+
+def open_foreign(path: Path) -> ForeignModel | None:
+    """Opens another library's model, whatever its files contain; None for a model directory of ours."""
+    with foreign(f"cannot read {path}"):
+        reader = find_reader(path)
+        return reader.open(path) if reader else None
