@@ -11,7 +11,19 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src/seq2see"
 PAGE = ROOT / "docs/architecture.md"
 
-CORE = ("config", "tensors", "data", "model", "engine", "decode", "storage", "inspect", "evaluate", "translate", "train")
+CORE = (
+    "config",
+    "tensors",
+    "data",
+    "model",
+    "engine",
+    "decode",
+    "storage",
+    "inspect",
+    "evaluate",
+    "translate",
+    "train",
+)
 ROOMS = ("formats", "check", "exchange", "course", "server", "cli")
 
 # In reading order: no file imports a later one.
