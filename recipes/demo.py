@@ -26,7 +26,7 @@ from seq2see.course.sample_corpus import (
     write_files,
 )
 from seq2see.errors import UserError
-from seq2see.evaluate.translation import exact_match
+from seq2see.evaluate.metrics import exact_match
 from seq2see.inspect import plots
 from seq2see.inspect.attention_tables import attention_table
 from seq2see.inspect.terminal import draw_attention, draw_trace

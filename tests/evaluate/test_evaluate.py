@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 from seq2see.api import Model
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TextConfig
+from seq2see.config.extensions import load_extension
 from seq2see.data.corpus import plain_text
 from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.evaluate.breakdown import recall_by_frequency, scores_by_length, word_tokenizer
 from seq2see.evaluate.language_model import evaluate_language_model, windows
-from seq2see.evaluate.metrics import METRICS, all_metrics, score
-from seq2see.evaluate.translation import exact_match
+from seq2see.evaluate.metrics import METRICS, Metric, all_metrics, exact_match, other_scores, score
 from tests.corpora import SINGLE_THREAD_ENV, WORDS
 from tests.models import save, tiny_model
 
@@ -340,6 +340,17 @@ def test_blank_reference_next_to_another_is_ignored(files: Path, tmp_path: Path)
     more = _write(tmp_path, "more.hi", "".join(["\n", *right[1:]]))
     found = run_json("--hyp", files / "bad.hi", "--ref", files / "t.hi", more)
     assert found["references"] == 79
+
+
+def test_a_share_is_reported_in_percent_and_a_name_belongs_to_one_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "half", Metric("half", lambda texts, references: 0.5, is_share=True))
+    load_extension.cache_clear()
+    (found,) = other_scores(["a"], [["a"]])
+    assert (found.name, found.value) == ("half", 50)
+    monkeypatch.setitem(METRICS, "half", Metric("BLEU", exact_match))
+    load_extension.cache_clear()
+    with pytest.raises(UserError, match='2 metrics are called "BLEU"'):
+        other_scores(["a"], [["a"]])
 
 
 def test_every_metric_can_select_a_checkpoint() -> None:

@@ -66,10 +66,10 @@ def _scores(evaluation: Evaluation) -> Table:
         )
         for score in evaluation.scores
     ]
-    shares = {"exact match": evaluation.exact_match}
+    shares = {METRICS["exact"].name: evaluation.exact_match}
     if evaluation.recognition is not None:
-        shares["character error rate"] = evaluation.recognition.character_error_rate
-        shares["word error rate"] = evaluation.recognition.word_error_rate
+        shares[METRICS["cer"].name] = evaluation.recognition.character_error_rate
+        shares[METRICS["wer"].name] = evaluation.recognition.word_error_rate
     rows += [(name, f"[bold]{share:.1%}[/]", "") for name, share in shares.items()]
     return _table(("", "score", "95% confidence interval"), rows)
 

@@ -186,28 +186,28 @@ class KeyValueCache:
         ]
 
     def _visible(self, rows: Sequence[Row[Any]], local: bool) -> VisibleSlots:
-        mask, bias, relative = self.mask[: self.active], None, None
+        mask, attn_mask, relative = self.mask[: self.active], None, None
         positions, slot_positions = self.positions[: self.active], self.slot_positions[: self.active]
         all_visible = self.beam == 1 and max(row.start for row in rows) == self.steps - self.next_slot
         if local and (self.static_shapes or self.next_slot >= self.attention_window):
             too_old = slot_positions[:, None, :] <= positions[:, :, None] - self.attention_window
             mask, all_visible = mask.masked_fill(too_old, MASKED), False
         if self.kernels is None and (self.static_shapes or not all_visible or self.relative_bias is not None):
-            bias = mask[:, None, :, : self.visible_slots].to(self._dtype)
-            if self.beam > 1:
-                bias = bias.repeat(1, 1, self.heads // self._groups, 1)
+            attn_mask = mask[:, None, :, : self.visible_slots].to(self._dtype)
+            if self.beam > 1 and (group := self.heads // self._groups) > 1:
+                attn_mask = attn_mask.repeat(1, 1, group, 1)
         if self.relative_bias is not None:
-            assert bias is not None
+            assert attn_mask is not None
             relative = RelativePositions(self.relative_bias, positions, slot_positions)
             table = relative.of_slots(self.visible_slots, self._groups)
-            bias = bias + table.to(self._dtype)
+            attn_mask = attn_mask + table.to(self._dtype)
         first_write = None if self.static_shapes else self.next_slot
         return VisibleSlots(
             self.active,
             self.beam,
             self.visible_slots,
             mask,
-            bias,
+            attn_mask,
             self.write_slots,
             first_write,
             self.kernels,
@@ -217,10 +217,10 @@ class KeyValueCache:
     def _visible_source(self, rows: Sequence[Row[Any]]) -> VisibleSlots:
         lengths = [row.source_length for row in rows]
         slots = self.source_slots if self.static_shapes else max(lengths)
-        mask, bias = self.source_mask[: self.active, None], None
+        mask, attn_mask = self.source_mask[: self.active, None], None
         if self.kernels is None and (self.static_shapes or min(lengths) < slots):
-            bias = mask[:, None, :, :slots].to(self._dtype)
-        return VisibleSlots(self.active, self.beam, slots, mask, bias, self.write_slots, None, self.kernels)
+            attn_mask = mask[:, None, :, :slots].to(self._dtype)
+        return VisibleSlots(self.active, self.beam, slots, mask, attn_mask, self.write_slots, None, self.kernels)
 
     @property
     def _groups(self) -> int:

@@ -15,20 +15,20 @@ MAX_ROWS = 16_384  # source tokens per pass
 
 @torch.inference_mode()
 def classify(
-    model: Network, sources: Sequence[Tokens], special_tokens: Framing, options: Search
+    model: Network, sources: Sequence[Tokens], special_tokens: Framing, search: Search
 ) -> list[list[Hypothesis]]:
     """Returns the `nbest` classes of each source, best first."""
-    if options.temperature:
+    if search.temperature:
         raise UsageError("a classifier does not sample: use temperature = 0")
     found: list[list[Hypothesis]] = []
     for chunk in _chunks(sources):
         logprobs = model(Packed.from_sequences(chunk, model.embedding.weight.device)).float().log_softmax(-1)  # [S, V]
         logprobs[:, [*special_tokens.banned, special_tokens.end]] = -torch.inf
-        best = logprobs.topk(max(options.nbest, options.alternatives))
+        best = logprobs.topk(max(search.nbest, search.alternatives))
         for values, ids in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             ranked = list(zip(ids, values, strict=True))
-            alternatives = (tuple(ranked[: options.alternatives]),) * bool(options.alternatives)
-            found.append([Hypothesis((id,), (p,), p, True, alternatives) for id, p in ranked[: options.nbest]])
+            alternatives = (tuple(ranked[: search.alternatives]),) * bool(search.alternatives)
+            found.append([Hypothesis((id,), (p,), p, True, alternatives) for id, p in ranked[: search.nbest]])
     return found
 
 

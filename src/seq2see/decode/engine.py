@@ -29,11 +29,11 @@ GREEDY = Search()
 
 @torch.inference_mode()
 def decode_requests(
-    model: Network, requests: Sequence[Request], options: Search, special_tokens: Framing, token_budget: int = 0
+    model: Network, requests: Sequence[Request], search: Search, special_tokens: Framing, token_budget: int = 0
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each request, best first."""
-    if options.beam > 1:
-        check_beam(model, options.beam)
+    if search.beam > 1:
+        check_beam(model, search.beam)
     results: dict[Request, list[Hypothesis]] = {}
     profile = device_profile(model)
     tokens = {request: len(request.source) + len(request.prompt) + request.max_new_tokens for request in requests}
@@ -43,10 +43,10 @@ def decode_requests(
         # Requests less than half as long go into a later batch, which then has more rows.
         waiting = [request for request in ordered if tokens[request] * 2 > max_tokens]
         ordered = ordered[len(waiting) :]
-        max_rows = max(1, profile.max_hypotheses // options.beam)
-        budget_rows = (token_budget or profile.token_budget) // (max_tokens * options.beam)
+        max_rows = max(1, profile.max_hypotheses // search.beam)
+        budget_rows = (token_budget or profile.token_budget) // (max_tokens * search.beam)
         rows = max(1, min(budget_rows, max_rows, len(waiting)))
-        with open_session(model, waiting, options, special_tokens, rows, profile) as session:
+        with open_session(model, waiting, search, special_tokens, rows, profile) as session:
             joining = waiting[:rows]
             while joining or session.rows:
                 if joining:
@@ -78,20 +78,20 @@ def require_output(request: Request, hypotheses: Sequence[Hypothesis]) -> None:
         )
 
 
-def stream_tokens(model: Network, request: Request, options: Search, special_tokens: Framing) -> Iterator[int]:
+def stream_tokens(model: Network, request: Request, search: Search, special_tokens: Framing) -> Iterator[int]:
     """Yields the tokens of one request as they are generated, under the interventions active at the call."""
-    if options.beam > 1:
+    if search.beam > 1:
         raise UsageError(
-            f"a beam of {options.beam} cannot be streamed: its output is known only at the end; use beam = 1"
+            f"a beam of {search.beam} cannot be streamed: its output is known only at the end; use beam = 1"
         )
-    return _stream_tokens(model, request, options, special_tokens, with_attached(model))
+    return _stream_tokens(model, request, search, special_tokens, with_attached(model))
 
 
 @torch.inference_mode()
 def _stream_tokens(
-    model: Network, request: Request, options: Search, special_tokens: Framing, taps: Taps
+    model: Network, request: Request, search: Search, special_tokens: Framing, taps: Taps
 ) -> Iterator[int]:
-    with open_session(model, [request], options, special_tokens, 1, device_profile(model)) as session:
+    with open_session(model, [request], search, special_tokens, 1, device_profile(model)) as session:
         session.taps = taps
         session.add([request])
         while True:
@@ -105,32 +105,32 @@ def _stream_tokens(
 
 
 def translate_tokens(
-    model: Network, sources: Sequence[Tokens], special_tokens: Framing, options: Search = GREEDY,
+    model: Network, sources: Sequence[Tokens], special_tokens: Framing, search: Search = GREEDY,
     prefixes: Sequence[Sequence[int]] = (), token_budget: int = 0, constraints: Sequence[Constraints | None] = (),
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """Returns the translations of each source, best first; after a prefix, only the tokens that follow it."""
     if model.config.classifier:
         if any(prefixes) or any(constraints):
             raise UsageError("a classifier writes one token: it takes no prefix and no constraints")
-        return classify(model, sources, special_tokens, options)
+        return classify(model, sources, special_tokens, search)
     prompts = [[*special_tokens.prompt, *(prefixes[i] if prefixes else ())] for i in range(len(sources))]
     requests = [
         request
         for i, (source, prompt) in enumerate(zip(sources, prompts, strict=True))
-        for request in build_requests(model, i, source, prompt, options)
+        for request in build_requests(model, i, source, prompt, search)
     ]
     if constraints:
-        rows = [RowOptions.of(options, each) for each in constraints]
+        rows = [RowOptions.of(search, each) for each in constraints]
         for request in requests:
             request.options = rows[request.sequence_id]
-    return _group_samples(decode_requests(model, requests, options, special_tokens, token_budget), options)
+    return _group_samples(decode_requests(model, requests, search, special_tokens, token_budget), search)
 
 
 def generate_tokens(
     model: Network,
     prompts: Sequence[Sequence[int]],
     special_tokens: Framing,
-    options: Search = GREEDY,
+    search: Search = GREEDY,
     should_stop: StopCondition | None = None,
     token_budget: int = 0,
 ) -> list[list[Hypothesis]]:
@@ -138,36 +138,36 @@ def generate_tokens(
     requests = [
         request
         for i, prompt in enumerate(prompts)
-        for request in build_requests(model, i, (), special_tokens.prompt_with(prompt), options)
+        for request in build_requests(model, i, (), special_tokens.prompt_with(prompt), search)
     ]
     for request in requests:
         request.should_stop = should_stop
-    return _group_samples(decode_requests(model, requests, options, special_tokens, token_budget), options)
+    return _group_samples(decode_requests(model, requests, search, special_tokens, token_budget), search)
 
 
-def _group_samples(results: list[list[Hypothesis]], options: Search) -> list[list[Hypothesis]]:
+def _group_samples(results: list[list[Hypothesis]], search: Search) -> list[list[Hypothesis]]:
     """Joins the results of consecutive requests that are samples of one prompt."""
-    n = options.samples
+    n = search.samples
     return [[hypothesis for sample in results[i : i + n] for hypothesis in sample] for i in range(0, len(results), n)]
 
 
 def build_requests(
-    model: Network, sequence_id: int, source: Tokens, prompt: Sequence[int], options: Search
+    model: Network, sequence_id: int, source: Tokens, prompt: Sequence[int], search: Search
 ) -> list[Request]:
     """Builds one request per sample, with the prompt and the number of new tokens limited to the model's positions."""
     config = model.config
     ratio = LENGTH_RATIO if config.source == "tokens" else MEDIA_LENGTH_RATIO
     default = int(len(source) * ratio) + LENGTH_MARGIN if len(source) else CONTINUATION_LENGTH
-    max_new_tokens = options.max_new_tokens or default
+    max_new_tokens = search.max_new_tokens or default
     if model.encoder is None:
-        if len(prompt) >= config.max_positions and options.window == "stop":
+        if len(prompt) >= config.max_positions and search.window == "stop":
             raise UserError(
                 f"the prompt has {len(prompt):,} tokens, but the model's context window is {config.max_positions:,} "
                 '(model.max_positions): shorten the prompt, or use window = "slide"'
             )
         if len(prompt) >= config.max_positions:
             prompt = prompt[-max(config.max_positions // 2, 2) :]
-    slides = model.encoder is None and options.window == "slide" and options.beam == 1
+    slides = model.encoder is None and search.window == "slide" and search.beam == 1
     if not slides and (model.encoder is None or config.positions == "learned"):
         max_new_tokens = min(max_new_tokens, config.max_positions - len(prompt) + 1)
         if max_new_tokens < 1:
@@ -175,5 +175,5 @@ def build_requests(
                 f"the prefix has {len(prompt):,} tokens, but the model has only {config.max_positions:,} positions "
                 "(model.max_positions): shorten the prefix"
             )
-    seeds = [options.seed + sequence_id * options.samples + sample for sample in range(options.samples)]
+    seeds = [search.seed + sequence_id * search.samples + sample for sample in range(search.samples)]
     return [Request(sequence_id, source, prompt, max_new_tokens, seed) for seed in seeds]

@@ -76,19 +76,19 @@ class PromptStore:
 class RelativePositions:
     """Relative positions of one decoding step."""
 
-    bias: nn.Module  # one of POSITION_BIASES
+    scheme: nn.Module  # one of POSITION_BIASES
     queries: Tensor  # [S, k]
     slots: Tensor  # [S, slots] the position of the token in each slot
 
     def of_slots(self, count: int, groups: int) -> Tensor:
         """Returns the bias of the first slots, [S, G, H / G · k, slots]."""
-        table: Tensor = self.bias(self.queries, self.slots[:, :count])  # [S, H, k, slots]
+        table: Tensor = self.scheme(self.queries, self.slots[:, :count])  # [S, H, k, slots]
         return table.unflatten(1, (groups, -1)).flatten(2, 3)
 
     def of_keys(self, rows: Tensor, slots: Tensor, keys: Layout) -> Tensor:
         """Returns the bias of the keys at these rows and slots, in the layout of all hypotheses, [S · k, H, 1, M]."""
         positions = keys.pad(self.slots[rows, slots])  # [S · k, M]
-        bias: Tensor = self.bias(self.queries.flatten()[:, None], positions)
+        bias: Tensor = self.scheme(self.queries.flatten()[:, None], positions)
         return bias
 
 
@@ -104,10 +104,10 @@ class VisibleSlots:
     mask: Tensor  # [S, k or 1, all slots]: 0 or −∞
     # The mask as SDPA takes it, [S, 1, k or H / G · k or 1, slots], or with relative positions [S, G, H / G · k, slots]; None:
     # everything is visible.
-    bias: Tensor | None
+    attn_mask: Tensor | None
     write_slots: Tensor  # [k] where the new keys and values go
     first_write: int | None  # write_slots[0] on the host; None with static shapes: a captured step must read the device
-    kernels: ModuleType | None  # which use `mask` instead of `bias`
+    kernels: ModuleType | None  # which use `mask` instead of `attn_mask`
     relative: RelativePositions | None = None
 
 
@@ -160,11 +160,11 @@ class StepStore:
         if group == 1:
             q = q.view(rows, beam, *q.shape[1:]).transpose(1, 2)  # [S, H, k, d]
             many = beam == 1 and rows >= MATMUL_ROWS and q.device.type == "cpu" and q.dtype == torch.float32
-            heads = _attend_to_slots(q, k, v, visible.bias, scoring, by_products=many)
+            heads = _attend_to_slots(q, k, v, visible.attn_mask, scoring, by_products=many)
             return heads.transpose(1, 2).flatten(0, 1)
         # Heads that share keys and values become additional queries.
         q = q.view(rows, beam, k.shape[1], group, -1).permute(0, 2, 3, 1, 4).flatten(2, 3)  # [S, G, group · k, d]
-        heads = _attend_to_slots(q, k, v, visible.bias, scoring)
+        heads = _attend_to_slots(q, k, v, visible.attn_mask, scoring)
         return heads.unflatten(2, (group, beam)).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
 
     def _packed(self, queries: Layout, taps: Taps) -> PackedKeys:
@@ -183,12 +183,12 @@ class StepStore:
 
 
 def _attend_to_slots(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scoring: Scoring, by_products: bool = False
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scoring: Scoring, by_products: bool = False
 ) -> Tensor:
-    """softmax(Q Kᵀ / √d + bias) V: by PyTorch's fused attention, or by products if that is faster or scores are limited."""
+    """softmax(Q Kᵀ / √d + mask) V: by PyTorch's fused attention, or by products if that is faster or scores are limited."""
     if not by_products and not scoring.cap:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scoring.scale or None)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, scale=scoring.scale or None)
     scores = (q @ k.mT).mul_(scoring.factor(q.shape[-1]))
     if scoring.cap:
         scores = scores.div_(scoring.cap).tanh_().mul_(scoring.cap)
-    return (scores if bias is None else scores.add_(bias)).softmax(-1) @ v
+    return (scores if attn_mask is None else scores.add_(attn_mask)).softmax(-1) @ v

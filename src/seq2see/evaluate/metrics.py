@@ -6,6 +6,8 @@ from bootstrap resampling of the test set. `METRICS` has all metrics as function
 an entry there, or an entry point of another package. `seq2see evaluate` reports it, and `train.metric` may name it.
 """
 
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -33,10 +35,11 @@ References = Sequence[Sequence[str]]  # the references of each sentence
 class Metric:
     """A score of all translations of a test set."""
 
-    name: str  # in tables
+    name: str  # in tables, where no other metric may have it
     compute: Callable[[Sequence[str], References], float]
+    is_share: bool = False  # from 0 to 1, reported in percent; others are in points of 100
     error_rate: bool = False  # lower is better
-    recognition: bool = False  # reported for texts read from pictures and sounds only
+    listed: bool = True  # among the scores of an evaluation; others have a field of their own there
 
 
 @dataclass(frozen=True)
@@ -139,8 +142,13 @@ def _streams(references: References) -> list[list[Any]]:
 def other_scores(translations: Sequence[str], references: References) -> list[Score]:
     """Returns the scores by the metrics that are not sacreBLEU's."""
     metrics: list[Metric] = [load_extension("metrics", name) for name in extension_names("metrics")]
-    others = [each for each in metrics if each.name not in SACREBLEU and not each.recognition]
-    return [Score(each.name, each.compute(translations, references), "") for each in others]
+    (name, count), *_ = Counter(each.name for each in metrics).most_common(1)
+    if count > 1:
+        raise UserError(f'{count} metrics are called "{name}": rename those of other packages (seq2see.metrics)')
+    others = [each for each in metrics if each.name not in SACREBLEU and each.listed]
+    return [
+        Score(each.name, (100 if each.is_share else 1) * each.compute(translations, references), "") for each in others
+    ]
 
 
 @dataclass(frozen=True)
@@ -158,8 +166,17 @@ class RecognitionScores:
 def recognition_scores(texts: Sequence[str], references: Sequence[str]) -> RecognitionScores:
     """Compares texts with their references; spaces count as one, and none at the ends."""
     rows = [[reference] for reference in references]
-    exact = sum(text.split() == reference.split() for text, reference in zip(texts, references, strict=True))
-    return RecognitionScores(exact / max(len(rows), 1), character_error_rate(texts, rows), word_error_rate(texts, rows))
+    return RecognitionScores(exact_match(texts, rows), character_error_rate(texts, rows), word_error_rate(texts, rows))
+
+
+def exact_match(texts: Sequence[str], references: References) -> float:
+    """Returns the share of texts that are identical to one of their references, after NFC; spaces count as one."""
+    matches = sum(_normalize(text) in map(_normalize, row) for text, row in zip(texts, references, strict=True))
+    return matches / max(len(references), 1)
+
+
+def _normalize(text: str) -> str:
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 def word_error_rate(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -198,6 +215,7 @@ METRICS = {
     "bleu": Metric("BLEU", _sacrebleu("BLEU")),
     "chrf": Metric("chrF++", _sacrebleu("chrF++")),
     "ter": Metric("TER", _sacrebleu("TER"), error_rate=True),
-    "cer": Metric("character error rate", character_error_rate, error_rate=True, recognition=True),
-    "wer": Metric("word error rate", word_error_rate, error_rate=True, recognition=True),
+    "exact": Metric("exact match", exact_match, is_share=True, listed=False),
+    "cer": Metric("character error rate", character_error_rate, is_share=True, error_rate=True, listed=False),
+    "wer": Metric("word error rate", word_error_rate, is_share=True, error_rate=True, listed=False),
 }

@@ -30,6 +30,7 @@ from seq2see.evaluate.metrics import (
     all_metrics,
     closest_references,
     compare_systems,
+    exact_match,
     other_scores,
     recognition_scores,
     score,
@@ -109,12 +110,6 @@ def evaluate(
     )
 
 
-def exact_match(translations: Sequence[str], references: References) -> float:
-    """Returns the share of translations that are identical, after NFC normalisation, to one of their references."""
-    matches = sum(_normalize(text) in map(_normalize, row) for text, row in zip(translations, references, strict=True))
-    return matches / len(references)
-
-
 def _word_frequencies(data: DataConfig | None, references: References, split: Tokenize) -> tuple[str, dict[str, int]]:
     """Counts words in the training data, or in the references if it cannot be read; returns which, and the counts."""
     reason = "no model was given"
@@ -143,7 +138,3 @@ def _warnings(translations: Sequence[str], references: References) -> list[str]:
             "normalise the references (uconv -x NFC)"
         )
     return warnings
-
-
-def _normalize(text: str) -> str:
-    return unicodedata.normalize("NFC", text.strip())

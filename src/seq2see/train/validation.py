@@ -51,8 +51,8 @@ class Scores:
             return self.metrics[metric]
         chosen: Metric = load_extension("metrics", metric)
         value = chosen.compute(self.translations, self.references)
-        # The loss decides between equal rates, such as 0.
-        return -value - 1e-6 * self.loss if chosen.error_rate else value
+        # The loss decides between equal shares, such as 0.
+        return (-value if chosen.error_rate else value) - 1e-6 * self.loss
 
     def __str__(self) -> str:
         recognition = "" if self.recognition is None else f"  {self.recognition}"
