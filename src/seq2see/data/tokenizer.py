@@ -214,8 +214,11 @@ class Tokenizer:
         return self._token(id).encode() if id in self.special else self._token_contents[id]
 
     def _encode_one(self, text: str) -> hf.Encoding:
-        with _encoding([text]):
+        try:
             return self._backend.encode(text, add_special_tokens=False)
+        except BaseException:  # a panic of the library is no Exception
+            with _encoding([text]):
+                raise
 
     def _ids(self, encoding: hf.Encoding) -> list[int]:
         return encoding.ids
