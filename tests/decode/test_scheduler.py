@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 from weakref import WeakSet
 
 import pytest
@@ -14,7 +16,16 @@ from seq2see.decode.constraints import Constraints, progress_of
 from seq2see.decode.engine import build_requests, decode_requests
 from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.request import Request
-from seq2see.decode.scheduler import LONG, MAX_BATCHES, BatchKey, DeadlineError, Job, QueueFullError, Scheduler
+from seq2see.decode.scheduler import (
+    LONG,
+    MAX_BATCHES,
+    BatchKey,
+    BatchPool,
+    DeadlineError,
+    Job,
+    QueueFullError,
+    Scheduler,
+)
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import DeviceProfile, Session
 from seq2see.errors import UserError
@@ -172,6 +183,37 @@ def test_idle_batches_leave_no_cache_behind(monkeypatch: pytest.MonkeyPatch) -> 
         scheduler.submit(jobs)
         assert all(job.future.result(HANG) for job in jobs)
         wait_until(lambda: not sessions)
+
+
+@pytest.mark.parametrize("beam", [1, 3, 4])
+def test_a_batch_has_as_many_rows_as_its_limits_allow(beam: int) -> None:
+    model = exact_model()
+    (job,) = jobs_for(model, random_sentences(1), [Search(beam=beam, max_new_tokens=9)])
+    with scheduler_of(model, token_budget=9600) as scheduler:
+        key, most = job.batch_key(True, model.config.vocab_size), scheduler.profile.max_hypotheses
+        for limit in (most, 10**9):
+            scheduler.profile = replace(scheduler.profile, max_hypotheses=limit)
+            hypotheses = min(limit, 9600 // key.positions)
+            assert scheduler._open(key).capacity == hypotheses // beam > 1
+
+
+def test_the_batch_that_ends_soonest_makes_room() -> None:
+    """The one with the shortest jobs and, among these, with the fewest."""
+    model = exact_model()
+    sizes = [(200, 1), (9, 5), (9, 2), (9, 3), (100, 1), (200, 7)]  # new tokens and rows
+    jobs = jobs_for(model, random_sentences(7), [Search(temperature=1.0, top_p=0.5)])
+    for i, (job, (tokens, _)) in enumerate(zip(jobs, [*sizes, (9, 0)], strict=True)):
+        job.max_new_tokens = tokens
+        job.search = replace(job.search, length_penalty=i / 10)  # a kind of its own
+        job.key = job.batch_key(True, model.config.vocab_size)
+    *running, waiting = jobs
+    assert len({job.key for job in jobs}) == len(jobs) and len(running) == MAX_BATCHES
+    rows = {job.key: count for job, (_, count) in zip(running, sizes, strict=True)}
+    pool = BatchPool(lambda key: SimpleNamespace(rows=[None] * rows[key]))  # type: ignore[arg-type, return-value]
+    assert all(pool.find(job, (), 0.0) for job in running)
+    for now in (1.0, 1.0 + 2 * scheduling.MAX_BLOCKED_SECONDS):
+        assert pool.find(waiting, (), now) is None
+    assert [pool.find(job, (), 9.0) is None for job in running] == [False, False, True, False, False, False]
 
 
 def test_stop_condition_ends_one_job_only() -> None:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,9 +28,11 @@ class FakeSupervisor:
     """Workers that answer at once, in capitals."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0  # until it answers
         self.models = {"en-hi": {"shape": "encoder-decoder"}, "chat": {"shape": "decoder"}}
 
     async def call(self, message: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(self.seconds)
         return {"translations": [[text.upper()] for text in message["texts"]], "tokens": [1, 1]}
 
 
@@ -179,3 +182,20 @@ def test_bodies_are_parsed_in_a_thread_of_their_own(
     for path in ("/translate", "/v1/completions"):
         post(service, path, body, key=key[0])
     assert len(threads) == 2 and all(name.startswith("parser") for name in threads)
+
+
+def test_the_worker_says_itself_that_a_request_took_too_long(service: Service, key: tuple[str, str]) -> None:
+    """So that the front process waits a little longer than the request may take."""
+    patient = Service(service.supervisor, replace(service.settings, timeout=0.1))
+    service.supervisor.seconds = 0.3  # type: ignore[attr-defined]
+    assert post(patient, "/translate", json.dumps(REQUEST).encode() + END, key=key[0]).status == 200
+
+
+def test_a_glossary_has_a_limit(service: Service, key: tuple[str, str]) -> None:
+    def post_terms(count: int) -> Post:
+        body = {**REQUEST, "glossary": {f"term {i}": "x" for i in range(count)}}
+        return post(service, "/translate", json.dumps(body).encode() + END, key=key[0])
+
+    assert post_terms(1000).status == 200
+    assert b"glossary parameter has more than 1,000 terms" in (refused := post_terms(1001)).answer
+    assert refused.status == 400

@@ -11,6 +11,9 @@ import pytest
 
 import seq2see
 from seq2see.api import Model
+from seq2see.decode.search import Hypothesis
+from seq2see.server.service.completions import Choice
+from tests.foreign_models import decoder, llama_bpe, save
 from tests.services import error
 
 pytest.importorskip("prometheus_client", reason="the extra `serve` is not installed")
@@ -41,6 +44,15 @@ def test_completions_equal_the_models_own(client: httpx.Client, chat_model: Mode
     assert [choice["text"] for choice in sampled["choices"]] == expected
     usage = sampled["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_the_space_before_the_first_word_of_a_completion_is_part_of_it(tmp_path: Path) -> None:
+    model = decoder("LlamaForCausalLM", vocab_size=600)
+    tokenizer = seq2see.load(save(tmp_path, model, llama_bpe(), bos_token="<s>", eos_token="</s>")).tokenizers[1]
+    tokens = tuple(tokenizer.encode("the dog"))  # as in SentencePiece, a space belongs to the word after it
+    output = Hypothesis(tokens, (0.0,) * len(tokens), 0.0, True)
+    for is_chat, text in ((False, " the dog"), (True, "the dog")):
+        assert Choice(0, tokenizer, (), is_chat).advance(output, True, False)["text"] == text
 
 
 def test_chat_and_its_stream_give_the_same_message(client: httpx.Client, chat_model: Model) -> None:

@@ -18,6 +18,7 @@ from seq2see.formats.documents import TEXT_SUFFIX
 from seq2see.server.http.errors import ApiError
 
 MAX_ALTERNATIVES = 10
+MAX_TERMS = 1000  # of a glossary
 MAX_FIELDS = 100  # of a form
 FILE_SUFFIXES = (TEXT_SUFFIX, *extension_names("documents"))
 FORMATS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
@@ -48,7 +49,7 @@ Text = Annotated[
 ]  # with any constraint, pydantic refuses lone surrogates, which JSON can express
 Term = Annotated[str, Field(pattern=r"\S")]
 Glossary = dict[Term, Term]  # terms and their translations
-ParsedGlossary = Annotated[Glossary, BeforeValidator(_parse_terms)]
+ParsedGlossary = Annotated[Glossary, BeforeValidator(_parse_terms), Field(max_length=MAX_TERMS)]
 GLOSSARY = "Terms and their translations; an extension of the API."
 FILE_SCHEMA = {"type": "string", "format": "binary", "description": f"The file: {', '.join(FILE_SUFFIXES)}."}
 
@@ -114,6 +115,8 @@ def check(kind: type[Body], parameters: dict[str, Any]) -> Body:
                 message = f"{name} parameter is not valid Unicode"
             case "less_than_equal":
                 message = f"{name} parameter must be <= {problem['ctx']['le']}"
+            case "too_long":
+                message = f"{name} parameter has more than {MAX_TERMS:,} terms"
             case _:
                 message = f"{name} parameter is not {_TYPES.get(name, 'a string')}"
         raise invalid(message, name) from error

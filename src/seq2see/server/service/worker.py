@@ -17,10 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from seq2see.api import Model, load
 from seq2see.config.search import Search
@@ -42,6 +44,7 @@ from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog
 
 MAX_THREADS = 1000
+EMBED_TEXTS = 64  # that are embedded before it is checked whether the client still waits
 Message = dict[str, Any]
 
 
@@ -62,6 +65,14 @@ class Answering:
         scheduler.submit(jobs)
         if self.cancelled.is_set():
             self.cancel()
+
+    def check(self) -> None:
+        """Raises an error if nobody waits for the answer any longer. For work between the sentences, which the scheduler
+        does not see."""
+        if self.cancelled.is_set():
+            raise CancelledError
+        if time.monotonic() > self.deadline:
+            raise DeadlineError("not finished in time: shorten the text")
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -144,10 +155,11 @@ class Worker:
     def _answer(self, message: Message, answering: Answering) -> None:
         reply: Message = {}
         try:
+            answering.check()
             for reply in self._operations[message["operation"]](message, answering):
                 if "piece" in reply:
                     self._send({"id": answering.id, **reply})
-        except Exception as error:
+        except BaseException as error:  # also a PanicException of a library in Rust: every request gets an answer
             reply = {"error": str(error), "kind": _kind(error)}
             if reply["kind"] == "internal" and not answering.cancelled.is_set():
                 sys.excepthook(type(error), error, error.__traceback__)
@@ -194,9 +206,14 @@ class Worker:
 
     def _embed(self, message: Message, answering: Answering) -> Iterator[Message]:
         model = self._models[message["model"]]
-        with self._embedding:
-            vectors = model.embed(message["texts"])
-        tokens = sum(len(model.tokenizers[0].encode(text)) for text in message["texts"])
+        vectors: list[Tensor] = []
+        tokens = 0
+        for first in range(0, len(message["texts"]), EMBED_TEXTS):
+            texts = message["texts"][first : first + EMBED_TEXTS]
+            with self._embedding:
+                answering.check()
+                vectors += model.embed(texts)
+            tokens += sum(len(model.tokenizers[0].encode(text)) for text in texts)
         data = [base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode() for vector in vectors]
         yield {"result": {"vectors": data, "tokens": [tokens, 0]}}
 
@@ -217,8 +234,8 @@ class Worker:
 _SILENT = WarningLog(lambda text: None)
 
 
-def _kind(error: Exception) -> str:
-    kinds: dict[type[Exception], str] = {
+def _kind(error: BaseException) -> str:
+    kinds: dict[type[BaseException], str] = {
         QueueFullError: "queue",
         DeadlineError: "deadline",
         ContextLengthError: "context",
