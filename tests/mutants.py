@@ -46,13 +46,14 @@ BATCHES = [4, 25, 120]  # the tests of a change run in up to three processes, un
 LIMIT = 0.03  # of the changes may survive
 NO_BROWSER = "--ignore-glob=*/test_page*"
 PAGE = "src/seq2see/server/explore/page"  # built, and ignored by git
+ENDINGS = {None: "time limit", 2: "collection", 3: "pytest itself", 4: "other parameters"}  # by pytest's exit code
 IMPORTED_ONCE = ["torch._dynamo", "transformers", "sacrebleu", "hypothesis", "fastapi.testclient", "typer.testing"]
 
 
 # Which tests run a line, and how long each takes.
 
 
-@dataclass
+@dataclass(eq=False)  # a plugin must have a hash
 class Recorder:
     """What pytest reports of the tests."""
 
@@ -321,7 +322,7 @@ class Copy:
                 if batch:
                     code, recorder = self.run(["-x", *batch], 60 + 10 * sum(seconds[name] for name in batch))
                     if code != 0:
-                        return (*recorder.failed, "time limit" if code is None else "import")[0]
+                        return (*recorder.failed, ENDINGS.get(code, "crash"))[0]
             return None
         finally:
             shutil.copy2(ROOT / change.file, target)
