@@ -196,15 +196,15 @@ def test_notebooks_are_those_of_the_lessons(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_notebooks_run(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(Lesson, "compute", lambda lesson, arguments: computed(lesson.name))
+    results = {lesson.name: computed(lesson.name) for lesson in LESSONS.values() if lesson.group == group}
+    monkeypatch.setattr(Lesson, "compute", lambda lesson, arguments: results[lesson.name])
     notebook, names, output = json.loads(notebooks.build(group)), dict[str, Any](), io.StringIO()
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     with contextlib.redirect_stdout(output):
         for cell in code:
             exec(compile(cell, group, "exec"), names)
     printed = output.getvalue()
-    for lesson in LESSONS.values():
-        if lesson.group == group:
-            assert lesson.title in printed and lesson.exercises()[0].question in printed
-    figure = notebooks.figure(lesson.name, computed(lesson.name))
+    for name in results:
+        assert LESSONS[name].title in printed and LESSONS[name].exercises()[0].question in printed
+    figure = notebooks.figure(name, results[name])
     assert figure._repr_png_()[:4] == b"\x89PNG"
