@@ -81,7 +81,7 @@ def test_model_shows_every_part_with_shape_and_count() -> None:
         "1,536 × 512 + 1,536",
         "keys_values",
     ):
-        assert text in output
+        assert text in output, output
 
 
 def test_model_json_parameter_counts_add_up() -> None:
@@ -112,7 +112,7 @@ def test_model_trace_shows_every_step() -> None:
         "logits",
         "std",
     ):
-        assert text in output
+        assert text in output, output
     assert "encoder.final_norm.output" in run("model", "tiny", "--trace", "--set", "model.norm_first=true").stdout
 
 
