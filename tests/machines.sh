@@ -7,6 +7,7 @@ python="${PYTHON:-$PWD/.venv/bin/python}"
 # Everything that computes with a model or handles files, except what trains a model or opens a browser.
 [ $# -gt 0 ] || set -- tests/inspect tests/storage tests/model tests/decode tests/evaluate/test_evaluate.py tests/exchange/test_huggingface.py \
     tests/tensors tests/data/test_store.py tests/data/test_corpus.py tests/translate tests/course/test_vectors.py tests/cli tests/test_config.py
+export PYTHONPATH="$PWD/src"
 failed=""
 scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT
 

@@ -14,6 +14,7 @@ only moved since keep their tests; a line that was edited has none and is not dr
 import argparse
 import ast
 import difflib
+import gc
 import json
 import os
 import random
@@ -34,6 +35,7 @@ from typing import Any
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import coverage
 import pytest
@@ -46,8 +48,28 @@ BATCHES = [4, 25, 120]  # the tests of a change run in up to three processes, un
 LIMIT = 0.03  # of the changes may survive
 NO_BROWSER = "--ignore-glob=*/test_page*"
 PAGE = "src/seq2see/server/explore/page"  # built, and ignored by git
+NO_PLUGINS = [
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:cov",
+    "-p",
+    "no:schemathesis",
+    "-p",
+    "no:xdist",
+]  # none has a part here
 ENDINGS = {None: "time limit", 2: "collection", 3: "pytest itself", 4: "other parameters"}  # by pytest's exit code
-IMPORTED_ONCE = ["torch._dynamo", "transformers", "sacrebleu", "hypothesis", "fastapi.testclient", "typer.testing"]
+IMPORTED_ONCE = [
+    "torch._dynamo",
+    "transformers",
+    "sacrebleu",
+    "hypothesis",
+    "schemathesis",
+    "fastapi.testclient",
+    "uvicorn",
+    "typer.testing",
+    "matplotlib.pyplot",
+]
 
 
 # Which tests run a line, and how long each takes.
@@ -251,7 +273,7 @@ class Copy:
     """A copy of the project, in which tests run in forked processes."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder
+        self.root, self.versions = folder, 0
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
         for path in [ROOT / name for name in names if name] + list((ROOT / PAGE).rglob("*")):
@@ -262,6 +284,8 @@ class Copy:
         for name in IMPORTED_ONCE:
             with suppress(ImportError):
                 import_module(name)
+        sys.dont_write_bytecode = False  # files that are not changed are compiled once
+        gc.freeze()  # what collections do not touch stays shared
 
     def run(self, arguments: Iterable[str], seconds: float) -> tuple[int | None, Recorder]:
         """Runs pytest; returns its exit code, or None for a hang, and what it reported."""
@@ -292,7 +316,7 @@ class Copy:
                 del sys.modules[name]
             sys.path[:0] = [str(self.root / "src"), str(self.root)]
             os.environ["PYTHONPATH"] = str(self.root / "src")
-            options = ["-p", "no:cacheprovider", "-p", "no:cov", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+            options = [*NO_PLUGINS, "-W", "ignore::pytest.PytestAssertRewriteWarning"]
             code = pytest.main([*options, *arguments], plugins=[recorder])
         finally:
             answer.write_text(json.dumps(asdict(recorder)))
@@ -307,11 +331,12 @@ class Copy:
         """The tests that fail without a change."""
         return self.run(tests, 3600)[1].failed if tests else []
 
-    def notice(self, change: Change, number: int, seconds: dict[str, float]) -> str | None:
+    def notice(self, change: Change, seconds: dict[str, float]) -> str | None:
         """The test that notices a change, or what else did; None if nothing."""
         target = self.root / change.file
         target.write_bytes(change.mutated)
-        os.utime(target, (number + 1, number + 1))  # Python compiles a file anew if its time has changed
+        self.versions += 1
+        os.utime(target, (self.versions, self.versions))  # Python compiles a file anew if its time has changed
         rest, done = list(change.tests), 0.0
         try:
             for limit in BATCHES:
@@ -332,13 +357,13 @@ def run(drawn: list[Change], copy: Copy, seconds: dict[str, float], first: int) 
     """Tries the changes one by one; returns those that no test noticed."""
     noticed: dict[Change, str | None] = {}
     for number, change in list(enumerate(drawn))[first:]:
-        noticed[change] = copy.notice(change, number, seconds)
+        noticed[change] = copy.notice(change, seconds)
         print(f"{number:4}  {noticed[change] or 'SURVIVED'}  {change}", flush=True)
     broken = copy.failing(sorted({name for name in noticed.values() if name and "::" in name}))
     for change, name in noticed.items():
         if name in broken:  # it fails anyway
             others = tuple(test for test in change.tests if test not in broken)
-            noticed[change] = copy.notice(replace(change, tests=others), len(drawn) + change.line, seconds)
+            noticed[change] = copy.notice(replace(change, tests=others), seconds)
     print(*(f"{name} fails without a change, and was left out" for name in broken), sep="\n")
     return [change for change, name in noticed.items() if name is None]
 

@@ -105,7 +105,7 @@ def test_model_trace_shows_every_step() -> None:
     output = run("model", "tiny", "--trace", "--set", "model.decoder_layers=1").stdout
     for text in (
         "cross.weights",
-        "2 × 4 × 6 × 4",
+        "4 × 4–6 × 3–4",
         "masked.scaled",
         "feed_forward.post_activation",
         "decoder.vectors",
