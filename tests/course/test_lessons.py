@@ -173,10 +173,11 @@ def test_trained_lessons_print_in_80_columns_and_draw(
 def test_without_matplotlib_a_lesson_prints_and_only_the_figure_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
     result = CliRunner().invoke(_app(), ["lookup", "--out", str(tmp_path / "lookup.png")])
     assert "Takeaway: " in result.output
-    assert isinstance(result.exception, UserError) and "matplotlib is not installed" in str(result.exception)
+    assert isinstance(result.exception, UserError) and 'pip install "seq2see[plot]"' in str(result.exception)
     assert not list(tmp_path.iterdir())
 
 
