@@ -81,6 +81,7 @@ def _put_back(
     texts = {i: sentences[i].raw for i in marked}
     attention = translator.word_attention([(sentences[i].text, translations[i].text) for i in changed])
     for i, weights in zip(changed, attention, strict=True):
+        translator.check()
         texts[i] = put_back(sentences[i], translations[i].text, weights.numpy())
     for i, text in texts.items():
         translations[i] = translations[i]._replace(text=text)

@@ -13,17 +13,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seq2see.data.lines import read_lines
+from seq2see.data.token_spans import Span
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.data.word_spans import wordpunct_spans
 from seq2see.decode.constraints import Constraints, Phrase
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UserError
-from seq2see.inspect.alignment import WordWeights, best_run, word_attention
-from seq2see.storage.pipeline import Pipeline
+from seq2see.inspect.alignment import WordWeights, best_run
 
+if TYPE_CHECKING:
+    from seq2see.translate.translator import Translator
+
+MAX_CHARACTERS = 500  # of a term and its translation
 MIN_BEAM = 4  # of a search with constraints
 MAX_STARTS = 3  # places that are tried for a term
 
@@ -36,15 +40,74 @@ class TermMatch(NamedTuple):
 
     start: int
     end: int
-    same_case: bool
     translation: str
 
 
-def translate_with_terms(
-    model: Pipeline, sentences: Sequence[str], glossary: Mapping[str, str], search: Search
-) -> list[list[Hypothesis]]:
+class Glossary:
+    """Terms and their translations, looked up by length: the time to find them does not depend on their number."""
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        self._terms: dict[
+            str, list[tuple[int, str, str]]
+        ] = {}  # by folded term: its number, itself and its translation
+        self._lengths: dict[str, list[int]] = {}  # of the terms that begin with a character
+        for number, (term, translation) in enumerate(terms.items()):
+            if len(term) + len(translation) > MAX_CHARACTERS:
+                raise UserError(
+                    f'"{term[:40]}…" of the glossary and its translation exceed {MAX_CHARACTERS:,} characters'
+                )
+            folded, _ = _folded(term.strip())
+            self._terms.setdefault(folded, []).append((number, term.strip(), translation))
+        for folded in self._terms:
+            self._lengths.setdefault(folded[:1], []).append(len(folded))
+        self._lengths = {first: sorted(set(lengths)) for first, lengths in self._lengths.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
+    def find(self, sentence: str) -> list[TermMatch]:
+        """Returns the terms in a sentence, as a word or several, in any case. Of those that overlap, the longest is used."""
+        text, positions = _folded(sentence)
+        is_inside = [*map(_in_word, text), False]  # a word; the last is the one before the first character
+        matches = []
+        for i, character in enumerate(text):
+            for length in self._lengths.get(character, ()) if not is_inside[i - 1] else ():
+                folded = text[i : i + length]
+                if folded not in self._terms or len(folded) < length or is_inside[i + length]:
+                    continue
+                start, end = positions[i], positions[i + length - 1] + 1
+                for number, term, translation in self._terms[folded]:
+                    matches.append(
+                        (start - end, sentence[start:end] != term, number, TermMatch(start, end, translation))
+                    )
+        taken = bytearray(len(sentence))
+        chosen: list[TermMatch] = []
+        for *_, match in sorted(matches):
+            if not any(taken[match.start : match.end]):
+                taken[match.start : match.end] = b"\1" * (match.end - match.start)
+                chosen.append(match)
+        return sorted(chosen)
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """Returns a text without case and with single spaces, and where each of its characters stands."""
+    characters: list[str] = []
+    positions: list[int] = []
+    for i, character in enumerate(text):
+        folded = " " if character.isspace() else character.casefold()
+        if folded != " " or characters[-1:] != [" "]:
+            characters.append(folded if len(folded) == 1 else character)
+            positions.append(i)
+    return "".join(characters), positions
+
+
+def translate_with_terms(translator: "Translator", sentences: Sequence[str]) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each sentence, with the translations of its terms."""
-    drafts = [_Draft(sentence, find_terms(sentence, glossary), model.tokenizers[1]) for sentence in sentences]
+    model, search = translator.model, translator.search
+    drafts = []
+    for sentence in sentences:
+        translator.check()
+        drafts.append(_Draft(sentence, translator.terms.find(sentence), model.tokenizers[1]))
     found = model.search_sentences(sentences, search)
     # By the mean per token, a term could be hidden in words that nobody wrote; by the sum, it costs least where it belongs.
     constrained = Search(
@@ -52,20 +115,26 @@ def translate_with_terms(
     )
     incomplete = [i for i, draft in enumerate(drafts) if draft.terms]
     while incomplete:
+        translator.check()
         for i in incomplete:
             drafts[i].update(model.text(found[i][0]))
         incomplete = [i for i in incomplete if drafts[i].missing]
         pairs = [(drafts[i].sentence, drafts[i].text) for i in incomplete]
         has_attention = model.config.model.cross_layers > 0
-        attention = [each.numpy() for each in word_attention(model, pairs)] if has_attention else [None] * len(pairs)
+        attention = (
+            [each.numpy() for each in translator.word_attention(pairs)] if has_attention else [None] * len(pairs)
+        )
         tried = [
             (i, each) for i, weights in zip(incomplete, attention, strict=True) for each in drafts[i].place(weights)
         ]
         sources, constraints = [sentences[i] for i, _ in tried], [each for _, each in tried]
         results = model.search_sentences(sources, constrained, constraints=constraints)
-        for i in incomplete:
-            of_sentence = [result for (j, _), result in zip(tried, results, strict=True) if i == j]
-            found[i] = max(of_sentence, key=lambda nbest: nbest[0].score)
+        best: dict[int, list[Hypothesis]] = {}
+        for (i, _), nbest in zip(tried, results, strict=True):
+            if i not in best or nbest[0].score > best[i][0].score:
+                best[i] = nbest
+        for i, nbest in best.items():
+            found[i] = nbest
         incomplete = [i for i in incomplete if not drafts[i].is_final]
     return [
         [each for each in nbest if not draft.missing_in(model.text(each))] or nbest[:1]
@@ -89,9 +158,9 @@ class _Draft:
     def update(self, text: str) -> None:
         """Takes the translation of the last search. What comes before the term that it placed stays."""
         self.text = text
-        match = _find(self.placed, text, self.fixed) if self.placed else None
-        self.fixed = match.end() if match else self.fixed
-        self.is_lost = bool(self.placed) and match is None
+        span = _find(self.placed, text, self.fixed) if self.placed else None
+        self.fixed = span[1] if span else self.fixed
+        self.is_lost = bool(self.placed) and span is None
 
     @property
     def missing(self) -> list[TermMatch]:
@@ -157,30 +226,14 @@ def word_continuations(target: Tokenizer) -> frozenset[int]:
     return frozenset(id for id, text in enumerate(texts) if text and (_in_word(text[0]) or text[0] in "'’\ufffd"))
 
 
-def _find(translation: str, text: str, start: int = 0) -> re.Match[str] | None:
+def _find(translation: str, text: str, start: int = 0) -> Span | None:
     """Returns where a translation stands in a text, as given and not as part of other words."""
-    matches = re.compile(re.escape(translation.strip())).finditer(text, start)
-    return next((match for match in matches if _stands_alone(text, *match.span())), None)
-
-
-def find_terms(sentence: str, glossary: Mapping[str, str]) -> list[TermMatch]:
-    """Returns the terms in a sentence, as a word or several, in any case. Of those that overlap, the longest is used."""
-    matches = [
-        TermMatch(*match.span(), match[0] == term.strip(), translation)
-        for term, translation in glossary.items()
-        for match in _pattern(term).finditer(sentence)
-        if _stands_alone(sentence, *match.span())
-    ]
-    chosen: list[TermMatch] = []
-    for match in sorted(matches, key=lambda match: (match.start - match.end, not match.same_case)):
-        if all(match.end <= other.start or other.end <= match.start for other in chosen):
-            chosen.append(match)
-    return sorted(chosen)
-
-
-@lru_cache(maxsize=10_000)
-def _pattern(term: str) -> re.Pattern[str]:
-    return re.compile(r"\s+".join(map(re.escape, term.split())), re.IGNORECASE)
+    translation = translation.strip()
+    while (start := text.find(translation, start)) >= 0:
+        if _stands_alone(text, start, start + len(translation)):
+            return start, start + len(translation)
+        start += 1
+    return None
 
 
 def _stands_alone(sentence: str, start: int, end: int) -> bool:

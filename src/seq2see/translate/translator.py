@@ -4,10 +4,11 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -17,6 +18,10 @@ from seq2see.storage.pipeline import Pipeline
 from seq2see.translate.segmentation import Span, SplitText, sentence_spans, split_long_sentence
 from seq2see.translate.warning_log import WarningLog
 
+if TYPE_CHECKING:
+    from seq2see.translate.glossary import Glossary
+
+_PAIRS = 100  # whose attention is computed at a time
 _MAX_TOKENS_PER_CHARACTER = 9  # bytes of a character in UTF-8, composed or decomposed; a token has at least one byte
 
 
@@ -88,13 +93,20 @@ class Protection(Protocol):
 
 @dataclass(frozen=True)
 class Translator:
-    """Translates texts with the terms of a glossary."""
+    """Translates texts with the terms of a glossary. `check` is called between sentences, and raises an error to stop."""
 
     model: Pipeline
     warnings: WarningLog = field(default_factory=WarningLog)
     search: Search = field(default_factory=Search)
     protection: Protection | None = None
     glossary: Mapping[str, str] = field(default_factory=dict)  # terms and the translations to use for them
+    check: Callable[[], None] = lambda: None
+
+    @cached_property
+    def terms(self) -> "Glossary":
+        from seq2see.translate.glossary import Glossary
+
+        return Glossary(self.glossary)
 
     def translate(self, texts: Sequence[str], locations: Sequence[str]) -> list[str]:
         """Translates each text; `locations` say where they come from, for warnings."""
@@ -102,7 +114,10 @@ class Translator:
 
     def translate_by_sentence(self, texts: Sequence[str], locations: Sequence[str]) -> list[TranslatedText]:
         """Splits each text and translates its sentences, those of all texts together."""
-        sentences = [self.sentences(text, location) for text, location in zip(texts, locations, strict=True)]
+        sentences = []
+        for text, location in zip(texts, locations, strict=True):
+            self.check()
+            sentences.append(self.sentences(text, location))
         together = list(chain.from_iterable(sentences))
         if self.protection:
             repeated = [location for each, location in zip(sentences, locations, strict=True) for _ in each]
@@ -152,7 +167,7 @@ class Translator:
         if self.glossary:
             from seq2see.translate.glossary import translate_with_terms
 
-            found = translate_with_terms(self.model, sentences, self.glossary, self.search)
+            found = translate_with_terms(self, sentences)
         else:
             found = self.model.search_sentences(sentences, self.search)
         translated = []
@@ -166,7 +181,11 @@ class Translator:
         """Returns the attention between the words of pairs of a sentence and its translation: [target words, source words]."""
         from seq2see.inspect.alignment import word_attention
 
-        return word_attention(self.model, pairs)
+        found: list[Tensor] = []
+        for start in range(0, len(pairs), _PAIRS):
+            self.check()
+            found += word_attention(self.model, pairs[start : start + _PAIRS])
+        return found
 
 
 def one_line(text: str) -> str:
