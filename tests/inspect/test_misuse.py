@@ -1,16 +1,24 @@
 """What a researcher may get wrong is answered in one line, never by a wrong number or a traceback."""
 
+from dataclasses import replace
 from inspect import get_annotations
 from typing import Any
 
 import pytest
+import torch
 
 import seq2see
 from seq2see.api import Model
+from seq2see.config import TextConfig
 from seq2see.errors import UserError
+from seq2see.inspect.attention_flow import head_ablation
 from seq2see.inspect.comparison import compare
+from seq2see.inspect.embedding_space import EmbeddingSpace, token_paths
 from seq2see.inspect.explain import Explanation, rerun
-from seq2see.inspect.interventions import ablate_head, intervene
+from seq2see.inspect.interventions import ablate_head, intervene, scale
+from seq2see.inspect.logit_attribution import logit_attribution
+from seq2see.inspect.logit_lens import alternatives, logit_lens
+from seq2see.inspect.token_similarity import token_similarity
 from seq2see.inspect.trace import trace
 from tests.inspect.test_explain import SMALL, SOURCE, TARGET, perturbed_model
 
@@ -50,3 +58,64 @@ def test_a_model_or_a_list_in_the_wrong_place_is_named(model: Model, e: Explanat
     ablation = ablate_head("decoder.0.cross", 0)
     with pytest.raises(UserError, match="not a list: give several one after the other"):
         rerun(e, [ablation])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("analysis", "arguments", "message"),
+    [
+        (alternatives, ["हम"], "row 'हम' is not a number: tokens have ids"),
+        (alternatives, [0, 0], "top = 0 must be at least 1"),
+        (logit_lens, [-1], "top = -1 must be at least 1"),
+        (logit_attribution, [0, "हम"], "token 'हम' is not a number: tokens have ids"),
+        (logit_attribution, [0, 5, 1.0], "token 1.0 is not a number"),
+        (head_ablation, ["decoder.9.cross"], 'no attention "decoder.9.cross": did you mean "decoder.1.cross"'),
+        (token_paths, ["cross"], "this model has no cross: use the encoder or the decoder"),
+        (token_similarity, ["decoder.1.cross.norm.mean"], "does not have one vector per token"),
+        (
+            lambda e, stack: EmbeddingSpace.of(e.model, stack),
+            ["both"],
+            "this model has no both: use the encoder or the decoder",
+        ),
+        (lambda e: e.model.explain([SOURCE, SOURCE]), [], "explain takes one text, a string, not a list"),
+        (lambda e: e.model.explain(None), [], "one text, a string, not a NoneType"),
+        (lambda e: e.model.explain(SOURCE, target=[TARGET]), [], "explain takes one target, a string, not a list"),
+    ],
+)
+def test_misuse_is_answered_in_one_line(e: Explanation, analysis: Any, arguments: list[Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        analysis(e, *arguments)
+
+
+def test_outputs_in_different_vocabularies_are_not_compared(e: Explanation) -> None:
+    other = perturbed_model(SMALL, TextConfig(tokenizer="character")).explain("We", target="W")
+    for pair in ((e, other), (other, e)):
+        with pytest.raises(UserError, match="different vocabularies"):
+            compare(*pair)
+
+
+def test_a_model_in_training_mode_is_not_traced() -> None:
+    model = perturbed_model(replace(SMALL, dropout=0.1))
+    model.network.train()
+    with pytest.raises(UserError, match=r"dropout makes every pass different: call model\.eval\(\)"):
+        model.explain(SOURCE, target=TARGET)
+    model.network.eval()
+    assert model.explain(SOURCE, target=TARGET).target_ids
+
+
+def test_an_explanation_names_the_interventions_of_outer_blocks(model: Model) -> None:
+    outer, own = scale("encoder.1.self.projected", 0.5), ablate_head("decoder.0.cross", 0)
+    expected = model.explain(SOURCE, target=TARGET, interventions=[outer, own])
+    with intervene(model.network, outer):
+        e = model.explain(SOURCE, target=TARGET, interventions=own)  # type: ignore[arg-type]
+        again = rerun(model.explain(SOURCE, target=TARGET), own)
+        inside = head_ablation(e, "decoder.0.cross")
+    with model.ablate_head("decoder.0.cross", 0) as ablated:
+        assert [one.pattern for one in ablated.explain(SOURCE, target=TARGET).interventions] == [
+            "decoder.0.cross.heads"
+        ]
+    for other in (e, again):
+        assert other.interventions == (outer, own) == expected.interventions
+        torch.testing.assert_close(other.target_logprobs, expected.target_logprobs)
+    for found in (inside, head_ablation(e, "decoder.0.cross"), head_ablation(expected, "decoder.0.cross")):
+        assert found[0].abs().max() == 0 and found[1].abs().max() > 0
+        torch.testing.assert_close(found, inside)

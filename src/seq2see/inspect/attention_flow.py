@@ -4,13 +4,15 @@ Attention weights show where a head reads from, not what it reads or what later 
 check: how the probabilities change without that head.
 """
 
+from copy import copy
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2see.errors import UsageError
+from seq2see.errors import UsageError, did_you_mean
 from seq2see.inspect.explain import Explanation, rerun, takes_explanation
 from seq2see.inspect.interventions import ablate_head
 
@@ -26,6 +28,9 @@ def attention_names(e: Explanation) -> list[str]:
 @takes_explanation
 def attention_weights(e: Explanation, attention: str) -> Tensor:
     """Returns softmax(Q Kᵀ / √d) of every head, [heads, queries, keys]."""
+    known = attention_names(e)
+    if attention not in known:
+        raise UsageError(f'no attention "{attention}": {did_you_mean(attention, known)}')
     return e.trace[f"{attention}.weights", 0].float().cpu()
 
 
@@ -73,6 +78,7 @@ def head_ablation(e: Explanation, attention: str) -> Tensor:
     The output is held fixed, so that rows are comparable. A head that others can replace shows a drop near 0.
     """
     e.require_output("head ablation")
+    e = replace(e, model=replace(e.model, network=copy(e.model.network)))  # under no interventions but its own
     heads = attention_weights(e, attention).shape[0]
     ablated = [rerun(e, *e.interventions, ablate_head(attention, head)).target_logprobs for head in range(heads)]
     return e.target_logprobs - torch.stack(ablated)

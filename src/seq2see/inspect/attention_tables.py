@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seq2see.errors import UsageError, did_you_mean
+from seq2see.errors import UsageError
 from seq2see.inspect.attention_flow import attention_names, attention_weights
 from seq2see.inspect.explain import Explanation, TokenSequence, span_label, takes_explanation
 
@@ -47,9 +47,7 @@ def attention_table(e: Explanation, attention: str, head: int | None = None) -> 
 @takes_explanation
 def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
     """Returns a table per head, followed by their mean (with a single head, that head again)."""
-    known = attention_names(e)
-    if attention not in known:
-        raise UsageError(f'no attention "{attention}": {did_you_mean(attention, known)}')
+    weights = attention_weights(e, attention)  # [heads, queries, keys]
     stack, _, kind = attention.split(".")
     targets, inputs = _axis(e.decoder, first=1), _axis(e.decoder, last=1)
     keys = inputs if kind == "masked" else _axis(e.encoder)
@@ -59,7 +57,6 @@ def head_tables(e: Explanation, attention: str) -> list[AttentionTable]:
         pairs = zip(targets.groups, targets.labels, strict=True)
         rows = targets._replace(labels=tuple(f"{read[group[0]]} → {target}" for group, target in pairs))
     probabilities = tuple(p for _, p in token_probabilities(e)) if stack == "decoder" else None
-    weights = attention_weights(e, attention)  # [heads, queries, keys]
     weights = torch.stack([weights[..., group].sum(-1) for group in keys.groups], dim=-1)
     weights = torch.stack([weights[:, group].mean(1) for group in rows.groups], dim=1)
     head = None if len(weights) > 1 else 0

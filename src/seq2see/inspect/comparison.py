@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
+from seq2see.errors import UserError
 from seq2see.inspect.explain import Explanation, takes_explanation
 
 
@@ -33,6 +34,11 @@ def compare(before: Explanation, after: Explanation) -> tuple[TokenChange, ...]:
     Probabilities are comparable up to the first token that differs; from there on each model continues its own output. To
     compare a whole output, hold it fixed: `compare(e, rerun(e, *interventions))`.
     """
+    sizes = [len(e.model.tokenizers[1]) for e in (before, after)]
+    if sizes[0] != sizes[1] or [*map(after.token_label, before.target_ids)] != [
+        *map(before.token_label, before.target_ids)
+    ]:
+        raise UserError("cannot compare the outputs of models with different vocabularies")
     pairs = enumerate(zip(before.target_ids, after.target_ids, strict=False))
     differ = next((i for i, (a, b) in pairs if a != b), len(after.target_ids))
     p_before, p_after = before.target_logprobs.exp().tolist(), after.target_logprobs.exp().tolist()

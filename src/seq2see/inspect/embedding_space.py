@@ -65,9 +65,8 @@ class EmbeddingSpace:
 
     @classmethod
     def of(cls, model: Pipeline, stack: Stack) -> "EmbeddingSpace":
+        require_stack(model, stack)
         config, source = model.config.model, stack == "encoder"
-        if not (config.has_encoder if source else config.has_decoder):
-            raise UserError(f"this model has no {stack}: use the {'decoder' if source else 'encoder'}")
         own = source and model.network.source_embedding is not None
         table = get_weight(model.network, "source_embedding.weight" if own else "embedding.weight")
         scale = config.width**0.5 if config.scale_embeddings else 1.0
@@ -157,8 +156,16 @@ def token_paths(e: Explanation, stack: Stack) -> TokenPaths:
     return TokenPaths(tokens, layers, torch.stack([e.trace[layer, 0].float().cpu() for layer in layers]))
 
 
+def require_stack(model: Pipeline, stack: Stack) -> None:
+    config = model.config.model
+    known = [name for name, has in (("encoder", config.has_encoder), ("decoder", config.has_decoder)) if has]
+    if stack not in known:
+        raise UserError(f"this model has no {stack}: use the {' or the '.join(known)}")
+
+
 def layer_names(model: Pipeline, stack: Stack) -> tuple[str, ...]:
     """Names the vectors of a stack in a trace: embedding, input with positions, output of each block and of the stack."""
+    require_stack(model, stack)
     config = model.config.model
     is_transformer = config.kind == "transformer"
     first = [f"{stack}.embedded", f"{stack}.input"] if is_transformer else [f"{stack}.embedded"]

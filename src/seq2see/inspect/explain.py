@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from inspect import signature
-from typing import Any, ParamSpec, Self, TypeVar
+from operator import index
+from os import PathLike
+from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +31,7 @@ from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UsageError, UserError
-from seq2see.inspect.interventions import Intervention, intervene
+from seq2see.inspect.interventions import Intervention, active_interventions, intervene
 from seq2see.inspect.trace import Trace, trace
 from seq2see.model.network import Network
 from seq2see.model.transformer import Transformer
@@ -125,6 +127,7 @@ class Explanation:
     def resolve_row(self, row: int) -> int:
         """Returns a row index, counting from the end if negative."""
         rows = len(self.decoder_input_tokens)
+        row = to_index("row", row)
         if not -rows <= row < rows:
             raise UsageError(f"row {row} is out of range: the output has {rows} rows, numbered from 0")
         return row % rows
@@ -159,6 +162,13 @@ class Explanation:
         return explanation_html(self)
 
 
+def to_index(what: str, value: SupportsIndex) -> int:
+    try:
+        return index(value)
+    except TypeError as error:
+        raise UsageError(f"{what} {value!r} is not a number: tokens have ids, as in e.target_ids") from error
+
+
 def takes_explanation(analysis: Callable[P, R]) -> Callable[P, R]:
     """Says so when an analysis gets something else than an explanation, such as a text or several explanations."""
     parameters = signature(analysis).parameters
@@ -185,13 +195,14 @@ def explain(
     search: Search | None = None,
 ) -> Explanation:
     """Decodes a text, or takes the given target, and traces it; under interventions, if any."""
-    search, config = (
-        replace(search or Search(), window="stop"),
-        model.config.model,
-    )  # one pass covers at most one window
+    require_text("text", text, model)
+    require_text("target", target or "", model)
+    interventions = (interventions,) if isinstance(interventions, Intervention) else tuple(interventions)
+    search, config = replace(search or Search(), window="stop"), model.config.model  # a pass covers one window
     if config.shape == "decoder":
         search = replace(search, max_new_tokens=search.max_new_tokens or DEFAULT_NEW_TOKENS)
     with intervene(model.network, *interventions):
+        interventions = active_interventions(model.network)  # also those of an outer block
         model = model.with_detected_language(text)
         source, encoder = _read_source(model, text)
         rows = source if isinstance(source, np.ndarray) else None
@@ -200,7 +211,12 @@ def explain(
             hypothesis = _search(model, source, text, search)[0] if target is None else None
             decoder, output, output_start = _read_output(model, text, target or "", hypothesis)
         t = _trace(model.network, source, decoder.ids[:-1])
-    return Explanation(model, text, output, encoder, decoder, output_start, hypothesis, tuple(interventions), t, rows)
+    return Explanation(model, text, output, encoder, decoder, output_start, hypothesis, interventions, t, rows)
+
+
+def require_text(name: str, text: object, model: Pipeline) -> None:
+    if not isinstance(text, str) and (model.config.model.source == "tokens" or not isinstance(text, PathLike)):
+        raise UserError(f"explain takes one {name}, a string, not a {type(text).__name__}: call it for each text")
 
 
 def _read_source(model: Pipeline, text: str) -> tuple[Tokens, TokenSequence]:
@@ -268,8 +284,11 @@ def place_labels(config: ModelConfig, count: int) -> tuple[str, ...]:
 @torch.no_grad()
 @takes_explanation
 def rerun(e: Explanation, *interventions: Intervention) -> Explanation:
-    """Runs the same tokens through the model again under these interventions, without decoding."""
+    """Runs the same tokens through the model again without decoding, under these interventions and those of an outer block,
+    but not those of the explanation.
+    """
     with intervene(e.model.network, *interventions):
+        interventions = active_interventions(e.model.network)
         t = _trace(e.model.network, e.source_ids if e.source_rows is None else e.source_rows, e.decoder_input_ids)
     return replace(e, hypothesis=None, interventions=interventions, trace=t)
 

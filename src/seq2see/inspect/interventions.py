@@ -23,7 +23,7 @@ from seq2see.config import ModelConfig
 from seq2see.errors import UserError
 from seq2see.inspect.trace import matches, matching_taps
 from seq2see.model.network import Network
-from seq2see.model.taps import HookPoint, attach, quantity, require_network
+from seq2see.model.taps import HookPoint, attach, attached_hooks, quantity, require_network
 
 GivenValues = Tensor | Sequence[Tensor]  # for every selected sentence, or one for each sentence, such as trace[name]
 
@@ -197,6 +197,12 @@ def intervene(model: Network, *interventions: Intervention) -> Iterator[None]:
         yield
     for hook in watched:
         hook.require_all()
+
+
+def active_interventions(model: Network) -> tuple[Intervention, ...]:
+    """Returns the interventions that a forward pass would run under in this thread, outermost block first."""
+    hooks = [hook.intervention if isinstance(hook, _Watched) else hook for hook in attached_hooks(model)]
+    return tuple(hook for hook in hooks if isinstance(hook, Intervention))
 
 
 class _Watched:

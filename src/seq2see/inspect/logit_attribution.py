@@ -15,13 +15,14 @@ These are direct effects: what a head does by changing the input of later layers
 """
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from seq2see.decode.int8 import Int8Linear
-from seq2see.errors import UsageError
-from seq2see.inspect.explain import Explanation, takes_explanation
+from seq2see.errors import UsageError, UserError
+from seq2see.inspect.explain import Explanation, takes_explanation, to_index
 from seq2see.model.layers import AddAndNorm, Attention, Block, FeedForward, LayerNorm, RMSNorm
 from seq2see.model.network import Network
 
@@ -49,7 +50,7 @@ class LogitAttribution:
     row: int
     token: str
     against: str | None  # the token whose logit is subtracted, if any
-    logit: float
+    logit: float  # before the limit of a model that has one (logit_cap)
     contributions: tuple[Contribution, ...] = field(
         metadata={"description": "In order of computation; they sum to the logit."}
     )
@@ -77,12 +78,17 @@ def logit_attribution(
     if against is not None:
         other, other_bias = _unembedding(e, against)
         u, biases, logit = u - other, biases - other_bias, logit - float(logits[against])
+    if config.logit_cap and not isfinite(logit):
+        raise UserError(
+            f"the logit is at the model's limit of ±{config.logit_cap:g}, and was larger by an unknown amount"
+        )
     walk = _Walk(e, row, u, biases)
     walk.run()
     contributions = [*reversed(walk.contributions), Contribution(BIASES, None, walk.biases)]
     remainder = logit - sum(one.logit for one in contributions)
     if abs(remainder) > TOLERANCE * max(1.0, *(abs(one.logit) for one in contributions)):
-        contributions.append(Contribution(ROUNDING if _rounds(e.model.network) else INTERVENTIONS, None, remainder))
+        rounds = _rounds(e.model.network) or not e.interventions
+        contributions.append(Contribution(ROUNDING if rounds else INTERVENTIONS, None, remainder))
     against_label = None if against is None else e.token_label(against)
     return LogitAttribution(row, e.token_label(token), against_label, logit, tuple(contributions))
 
@@ -144,6 +150,7 @@ def _unembedding(e: Explanation, token: int) -> tuple[Tensor, float]:
     """Returns a token's row of the output projection and its bias."""
     model = e.model.network
     table = model.embedding if model.unembedding is None else model.unembedding
+    token = to_index("token", token)
     if not 0 <= token < len(table.weight):
         raise UsageError(f"token {token} is out of range: the vocabulary has {len(table.weight):,} tokens")
     bias = getattr(table, "bias", None) if model.unembedding_bias is None else model.unembedding_bias

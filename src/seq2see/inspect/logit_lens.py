@@ -14,6 +14,7 @@ from torch import Tensor
 
 from seq2see.decode.sampling import draw_uniforms, filter_logits, sample_tokens
 from seq2see.decode.search import Search
+from seq2see.errors import UsageError
 from seq2see.inspect.explain import Explanation, takes_explanation
 from seq2see.inspect.trace import block_outputs
 from seq2see.model.taps import NO_TAPS
@@ -58,6 +59,7 @@ def logit_lens(e: Explanation, top: int = 5) -> LogitLens:
 
 def _read_layer(e: Explanation, layer: str, top: int) -> Iterator[LensReading]:
     logprobs = read_out(e, e.trace[layer, 0]).log_softmax(-1)  # [rows, vocabulary]
+    _require_count(top)
     target = logprobs.gather(1, torch.tensor(e.target_ids)[:, None])
     ranks = (logprobs > target).sum(-1) + 1
     best, ids = logprobs.topk(min(top, logprobs.shape[1]))
@@ -70,8 +72,14 @@ def _read_layer(e: Explanation, layer: str, top: int) -> Iterator[LensReading]:
 def alternatives(e: Explanation, row: int, top: int = 10) -> tuple[Alternative, ...]:
     """Returns the most likely tokens of a row, best first, with their logits and probabilities."""
     row = e.resolve_row(row)
+    _require_count(top)
     ids = e.logprobs[row].topk(min(top, e.logprobs.shape[1])).indices.tolist()
     return _candidates(e, e.trace["logits", 0][row].float().cpu(), e.logprobs[row].exp(), ids)
+
+
+def _require_count(top: int) -> None:
+    if top < 1:
+        raise UsageError(f"top = {top} must be at least 1")
 
 
 def _candidates(e: Explanation, logits: Tensor, probabilities: Tensor, ids: list[int]) -> tuple[Alternative, ...]:

@@ -25,7 +25,7 @@ def token_similarity(e: Explanation, name: str, measure: Measure = "cosine") -> 
     The heads of a token, as in `encoder.0.self.queries`, are concatenated to one vector.
     """
     axes = e.trace.quantity(name).axes if name in e.trace else ()
-    if len(axes) < 2 or "token" not in axes[0]:
+    if len(axes) < 2 or "token" not in axes[0] or axes[1] == "1":
         known = [other for other in e.trace.names() if e.trace.quantity(other).axes == ("token", "width")]
         raise UsageError(f'"{name}" does not have one vector per token: {did_you_mean(name, known)}')
     vectors = e.trace[name, 0].float().cpu().flatten(1)

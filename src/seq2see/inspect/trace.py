@@ -272,6 +272,11 @@ def trace(model: Network, only: str | Sequence[str] = ()) -> Iterator[Trace]:
     A block without a forward pass of the model in this thread is an error.
     """
     require_network(model)
+    dropout = model.config.dropout or model.config.attention_dropout or model.config.activation_dropout
+    if model.training and dropout:
+        raise UserError(
+            "the model is in training mode, where dropout makes every pass different: call model.eval() first"
+        )
     only = [only] if isinstance(only, str) else only
     for pattern in only:
         matching_taps(pattern, model.config)
