@@ -170,15 +170,17 @@ def test_trained_lessons_print_in_80_columns_and_draw(
         LESSONS["order"].draw(order_result, tmp_path / "missing" / "order.png")
 
 
-def test_without_matplotlib_a_lesson_prints_and_only_the_figure_fails(
+def test_without_matplotlib_a_lesson_prints_and_its_figure_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, name, None)
+    assert "Takeaway: " in CliRunner().invoke(_app(), ["lookup"]).output
     result = CliRunner().invoke(_app(), ["lookup", "--out", str(tmp_path / "lookup.png")])
-    assert "Takeaway: " in result.output
-    assert isinstance(result.exception, UserError) and 'pip install "seq2see[plot]"' in str(result.exception)
-    assert not list(tmp_path.iterdir())
+    assert isinstance(result.exception, UserError) and "plots need matplotlib" in str(result.exception)
+    assert not result.output and not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="matplotlib"):
+        LESSONS["lookup"].draw(LESSONS["lookup"].compute({}), tmp_path / "lookup.png")
 
 
 def test_lessons_are_listed_in_order_without_importing_torch() -> None:
