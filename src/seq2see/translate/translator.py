@@ -63,17 +63,6 @@ class Source(Protocol):
     def sentence(self, start: int, stop: int) -> Sentence: ...
 
 
-@dataclass
-class PlainText:
-    """A text that the model reads as it is."""
-
-    text: str
-    protected: Sequence[Span] = ()
-
-    def sentence(self, start: int, stop: int) -> Sentence:
-        return Sentence((start, stop), self.text[start:stop])
-
-
 class Protection(Protocol):
     """What a translation keeps unchanged, such as markup; the formats of documents have it."""
 
@@ -139,25 +128,26 @@ class Translator:
 
     def sentences(self, text: str, location: str) -> list[Sentence]:
         """Splits a text into sentences, and sentences that exceed the model's maximum length into parts."""
-        source = self.protection.read(text, self.model) if self.protection else PlainText(text)
+        source = self.protection.read(text, self.model) if self.protection else None
+        plain, protected = (source.text, source.protected) if source else (text, ())
         max_tokens = max(1, self.model.config.model.max_positions - 1)  # one position is for <end>
-        sentences: list[Sentence] = []
-        for start, end in sentence_spans(source.text, source.protected):
-            sentence = source.text[start:end]
+        spans: list[Span] = []
+        for start, end in sentence_spans(plain, protected):
+            sentence = plain[start:end]
             tokens = 0 if len(sentence) * _MAX_TOKENS_PER_CHARACTER <= max_tokens else self._count_tokens(sentence)
             if tokens <= max_tokens:
-                sentences.append(source.sentence(start, end))
+                spans.append((start, end))
                 continue
-            inside = source.protected[bisect_left(source.protected, (start,)) : bisect_left(source.protected, (end,))]
+            inside = protected[bisect_left(protected, (start,)) : bisect_left(protected, (end,))]
             inside = [(first - start, last - start) for first, last in inside]
             parts = split_long_sentence(sentence, self._count_tokens, max_tokens, inside)
-            sentences += [source.sentence(start + first, start + last) for first, last in parts]
+            spans += [(start + first, start + last) for first, last in parts]
             self.warnings.add(
                 "sentences exceeded the model's maximum length",
                 location,
                 f"{tokens:,} tokens exceed the model's maximum of {max_tokens:,}: translated in {len(parts):,} parts",
             )
-        return sentences
+        return [source.sentence(*span) if source else Sentence(span, text[slice(*span)]) for span in spans]
 
     def _count_tokens(self, text: str) -> int:
         return len(self.model.tokenizers[0].encode(text))

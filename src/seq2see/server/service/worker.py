@@ -176,7 +176,7 @@ class Worker:
         decode = SharedDecoding(self._schedulers[message["model"]], answering)
         model = replace(self._models[message["model"]], decode=decode)
         search = Search(beam=message["beam"], nbest=message.get("nbest", 1))
-        return Translator(model, _SILENT, search, glossary=message["glossary"]), decode.tokens
+        return Translator(model, _SILENT, search, glossary=message["glossary"], check=answering.check), decode.tokens
 
     def _translate(self, message: Message, answering: Answering) -> Iterator[Message]:
         translator, tokens = self._translator(message, answering)
