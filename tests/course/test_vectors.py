@@ -310,10 +310,10 @@ def test_errors_suggest_a_remedy(tmp_path: Path) -> None:
         fit_word2vec(["once upon"])
     with pytest.raises(UserError, match="the text has no words: 2 documents"):
         fit_tf_idf(["…", "!"])
-    with pytest.raises(UserError, match="window 0 must be greater than 0"):
+    with pytest.raises(UserError, match="window = 0 must be at least 1"):
         Word2VecConfig(window=0)
     for name in ("width", "window", "negatives", "seed"):
-        with pytest.raises(UserError, match=f"{name} 9+ must be at most"):
+        with pytest.raises(UserError, match=f"{name} = 9+ must be at most"):
             Word2VecConfig(**{name: int("9" * 20)})  # type: ignore[arg-type]
     with pytest.raises(UserError, match='create it with "seq2see vectors fit"'):
         WordVectors.load(tmp_path / "none.safetensors")

@@ -16,6 +16,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from seq2see.errors import UsageError
 
+_OWN_LIMITS = ("above", "below")  # which typer does not know; the dataclass checks them
+
 
 class Options:
     """The fields of a dataclass that are options: `Annotated[Search, Options("beam", beam={"help": "…"})]`.
@@ -48,7 +50,8 @@ def _expand(parameter: Parameter) -> Iterator[Parameter]:
             yield from _expand(field)
     elif isinstance(parameter.default, dataclasses.Field):
         default = parameter.default.default
-        info = _typer_info(parameter.name, default, **parameter.default.metadata)
+        shown = {name: value for name, value in parameter.default.metadata.items() if name not in _OWN_LIMITS}
+        info = _typer_info(parameter.name, default, **shown)
         if _is_paths(kind):
             kind, default = list[Path] | None, None
         yield Parameter(parameter.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ import typer
 from seq2see.cli.options import CommandGroup, Options
 from seq2see.cli.output import check_plot, print_json, progress, table
 from seq2see.config import DataConfig, option
+from seq2see.course.vectors.config import Word2VecConfig
 from seq2see.errors import UsageError, UserError
 from seq2see.tensors.files import check_output
 
@@ -34,18 +35,7 @@ PAIR_FILE: Path | None = option(
 )
 
 
-@dataclass(frozen=True)
-class Word2VecOptions:
-    objective: Literal["skip-gram", "cbow"] = option(
-        "skip-gram", "Predict a word from each context word, or (cbow) from their mean."
-    )
-    width: int = option(100, "Dimension of the vectors.", min=1)
-    window: int = option(5, "Maximum distance of context words.", min=1)
-    negatives: int = option(5, "Negative samples per pair.", min=1)
-    epochs: int = option(5, "Passes over the text.", min=1)
-    sample: float = option(1e-3, "Subsample words above this relative frequency; 0: none.", min=0)
-    lr: float = option(0.025, "Initial learning rate, which decays linearly.")
-    seed: int = option(1, "Random seed.")
+WORD2VEC = Options("objective", "width", "window", "negatives", "epochs", "sample", "lr", "seed", panel="Word2Vec")
 
 
 def fit(
@@ -55,7 +45,7 @@ def fit(
     out: Path = option(DEFAULT, "Output file; .txt or .vec for word2vec's text format.", metavar="FILE"),
     min_count: int | None = option(None, "Drop rarer words; by default below 5 for word2vec, 1 for the others.", min=1),
     keep_case: bool = option(False, "Distinguish Apple from apple."),
-    word2vec: Annotated[Word2VecOptions, Options(panel="Word2Vec")],
+    word2vec: Annotated[Word2VecConfig, WORD2VEC],
     device: str = option("", "cpu, cuda or mps; by default the best available.", metavar="DEVICE", panel="Word2Vec"),
 ) -> None:
     """Fit word vectors on text, one per word regardless of context.
@@ -70,7 +60,7 @@ def fit(
     """
     if not data.text:
         raise UsageError("missing --text FILE")
-    from seq2see.course.vectors import Word2VecConfig, fit_one_hot, fit_tf_idf, fit_word2vec
+    from seq2see.course.vectors import fit_one_hot, fit_tf_idf, fit_word2vec
     from seq2see.course.vectors.files import SUFFIXES
     from seq2see.data.corpus import plain_text
     from seq2see.tensors.device import resolve_device
@@ -82,7 +72,7 @@ def fit(
     with progress() as start:
         documents = _counted(text, start("reading", None))
         if method == "word2vec":
-            config = Word2VecConfig(**vars(word2vec), min_count=min_count or 5, lowercase=not keep_case)
+            config = replace(word2vec, min_count=min_count or word2vec.min_count, lowercase=not keep_case)
             vectors = fit_word2vec(documents, config, device, _show_fraction(start))
         else:
             fit_vectors = fit_one_hot if method == "one-hot" else fit_tf_idf

@@ -12,18 +12,16 @@ Shapes: S spans, L centres per span, H = L + 2 · window positions for its conte
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from seq2see.course.vectors.config import Word2VecConfig
 from seq2see.course.vectors.corpus import Corpus, read_corpus
 from seq2see.course.vectors.word_vectors import WordVectors
-from seq2see.errors import UserError, did_you_mean
+from seq2see.errors import UserError
 
-Objective = Literal["skip-gram", "cbow"]
 Progress = Callable[[float], object]
 
 SPAN_LENGTH = 16  # L
@@ -35,39 +33,6 @@ MIN_STEPS_PER_EPOCH = 500  # a short text takes fewer spans per step
 # would be smaller. With few different words the sum diverges, so beyond this many occurrences it is scaled down.
 MAX_SUMMED_OCCURRENCES = 8.0
 MIN_LR = 1e-4
-
-
-MAXIMA = {"width": 10_000, "window": 1_000, "negatives": 1_000, "seed": (1 << 63) - 1}
-
-
-@dataclass(frozen=True)
-class Word2VecConfig:
-    """The settings, with the defaults of the original implementation."""
-
-    objective: Objective = "skip-gram"
-    width: int = 100
-    window: int = 5
-    negatives: int = 5
-    epochs: int = 5
-    min_count: int = 5
-    sample: float = 1e-3  # words above this relative frequency are subsampled; 0: none
-    lr: float = 0.025
-    seed: int = 1
-    lowercase: bool = True
-
-    def __post_init__(self) -> None:
-        if self.objective not in get_args(Objective):
-            raise UserError(
-                f'unknown objective "{self.objective}": {did_you_mean(self.objective, get_args(Objective))}'
-            )
-        for name in ("width", "window", "negatives", "epochs", "min_count", "lr"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"{name} {getattr(self, name)} must be greater than 0")
-        for name, limit in MAXIMA.items():
-            if abs(getattr(self, name)) > limit:
-                raise UserError(f"{name} {getattr(self, name)} must be at most {limit:,}")
-        if self.sample < 0:
-            raise UserError(f"sample {self.sample} must not be negative; 0 disables subsampling")
 
 
 def fit_word2vec(
