@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from multiprocessing import Process, Queue
 from pathlib import Path
@@ -84,8 +85,11 @@ def run_strangers(
     results.put(asyncio.run(run()))
 
 
-def front_memory(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 >> 20
+def resident_memory(pid: int) -> int:
+    """Returns the resident memory of a process in MiB; 0 if it has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 >> 20
+    return 0
 
 
 def probe(url: str, pid: int, seconds: float) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def probe(url: str, pid: int, seconds: float) -> dict[str, Any]:
             connection.request("GET", "/health")
             assert connection.getresponse().read() == b'{"status":"ok"}'
             found.append((time.perf_counter() - start) * 1000)
-            memory.append(front_memory(pid))
+            memory.append(resident_memory(pid))
             time.sleep(0.005)
     return {"mib": max(memory), **{kind: describe(found) for kind, found in times.items()}}
 
@@ -111,35 +115,43 @@ def describe(times: list[float]) -> dict[str, float]:
     return {"probes": len(times), **found, "max": round(max(times), 1)}
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name:
-        keys, log = Path(name) / "keys.toml", Path(name) / "log"
-        keys.write_text(new_key("own")[1])
-        command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", "--workers", "1", "--key-file", str(keys)]
-        with log.open("w") as file:
-            process = subprocess.Popen([*command, "--model", f"en-hi={GRAMMAR}"], stdout=file, stderr=file)
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[int, str, Path]]:
+    """Runs the service; yields its process, address and log."""
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+        command = [sys.executable, "-m", "seq2see", "serve", "--port", "0", *options]
+        process, log = subprocess.Popen(command, stdout=file, stderr=file), Path(file.name)
         try:
             while not (found := re.search(r"http://\S+", log.read_text())):
                 assert process.poll() is None, log.read_text()
                 time.sleep(0.1)
-            address = urlsplit(found[0])
-            results: Queue[Counter[str]] = Queue()
-            probe(found[0], process.pid, 1)
-            alone = probe(found[0], process.pid, min(options.seconds, 5))
-            arguments = (address.hostname, address.port, options.strangers, options.megabytes << 20, options.seconds)
-            strangers = Process(target=run_strangers, args=(*arguments, options.repeat, results))
-            strangers.start()
-            beside = probe(found[0], process.pid, options.seconds)
-            statuses = results.get(timeout=120)
-            strangers.join()
-            tracebacks = log.read_text().count("Traceback")
+            yield process.pid, found[0], log
         finally:
             process.terminate()
             process.wait(120)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        keys = Path(name) / "keys.toml"
+        keys.write_text(new_key("own")[1])
+        with serving("--workers", "1", "--key-file", str(keys), "--model", f"en-hi={GRAMMAR}") as (pid, url, log):
+            address = urlsplit(url)
+            results: Queue[Counter[str]] = Queue()
+            probe(url, pid, 1)
+            alone = probe(url, pid, min(options.seconds, 5))
+            arguments = (address.hostname, address.port, options.strangers, options.megabytes << 20, options.seconds)
+            strangers = Process(target=run_strangers, args=(*arguments, options.repeat, results))
+            strangers.start()
+            beside = probe(url, pid, options.seconds)
+            statuses = results.get(timeout=120)
+            strangers.join()
+            tracebacks = log.read_text().count("Traceback")
     return {
         "strangers": options.strangers,
         "alone": alone,
         "beside": beside,
+        "growth_mib": beside["mib"] - alone["mib"],
         "statuses": statuses,
         "tracebacks": tracebacks,
     }
@@ -151,9 +163,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--repeat", action="store_true")
-    result = measure(parser.parse_args())
-    result["growth_mib"] = result["beside"]["mib"] - result["alone"]["mib"]
-    print(json.dumps(result))
+    print(json.dumps(measure(parser.parse_args())))
 
 
 if __name__ == "__main__":
