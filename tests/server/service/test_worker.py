@@ -106,6 +106,33 @@ def test_a_late_request_of_any_kind_is_not_begun(
     assert worker[1].ask(kind, seconds=-1)["kind"] == "deadline"
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("translate", {"texts": ["I like tea."] * 100, "glossary": {"tea": "दूध"}}),
+        ("html", {"texts": ["<p>I like tea.</p>" * 100]}),
+        ("document", {"content": base64.b64encode(b"I like tea.\n" * 100).decode()}),
+    ],
+)
+def test_a_translation_that_nobody_waits_for_stops_between_texts(
+    worker: tuple[Worker, Connection], monkeypatch: pytest.MonkeyPatch, kind: str, texts: dict[str, Any]
+) -> None:
+    answering, connection = worker
+    split: list[str] = []
+    sentences = Translator.sentences
+
+    def count(translator: Translator, text: str, location: str) -> Any:
+        split.append(text)
+        if len(split) == 2:
+            connection.send({"cancel": 1})
+            wait_until(lambda: all(each.cancelled.is_set() for each in answering._answering.values()))
+        return sentences(translator, text, location)
+
+    monkeypatch.setattr(Translator, "sentences", count)
+    assert "error" in connection.ask(kind, **texts)
+    assert len(split) == 2
+
+
 def test_embeddings_that_nobody_waits_for_are_not_computed(
     worker: tuple[Worker, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
