@@ -360,3 +360,18 @@ def test_every_metric_can_select_a_checkpoint() -> None:
     assert all(good.value(metric) > bad.value(metric) for metric in METRICS)
     with pytest.raises(UserError, match=r'train.metric = "bleuu" is not a valid choice: did you mean "bleu"'):
         Config().override(["train.metric=bleuu"])
+
+
+def test_a_bundled_model_names_its_sources_and_no_files_that_came_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("test.en", "data/train.en"):  # not the training data, though config.toml has this name
+        (tmp_path / name).write_text("I like tea.\n", encoding="utf-8")
+    for name in ("test.hi", "data/train.hi"):
+        (tmp_path / name).write_text("मुझे चाय पसंद है।\n", encoding="utf-8")
+    arguments = ["evaluate", "--model", "grammar-en-hi", "--src", "test.en", "--ref", "test.hi", "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert "grammar-en-hi was trained on Built-in grammar: sentences from there may be in" in result.stderr
+    assert json.loads(result.stdout)["frequency_source"] == "the references (the training data is not known)"

@@ -1,5 +1,6 @@
 """`seq2see evaluate`: scores a translator, a file of translations or a language model, and shows where it is weak."""
 
+import warnings
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -10,8 +11,8 @@ from seq2see.cli.options import Options
 from seq2see.cli.output import check_plot, print_json
 from seq2see.config import Boundaries, DataConfig, option
 from seq2see.config.search import Search
-from seq2see.errors import UsageError
-from seq2see.storage.bundled import LANGUAGE_MODEL, model_label
+from seq2see.errors import Notice, UsageError
+from seq2see.storage.bundled import LANGUAGE_MODEL, About, model_label
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -173,7 +174,7 @@ def _evaluate_translations(
     evaluation = evaluate(
         system.translate(test, scoring.search, notes),
         test,
-        data=system.model.config.data if system.model else None,
+        data=system.data,
         baseline=baseline.translate(test, scoring.search, []) if baseline else None,
         alignment=[] if gold is None or system.model is None else alignment_by_head(system.model, gold),
         tokenize=scoring.tokenize,
@@ -214,6 +215,7 @@ class _System:
     name: str
     model: "Model | None"
     translations: tuple[str, ...] = ()
+    data: DataConfig | None = None  # its training files, if they can be here: a bundled model comes without them
 
     def translate(self, test: "TestSet", search: Search, notes: list[str]) -> list[str]:
         """Returns the translations, and adds to `notes` how many of them need attention."""
@@ -258,7 +260,20 @@ class _Loader:
         if source != (self.kind or "tokens"):
             remedy = "--src FILE and --ref FILE" if source == "tokens" else f"--{source} LIST"
             raise UsageError(f"{model_label(path)} reads {'text' if source == 'tokens' else source}: use {remedy}")
-        return _System(model_label(path), self.languages.choose(model))
+        data = None if _trained_elsewhere(path) else model.config.data
+        return _System(model_label(path), self.languages.choose(model), data=data)
+
+
+def _trained_elsewhere(path: Path) -> bool:
+    """Whether this is a bundled model; says then what it was trained on, since a test set from there proves little."""
+    about = About.load(path)
+    if about is None:
+        return False
+    sources = f"{model_label(path)} was trained on {', '.join(about.sources)}"
+    warnings.warn(
+        f"{sources}: sentences from there may be in its training data, and score too high", Notice, stacklevel=2
+    )
+    return True
 
 
 def _evaluate_language_model(path: Path, text: list[Path], options: HeldOut, compute: Compute, report: Report) -> None:
@@ -267,6 +282,7 @@ def _evaluate_language_model(path: Path, text: list[Path], options: HeldOut, com
     from seq2see.evaluate.language_model import evaluate_language_model
 
     model = compute.load_of_shape(path, "decoder", "use --src FILE and --ref FILE")
+    _trained_elsewhere(path)
     documents = plain_text(text, options.boundaries or model.config.data.boundaries)
     evaluation = evaluate_language_model(model, documents, options.stride)
     name, test = model_label(path), format_paths(text)

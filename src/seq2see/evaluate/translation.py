@@ -112,7 +112,7 @@ def evaluate(
 
 def _word_frequencies(data: DataConfig | None, references: References, split: Tokenize) -> tuple[str, dict[str, int]]:
     """Counts words in the training data, or in the references if it cannot be read; returns which, and the counts."""
-    reason = "no model was given"
+    reason = "the training data is not known"
     if data is not None:
         try:
             targets = (target for _, target in islice(open_pairs(data), MAX_COUNTED_SENTENCES))
