@@ -67,6 +67,26 @@ def test_code_is_laid_out_by_the_formatter() -> None:
     assert FMT_SKIPS == MAX_FMT_SKIPS or found > FMT_SKIPS - 100, f"lower FMT_SKIPS to {found}"
 
 
+def test_text_in_a_terminal_is_never_markup() -> None:
+    """What is styled is a `Text`: in a string, the brackets of a path or of a user's word would be taken for a style."""
+    found = []
+    for path, text in sources().items():
+        if not path.startswith("src/") or path == "src/seq2see/errors.py":
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                plain = any(keyword.arg == "markup" for keyword in node.keywords)
+                wrong = name in ("Console", "from_markup") or (name == "TextColumn" and not plain)
+                wrong |= name == "status" and not ast.unparse(node).count("Text(")
+            else:
+                wrong = isinstance(node, ast.Constant) and "[/" in str(node.value).replace("[/path", "")
+                wrong |= isinstance(node, ast.ImportFrom) and node.module == "rich.markup"
+            if wrong:
+                found.append(f"{path}:{node.lineno}")  # type: ignore[attr-defined]
+    assert not found, "use seq2see.errors.terminal, and Text for what is styled"
+
+
 def test_the_architecture_page_shows_the_folders_and_the_spine_as_they_are() -> None:
     stated, current = PAGE.read_text(encoding="utf-8"), page(PAGE.read_text(encoding="utf-8"))
     assert _without_counts(stated) == _without_counts(current), "run `python -m tests.architecture`"

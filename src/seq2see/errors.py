@@ -7,6 +7,10 @@ its message and exits. Any other exception is a bug and keeps its traceback.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MAX_LENGTH = 1000  # characters of an error
 
@@ -52,6 +56,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = list(known)
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"
+
+
+def terminal(**options: Any) -> "Console":
+    """Returns a console on which text is what it says: brackets in it are never markup, and colons never emoji."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False, **options)
 
 
 # Starts a progress bar for a task and its size in bytes, if known; the result advances the bar.

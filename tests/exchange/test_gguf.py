@@ -12,6 +12,7 @@ from seq2see.data.layout import Packed
 from seq2see.errors import UserError
 from seq2see.exchange.gguf_file import QUANTISATIONS
 from seq2see.exchange.huggingface import from_huggingface
+from tests.damage import rewrite_gguf
 from tests.foreign_models import CHAT, byte_level, decoder, llama_bpe
 from tests.nasty import strings
 
@@ -235,8 +236,6 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
 def test_metadata_of_a_wrong_type_or_out_of_range_is_refused(
     key: str, value: Any, message: str, tmp_path: Path
 ) -> None:
-    from tests.fuzz_models import rewrite_gguf
-
     path = write(tmp_path / "model.gguf", "qwen3", decoder("Qwen3ForCausalLM", **SIZES, **ROPE), byte_level())
     path.write_bytes(rewrite_gguf(path.read_bytes(), lambda fields, infos: ({**fields, key: value}, infos)))
     with pytest.raises(UserError, match=message) as error:

@@ -9,7 +9,7 @@ import typer
 from seq2see.cli.options import refuse_given
 from seq2see.cli.output import print_json, progress
 from seq2see.config import DataConfig, ModelConfig, option
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UsageError, UserError, terminal
 from seq2see.storage.bundled import bundled_model, bundled_names
 
 if TYPE_CHECKING:
@@ -124,11 +124,9 @@ def _print(report: "Report", cleaned: "CleanedCopy | None", as_json: bool) -> No
     from seq2see.check.report import to_json
 
     if not as_json:
-        from rich.console import Console
-
         from seq2see.cli.data_report import print_report
 
-        print_report(report, cleaned, Console())
+        print_report(report, cleaned, terminal())
         return
     document = to_json(report)
     if cleaned is not None:

@@ -11,7 +11,7 @@ from seq2see.cli.options import Options
 from seq2see.cli.output import check_plot, print_json
 from seq2see.config import Boundaries, DataConfig, option
 from seq2see.config.search import Search
-from seq2see.errors import Notice, UsageError
+from seq2see.errors import Notice, UsageError, terminal
 from seq2see.storage.bundled import LANGUAGE_MODEL, About, model_label
 
 if TYPE_CHECKING:
@@ -221,16 +221,16 @@ class _System:
         """Returns the translations, and adds to `notes` how many of them need attention."""
         if self.model is None:
             return list(self.translations)
-        from rich.console import Console
+        from rich.text import Text
 
         if self.model.config.model.source != "tokens":
-            with Console(stderr=True).status(f"{self.name}: reading {len(test):,} files"):
+            with terminal(stderr=True).status(Text(f"{self.name}: reading {len(test):,} files")):
                 return self.model.transcribe(test.sources, **vars(search))
         from seq2see.translate.translator import Translator
         from seq2see.translate.warning_log import WarningLog
 
         log = WarningLog(lambda text: None)
-        with Console(stderr=True).status(f"{self.name}: translating {len(test):,} sentences"):
+        with terminal(stderr=True).status(Text(f"{self.name}: translating {len(test):,} sentences")):
             translations = Translator(self.model, log, search).translate(test.sources, [""] * len(test))
         notes += [f"{kind}: {count:,} of {len(test):,}" for kind, count in log.counts.items()]
         return translations

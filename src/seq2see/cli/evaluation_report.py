@@ -5,12 +5,12 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from seq2see.cli.data_report import escape_controls, truncate_to_width
 from seq2see.cli.output import table
+from seq2see.errors import terminal
 from seq2see.evaluate.alignment import HeadScores
 from seq2see.evaluate.language_model import LanguageModelEvaluation
 from seq2see.evaluate.metrics import METRICS
@@ -20,10 +20,10 @@ _SIGNIFICANCE = 0.05
 
 
 def print_translation(evaluation: Evaluation, name: str, test: str, baseline: str) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     references = f", {evaluation.references:,} references" if evaluation.references > evaluation.sentences else ""
     console.print(
-        f"[bold]{escape_controls(name)}[/] on {escape_controls(test)}: {evaluation.sentences:,} sentences{references}\n",
+        _bold(escape_controls(name), f" on {escape_controls(test)}: {evaluation.sentences:,} sentences{references}\n"),
         soft_wrap=True,
     )
     console.print(_scores(evaluation))
@@ -31,29 +31,32 @@ def print_translation(evaluation: Evaluation, name: str, test: str, baseline: st
         if score.signature:  # sacreBLEU's
             console.print(Text(f"{score.name}: {score.signature}", style="dim"), soft_wrap=True)
     if evaluation.comparison:
-        console.print(f"\n[bold]Compared with {escape_controls(baseline)}[/]", soft_wrap=True)
+        console.print(_bold(f"\nCompared with {escape_controls(baseline)}"), soft_wrap=True)
         console.print(_comparison(evaluation))
     if evaluation.by_length:
-        console.print("\n[bold]By reference length[/]")
+        console.print(_bold("\nBy reference length"))
         console.print(_lengths(evaluation))
     if evaluation.by_frequency:
-        console.print(
-            f"\n[bold]Recall of reference words[/], by word frequency in {escape_controls(evaluation.frequency_source)}",
-            soft_wrap=True,
-        )
+        source = escape_controls(evaluation.frequency_source)
+        console.print(_bold("\nRecall of reference words", f", by word frequency in {source}"), soft_wrap=True)
         console.print(_frequencies(evaluation))
     if evaluation.alignment:
-        console.print("\n[bold]Word alignment by cross-attention[/], in %: mean over heads, then AER per head")
+        scores = ", in %: mean over heads, then AER per head"
+        console.print(_bold("\nWord alignment by cross-attention", scores))
         console.print(_alignment(evaluation.alignment))
     if evaluation.worst:
-        console.print("\n[bold]Worst translations by chrF++[/]")
+        console.print(_bold("\nWorst translations by chrF++"))
         for line in _worst(evaluation.worst, console.width):
             console.print(line, soft_wrap=True)
     for warning in evaluation.warnings:
         console.print(Text(f"! {warning}", style="yellow"), soft_wrap=True)
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _bold(text: str, others: str = "") -> Text:
+    return Text.assemble((text, "bold"), others)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
     return table(headings, rows, header_style="dim")
 
 
@@ -61,7 +64,7 @@ def _scores(evaluation: Evaluation) -> Table:
     rows = [
         (
             score.name,
-            f"[bold]{score.value:.1f}[/]",
+            _bold(f"{score.value:.1f}"),
             "" if score.mean is None else f"{score.mean:.1f} ± {score.interval:.1f}",
         )
         for score in evaluation.scores
@@ -70,7 +73,7 @@ def _scores(evaluation: Evaluation) -> Table:
     if evaluation.recognition is not None:
         shares[METRICS["cer"].name] = evaluation.recognition.character_error_rate
         shares[METRICS["wer"].name] = evaluation.recognition.word_error_rate
-    rows += [(name, f"[bold]{share:.1%}[/]", "") for name, share in shares.items()]
+    rows += [(name, _bold(f"{share:.1%}"), "") for name, share in shares.items()]
     return _table(("", "score", "95% confidence interval"), rows)
 
 
@@ -81,7 +84,8 @@ def _comparison(evaluation: Evaluation) -> Table:
         # sacreBLEU gives equal scores the smallest p-value.
         insignificant = row.system == row.baseline or max(row.p_bootstrap, row.p_randomization) >= _SIGNIFICANCE
         better = (row.system < row.baseline) == (row.name in error_rates)
-        verdict = "not significant" if insignificant else f"[{'green]better' if better else 'red]worse'}[/]"
+        verdict = Text("better", "green") if better else Text("worse", "red")
+        verdict = Text("not significant") if insignificant else verdict
         scores = (f"{row.system:.1f}", f"{row.baseline:.1f}", f"{row.system - row.baseline:+.1f}")
         rows.append((row.name, *scores, f"{row.p_bootstrap:.4f}", f"{row.p_randomization:.4f}", verdict))
     return _table(("", "system", "baseline", "diff", "p (bootstrap)", "p (randomised)", ""), rows)
@@ -110,8 +114,9 @@ def _alignment(rows: Sequence[HeadScores]) -> Table:
     for mean in (row for row in rows if row.layer_head.head is None):
         layer, scores = mean.layer_head.layer, mean.scores
         aers = [scores.aer] + [row.scores.aer for row in rows if row.layer_head.layer == layer and row is not mean]
-        cells = [f"[bold green]{100 * aer:.1f}[/]" if aer == best else f"{100 * aer:.1f}" for aer in aers]
-        lines.append((f"{layer}", cells[0], f"{100 * scores.precision:.1f}", f"{100 * scores.recall:.1f}", *cells[1:]))
+        cells = [Text(f"{100 * aer:.1f}", "bold green" if aer == best else "") for aer in aers]
+        others = [Text(f"{100 * value:.1f}") for value in (scores.precision, scores.recall)]
+        lines.append((Text(f"{layer}"), cells[0], *others, *cells[1:]))
     return _table(("layer", "AER", "precision", "recall", *(f"h{head}" for head in range(heads))), lines)
 
 
@@ -135,16 +140,19 @@ def _range(low: int, high: int | None) -> str:
 
 
 def print_language_model(evaluation: LanguageModelEvaluation, name: str, test: str) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     console.print(
-        f"[bold]{escape_controls(name)}[/] on {escape_controls(test)}: {evaluation.documents:,} documents, "
-        f"{evaluation.tokens:,} tokens, {evaluation.characters:,} characters, {evaluation.bytes:,} bytes\n",
+        _bold(
+            escape_controls(name),
+            f" on {escape_controls(test)}: {evaluation.documents:,} documents, {evaluation.tokens:,} tokens, "
+            f"{evaluation.characters:,} characters, {evaluation.bytes:,} bytes\n",
+        ),
         soft_wrap=True,
     )
     rows = [
-        ("perplexity per token", f"[bold]{evaluation.perplexity:.2f}[/]"),
+        ("perplexity per token", _bold(f"{evaluation.perplexity:.2f}")),
         ("loss (nats per token)", f"{evaluation.loss:.4f}"),
-        ("bits per byte", f"[bold]{evaluation.bits_per_byte:.4f}[/]"),
+        ("bits per byte", _bold(f"{evaluation.bits_per_byte:.4f}")),
         ("bits per character", f"{evaluation.bits_per_character:.4f}"),
     ]
     console.print(table(("", ""), rows, show_header=False))

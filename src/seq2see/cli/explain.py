@@ -16,7 +16,7 @@ from seq2see.cli.options import Options
 from seq2see.cli.output import check_plot, refuse_overwriting
 from seq2see.config import option
 from seq2see.config.search import Search
-from seq2see.errors import UsageError
+from seq2see.errors import UsageError, terminal
 from seq2see.storage.bundled import model_label
 
 if TYPE_CHECKING:
@@ -137,9 +137,7 @@ def explain(
 
 
 def _print(original: "Explanation", e: "Explanation", name: str, analysis: Analysis, search: Search) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = terminal()
     if e is not original:
         _print_changes(original, e, analysis.ablate or (), console)
     _print_attention(e, name, analysis.head, console)
@@ -188,6 +186,12 @@ def _headline(e: "Explanation") -> "Text":
     return source.append("  →  ", style="dim").append(escape_control(e.output), style="bold")
 
 
+def _print_heading(console: "Console", title: str, explanation: str) -> None:
+    from rich.text import Text
+
+    console.print(Text.assemble((f"\n{title}", "bold"), (f"  {explanation}", "dim")))
+
+
 def _print_attention(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
@@ -201,11 +205,12 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
     if not name:  # a recurrent model without attention
         for token, probability in token_probabilities(e):
             console.print(Text(f"{100 * probability:8.2f}  {token}"))
-        console.print("[dim]P in %. This model has no attention: its decoder sees only the encoder's last state.[/]")
+        note = "P in %. This model has no attention: its decoder sees only the encoder's last state."
+        console.print(note, style="dim")
         return
     table = attention_table(e, name, head)
     probabilities = "" if table.probabilities is None else "; P: probability of the output token"
-    console.print(f"\n[bold]{table.title}[/]  [dim]in %{probabilities}[/]")
+    _print_heading(console, table.title, f"in %{probabilities}")
     is_media = e.source_rows is not None
     if is_media and name.endswith(".cross"):
         console.print(draw_profiles(e, table, console.width))
@@ -217,7 +222,7 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
         console.print(Text("\nalignment: ", style="dim").append(" · ".join(links), style="not dim"))
     if not e.target_tokens:  # an encoder, whose heads change no prediction
         return
-    console.print("\n[bold]Heads[/]  [dim]of this layer, ablated one at a time with the output held fixed[/]")
+    _print_heading(console, "Heads", "of this layer, ablated one at a time with the output held fixed")
     selected = slice(None) if head is None else slice(head, head + 1)
     console.print(draw_heads(attention_entropy(e)[name], head_ablation(e, name), e.target_tokens, selected))
 
@@ -228,11 +233,12 @@ def _print_changes(before: "Explanation", after: "Explanation", heads: Sequence[
     from seq2see.inspect.terminal import draw_changes
 
     console.print(_headline(before))
-    console.print(f"\n[bold]Without {', '.join(heads)}[/]  [dim]P in %, with the output held fixed[/]")
+    _print_heading(console, f"Without {', '.join(heads)}", "P in %, with the output held fixed")
     console.print(draw_changes(compare(before, rerun(before, *after.interventions))))
     if before.hypothesis is not None:
         same = before.target_ids == after.target_ids
-        console.print("\n[dim]The output is unchanged:[/]" if same else "\n[bold red]The output changes:[/]")
+        title, style = ("The output is unchanged:", "dim") if same else ("The output changes:", "bold red")
+        console.print(f"\n{title}", style=style)
 
 
 def _print_step(e: "Explanation", step: int, search: Search, console: "Console") -> None:
@@ -250,12 +256,12 @@ def _print_step(e: "Explanation", step: int, search: Search, console: "Console")
     console.print(Text(f"\nStep {step}: ", style="bold").append(e.target_tokens[row], style="bold blue"))
     console.print(draw_alternatives(alternatives(e, row, 5)))
     if e.model.config.model.kind == "transformer":
-        console.print("\n[bold]Logit lens[/]  [dim]what each layer would predict, in %[/]")
+        _print_heading(console, "Logit lens", "what each layer would predict, in %")
         console.print(draw_logit_lens(logit_lens(e, 3), row))
-        console.print("\n[bold]Logit attribution[/]  [dim]what each component adds to the token's logit[/]")
+        _print_heading(console, "Logit attribution", "what each component adds to the token's logit")
         console.print(draw_logit_attribution(logit_attribution(e, row)))
     if search.beam > 1 and e.hypothesis is not None:
-        console.print(f"\n[bold]Beam[/]  [dim]after {step} tokens: score and text[/]")
+        _print_heading(console, "Beam", f"after {step} tokens: score and text")
         for hypothesis in beam_at_step(e.model, e.source, step, interventions=e.interventions, search=search):
             line = Text(f"{hypothesis.score:8.3f}  {escape_control(e.model.tokenizers[1].decode(hypothesis.tokens))}")
             console.print(line.append(" <end>" if hypothesis.finished else " …", style="dim"))

@@ -7,6 +7,7 @@ import math
 
 import torch
 from rich.console import Console
+from rich.text import Text
 
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Packed
@@ -25,7 +26,7 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
     torch.manual_seed(1)
     model = model_class(config)(config).eval()
     count = sum(parameter.numel() for parameter in model.parameters())
-    console.print(f"[bold]{name}[/]: {count:,} parameters, untrained")
+    console.print(Text.assemble((name, "bold"), f": {count:,} parameters, untrained"))
     sources, targets = ([pair[side].split() for pair in PAIRS] for side in (0, 1))
     vocabulary = ["<start>", "<end>", *sorted({word for sentence in sources + targets for word in sentence})]
 
@@ -41,7 +42,8 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
         labels = pack([[*sentence, "<end>"] for sentence in targets])
     for english, hindi in PAIRS:
         english = english if config.source == "tokens" else f"random {config.source}"
-        console.print(f"  {english}" + (f"  [dim]→[/]  {hindi}" if len(inputs) > 1 else ""))
+        line = Text(f"  {english}")
+        console.print(line.append("  →  ", "dim").append(hindi) if len(inputs) > 1 else line)
     with torch.no_grad(), trace(model) as t:
         output = model(*inputs)
     console.print("packed end to end, one forward pass:\n")

@@ -10,7 +10,7 @@ import typer
 
 from seq2see.cli.model_options import ON_CPU, InspectionCompute, ModelChoice
 from seq2see.cli.output import check_plot
-from seq2see.errors import UsageError, did_you_mean
+from seq2see.errors import UsageError, did_you_mean, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,11 +52,11 @@ def lesson(
 
     Example: seq2see lesson context --set sentences="phone and orange" --out context.png
     """
-    from rich.console import Console
+    from rich.text import Text
 
     from seq2see.course.lessons import LESSONS
 
-    console = Console(highlight=False)
+    console = terminal()
     if name is None:
         _list(console)
         return
@@ -75,7 +75,7 @@ def lesson(
             raise UsageError(f'the lesson "{chosen.name}" uses no model: omit --device and --precision')
         arguments["model"] = compute.load(ModelChoice(model).path(chosen.model))
     start = time.perf_counter()
-    with Console(stderr=True).status(f"{chosen.title}: computing …"):
+    with terminal(stderr=True).status(Text(f"{chosen.title}: computing …")):
         result = chosen.compute(arguments)
     if as_json:
         from seq2see.tensors.files import to_json
@@ -88,7 +88,7 @@ def lesson(
     if out is not None:
         chosen.draw(result, out)
         if not as_json:
-            console.print(f"Figure written to {out}.", style="dim", markup=False)
+            console.print(f"Figure written to {out}.", style="dim")
 
 
 def _list(console: "Console") -> None:
@@ -102,7 +102,8 @@ def _list(console: "Console") -> None:
         for each in LESSONS.values():
             if each.group == group:
                 console.print(Text(f"  {each.name:<12}{each.title}"))
-    console.print("\nRun a lesson with: [bold]seq2see lesson NAME[/], its exercises with [bold]--quiz[/]")
+    commands = ("seq2see lesson NAME", "bold"), ", its exercises with ", ("--quiz", "bold")
+    console.print(Text.assemble("\nRun a lesson with: ", *commands))
 
 
 def ask(chosen: "Lesson", console: "Console") -> None:
@@ -173,4 +174,4 @@ def _print(chosen: "Lesson", result: Any, console: "Console", seconds: float, fu
     names = [name for name in chosen.defaults() if name not in ("model", "seed", "steps", "vectors", "wic")]
     options = [f"--set {name}=…" for name in names] + ["--model …"] * ("model" in chosen.defaults())
     hint = f"  Settings: {'  '.join(options)}" if options else ""
-    console.print(f"\n{seconds:.1f} s. Exercises: seq2see lesson {chosen.name} --quiz{hint}", style="dim", markup=False)
+    console.print(f"\n{seconds:.1f} s. Exercises: seq2see lesson {chosen.name} --quiz{hint}", style="dim")

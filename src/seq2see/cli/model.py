@@ -8,7 +8,7 @@ import typer
 
 from seq2see.cli.output import print_facts, print_json
 from seq2see.config import Config, ModelConfig, option
-from seq2see.errors import UsageError, did_you_mean
+from seq2see.errors import UsageError, did_you_mean, terminal
 from seq2see.storage.bundled import About, bundled_model, bundled_names, find_model
 from seq2see.storage.scores import load_scores, score_texts
 from seq2see.train.presets import PRESETS, preset_config
@@ -78,12 +78,10 @@ def _config(name: str, settings: list[str]) -> Config:
 
 
 def _describe_preset(name: str, model: ModelConfig, as_json: bool, traced: bool) -> None:
-    from rich.console import Console
-
     from seq2see.cli.first_pass import print_first_pass
     from seq2see.model.summary import summarize
 
-    console = Console(highlight=False)
+    console = terminal()
     if traced:
         print_first_pass(model, name, console)
     elif as_json:
@@ -123,15 +121,13 @@ def _describe_directory(path: Path, verify: bool, as_json: bool) -> None:
         print_json({**result, "verified_files": verified})
         return
 
-    from rich.console import Console
-
     if steps:
         facts["snapshots"] = f"{len(steps)} of steps {steps[0]:,} to {steps[-1]:,}"
     facts["files"] = "\n".join(f"{size:>13,}  {name}" for name, size in sizes.items())
     if verified is not None:
         facts["verified"] = f"all {verified} files have their recorded sizes and hashes"
     print_facts(facts)
-    Console(highlight=False).print(_tree(structure, files.config.model.shape))
+    terminal().print(_tree(structure, files.config.model.shape))
 
 
 def _foreign_facts(model: "ForeignModel") -> dict[str, str]:
@@ -203,35 +199,38 @@ def _list_models(as_json: bool) -> None:
         print_json({"bundled": models, "presets": presets})
         return
 
-    from rich.console import Console
     from rich.padding import Padding
+    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = terminal()
     console.print("Bundled models, trained; scores on the validation set:\n")
     for name, trained in bundled.items():
-        console.print(f"[bold]{name}[/]  [cyan]{trained.facts}[/]")
+        console.print(Text.assemble((name, "bold"), "  ", (trained.facts, "cyan")))
         console.print(Padding(trained.limits, (0, 0, 0, 4)))
     console.print("\nPresets, to train your own:\n")
     for name, p in PRESETS.items():
         model = p.model
         counts = [model.encoder_layers] * model.has_encoder + [model.decoder_layers] * model.has_decoder
         layers = "+".join(map(str, counts))
-        console.print(
-            f"[bold]{name}[/]  [cyan]{model.shape}, {layers} layers, width {model.width}, "
-            f"{model.heads} head{'s' * (model.heads > 1)}, {model.vocab_size:,} tokens[/]"
-        )
+        heads = f"{model.heads} head{'s' * (model.heads > 1)}"
+        sizes = f"{model.shape}, {layers} layers, width {model.width}, {heads}, {model.vocab_size:,} tokens"
+        console.print(Text.assemble((name, "bold"), "  ", (sizes, "cyan")))
         console.print(Padding(p.reason, (0, 0, 0, 4)))
 
 
 def _tree(summary: "ModuleSummary", shape: str) -> "Tree":
+    from rich.text import Text
     from rich.tree import Tree
 
-    tree = Tree(f"[bold]{summary.name}[/], {shape}: [bold]{summary.parameters:,}[/] parameters")
+    parameters = (f"{summary.parameters:,}", "bold")
+    tree = Tree(Text.assemble((summary.name, "bold"), f", {shape}: ", parameters, " parameters"))
     _add_children(tree, summary)
     return tree
 
 
 def _add_children(tree: "Tree", summary: "ModuleSummary") -> None:
+    from rich.text import Text
+
     for child in summary.children:
         name, inner = child.name, child
         while len(inner.children) == 1 and not inner.children[0].shape:  # for example a norm in its add & norm
@@ -243,6 +242,7 @@ def _add_children(tree: "Tree", summary: "ModuleSummary") -> None:
         if child.repeats > 1:
             name = f"{child.repeats} × {name}"
             text = f"{child.parameters // child.repeats:,} each"
-        branch = tree.add(f"{name}  [cyan]{text}[/]{'  ' * bool(text)}[dim]{child.parameters:,}[/]")
+        shape = (f"{text}{'  ' * bool(text)}", "cyan")
+        branch = tree.add(Text.assemble(f"{name}  ", shape, (f"{child.parameters:,}", "dim")))
         if not single:
             _add_children(branch, child)

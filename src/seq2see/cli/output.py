@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UsageError, UserError, terminal
 from seq2see.tensors.files import atomic_write, check_output
 
 if TYPE_CHECKING:
@@ -74,32 +74,30 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Prints names and values below each other."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     result = Table.grid(padding=(0, 2))
     for fact, value in facts.items():
-        result.add_row(f"[bold]{fact}[/]", Text(value))
-    Console(highlight=False).print(result)
+        result.add_row(Text(fact, "bold"), value)
+    terminal().print(result)
 
 
 @contextmanager
 def progress(enabled: bool = True) -> Iterator["ProgressFactory"]:
     """Yields a function that starts a progress bar; bars disappear when done, and are off if stderr is not a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from seq2see.errors import no_progress
 
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     if not (enabled and console.is_terminal):  # a disabled bar of rich 14.0 would print an empty line
         yield no_progress
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
+        TextColumn("{task.percentage:3.0f}%", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bars:

@@ -9,6 +9,7 @@ import typer
 
 from seq2see.cli.output import check_plot, table
 from seq2see.config import DataConfig, differences, option
+from seq2see.errors import terminal
 from seq2see.storage.bundled import find_model
 
 if TYPE_CHECKING:
@@ -52,10 +53,8 @@ def runs(
 
 
 def _print_table(logs: list["RunLog"], changed: dict[str, list[Any]]) -> None:
-    from rich.console import Console
-
     headings = ("run", "step", "minutes", "tokens/s", "training loss", "validation loss", "BLEU", "chrF++", "curve")
-    console = Console(highlight=False)
+    console = terminal()
     console.print(table(headings, [_row(log) for log in logs], left=["curve"]))
     if changed:
         console.print("\nsettings that differ:")
@@ -63,11 +62,13 @@ def _print_table(logs: list["RunLog"], changed: dict[str, list[Any]]) -> None:
         console.print(f"  {name}: {', '.join(map(str, values))}")
 
 
-def _row(log: "RunLog") -> list[str]:
+def _row(log: "RunLog") -> list[Any]:
+    from rich.text import Text
+
     last = log.steps[-1] if log.steps else {}
     best = min(log.validations, key=lambda row: row["loss"], default={})
     scores = (log.finished and log.scores.get("validation")) or _best_validation(log.validations)
-    name = f"{log.path}" + ("" if log.finished else f" [yellow]({_state(log)})[/]")
+    name = Text.assemble(str(log.path), ("" if log.finished else f" ({_state(log)})", "yellow"))
     losses = [_format(value, ".3f") for value in (last.get("loss"), scores.get("loss", best.get("loss")))]
     metrics = [_format(scores.get(name), ".1f") for name in ("bleu", "chrf")]
     curve = sparkline([row["loss"] for row in log.validations], 24)

@@ -12,7 +12,7 @@ from seq2see.cli.options import CommandGroup, Options
 from seq2see.cli.output import check_plot, print_json, progress, table
 from seq2see.config import DataConfig, option
 from seq2see.course.vectors.config import Word2VecConfig
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import UsageError, UserError, terminal
 from seq2see.tensors.files import check_output
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def similarity(
 
     Example: seq2see vectors similarity "an apple phone" --vectors book
     """
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
     from seq2see.course.vectors.corpus import split_words
     from seq2see.inspect.similarity import MEASURES
@@ -144,11 +143,11 @@ def similarity(
     titles = {"dot": "dot product", "cosine": "cosine", "scaled": f"dot product / √{vectors.width:,}"}
     for name, values in tables.items():
         rows = [
-            (f"[bold]{escape(word)}[/]", *(f"{value:.3f}" for value in row))
+            (Text(word, "bold"), *(f"{value:.3f}" for value in row))
             for word, row in zip(chosen, values.tolist(), strict=True)
         ]
         style = {"title": titles[name], "title_justify": "left", "title_style": "bold"}
-        Console(highlight=False).print(table(["", *map(escape, chosen)], rows, **style))
+        terminal().print(table(["", *chosen], rows, **style))
 
 
 def analogy(

@@ -45,13 +45,12 @@ def build(group: str) -> str:
             "Every number below is computed when the cell runs. Change the arguments of `compute` and run it again.",
         ),
         _code(
-            "from rich.console import Console",
-            "",
             "from seq2see.course.lessons import LESSONS",
             "from seq2see.course.lessons.terminal import print_lesson",
             "from seq2see.course.notebooks import figure",
+            "from seq2see.errors import terminal",
             "",
-            "console = Console(width=100)",
+            "console = terminal(width=100)",
         ),
         *(cell for lesson in lessons for cell in _lesson_cells(lesson)),
     ]

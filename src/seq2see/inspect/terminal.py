@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -44,7 +43,7 @@ def draw_trace(trace: Trace, pattern: str, title: str = "") -> Table:
         table.add_column(heading, justify="left" if text else "right", no_wrap=heading != "formula")
     prefix = pattern[: pattern.rfind(".*") + 1]  # common to all names
     for name, shape, mean, std, formula in trace_rows(trace, pattern):
-        table.add_row(name.removeprefix(prefix), f"[cyan]{shape}[/]", mean, std, f"[dim]{escape(formula)}[/]")
+        table.add_row(name.removeprefix(prefix), Text(shape, "cyan"), mean, std, Text(formula, "dim"))
     return table
 
 
@@ -199,5 +198,5 @@ def draw_logit_attribution(attribution: "LogitAttribution", top: int = 10) -> Ta
     for name, logit in found:
         bar = Text("█" * max(1, round(abs(logit) * scale)), style="blue" if logit >= 0 else "red")
         rows.append((name, f"{logit:+.2f}", bar))
-    total = ("[bold]sum[/]", f"[bold]{attribution.logit:+.2f}[/]", Text(f"logit of {attribution.token}"))
+    total = (Text("sum", "bold"), Text(f"{attribution.logit:+.2f}", "bold"), Text(f"logit of {attribution.token}"))
     return _list(("component", "logit", ""), [*rows, total])

@@ -67,7 +67,7 @@ def _choose_preset(data: DataConfig, settings: Sequence[str], world: World, disp
     if minutes and not fixed:
         name = shorter_preset(name, minutes, world)
         reason += f" and {minutes:g} minutes on this machine"
-    display.message(f"preset [bold]{name}[/], chosen for {reason} (override with --preset)")
+    display.message(f"preset {name}, chosen for {reason} (override with --preset)")
     return name
 
 

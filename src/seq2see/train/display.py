@@ -12,12 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
-from seq2see.errors import UserError
+from seq2see.errors import UserError, terminal
 from seq2see.tensors.files import atomic_write
 from seq2see.train.run_log import LOG, parse_log
 from seq2see.train.trainer import StepReport
@@ -38,8 +37,9 @@ class Display:
         self.folder, self.is_main = folder, is_main
         # Asked once: while the bar is shown, rich replaces sys.stderr by an object that is no terminal (before rich 14.1).
         self.live = is_main and sys.stderr.isatty()
-        self.console = Console(file=cast(IO[str], _LossyStream(sys.stderr)), highlight=False, quiet=not is_main)
-        columns = "{task.description}", BarColumn(None), TimeElapsedColumn(), "elapsed,", TimeRemainingColumn(), "left"
+        self.console = terminal(file=cast(IO[str], _LossyStream(sys.stderr)), quiet=not is_main)
+        name = TextColumn("{task.description}", markup=False)
+        columns = name, BarColumn(None), TimeElapsedColumn(), "elapsed,", TimeRemainingColumn(), "left"
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.live, expand=True)
         self._task = self.bar.add_task("", total=None)
         self._metrics = ""  # of the last report
@@ -57,8 +57,8 @@ class Display:
         if self._events is not None:
             self._events.close()
 
-    def message(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)  # a wrapped path could not be copied
+    def message(self, text: str | Text, style: str = "") -> None:
+        self.console.print(text, style=style, soft_wrap=True)  # a wrapped path could not be copied
 
     def _refresh(self, text: str, done: float, total: float | None, seconds_left: float | None) -> None:
         """Updates the bar or prints a line."""
@@ -102,12 +102,13 @@ class Display:
     def validation(self, step: int, scores: Scores, best: bool, pairs: Sequence[tuple[str, str]]) -> None:
         """Prints the scores and the current translations of three sentences."""
         self._log({"kind": "validation", "step": step, **scores.metrics})
-        mark = "  [green]best so far[/]" if best else ""
-        self.message(f"[bold]step {step:,}[/]  {scores}{mark}")
+        mark = ("  best so far" if best else "", "green")
+        self.message(Text.assemble((f"step {step:,}", "bold"), f"  {scores}", mark))
         count, table = len(scores.translations), Table.grid(padding=(0, 1))
         for number in sorted({count * part // 6 for part in (1, 3, 5)}) if count else ():
             source, reference = (_shorten(text) for text in pairs[number])
-            table.add_row("   ", source, "[dim]→[/]", _shorten(scores.translations[number]), f"[dim]({reference})[/]")
+            translation = _shorten(scores.translations[number])
+            table.add_row("   ", source, Text("→", "dim"), translation, Text(f"({reference})", "dim"))
         if table.row_count:
             self.console.print(table)
 
@@ -140,7 +141,7 @@ class Display:
         if self.is_main and path.is_file():
             log = parse_log(path)
             if log.damaged:
-                self.message(f"[yellow]skipping {log.damaged:,} damaged lines of {path}[/]")
+                self.message(f"skipping {log.damaged:,} damaged lines of {path}", "yellow")
             with atomic_write(path) as part:
                 rows = filter(is_kept, log.rows)
                 part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
@@ -172,4 +173,4 @@ def _duration(seconds: float) -> str:
 
 
 def _shorten(text: str) -> str:
-    return escape(text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…")
+    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from rich.text import Text
 from torch import Tensor
 
 from seq2see.config import Config
@@ -92,7 +93,7 @@ class Run:
 
         loaded, unusable = self.checkpoints.load_latest(belongs_to_run)
         for checkpoint in unusable:
-            self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged or from another run[/]")
+            self.display.message(f"skipping {checkpoint.path.name}: it is damaged or from another run", "yellow")
         step = loaded.file.step if loaded else 0
         scores = loaded.metadata["state"]["scores"] if loaded else []
         self.display.truncate_log(step, validated={validated for validated, _ in scores})
@@ -237,16 +238,17 @@ class Run:
         if train.minutes and self.state.seconds >= train.minutes * 60:
             save_config(self.out, replace(self.config, train=replace(train, steps=step, epochs=0.0, minutes=0.0)))
 
-    def _conclusion(self, chosen: str, scores: Scores) -> str:
+    def _conclusion(self, chosen: str, scores: Scores) -> Text:
         metrics = str(scores).replace("  ", ", ")
         problem = shortcoming(scores, self.data.valid_pairs, self.data.valid_batches)
+        out = (str(self.out), "bold")
         if not problem:
-            return f"[bold]{self.out}[/] is ready (weights: {chosen}); {metrics}"
+            return Text.assemble(out, f" is ready (weights: {chosen}); {metrics}")
         minutes = max(5, math.ceil(self.state.seconds / 60 * 5))
-        return (
-            f"[bold]{self.out}[/] is [yellow]not usable yet[/] (weights: {chosen}); {metrics}: {problem}. Train longer: "
-            f"seq2see train --resume {self.out} --minutes {minutes}; or on more data than {self.data.train_count:,} "
-            f"{'pairs' if self.data.valid_pairs else 'documents'}"
+        return Text.assemble(
+            *(out, " is ", ("not usable yet", "yellow")),
+            f" (weights: {chosen}); {metrics}: {problem}. Train longer: seq2see train --resume {self.out} --minutes {minutes}; "
+            f"or on more data than {self.data.train_count:,} {'pairs' if self.data.valid_pairs else 'documents'}",
         )
 
     def _load_saved_weights(self) -> dict[int, dict[str, Tensor]]:
@@ -256,5 +258,5 @@ class Run:
             try:
                 saved[checkpoint.step] = load_checkpoint(checkpoint)[0]
             except UserError:
-                self.display.message(f"[yellow]skipping {checkpoint.path.name}: it is damaged[/]")
+                self.display.message(f"skipping {checkpoint.path.name}: it is damaged", "yellow")
         return saved
