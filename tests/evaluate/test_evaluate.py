@@ -25,7 +25,7 @@ from seq2see.config import Config, ModelConfig, TextConfig
 from seq2see.config.extensions import load_extension
 from seq2see.data.corpus import plain_text
 from seq2see.data.layout import Packed
-from seq2see.errors import UserError
+from seq2see.errors import Notice, UserError
 from seq2see.evaluate.breakdown import recall_by_frequency, scores_by_length, word_tokenizer
 from seq2see.evaluate.language_model import evaluate_language_model, windows
 from seq2see.evaluate.metrics import METRICS, Metric, all_metrics, exact_match, other_scores, score
@@ -371,7 +371,6 @@ def test_a_bundled_model_names_its_sources_and_no_files_that_came_without_it(
         (tmp_path / name).write_text("I like tea.\n", encoding="utf-8")
     for name in ("test.hi", "data/train.hi"):
         (tmp_path / name).write_text("मुझे चाय पसंद है।\n", encoding="utf-8")
-    arguments = ["evaluate", "--model", "grammar-en-hi", "--src", "test.en", "--ref", "test.hi", "--json"]
-    result = CliRunner().invoke(app, arguments)
-    assert "grammar-en-hi was trained on Built-in grammar: sentences from there may be in" in result.stderr
-    assert json.loads(result.stdout)["frequency_source"] == "the references (the training data is not known)"
+    with pytest.warns(Notice, match="grammar-en-hi was trained on Built-in grammar: sentences from there may be in"):
+        found = run_json("--model", "grammar-en-hi", "--src", "test.en", "--ref", "test.hi")
+    assert found["frequency_source"] == "the references (the training data is not known)"

@@ -12,7 +12,7 @@ from seq2see.cli.output import check_plot, print_json
 from seq2see.config import Boundaries, DataConfig, option
 from seq2see.config.search import Search
 from seq2see.errors import Notice, UsageError, terminal
-from seq2see.storage.bundled import LANGUAGE_MODEL, About, model_label
+from seq2see.storage.bundled import LANGUAGE_MODEL, About, find_model, model_label
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -266,7 +266,7 @@ class _Loader:
 
 def _trained_elsewhere(path: Path) -> bool:
     """Whether this is a bundled model; says then what it was trained on, since a test set from there proves little."""
-    about = About.load(path)
+    about = About.load(find_model(path))
     if about is None:
         return False
     sources = f"{model_label(path)} was trained on {', '.join(about.sources)}"
