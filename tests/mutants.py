@@ -12,7 +12,6 @@ only moved since keep their tests; a line that was edited has none and is not dr
 """
 
 import argparse
-import ast
 import difflib
 import gc
 import json
@@ -25,13 +24,11 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -40,24 +37,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import coverage
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.changes import ROOT, Change, changes
+
 STORE = ROOT / ".mutants"
 EQUIVALENT = ROOT / "tests/equivalent_changes.txt"
 CORE = ["config", "tensors", "data", "model", "decode", "storage", "inspect", "evaluate", "translate", "train"]
 BATCHES = [4, 25, 120]  # the tests of a change run in up to three processes, until so many seconds of tests have run
+MINIMUM = 120  # seconds until a process is taken to hang
 LIMIT = 0.03  # of the changes may survive
 NO_BROWSER = "--ignore-glob=*/test_page*"
 PAGE = "src/seq2see/server/explore/page"  # built, and ignored by git
-NO_PLUGINS = [
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:cov",
-    "-p",
-    "no:schemathesis",
-    "-p",
-    "no:xdist",
-]  # none has a part here
+NO_PLUGINS = [f"-pno:{name}" for name in ("cacheprovider", "cov", "schemathesis", "xdist")]  # none has a part here
 ENDINGS = {None: "time limit", 2: "collection", 3: "pytest itself", 4: "other parameters"}  # by pytest's exit code
 IMPORTED_ONCE = [
     "torch._dynamo",
@@ -82,14 +72,22 @@ class Recorder:
     collected: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    setups: dict[str, float] = field(default_factory=dict)  # the fixtures of each file
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.collected += [item.nodeid for item in session.items]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+        seconds, key = (
+            (self.setups, file_of(report.nodeid)) if report.when == "setup" else (self.seconds, report.nodeid)
+        )
+        seconds[key] = seconds.get(key, 0) + report.duration
         if report.failed:
             self.failed.append(report.nodeid)
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def measure() -> None:
@@ -123,14 +121,15 @@ class Map:
         self.sources: dict[str, str] = stored["sources"]
         usable = set(collected).difference(stored["failed"])
         self.seconds = {name: value for name, value in stored["seconds"].items() if name in usable}
+        self.setups: dict[str, float] = stored["setups"]
         self.tests_of_file: defaultdict[str, set[str]] = defaultdict(set)
         for name in self.seconds:
-            self.tests_of_file[name.partition("::")[0]].add(name)
+            self.tests_of_file[file_of(name)].add(name)
 
-    def tests(self, file: str, source: str) -> dict[int, list[str]]:
-        """The tests that run each line of a file as it is now, the quickest first."""
+    def tests(self, file: str) -> dict[int, list[str]]:
+        """The tests that run each line of a file as it is now, those of the quickest file first."""
         contexts = self.lines.contexts_by_lineno(f"{self.root}/{file}")
-        was, now = self.sources.get(file, "").splitlines(), source.splitlines()
+        was, now = self.sources.get(file, "").splitlines(), (ROOT / file).read_text().splitlines()
         blocks = difflib.SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks()
         moved = {block.b + i + 1: block.a + i + 1 for block in blocks for i in range(block.size)}
         found = {line: self._names(contexts.get(before, ())) for line, before in moved.items()}
@@ -141,129 +140,15 @@ class Map:
         for context in contexts:
             name = context.rpartition("|" if context.endswith(("|run", "|setup", "|teardown")) else " (")[0]
             if context.endswith("|setup"):  # perhaps of a fixture that the other tests of the file use
-                names |= self.tests_of_file[name.partition("::")[0]]
+                names |= self.tests_of_file[file_of(name)]
             names.add(name)
-        return sorted(names & self.seconds.keys(), key=lambda name: (self.seconds[name], name))
+        files = [sorted(names & self.tests_of_file[file]) for file in sorted({file_of(name) for name in names})]
+        return [name for tests in sorted(files, key=self.cost) for name in tests]
 
-
-# The changes.
-
-
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mod,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
-FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "zeros": "ones", "ones": "zeros"}
-
-
-@dataclass(frozen=True)
-class Change:
-    file: str
-    line: int
-    before: str  # the code that is replaced
-    after: str
-    span: tuple[int, int]  # in bytes
-    tests: tuple[str, ...]
-
-    def __str__(self) -> str:
-        before, after = (" ".join(code.split()) for code in (self.before, self.after))
-        return f"{self.file}:{self.line}  {before}  →  {after}"
-
-    @property
-    def key(self) -> str:
-        """What stays when lines move: a line of tests/equivalent_changes.txt, before the reason."""
-        line = (ROOT / self.file).read_text().splitlines()[self.line - 1].strip()
-        return f"{self.file} | {line} | {str(self).partition('  ')[2]}"
-
-    @property
-    def mutated(self) -> bytes:
-        content = (ROOT / self.file).read_bytes()
-        after = self.after + "\n" * self.before.count("\n")  # later lines keep their numbers
-        if self.after not in ("pass", "break", "continue"):
-            after = f"({after})"
-        return content[: self.span[0]] + after.encode() + content[self.span[1] :]
-
-
-def changes(file: str, tests: Map) -> Iterator[Change]:
-    """Every change of a file on a line that a test runs, in the file's order."""
-    source = (ROOT / file).read_bytes()
-    lines = tests.tests(file, source.decode())
-    starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
-    for node, statement in in_functions(ast.parse(source), None):
-        found = lines.get(node.lineno) or lines.get(statement.lineno)
-        for spot, after in replacements(node) if found else ():
-            span = starts[spot.lineno - 1] + spot.col_offset, starts[spot.end_lineno - 1] + spot.end_col_offset
-            change = Change(file, spot.lineno, source[slice(*span)].decode(), after, span, tuple(found or ()))
-            with suppress(SyntaxError):
-                compile(change.mutated, file, "exec")
-                yield change
-
-
-def in_functions(node: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[Any, ast.stmt]]:
-    """The nodes inside functions, with their statements; without types, defaults, messages of errors and f-strings."""
-    if isinstance(node, ast.Raise | ast.JoinedStr | ast.arguments):
-        return
-    if statement and isinstance(node, ast.expr | ast.stmt):
-        statement = node if isinstance(node, ast.stmt) else statement
-        yield node, statement
-    for name, value in ast.iter_fields(node):
-        if name not in ("annotation", "returns", "decorator_list", "msg"):
-            enters = isinstance(node, ast.FunctionDef) and name == "body"
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    yield from in_functions(child, node if enters and not statement else statement)  # type: ignore[arg-type]
-
-
-def replacements(node: ast.AST) -> Iterator[tuple[Any, str]]:
-    """The expressions or statements that a change replaces, and the new code."""
-    match node:
-        case ast.Compare(left, [operator], [right]):
-            yield node, ast.unparse(ast.Compare(left, [COMPARISONS[type(operator)]()], [right]))
-        case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
-            yield node, ast.unparse(ast.BinOp(left, OPERATORS[type(operator)](), right))
-        case ast.BoolOp(operator, values):
-            yield node, ast.unparse(ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values))
-        case ast.UnaryOp(ast.Not() | ast.USub(), operand):
-            yield node, ast.unparse(operand)
-        case ast.If(test) | ast.While(test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
-            yield test, f"not {ast.unparse(test)}"
-        case ast.IfExp(test, body, orelse):
-            yield node, ast.unparse(ast.IfExp(test, orelse, body))
-        case ast.Constant(bool(value)):
-            yield node, str(not value)
-        case ast.Constant(int(value)):
-            yield node, str(value + 1)
-        case ast.Constant(float(value)):
-            yield node, str(value * 2 + 0.1)
-        case ast.Call(ast.Name(name), arguments, keywords) if name in FUNCTIONS:
-            yield node, ast.unparse(ast.Call(ast.Name(FUNCTIONS[name]), arguments, keywords))
-        case ast.Call(function, [first, second, *rest], keywords) if not isinstance(first, ast.Starred):
-            yield node, ast.unparse(ast.Call(function, [second, first, *rest], keywords))
-        case ast.Tuple([first, second], ast.Load()):
-            yield node, ast.unparse(ast.Tuple([second, first], ast.Load()))
-        case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Assign([ast.Attribute() | ast.Subscript()]):
-            yield node, "pass"
-        case ast.Continue() | ast.Break():
-            yield node, "break" if isinstance(node, ast.Continue) else "continue"
+    def cost(self, tests: Collection[str]) -> float:
+        """Seconds that tests take when they run together."""
+        setups = sum(self.setups.get(file, 0) for file in {*map(file_of, tests)})
+        return setups + sum(self.seconds[name] for name in tests)
 
 
 # Running the tests.
@@ -273,7 +158,7 @@ class Copy:
     """A copy of the project, in which tests run in forked processes."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.versions = folder, 0
+        self.root, self.versions, self.tried = folder, 0, 0
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
         for path in [ROOT / name for name in names if name] + list((ROOT / PAGE).rglob("*")):
@@ -331,39 +216,40 @@ class Copy:
         """The tests that fail without a change."""
         return self.run(tests, 3600)[1].failed if tests else []
 
-    def notice(self, change: Change, seconds: dict[str, float]) -> str | None:
+    def notice(self, change: Change, tests: Map) -> str | None:
         """The test that notices a change, or what else did; None if nothing."""
         target = self.root / change.file
         target.write_bytes(change.mutated)
         self.versions += 1
         os.utime(target, (self.versions, self.versions))  # Python compiles a file anew if its time has changed
-        rest, done = list(change.tests), 0.0
         try:
+            start = 0
             for limit in BATCHES:
-                batch: list[str] = []
-                while rest and done < limit:
-                    done += seconds[rest[0]]
-                    batch.append(rest.pop(0))
-                if batch:
-                    code, recorder = self.run(["-x", *batch], 60 + 10 * sum(seconds[name] for name in batch))
+                end = start
+                while end < len(change.tests) and (end == 0 or tests.cost(change.tests[: end + 1]) < limit):
+                    end += 1
+                if batch := change.tests[start:end]:
+                    code, recorder = self.run(["-x", *batch], MINIMUM + 10 * tests.cost(batch))
                     if code != 0:
                         return (*recorder.failed, ENDINGS.get(code, "crash"))[0]
+                self.tried = start = end
             return None
         finally:
             shutil.copy2(ROOT / change.file, target)
 
 
-def run(drawn: list[Change], copy: Copy, seconds: dict[str, float], first: int) -> list[Change]:
+def run(drawn: list[Change], copy: Copy, tests: Map, first: int) -> list[Change]:
     """Tries the changes one by one; returns those that no test noticed."""
     noticed: dict[Change, str | None] = {}
     for number, change in list(enumerate(drawn))[first:]:
-        noticed[change] = copy.notice(change, seconds)
-        print(f"{number:4}  {noticed[change] or 'SURVIVED'}  {change}", flush=True)
+        noticed[change] = copy.notice(change, tests)
+        result = noticed[change] or f"SURVIVED {copy.tried} of {len(change.tests)} tests"
+        print(f"{number:4}  {result}  {change}", flush=True)
     broken = copy.failing(sorted({name for name in noticed.values() if name and "::" in name}))
     for change, name in noticed.items():
         if name in broken:  # it fails anyway
             others = tuple(test for test in change.tests if test not in broken)
-            noticed[change] = copy.notice(replace(change, tests=others), seconds)
+            noticed[change] = copy.notice(replace(change, tests=others), tests)
     print(*(f"{name} fails without a change, and was left out" for name in broken), sep="\n")
     return [change for change, name in noticed.items() if name is None]
 
@@ -380,10 +266,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder) / "copy")
         tests = Map(copy.collect())
-        possible = [change for file in core_files() for change in changes(file, tests)]
+        possible = [change for file in core_files() for change in changes(file, tests.tests(file))]
         drawn = random.Random(options.seed).sample(possible, min(options.count, len(possible)))
         print(f"{len(drawn)} of {len(possible):,} possible changes, drawn with seed {options.seed}", flush=True)
-        survivors = run(drawn, copy, tests.seconds, options.first)
+        survivors = run(drawn, copy, tests, options.first)
     known = {line.rpartition(" | ")[0] for line in EQUIVALENT.read_text().splitlines()}
     missed = [change for change in survivors if change.key not in known]
     tried = len(drawn) - options.first
