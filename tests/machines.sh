@@ -25,6 +25,12 @@ read_only() {
     unshare --mount --map-root-user sh -c 'mount --bind src src && mount -o remount,bind,ro src && exec "$@"' sh "$@"
 }
 
+# Commands know ASCII only; the tests themselves read and write UTF-8.
+ascii() {
+    shift
+    env LC_ALL=C PYTHONCOERCECLOCALE=0 PYTHONUTF8=0 "$python" -X utf8 "$@"
+}
+
 strict() (
     umask 077
     "$@"
@@ -45,7 +51,7 @@ as one-thread env OMP_NUM_THREADS=1 "$@"
 as avx2 env ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 "$@"
 as avx512-core env ONEDNN_MAX_CPU_ISA=AVX512_CORE "$@"
 as sse41 env ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default "$@"
-as ascii env LC_ALL=C PYTHONCOERCECLOCALE=0 PYTHONUTF8=0 "$@"
+as ascii ascii "$@"
 as no-home env -u HOME -u USER -u LOGNAME "$@"
 as foreign-home env HOME=/nonexistent "$@"
 as time-zone env TZ=Pacific/Chatham "$@"
