@@ -15,7 +15,7 @@ PAGE := src/seq2see/server/explore/page/index.html
 # Every test computes in one thread, so two files run at a time, in the order of tests/conftest.py.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # The core, for its coverage: everything but the rooms that it never imports.
-ROOMS := src/seq2see/check/*,src/seq2see/formats/*,src/seq2see/cli/*,src/seq2see/course/*,src/seq2see/exchange/*,src/seq2see/server/*
+ROOMS := src/seq2see/check/*,src/seq2see/formats/*,src/seq2see/views/*,src/seq2see/cli/*,src/seq2see/course/*,src/seq2see/exchange/*,src/seq2see/server/*
 CHECKS := test-python test-avx2 lint types test-page
 
 # make mutants: small changes to the core that the tests must notice, drawn with a seed.

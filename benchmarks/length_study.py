@@ -26,9 +26,9 @@ from seq2see.api import Model, load
 from seq2see.config import DataConfig
 from seq2see.data.corpus import parallel_files
 from seq2see.evaluate.metrics import bleu_and_chrf, score
-from seq2see.inspect.plots import pyplot, save
 from seq2see.model.summary import summarize
 from seq2see.train import start as run
+from seq2see.views.plots import pyplot, save
 
 MODELS = {"rnn-2014": "RNN, 2014", "rnn-2015": "RNN with attention, 2015", "small": "Transformer, 2017"}
 BAND_WIDTH, MAX_LENGTH = 10, 60  # source words

@@ -27,12 +27,12 @@ from seq2see.course.sample_corpus import (
 )
 from seq2see.errors import UserError
 from seq2see.evaluate.metrics import exact_match
-from seq2see.inspect import plots
 from seq2see.inspect.attention_tables import attention_table
-from seq2see.inspect.terminal import draw_attention, draw_trace
 from seq2see.storage.bundled import About, bundled_translators
 from seq2see.train.start import train
 from seq2see.train.validation import score_translations
+from seq2see.views import plots
+from seq2see.views.terminal import draw_attention, draw_trace
 
 EXAMPLE_SENTENCES = [
     "How are you?",

@@ -24,7 +24,7 @@ CORE = (
     "translate",
     "train",
 )
-ROOMS = ("formats", "check", "exchange", "course", "server", "cli")
+ROOMS = ("formats", "views", "check", "exchange", "course", "server", "cli")
 
 # In reading order: no file imports a later one.
 SPINE = (

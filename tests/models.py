@@ -9,7 +9,7 @@ from seq2see.api import Model
 from seq2see.config import Config, ModelConfig, TextConfig
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.optimize import optimize_for_decoding
-from seq2see.model.registry import model_class
+from seq2see.model.network import model_class
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
 from seq2see.storage.directory import save_config, save_tokenizers, save_weights
 

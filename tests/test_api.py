@@ -212,7 +212,7 @@ ONE_SENTENCE = {
         75,
     ),
 }
-OTHER_FORMATS = (*("exchange", "course", "server", "formats"),)
+OTHER_FORMATS = (*("exchange", "course", "server", "formats", "views"),)
 
 
 @pytest.mark.parametrize("way", ONE_SENTENCE)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from seq2see.config import InferencePrecision
+from seq2see.config.extensions import load_extension
 from seq2see.config.search import Search, SearchOptions
 from seq2see.decode.optimize import block_weights
 from seq2see.errors import UserError
@@ -102,9 +103,8 @@ class Model(Pipeline):
         return "\n".join(f"{name:<11}{value}" for name, value in self._facts().items())
 
     def _repr_html_(self) -> str:
-        from seq2see.inspect.notebook import table_html
-
-        return table_html(self._facts())
+        html: str = load_extension("notebook", "model")(self._facts())
+        return html
 
     def _facts(self) -> dict[str, str]:
         from seq2see.storage.facts import model_facts

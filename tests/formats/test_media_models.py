@@ -14,7 +14,6 @@ from PIL import Image
 from seq2see.api import load
 from seq2see.config import DataConfig
 from seq2see.errors import UserError
-from seq2see.formats.media.view import draw_profiles, plot_media
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_tables import attention_table
 from seq2see.inspect.explain import rerun
@@ -23,6 +22,7 @@ from seq2see.train import start as run
 from seq2see.train.estimates import min_micro_batches, seconds_per_token
 from seq2see.train.prepare_data import prepare_translation
 from seq2see.train.presets import preset_config
+from seq2see.views.media import draw_profiles, plot_media
 from tests.formats.media import SOUNDS, cli, tone, write_wav
 from tests.models import tiny_model
 

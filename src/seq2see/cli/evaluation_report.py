@@ -178,7 +178,7 @@ def print_language_model(evaluation: LanguageModelEvaluation, name: str, test: s
 
 def plot_translation(evaluation: Evaluation, name: str, path: Path) -> None:
     """Plots scores by length and recall by frequency, each above a bar chart of the counts."""
-    from seq2see.inspect.plots import pyplot, save
+    from seq2see.views.plots import pyplot, save
 
     figure, axes = pyplot().subplots(2, 2, figsize=(10, 5), sharex="col", height_ratios=[3, 1])
     lengths = [_range(bucket.low, bucket.high) for bucket in evaluation.by_length]
@@ -210,7 +210,7 @@ def _plot_counts(axis: Any, labels: Sequence[str], counts: Sequence[int], ylabel
 
 def plot_language_model(evaluation: LanguageModelEvaluation, name: str, path: Path) -> None:
     """Plots the loss over the context length."""
-    from seq2see.inspect.plots import pyplot, save
+    from seq2see.views.plots import pyplot, save
 
     figure, axis = pyplot().subplots(figsize=(6, 3.6))
     buckets = [_range(bucket.low, bucket.high) for bucket in evaluation.by_context]

@@ -195,11 +195,11 @@ def _print_heading(console: "Console", title: str, explanation: str) -> None:
 def _print_attention(e: "Explanation", name: str, head: int | None, console: "Console") -> None:
     from rich.text import Text
 
-    from seq2see.formats.media.view import draw_profiles
     from seq2see.inspect.alignment import LayerHead, word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, head_ablation
     from seq2see.inspect.attention_tables import attention_table, token_probabilities
-    from seq2see.inspect.terminal import draw_attention, draw_heads
+    from seq2see.views.media import draw_profiles
+    from seq2see.views.terminal import draw_attention, draw_heads
 
     console.print(_headline(e))
     if not name:  # a recurrent model without attention
@@ -230,7 +230,7 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
 def _print_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
     from seq2see.inspect.comparison import compare
     from seq2see.inspect.explain import rerun
-    from seq2see.inspect.terminal import draw_changes
+    from seq2see.views.terminal import draw_changes
 
     console.print(_headline(before))
     _print_heading(console, f"Without {', '.join(heads)}", "P in %, with the output held fixed")
@@ -247,7 +247,7 @@ def _print_step(e: "Explanation", step: int, search: Search, console: "Console")
     from seq2see.inspect.explain import beam_at_step, escape_control
     from seq2see.inspect.logit_attribution import logit_attribution
     from seq2see.inspect.logit_lens import alternatives, logit_lens
-    from seq2see.inspect.terminal import draw_alternatives, draw_logit_attribution, draw_logit_lens
+    from seq2see.views.terminal import draw_alternatives, draw_logit_attribution, draw_logit_lens
 
     steps = len(e.target_tokens) - e.output_start
     if not 1 <= step <= steps:
@@ -290,11 +290,11 @@ def _draw(e: "Explanation", out: Path, name: str, analysis: Analysis) -> None:
     from seq2see.inspect.alignment import word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, attention_names, head_ablation
     from seq2see.inspect.attention_tables import attention_table, head_tables
-    from seq2see.inspect.plots import ablation_caption, plot_attention, plot_heads, plot_layers
+    from seq2see.views.plots import ablation_caption, plot_attention, plot_heads, plot_layers
 
     head, all_heads = analysis.head, analysis.head is None and analysis.layer is not None
     if e.source_rows is not None and name.endswith(".cross") and not all_heads:
-        from seq2see.formats.media.view import plot_media
+        from seq2see.views.media import plot_media
 
         plot_media(e, attention_table(e, name, head), out)
     elif head is not None:

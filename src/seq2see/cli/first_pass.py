@@ -11,9 +11,9 @@ from rich.text import Text
 
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Packed
-from seq2see.inspect.terminal import draw_trace
 from seq2see.inspect.trace import trace
-from seq2see.model.registry import model_class
+from seq2see.model.network import model_class
+from seq2see.views.terminal import draw_trace
 
 PAIRS = [
     ("I like eating ice-cream", "मुझे आइसक्रीम खाना पसंद है"),

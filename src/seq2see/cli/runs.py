@@ -101,7 +101,7 @@ def _format(value: float | None, spec: str) -> str:
 
 
 def _draw(logs: list["RunLog"], out: Path) -> None:
-    from seq2see.inspect.plots import plot_curves
+    from seq2see.views.plots import plot_curves
 
     losses = {f"{log.path}": [(row["step"], row["loss"]) for row in log.steps] for log in logs}
     valid = {f"{log.path}": [(row["step"], row["loss"]) for row in log.validations] for log in logs}

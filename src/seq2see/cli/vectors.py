@@ -253,7 +253,7 @@ def plot(
         coordinates, ratios = vectors.pca(chosen)
         points = [(x, y) for x, y in coordinates.tolist()]
         labels = [f"principal axis {i}: {ratio:.0%} of the variance" for i, ratio in enumerate(ratios.tolist(), 1)]
-    from seq2see.inspect.plots import plot_points
+    from seq2see.views.plots import plot_points
 
     plot_points(dict(zip(chosen, points, strict=True)), out, (labels[0], labels[1]), arrows)
     typer.echo(f"{out}", err=True)

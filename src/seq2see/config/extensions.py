@@ -78,6 +78,11 @@ BUILT_IN: dict[str, dict[str, str] | str] = {
         ".html": "seq2see.formats.html:DOCUMENT",
         ".htm": "seq2see.formats.html:DOCUMENT",
     },
+    "notebook": {  # HTML of what a notebook displays
+        "model": "seq2see.views.notebook:table_html",
+        "trace": "seq2see.views.notebook:trace_html",
+        "explanation": "seq2see.views.notebook:explanation_html",
+    },
     "media": {  # pictures and sounds as sources
         "pairs": "seq2see.formats.media.pairs:open_media_reader",
         "reader": "seq2see.formats.media.reader:MediaReader",

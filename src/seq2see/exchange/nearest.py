@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.model.registry import model_class
+from seq2see.model.network import model_class
 
 _TRAINING = ("dropout", "attention_dropout", "activation_dropout")  # the same model, whatever they are
 

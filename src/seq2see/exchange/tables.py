@@ -14,9 +14,8 @@ from torch import Tensor
 
 from seq2see.config import Activation, ModelConfig, build
 from seq2see.errors import UserError
-from seq2see.model.network import Network
+from seq2see.model.network import Network, model_class
 from seq2see.model.positions import sinusoids
-from seq2see.model.registry import model_class
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.config.extensions import load_extension
 from seq2see.data.layout import Packed, Tokens
 from seq2see.data.token_spans import TokenSpan
 from seq2see.data.tokenizer import Tokenizer
@@ -157,9 +158,8 @@ class Explanation:
         return to_dict(self)
 
     def _repr_html_(self) -> str:
-        from seq2see.inspect.notebook import explanation_html
-
-        return explanation_html(self)
+        html: str = load_extension("notebook", "explanation")(self)
+        return html
 
 
 def to_index(what: str, value: SupportsIndex) -> int:

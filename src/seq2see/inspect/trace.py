@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig, build
+from seq2see.config.extensions import load_extension
 from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError, did_you_mean
 from seq2see.model.attention import PackedKeys, Scoring, attention_reference
 from seq2see.model.layers import ACTIVATIONS
-from seq2see.model.network import Network
-from seq2see.model.registry import model_class
+from seq2see.model.network import Network, model_class
 from seq2see.model.taps import COMPILED_REMEDY, ActiveTaps, HookPoint, Quantity, attach, quantity, require_network
 from seq2see.tensors.tensor_file import read_tensors, write_tensors
 
@@ -230,9 +230,8 @@ class Trace:
         return self.layouts["encoder"] if ".cross" in name else self._rows(name)
 
     def _repr_html_(self) -> str:
-        from seq2see.inspect.notebook import trace_html
-
-        return trace_html(self)
+        html: str = load_extension("notebook", "trace")(self)
+        return html
 
     def save(self, path: Path | str) -> None:
         """Writes a safetensors file. A tensor with two names (a sum and the input of the next norm) is stored once."""

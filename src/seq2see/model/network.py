@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from seq2see.config import ModelConfig
+from seq2see.config.extensions import load_extension
 from seq2see.data.layout import Layout, Packed
 from seq2see.errors import UserError
 from seq2see.model.layers import MaskedHead, Memory
@@ -165,6 +166,12 @@ class Network(nn.Module):
         ids = taps("tokens", tokens.tokens)
         vectors: Tensor = table(ids)
         return vectors * math.sqrt(self.config.width) if self.config.scale_embeddings else vectors
+
+
+def model_class(config: ModelConfig) -> type[Network]:
+    """Returns the class of a configuration's kind of model."""
+    found: type[Network] = load_extension("models", config.kind)
+    return found
 
 
 def _require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

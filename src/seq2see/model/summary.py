@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.registry import model_class
+from seq2see.model.network import model_class
 
 
 @dataclass(frozen=True)

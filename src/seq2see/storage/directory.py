@@ -23,8 +23,7 @@ from seq2see.data.known_words import KnownWords, load_words, save_words
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.optimize import column_major_weights, optimize_for_decoding
 from seq2see.errors import UserError, foreign
-from seq2see.model.network import Network
-from seq2see.model.registry import model_class
+from seq2see.model.network import Network, model_class
 from seq2see.storage.bundled import find_model
 from seq2see.storage.chat import FILE as CHAT_TEMPLATE
 from seq2see.storage.chat import ChatTemplate, ConversationTemplate, load_chat_template

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.errors import UserError
-from seq2see.model.registry import model_class
+from seq2see.model.network import model_class
 from seq2see.storage.directory import load_files, load_pipeline, snapshots
 from seq2see.storage.pipeline import Pipeline
 from seq2see.tensors.files import atomic_write, require_regular_file

@@ -19,8 +19,7 @@ from seq2see.config import Config, ModelConfig
 from seq2see.config.extensions import has_extension, load_extension
 from seq2see.data.batch import Batch, Sequences
 from seq2see.errors import UserError
-from seq2see.model.network import Network
-from seq2see.model.registry import model_class
+from seq2see.model.network import Network, model_class
 from seq2see.train.loss import cross_entropy
 from seq2see.train.parallel import World
 from seq2see.train.step import TrainStep

@@ -19,7 +19,7 @@ from seq2see.config.extensions import load_extension
 from seq2see.data.corpus import is_translation, open_pairs, validation_pairs
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError
-from seq2see.model.registry import model_class
+from seq2see.model.network import model_class
 from seq2see.storage.directory import load_pipeline, load_tokenizers, save_config, save_tokenizers
 from seq2see.storage.manifest import remove_manifest
 from seq2see.train.calibration import store_known_words

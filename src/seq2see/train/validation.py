@@ -19,8 +19,7 @@ from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.engine import translate_tokens
 from seq2see.decode.search import Hypothesis
 from seq2see.evaluate.metrics import Metric, RecognitionScores, References, bleu_and_chrf, recognition_scores, score
-from seq2see.model.network import Network
-from seq2see.model.registry import model_class
+from seq2see.model.network import Network, model_class
 from seq2see.tensors.device import ComputePrecision
 from seq2see.train.loss import cross_entropy
 from seq2see.train.prepare_data import TrainingData

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from seq2see.course.lessons.document import Bars, HeatMap, Lines, Panel
 from seq2see.errors import UserError
-from seq2see.inspect.plots import MASKED, pyplot, write_figure
+from seq2see.views.plots import MASKED, pyplot, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

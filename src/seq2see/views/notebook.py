@@ -7,8 +7,8 @@ from seq2see.inspect.attention_flow import attention_names
 from seq2see.inspect.attention_tables import AttentionTable, attention_table
 from seq2see.inspect.explain import Explanation, escape_control
 from seq2see.inspect.logit_lens import alternatives
-from seq2see.inspect.terminal import TRACE_HEADINGS, trace_rows
 from seq2see.inspect.trace import Trace
+from seq2see.views.terminal import TRACE_HEADINGS, trace_rows
 
 STYLE = """<style>
 .seq2see td, .seq2see th {padding: 2px 6px; text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap}

@@ -17,7 +17,7 @@ from rich.text import Text
 from seq2see.formats.media.pictures import join_patches
 from seq2see.inspect.attention_tables import AttentionTable
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.plots import COLORMAP, pyplot, save
+from seq2see.views.plots import COLORMAP, pyplot, save
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MIN_WIDTH = 10  # of a profile in the terminal, in characters

@@ -17,13 +17,13 @@ from seq2see.config import ModelConfig, TextConfig
 from seq2see.course.lessons.figures import heatmap, subplots
 from seq2see.course.lessons.figures import save_figure as save_lesson
 from seq2see.errors import UsageError
-from seq2see.inspect import plots
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import attention_names, attention_weights
 from seq2see.inspect.attention_tables import AttentionTable, attention_table, find_attention, head_tables
 from seq2see.inspect.explain import Explanation
-from seq2see.inspect.terminal import draw_attention, has_fixed_width
 from seq2see.inspect.trace import Trace
+from seq2see.views import plots
+from seq2see.views.terminal import draw_attention, has_fixed_width
 from tests.models import GRAMMAR_MODEL, save, tiny_model
 from tests.test_docs import python_blocks
 
