@@ -21,6 +21,7 @@ from seq2see.api import load
 from seq2see.config import DataConfig
 from seq2see.course.sample_corpus import TRAINING_PRESET, TRAINING_SETTINGS, corpus_files, load_corpus, write_files
 from seq2see.storage.bundled import BUNDLED, GRAMMAR, About
+from seq2see.storage.manifest import remove_manifest, write_manifest
 from seq2see.train.model_card import card_template
 from seq2see.train.start import train
 
@@ -66,7 +67,9 @@ def main() -> None:
     model = load(MODEL)
     tests = {name: evaluate(model, pairs) for name, pairs in (("test", corpus.test), ("longer", corpus.longer))}
     scores = json.loads((MODEL / "scores.json").read_text()) | {"built_in_corpus": tests}
+    remove_manifest(MODEL)
     (MODEL / "scores.json").write_text(json.dumps(scores, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_manifest(MODEL)
     with (MODEL / "README.md").open("a", encoding="utf-8") as card:
         card.write("\n## Test scores on the built-in corpus\n\n")
         card.write("| | sentences | exact match | BLEU | chrF++ |\n|---|---|---|---|---|\n")

@@ -74,7 +74,7 @@ def test_a_saved_model_loads_again_and_is_the_same(original: Path, tmp_path: Pat
     assert all(torch.equal(weights[name], weight) for name, weight in model.network.state_dict().items())
     assert (again.config, again.scores, again.chat_template) == (model.config, model.scores, template)
     assert [t.fingerprint for t in again.tokenizers] == [t.fingerprint for t in model.tokenizers]
-    assert verify_files(tmp_path / "copy") == 4
+    assert verify_files(tmp_path / "copy") == 6
 
 
 def test_save_replaces_nothing_and_leaves_nothing_behind(original: Path, tmp_path: Path) -> None:
@@ -206,6 +206,7 @@ def test_without_files_json_what_does_not_fit_together_is_still_refused(damage: 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_weights_with_nan_are_refused(value: float, folder: Path) -> None:
+    remove_manifest(folder)
     weights = load_file(folder / "model.safetensors")
     weights["embedding.weight"][3, 5] = value
     save_weights(folder / "model.safetensors", weights)  # of the same size
@@ -253,6 +254,7 @@ def test_damaged_scores_stop_no_model(content: bytes, folder: Path) -> None:
 
 
 def test_scores_of_any_content_can_be_shown(folder: Path) -> None:
+    remove_manifest(folder)
     for scores in ({"validation": 5, "training": [1]}, {"validation": {"loss": "x", "bleu": None, "chrf": 3}}):
         (folder / "scores.json").write_text(json.dumps(scores))
         assert "parameters" in repr(load(folder))
@@ -289,11 +291,43 @@ def _mutate(content: bytes, generator: random.Random) -> bytes:
     return bytes(changed)
 
 
-def test_verify_finds_a_flipped_bit_that_loading_does_not(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-4] ^= 1  # the last bit of a mantissa
-    weights.write_bytes(content)
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-4] ^= 1  # of weights, the last bit of a mantissa
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "tokenizer.json", "model.safetensors", "chat.toml", "scores.json"])
+def test_a_flipped_bit_in_any_file_is_noticed_when_it_is_loaded(name: str, folder: Path) -> None:
+    (folder / "chat.toml").write_text('user = "<user>{text}"  \n')
+    write_manifest(folder)
+    load(folder)
+    flip_a_bit(folder / name)
+    if name == "scores.json":
+        with pytest.warns(Notice, match=r"scores\.json is damaged and ignored"):
+            assert load(folder).scores == {}
+    else:
+        assert f"{name} has been changed: its SHA-256 is" in refusal(folder)
+    result = run_command("model", folder, "--verify")
+    assert result.returncode == 1 and f"{name} has been changed: its SHA-256 is" in result.stderr
+
+
+def test_a_manifest_of_an_earlier_version_does_not_list_chat_and_scores(folder: Path) -> None:
+    (folder / "chat.toml").write_text('user = "<user>{text}"\n')
+    write_manifest(folder)
+    records = json.loads((folder / MANIFEST).read_text())
+    assert records.pop("chat.toml") and records.pop("scores.json")
+    (folder / MANIFEST).write_text(json.dumps(records))
+    assert load(folder).scores and verify_files(folder)
+    flip_a_bit(folder / "model.safetensors")
+    assert "model.safetensors has been changed" in refusal(folder)
+
+
+def test_verify_finds_a_flipped_bit_in_weights_too_large_to_hash_when_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip_a_bit(folder / "model.safetensors")
+    monkeypatch.setattr("seq2see.storage.manifest.MAX_HASHED", 1000)
     load(folder)
     result = run_command("model", folder, "--verify")
     assert result.returncode == 1 and result.stdout == ""
@@ -308,7 +342,7 @@ def test_model_describes_a_directory(folder: Path) -> None:
         "290 bpe tokens for the target",
         "loss 1.500",
         "model.safetensors",
-        "all 4 files have their recorded sizes and hashes",
+        "all 5 files have their recorded sizes and hashes",
         "queries_keys_values",
     ):
         assert fact in result.stdout

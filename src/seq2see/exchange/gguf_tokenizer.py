@@ -10,7 +10,7 @@ import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from seq2see.data.framing import Framing
-from seq2see.errors import UserError
+from seq2see.errors import UserError, foreign
 from seq2see.exchange.foreign_tokenizer import ForeignTokenizer, Vocabulary
 from seq2see.exchange.gguf_file import GgufFile
 from seq2see.exchange.sentencepiece import BPE, CONTROL, UNKNOWN, USER_DEFINED, Piece, SentencePieceModel
@@ -89,10 +89,8 @@ def _byte_level_bpe(file: GgufFile, fields: Mapping[str, Any], tokens: list[str]
     if split not in SPLITS and split not in GPT2_SPLITS:
         known = ", ".join([*GPT2_SPLITS, *SPLITS])
         raise UserError(f'{file.path}: the pre-tokenizer "{split}" is not supported; supported: {known}')
-    try:
+    with foreign(f"{file.path}: the tokenizer's merges do not fit its tokens"):
         return byte_level_backend(split, tokens, types, fields.get("merges") or [])
-    except Exception as error:  # the library raises nothing more specific
-        raise UserError(f"{file.path}: the tokenizer's merges do not fit its tokens: {error}") from error
 
 
 def byte_level_backend(split: str, tokens: list[str], types: list[int], merges: list[str]) -> hf.Tokenizer:

@@ -302,10 +302,8 @@ def _byte_level_bpe(folder: ModelFolder) -> hf.Tokenizer:
     """GPT-2's tokenizer, also of RoBERTa and BART, which put the text between <s> and </s>."""
     files = [str(require_regular_file(folder.path / name)) for name in ("vocab.json", "merges.txt")]
     vocabulary = _vocabulary(folder.path / "vocab.json")
-    try:
+    with foreign(f"cannot read {files[1]}"):
         backend = hf.Tokenizer(models.BPE(*models.BPE.read_file(*files)))
-    except Exception as error:  # the library raises nothing more specific
-        raise UserError(f"cannot read {files[1]}: {error}") from error
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     _add_special_tokens(backend, vocabulary, ("<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"))

@@ -26,7 +26,7 @@ from seq2see.errors import UserError, foreign
 from seq2see.model.network import Network, model_class
 from seq2see.storage.bundled import find_model
 from seq2see.storage.chat import FILE as CHAT_TEMPLATE
-from seq2see.storage.chat import ChatTemplate, ConversationTemplate, load_chat_template
+from seq2see.storage.chat import JINJA_FILE, ChatTemplate, ConversationTemplate, load_chat_template
 from seq2see.storage.foreign_model import ForeignModel, open_foreign
 from seq2see.storage.manifest import check_files, write_manifest
 from seq2see.storage.pipeline import Pipeline
@@ -102,7 +102,9 @@ def load_files(path: Path | str | None) -> ModelFiles:
         raise UserError(
             f"{folder} is not a model directory: it has no config.toml, and no config.json as of Hugging Face"
         )
-    check_files(folder, ["config.toml", "tokenizer.json", "source.json", WORDS])
+    check_files(
+        folder, ["config.toml", "tokenizer.json", "source.json", WORDS, f"{WORDS}.gz", CHAT_TEMPLATE, JINJA_FILE]
+    )
     config, tokenizers = Config.load(folder / "config.toml"), load_tokenizers(folder)
     _check_vocabularies(folder, config, tokenizers)
     words = load_words(folder / WORDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2see.errors import Notice
+from seq2see.storage.manifest import file_problem
 
 
 def load_scores(folder: Path) -> dict[str, Any]:
@@ -16,9 +17,9 @@ def load_scores(folder: Path) -> dict[str, Any]:
         return {}
     try:
         scores = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(scores, dict):
+        reason = file_problem(folder, path.name) if isinstance(scores, dict) else "it is not a JSON object"
+        if not reason:
             return scores
-        reason = "it is not a JSON object"
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error)
     warnings.warn(f"{path} is damaged and ignored: {reason}", Notice, stacklevel=2)
