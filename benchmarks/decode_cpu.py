@@ -27,7 +27,7 @@ import torch
 import transformers
 
 from seq2see.data.framing import Framing
-from seq2see.decode.engine import decode_requests
+from seq2see.decode.generate import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import block_weights, optimize_for_decoding
 from seq2see.decode.request import Request

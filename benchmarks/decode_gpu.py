@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from seq2see.data.framing import Framing
-from seq2see.decode.engine import decode_requests
+from seq2see.decode.generate import decode_requests
 from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.decode.request import Request
 from seq2see.decode.search import Search

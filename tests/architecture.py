@@ -52,7 +52,7 @@ SPINE = (
     "decode/slots.py",
     "decode/cache.py",
     "decode/session.py",
-    "decode/engine.py",
+    "decode/generate.py",
     "storage/pipeline.py",
     "inspect/trace.py",
     "inspect/interventions.py",

@@ -135,7 +135,7 @@ ALIBI = """
 import torch
 from dataclasses import replace
 from seq2see.data.layout import Packed
-from seq2see.decode.engine import generate_tokens
+from seq2see.decode.generate import generate_tokens
 from seq2see.config.search import Search
 from seq2see.inspect.trace import trace
 from tests.models import TINY, tiny_model

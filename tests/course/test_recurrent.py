@@ -12,8 +12,8 @@ from seq2see.config import Config, ModelConfig, TrainConfig
 from seq2see.course.recurrent.network import Recurrent
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Layout, Packed
-from seq2see.decode import engine
-from seq2see.decode.engine import decode_requests, translate_tokens
+from seq2see.decode import generate
+from seq2see.decode.generate import decode_requests, translate_tokens
 from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.decode.session import DeviceProfile
@@ -238,7 +238,7 @@ def test_static_shapes_as_on_a_gpu_give_the_same_output(name: str, beam: int, mo
     profile = DeviceProfile(
         static_shapes=True, cuda_graphs=False, max_hypotheses=16, token_budget=300, check_interval=8
     )
-    monkeypatch.setattr(engine, "device_profile", lambda model: profile)
+    monkeypatch.setattr(generate, "device_profile", lambda model: profile)
     found = translate_tokens(m, sources, SPECIAL_TOKENS, options)
     assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
-from seq2see.decode import engine
+from seq2see.decode import generate
 from seq2see.decode.cache import COMPACT_STEPS, CacheSize
-from seq2see.decode.engine import generate_tokens, translate_tokens
+from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.request import Request
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
 from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Session
@@ -140,7 +140,7 @@ def test_static_shapes_do_not_change_the_output(beam: int, monkeypatch: pytest.M
         translate_tokens(m, sources, SPECIAL_TOKENS, options),
         generate_tokens(lm, prompts, SPECIAL_TOKENS, Search(max_new_tokens=70)),
     )
-    monkeypatch.setattr(engine, "device_profile", lambda model: STATIC_PROFILE)
+    monkeypatch.setattr(generate, "device_profile", lambda model: STATIC_PROFILE)
     for budget in (10_000, 500):
         found = translate_tokens(m, sources, SPECIAL_TOKENS, options, token_budget=budget)
         assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected[0]]
@@ -265,7 +265,7 @@ def test_unused_rows_do_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [[7, 8, 9, END]] * 40
     (expected, *_) = translate_tokens(m, sources[:1], SPECIAL_TOKENS, Search(max_new_tokens=30))
     profile = replace(STATIC_PROFILE, max_hypotheses=3, token_budget=10**6)
-    monkeypatch.setattr(engine, "device_profile", lambda model: profile)
+    monkeypatch.setattr(generate, "device_profile", lambda model: profile)
     found = translate_tokens(m, sources, SPECIAL_TOKENS, Search(max_new_tokens=30))
     assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in expected]] * 40
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from seq2see.data.framing import Framing
-from seq2see.decode.engine import decode_requests, translate_tokens
+from seq2see.decode.generate import decode_requests, translate_tokens
 from seq2see.decode.request import Request
 from seq2see.decode.sampling import filter_logits
 from seq2see.decode.search import Search

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from seq2see.decode.engine import generate_tokens, translate_tokens
+from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.inspect.interventions import (
     Intervention,

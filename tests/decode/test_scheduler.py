@@ -13,8 +13,8 @@ import torch
 
 from seq2see.decode import scheduler as scheduling
 from seq2see.decode.constraints import Constraints, progress_of
-from seq2see.decode.engine import build_requests, decode_requests
 from seq2see.decode.fair_queue import FairQueue
+from seq2see.decode.generate import build_requests, decode_requests
 from seq2see.decode.request import Request
 from seq2see.decode.scheduler import (
     LONG,

@@ -15,7 +15,7 @@ from seq2see.config import ModelConfig
 from seq2see.config.search import Search
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
-from seq2see.decode.engine import decode_requests
+from seq2see.decode.generate import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.request import Request
 from seq2see.decode.search import Hypothesis
@@ -36,24 +36,36 @@ LIMIT = 20
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "shape": [{"shape": "encoder-decoder"}, {"shape": "decoder"}],
     "norm": [{"norm": "layer"}, {"norm": "rms"}],
-    "order": [{"norm_first": True}, {"norm_first": False}, {"norm_first": True, "output_norm": True}, {"output_norm": True}],
+    "order": [
+        {"norm_first": True},
+        {"norm_first": False},
+        {"norm_first": True, "output_norm": True},
+        {"output_norm": True},
+    ],
     "activation": [{"activation": each} for each in ("relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu")],
     "positions": [
-        {"positions": "sinusoidal"}, {"positions": "sinusoidal-halves"}, {"positions": "learned", "max_positions": 64},
-        {"positions": "rotary"}, {"positions": "rotary", "rotary_magnitude": 1.2, "rotary_base": 500.0},
-        {"positions": "relative", "relative_buckets": 8, "relative_distance": 12}, {"positions": "none"},
+        {"positions": "sinusoidal"},
+        {"positions": "sinusoidal-halves"},
+        {"positions": "learned", "max_positions": 64},
+        {"positions": "rotary"},
+        {"positions": "rotary", "rotary_magnitude": 1.2, "rotary_base": 500.0},
+        {"positions": "relative", "relative_buckets": 8, "relative_distance": 12},
+        {"positions": "none"},
     ],
     "heads": [{}, {"key_value_heads": 2}, {"key_value_heads": 1, "head_width": 10}, {"heads": 3, "head_width": 34}],
     "scores": [{}, {"attention_cap": 2.0}, {"attention_scale": 0.3}, {"query_key_norm": True}],
     "window": [{}, {"attention_window": 5}, {"attention_window": 3, "local_layers": (1,)}],
     "embeddings": [
-        {}, {"tie_embeddings": "target", "source_vocab_size": 131}, {"tie_embeddings": "none", "output_bias": True},
-        {"scale_embeddings": False, "embedding_norm": True}, {"output_bias": True},
+        {},
+        {"tie_embeddings": "target", "source_vocab_size": 131},
+        {"tie_embeddings": "none", "output_bias": True},
+        {"scale_embeddings": False, "embedding_norm": True},
+        {"output_bias": True},
     ],
     "logits": [{}, {"logit_cap": 3.0}, {"logit_scale": 0.7}],
     "bias": [{"bias": each} for each in ("everywhere", "attention", "qkv", "feed-forward", "nowhere")],
     "width": [{}, {"width": 40}, {"width": 64, "heads": 2}, {"feed_forward": 33}, {"vocab_size": 65}],
-}  # fmt: skip
+}
 
 
 def random_config(seed: int) -> ModelConfig:

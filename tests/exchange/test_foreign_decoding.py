@@ -10,7 +10,7 @@ import torch
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode import session
-from seq2see.decode.engine import decode_requests, translate_tokens
+from seq2see.decode.generate import decode_requests, translate_tokens
 from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from seq2see.exchange.huggingface import from_huggingface

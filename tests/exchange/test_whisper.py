@@ -18,7 +18,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from seq2see.api import load
 from seq2see.data.layout import Packed
-from seq2see.decode.engine import translate_tokens
+from seq2see.decode.generate import translate_tokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.exchange.huggingface import from_huggingface

@@ -263,7 +263,7 @@ def test_the_fingerprint_changes_with_a_picture(tmp_path: Path) -> None:
 def test_decoding_a_batch_equals_decoding_each_source(config: ModelConfig) -> None:
     model = tiny_model(["a b c d e f g"], config)
     sources = random_rows(model.config.model, (9, 5, 2, 7))
-    from seq2see.decode.engine import translate_tokens
+    from seq2see.decode.generate import translate_tokens
     from seq2see.decode.search import Search
 
     special = model.tokenizers[1].framing

@@ -18,7 +18,7 @@ from seq2see.data.batch import Sequences
 from seq2see.data.batches import Batches
 from seq2see.data.corpus import open_media
 from seq2see.data.lines import ReadCallbacks, ReadIssue
-from seq2see.decode.engine import translate_tokens
+from seq2see.decode.generate import translate_tokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.formats.media.pairs import open_media_reader

@@ -12,7 +12,7 @@ import torch
 from seq2see.config import ModelConfig, Shape
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Layout, Packed
-from seq2see.decode.engine import decode_requests, translate_tokens
+from seq2see.decode.generate import decode_requests, translate_tokens
 from seq2see.decode.optimize import optimize_for_decoding
 from seq2see.decode.prompts import PromptShape
 from seq2see.decode.request import Request
@@ -145,7 +145,7 @@ def test_a_captured_pass_over_a_prompt_reads_the_prompt_of_each_call(beam: int) 
 BESIDE_COMPILED_CODE = """
 import torch
 from seq2see.config import ModelConfig
-from seq2see.decode.engine import decode_requests
+from seq2see.decode.generate import decode_requests
 from seq2see.decode.request import Request
 from seq2see.decode.search import Search
 from tests import decoders

@@ -12,7 +12,7 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.course.recurrent.network import Recurrent
 from seq2see.data.layout import Packed
-from seq2see.decode.engine import generate_tokens, translate_tokens
+from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.inspect.interventions import (

@@ -16,7 +16,7 @@ from seq2see.data.layout import Packed
 from seq2see.data.token_spans import grapheme_boundaries
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode import optimize
-from seq2see.decode.engine import generate_tokens, translate_tokens
+from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.optimize import BlockedLinear, block_weights, optimize_for_decoding
 from seq2see.decode.streaming import stream_text

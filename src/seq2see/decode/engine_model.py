@@ -1,17 +1,57 @@
-"""The engine's copy of a torch model: its weights, and what the reference computes for its positions."""
+"""The engine's copy of a torch model: whether there can be one, its weights, and positions as the reference computes them."""
 
+import threading
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from seq2see.decode.int8 import Int8Linear
-from seq2see.engine.library import Library
-from seq2see.engine.model import EngineModel, Positions
+from seq2see.engine.library import Library, default_library
+from seq2see.engine.model import EngineModel, Positions, reasons_against
+from seq2see.model.network import Network
 from seq2see.model.positions import rotary_cos_sin, rotary_frequencies, sinusoids
 from seq2see.model.transformer import Stack, Transformer
 
 MAX_ROWS = 1 << 13  # of the tables for sinusoids and rotations; longer sequences run on torch
+KNOWN_MODULES = frozenset(  # whose layers the engine computes
+    f"{package}.{name}"
+    for package, names in (
+        ("seq2see.model", "layers transformer positions"),
+        ("seq2see.decode", "int8 optimize"),
+        ("torch.nn.modules", "linear sparse container"),
+    )
+    for name in names.split()
+)
+_MODELS: WeakKeyDictionary[Network, tuple[object, EngineModel | None]] = WeakKeyDictionary()
+_PACKING = threading.Lock()
+
+
+def engine_of(network: Network) -> EngineModel | None:
+    """Returns the engine's copy of a loaded network, made anew when a weight has changed; None if it runs on torch."""
+    if not network.use_engine or network.training or (library := default_library()) is None:
+        return None
+    state = library, *((weight.data_ptr(), weight._version) for weight in network.parameters())
+    with _PACKING:
+        known, model = _MODELS.get(network, (None, None))
+        if known != state:
+            model = None if why_on_torch(network) else pack_model(network, library)  # type: ignore[arg-type]
+            _MODELS[network] = state, model
+        return model
+
+
+def why_on_torch(network: Network) -> list[str]:
+    """Returns what the engine does not hold of a network; nothing if it can run it."""
+    weight, modules = network.embedding.weight, list(network.modules())
+    others = sorted({type(each).__name__ for each in modules if type(each).__module__ not in KNOWN_MODULES})
+    hooks = any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+    checks = (
+        (weight.device.type == "cpu", f"it is on {weight.device}"),
+        (weight.dtype == torch.float32, f"its precision is {str(weight.dtype).removeprefix('torch.')}"),
+        (not others, f"it has {', '.join(others)}"),
+        (not hooks, "modules have hooks"),
+    )
+    return [*reasons_against(network.config), *(reason for holds, reason in checks if not holds)]
 
 
 @torch.inference_mode()
@@ -19,14 +59,14 @@ def pack_model(network: Transformer, library: Library) -> EngineModel:
     """Packs a model in float32 or int8."""
     modules = dict(network.named_modules())
     output = network.unembedding
-    int8 = isinstance(output, Int8Linear)
+    int8 = type(output).__module__ == "seq2see.decode.int8"
 
     def weight(name: str) -> Any:
         path, _, attribute = name.rpartition(".")
         if name == "unembedding.weight":
             value: Tensor | None = network.output_weights()[0]
         elif name == "unembedding_bias":
-            value = output.bias if isinstance(output, Int8Linear) else network.unembedding_bias
+            value = getattr(output, "bias", None) if network.unembedding_bias is None else network.unembedding_bias
         elif attribute == "segment":
             segments = modules[path].segments
             value = None if segments is None else segments.weight[:1]
@@ -44,8 +84,9 @@ def _positions(stack: Stack | None) -> Positions:
     config, kind = stack.config, stack.position_kind
     if stack.positions is not None:
         return Positions(positions=stack.positions.weight.float().numpy())
+    # An output may be longer than its source.
+    length = min(MAX_ROWS, 2 * max(config.max_positions, config.actual_max_source_positions))
     if kind == "rotary":
-        length = min(MAX_ROWS, max(config.max_positions, config.actual_max_source_positions))
         local = any(block.local for block in stack.blocks)
         return Positions(
             rotation=_rotation(stack, length, False), local_rotation=_rotation(stack, length, True) if local else None
@@ -55,7 +96,7 @@ def _positions(stack: Stack | None) -> Positions:
         distances = torch.arange(-reach, reach + 1)
         return Positions(bias=stack.relative_bias(torch.zeros(1, dtype=torch.int64), distances)[:, 0].float().numpy())
     if kind.startswith("sinusoidal"):
-        return Positions(positions=sinusoids(MAX_ROWS, config.width, kind).numpy())
+        return Positions(positions=sinusoids(length, config.width, kind).numpy())
     return Positions()
 
 

@@ -14,15 +14,17 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 
 from seq2see.data.framing import Framing
 from seq2see.decode.cache import CacheSize
 from seq2see.decode.constraints import Constraints
-from seq2see.decode.engine import check_beam, require_output
+from seq2see.decode.engine_model import engine_of
+from seq2see.decode.engine_session import EngineSession, engine_for, is_plain
 from seq2see.decode.fair_queue import FairQueue
+from seq2see.decode.generate import check_beam, require_output
 from seq2see.decode.request import Request
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
@@ -89,6 +91,7 @@ class BatchKey:
     special_tokens: Framing
     positions: int  # at least as many as the source, or the prompt with the output, of any job
     constrained: bool = False  # decoded without CUDA graphs: constraints are met on the host
+    engine: Literal["", "search", "logits"] = ""  # what the engine computes; the rest runs on torch
 
     @property
     def is_long(self) -> bool:
@@ -217,11 +220,17 @@ class Scheduler:
         if self._stopped:
             raise QueueFullError("the model is being unloaded: send the request again")
         for job in jobs:
-            # A captured CUDA graph treats all rows alike.
-            job.key = job.batch_key(self.profile.cuda_graphs, self.model.config.vocab_size)
             job.options = RowOptions.of(job.search, job.constraints)
+            job.key = self._key(job)
         self._arrived.extend(jobs)
         self._wake.set()
+
+    def _key(self, job: Job) -> BatchKey:
+        # A captured CUDA graph treats all rows alike.
+        key = job.batch_key(self.profile.cuda_graphs, self.model.config.vocab_size)
+        if engine_for(self.model, [job]) is None:
+            return key
+        return replace(key, engine="search" if is_plain(job.search, job.special_tokens, [job.options]) else "logits")
 
     def stop(self) -> None:
         """Finishes what runs or waits, then ends the thread."""
@@ -293,6 +302,9 @@ class Scheduler:
         has_source = self.model.encoder is not None
         limit = positions if has_source else min(positions, self.model.config.max_positions)
         size = CacheSize(rows, positions, limit, positions if has_source else 0)
+        if key.engine and (engine := engine_of(self.model)):
+            plain = key.engine == "search"
+            return EngineSession(engine, self.model, key.search, key.special_tokens, size, plain, max_steps=1)
         profile = replace(self.profile, cuda_graphs=self.profile.cuda_graphs and not key.constrained)
         return Session(self.model, key.search, key.special_tokens, size, profile)
 

@@ -19,7 +19,6 @@ from seq2see.config.search import Search as Search
 from seq2see.data.framing import Framing
 from seq2see.decode.optimize import has_kernels
 from seq2see.decode.sampling import RowOptions, draw_uniforms, filter_logits, sample_tokens
-from seq2see.decode.timestamps import limit_timestamps
 from seq2see.errors import UsageError
 
 MIN_SCORE = -1e9  # of a hypothesis that must not be selected; finite, so that sums stay finite
@@ -136,6 +135,8 @@ class TokenSampler(TokenSelector):
             return selected, None
         logprobs = self._logprobs(logits)  # [S, V]
         if self.timestamps:
+            from seq2see.decode.timestamps import limit_timestamps
+
             logprobs = limit_timestamps(logprobs, self.tokens[rows], self.count[rows], self.timestamps, self.end)
         step = self.count[rows, None]  # [S, 1]
         tokens = _sample_rows(logprobs, options or [RowOptions.of(self.search)], self.uniforms[rows].gather(1, step))
@@ -167,7 +168,7 @@ class TokenSampler(TokenSelector):
                 for ids, values, n in zip(*tables, counts, strict=True)
             ]
         return [
-            [_hypothesis(ids, values, score, self.end, steps)]
+            [hypothesis_of(ids, values, score, self.end, steps)]
             for ids, values, score, steps in zip(tokens, logprobs, scores, alternatives, strict=True)
         ]
 
@@ -318,7 +319,7 @@ class BeamSearch(TokenSelector):
         tables = (self.done_count, self.done_tokens, self.done_logprobs, self.done_scores)
         return [
             [
-                _hypothesis(tokens[:n], logprobs[:n], score, self.end)
+                hypothesis_of(tokens[:n], logprobs[:n], score, self.end)
                 for n, tokens, logprobs, score in zip(*row, strict=True)
                 if n
             ]
@@ -344,7 +345,7 @@ def _sample(logprobs: Tensor, options: RowOptions, uniforms: Tensor) -> Tensor:
     return fast_topk(logprobs, 1)[1]
 
 
-def _hypothesis(
+def hypothesis_of(
     tokens: list[int],
     logprobs: list[float],
     score: float,

@@ -137,7 +137,7 @@ class Session(Generic[R]):
         prompt_of = [bisect(distinct, i) - 1 for i in range(count)]
         copies = [i for i, prompt in enumerate(prompt_of) if distinct[prompt] != i]
         origins = [first + distinct[prompt_of[i]] for i in copies]
-        _copy_rows(self.cache.tables(), origins, [first + i for i in copies])
+        copy_rows(self.cache.tables(), origins, [first + i for i in copies])
         return torch.tensor(prompt_of, device=self.tokens.device)
 
     def _prefill(self, rows: Sequence[int], prompts: Sequence[Sequence[int]]) -> Tensor:
@@ -216,13 +216,18 @@ class Session(Generic[R]):
         for i, prompt in zip(full, prompts, strict=True):
             self.rows[i].start = steps - len(prompt)
 
+    def done(self) -> list[bool]:
+        """Tells for each row whether its output is complete."""
+        done: list[bool] = self.selector.done[: len(self.rows)].tolist()
+        return done
+
     def outputs(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
         """Returns the outputs so far of these rows, best first, without those that have probability 0."""
         return self.selector.hypotheses(torch.tensor(rows, device=self.tokens.device))
 
     def take_finished(self) -> list[tuple[R, list[Hypothesis]]]:
         """Removes the requests that have finished and returns them with their hypotheses, which are empty if none exists."""
-        done = self.selector.done[: len(self.rows)].tolist()
+        done = self.done()
         candidates = [i for i, row in enumerate(self.rows) if done[i] or row.request.should_stop is not None]
         if not candidates:
             return []
@@ -247,7 +252,7 @@ class Session(Generic[R]):
         origins = [row for row in range(remaining, count) if row not in removed]
         free = sorted(row for row in removed if row < remaining)
         if origins:
-            _copy_rows([*self.cache.tables(), *self.selector.tables(), self.tokens], origins, free)
+            copy_rows([*self.cache.tables(), *self.selector.tables(), self.tokens], origins, free)
             for origin, row in zip(origins, free, strict=True):
                 self.rows[row] = self.rows[origin]
         self.cache.clear_rows(remaining)
@@ -256,7 +261,7 @@ class Session(Generic[R]):
         self._set_active_rows()
 
 
-def _copy_rows(tables: Sequence[Tensor], origins: Sequence[int], rows: Sequence[int]) -> None:
+def copy_rows(tables: Sequence[Tensor], origins: Sequence[int], rows: Sequence[int]) -> None:
     origin_index, row_index = (torch.tensor(side, device=tables[0].device) for side in (origins, rows))
     for table in tables:
         table[row_index] = table[origin_index]

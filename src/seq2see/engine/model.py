@@ -27,6 +27,7 @@ def reasons_against(config: ModelConfig) -> list[str]:
     checks = (
         (config.kind == "transformer", f'model.kind is "{config.kind}"'),
         (config.source == "tokens", f"it reads {config.source}"),
+        (config.activation in ACTIVATIONS, f"its activation is {config.activation}"),
         (max(config.width, config.feed_forward) <= MAX_INPUTS, f"its matrices have more than {MAX_INPUTS:,} columns"),
     )
     return [reason for holds, reason in checks if not holds]

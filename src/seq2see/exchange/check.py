@@ -18,7 +18,7 @@ from seq2see.config import ExportPrecision
 from seq2see.config.model import Shape
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
-from seq2see.decode.engine import generate_tokens, translate_tokens
+from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.storage.pipeline import Pipeline

@@ -29,7 +29,7 @@ from seq2see.config.extensions import load_extension
 from seq2see.data.layout import Packed, Tokens
 from seq2see.data.token_spans import TokenSpan
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.engine import generate_tokens, translate_tokens
+from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.errors import UsageError, UserError
 from seq2see.inspect.interventions import Intervention, active_interventions, intervene

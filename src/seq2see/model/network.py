@@ -45,6 +45,7 @@ class Network(nn.Module):
     def __init__(self, config: ModelConfig, encoder: nn.Module | None = None, decoder: nn.Module | None = None) -> None:
         super().__init__()
         self.config = config
+        self.use_engine = False  # set by loading: the weights do not change, and decoding may copy them
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.source_embedding = (
             nn.Embedding(config.source_vocab_size or config.vocab_size, config.width)

@@ -84,6 +84,7 @@ def load_pipeline(
             raise
         raise UserError(f"{file}: {error}") from error
     network = _prepare_for_decoding(network.eval(), precision)
+    network.use_engine = True
     pooling = files.foreign.pooling if files.foreign is not None else None
     return Pipeline(
         files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words, pooling

@@ -20,7 +20,7 @@ from seq2see.data.known_words import KnownWords, unknown_words
 from seq2see.data.layout import Packed, Tokens
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.constraints import Constraints
-from seq2see.decode.engine import build_requests, generate_tokens, stream_tokens, translate_tokens
+from seq2see.decode.generate import build_requests, generate_tokens, stream_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis
 from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError

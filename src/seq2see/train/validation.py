@@ -16,7 +16,7 @@ from seq2see.data.batch import IGNORE_INDEX
 from seq2see.data.batches import Batches
 from seq2see.data.layout import Tokens
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.engine import translate_tokens
+from seq2see.decode.generate import translate_tokens
 from seq2see.decode.search import Hypothesis
 from seq2see.evaluate.metrics import Metric, RecognitionScores, References, bleu_and_chrf, recognition_scores, score
 from seq2see.model.network import Network, model_class

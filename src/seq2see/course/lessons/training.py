@@ -14,7 +14,7 @@ from seq2see.config import Config, ModelConfig, TrainConfig
 from seq2see.data.batches import PairBatches
 from seq2see.data.store import store_pairs
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.engine import translate_tokens
+from seq2see.decode.generate import translate_tokens
 from seq2see.model.transformer import Transformer
 from seq2see.train.parallel import World
 from seq2see.train.trainer import Trainer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2see.decode.engine import GREEDY, translate_tokens
+from seq2see.decode.generate import GREEDY, translate_tokens
 from seq2see.decode.search import Search
 from seq2see.errors import UserError
 from seq2see.formats.media.sounds import ROW_SAMPLES, ROWS_PER_SECOND, mel_window, read_samples

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from seq2see.data.tokenizer import Tokenizer
-from seq2see.decode.engine import build_requests
+from seq2see.decode.generate import build_requests
 from seq2see.decode.request import Request
 from seq2see.decode.scheduler import Job
 from seq2see.decode.search import Hypothesis, Search

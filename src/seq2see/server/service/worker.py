@@ -29,7 +29,7 @@ from seq2see.config.search import Search
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Tokens
 from seq2see.decode.constraints import Constraints
-from seq2see.decode.engine import build_requests
+from seq2see.decode.generate import build_requests
 from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError, no_progress

@@ -10,7 +10,7 @@ import torch
 
 from seq2see.course.lessons import kit
 from seq2see.data.layout import Packed
-from seq2see.decode.engine import translate_tokens
+from seq2see.decode.generate import translate_tokens
 from seq2see.decode.search import Search
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.logit_lens import alternatives

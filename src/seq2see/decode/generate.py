@@ -1,21 +1,25 @@
-"""The decoding engine: runs many requests through one model with continuous batching.
+"""Decoding of many requests: translations and continuations, with continuous batching.
 
 Requests are sorted by length and admitted until a token budget is full. A finished sequence leaves the batch immediately,
 the last row takes its place, and new sequences join at the end, so the batch stays full. Results are in request order.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 
 import torch
 
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Tokens
-from seq2see.decode.classify import classify
 from seq2see.decode.constraints import Constraints
+from seq2see.decode.engine_session import engine_for, session_for
 from seq2see.decode.request import Request, StopCondition
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import device_profile, open_session
+from seq2see.decode.session import Session, device_profile
 from seq2see.errors import UsageError, UserError
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps, with_attached
@@ -25,6 +29,7 @@ from seq2see.model.taps import Taps, with_attached
 LENGTH_RATIO, MEDIA_LENGTH_RATIO, LENGTH_MARGIN = 1.5, 0.5, 10
 CONTINUATION_LENGTH = 200
 GREEDY = Search()
+Results = dict[Request, list[Hypothesis]]
 
 
 @torch.inference_mode()
@@ -34,8 +39,8 @@ def decode_requests(
     """Returns the hypotheses of each request, best first."""
     if search.beam > 1:
         check_beam(model, search.beam)
-    results: dict[Request, list[Hypothesis]] = {}
-    profile = device_profile(model)
+    results: Results = {}
+    profile, taps = device_profile(model), with_attached(model)
     tokens = {request: len(request.source) + len(request.prompt) + request.max_new_tokens for request in requests}
     ordered = sorted(requests, key=tokens.__getitem__, reverse=True)
     while ordered:
@@ -46,19 +51,45 @@ def decode_requests(
         max_rows = max(1, profile.max_hypotheses // search.beam)
         budget_rows = (token_budget or profile.token_budget) // (max_tokens * search.beam)
         rows = max(1, min(budget_rows, max_rows, len(waiting)))
-        with open_session(model, waiting, search, special_tokens, rows, profile) as session:
-            joining = waiting[:rows]
-            while joining or session.rows:
-                if joining:
-                    session.add(joining)
-                    waiting = waiting[len(joining) :]
-                else:
-                    session.run()
-                for request, hypotheses in session.take_finished():
-                    require_output(request, hypotheses)
-                    results[request] = hypotheses
-                joining = waiting[: session.free] if session.should_fill else []
+        threads = min(torch.get_num_threads(), rows) if engine_for(model, waiting, taps) else 1
+        open_one = partial(session_for, model, waiting, search, special_tokens, -(-rows // threads), profile, taps)
+        queue = deque(waiting)
+        if threads == 1:
+            results |= _decode_queue(queue, open_one())
+            continue
+        with ThreadPoolExecutor(threads) as pool:  # the engine runs in one thread for each session
+            try:
+                for found in pool.map(partial(_decode_queue, queue), [open_one() for _ in range(threads)]):
+                    results |= found
+            finally:
+                queue.clear()
     return [results[request] for request in requests]
+
+
+@torch.inference_mode()
+def _decode_queue(waiting: deque[Request], opened: AbstractContextManager[Session[Request]]) -> Results:
+    """Decodes requests from a queue, which several threads may share, until it is empty."""
+    results: Results = {}
+    with opened as session:
+        joining = _take(waiting, session.free)
+        while joining or session.rows:
+            if joining:
+                session.add(joining)
+            else:
+                session.run()
+            for request, hypotheses in session.take_finished():
+                require_output(request, hypotheses)
+                results[request] = hypotheses
+            joining = _take(waiting, session.free) if session.should_fill else []
+    return results
+
+
+def _take(waiting: deque[Request], count: int) -> list[Request]:
+    taken: list[Request] = []
+    with suppress(IndexError):  # another thread may have taken the last one
+        while len(taken) < count:
+            taken.append(waiting.popleft())
+    return taken
 
 
 def check_beam(model: Network, beam: int) -> None:
@@ -91,14 +122,16 @@ def stream_tokens(model: Network, request: Request, search: Search, special_toke
 def _stream_tokens(
     model: Network, request: Request, search: Search, special_tokens: Framing, taps: Taps
 ) -> Iterator[int]:
-    with open_session(model, [request], search, special_tokens, 1, device_profile(model)) as session:
+    with session_for(model, [request], search, special_tokens, 1, device_profile(model), taps) as session:
         session.taps = taps
         session.add([request])
+        shown = 0
         while True:
-            token = int(session.tokens[0, 0])
-            if token != special_tokens.end:
-                yield token
-            if bool(session.selector.done[0]):
+            (outputs,) = session.outputs([0])
+            require_output(request, outputs)
+            yield from outputs[0].tokens[shown:]
+            shown = len(outputs[0].tokens)
+            if session.done()[0]:
                 break
             session.step()
         session.remove([0])
@@ -112,6 +145,8 @@ def translate_tokens(
     if model.config.classifier:
         if any(prefixes) or any(constraints):
             raise UsageError("a classifier writes one token: it takes no prefix and no constraints")
+        from seq2see.decode.classify import classify
+
         return classify(model, sources, special_tokens, search)
     prompts = [[*special_tokens.prompt, *(prefixes[i] if prefixes else ())] for i in range(len(sources))]
     requests = [
