@@ -103,6 +103,11 @@ def test_positions_accepts_a_model_that_tokenizes_the_first_word_differently() -
         positions.compute(sentences=["Nithish killed lion", "lion saw Nithish"], model=model)
 
 
+def test_positions_needs_vectors_that_it_can_take_away() -> None:
+    relative = word_model(replace(TINY, positions="relative"))
+    assert positions.compute(sentences=["the king reads", "reads king the"], model=relative).order is None
+
+
 @bundled
 def test_every_lesson_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

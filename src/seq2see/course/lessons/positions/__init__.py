@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.course.lessons import kit
 from seq2see.inspect.interventions import scale
-from seq2see.model.positions import sinusoids
+from seq2see.model.positions import position_effect, sinusoids
 
 SHIFT_FROM = (0, 10, 40)  # positions at which a shift is shown
 CURVES = (2, 50)  # positions drawn as curves
@@ -135,10 +135,13 @@ def _rotation_error(table: Tensor, shift: int) -> float:
 
 
 def _compare_orders(model: kit.Model, sentences: Sequence[str]) -> WordOrder | None:
-    if model.config.model.positions in ("rotary", "none"):
+    config = model.config.model
+    stack, scheme = (
+        ("encoder", config.actual_encoder_positions) if config.has_encoder else ("decoder", config.positions)
+    )
+    if position_effect(scheme) != "vector":
         return None
     changes, translations = [], []
-    stack = "encoder" if model.config.model.has_encoder else "decoder"
     for interventions in ((), (scale(f"{stack}.positions", 0.0),)):
         one, other = (kit.explain_sentence(model, sentence, interventions=interventions) for sentence in sentences)
         first, second = kit.input_stack(one).tokens, kit.input_stack(other).tokens
