@@ -1,4 +1,4 @@
-"""Access control, size limits and security headers for every request.
+"""Access control, limits of bodies and security headers for every request.
 
 The server listens on localhost only, but any web page open in a browser can send requests there too. A request must
 therefore name this machine as its host (which stops DNS rebinding) and must not come from another origin; responses may
@@ -36,10 +36,6 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-
-SHORT_DIGITS = (
-    5  # of the length of a body that is read although its request is refused, so that its connection stays open
-)
 
 MAX_UNWANTED = 1 << 16  # bytes of a body that are read after its request was refused, so that its connection stays open
 
