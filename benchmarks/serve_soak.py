@@ -268,6 +268,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         models = [f"--model={model}={bundled_model(model)}" for model in ("en-fr", "books")]
         arguments = ["--key-file", str(keys), "--workers", str(options.workers), "--timeout", str(TIMEOUT), *models]
         with serving(*arguments) as (pid, url, log):
+            headers = {"authorization": f"Bearer {key}"}
+            httpx.post(f"{url}/detect", data={"q": "Hello"}, headers=headers, timeout=TIMEOUT).raise_for_status()
             before = memory_of(pid)
             soak = Soak(url, keys, pid, key, entry, expected, time.monotonic() + 60 * options.minutes)
             asyncio.run(soak.run(options.clients))
