@@ -20,6 +20,14 @@ from seq2see.data.layout import Packed
 from seq2see.data.store import TokenizedSide, TokenStore
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UsageError, UserError
+from seq2see.inspect.alignment import align
+from seq2see.inspect.attention_flow import head_ablation
+from seq2see.inspect.comparison import compare
+from seq2see.inspect.embedding_space import EmbeddingSpace
+from seq2see.inspect.explain import rerun
+from seq2see.inspect.interventions import ablate_head
+from seq2see.inspect.logit_attribution import logit_attribution
+from seq2see.inspect.logit_lens import alternatives, logit_lens
 from seq2see.model.transformer import Transformer
 from tests.models import TINY
 
@@ -135,11 +143,49 @@ def test_what_a_classifier_cannot_do_is_refused(classifier: Path, shades: Path, 
         load(classifier).hypotheses([str(shades / "0.png")], **search)
 
 
-def test_explain_and_explore_say_what_to_use_instead(classifier: Path, shades: Path) -> None:
-    for command in (("explain", "--model", classifier, shades / "0.png"), ("explore", "--model", classifier)):
-        result = cli(*command)
-        assert isinstance(result.exception, UserError)
-        assert "decoder" in str(result.exception) and "docs/media.md" in str(result.exception)
+def test_a_class_is_explained_by_the_patches(classifier: Path, shades: Path) -> None:
+    model, picture = load(classifier), str(shades / "0.png")
+    e = model.explain(picture)
+    assert [e.output] == model.transcribe([picture]) == ["black"] and e.target_tokens == ("black",)
+    with torch.no_grad():
+        logits = model.network(Packed.from_sequences([model.encode_source(picture)]))
+    torch.testing.assert_close(e.logprobs, logits.log_softmax(-1))
+    assert e.source_tokens[:3] == ("row 0, column 0", "row 1, column 0", "row 0, column 1")
+    found = logit_attribution(e, 0)
+    assert sum(one.logit for one in found.contributions) == pytest.approx(float(logits[0, e.target_ids[0]]), rel=1e-3)
+    components = "encoder.embedded encoder.positions encoder.0.self encoder.0.feed_forward biases"
+    assert {one.component for one in found.contributions} == set(components.split())
+    readings = logit_lens(e).readings
+    assert len(readings) == 2 and readings[-1][0].probability == pytest.approx(float(e.target_logprobs.exp()), rel=1e-3)
+    ablated = rerun(e, ablate_head("encoder.0.self", 1))
+    torch.testing.assert_close(head_ablation(e, "encoder.0.self")[1], e.target_logprobs - ablated.target_logprobs)
+    assert len(compare(e, ablated)) == 1
+    other = model.explain(picture, target="white")
+    assert other.target_tokens == ("white",) and float(other.target_logprobs) < float(e.target_logprobs)
+    assert len(alternatives(e, 0)) == len(model.tokenizers[1]) and e.to_dict()["logit_attribution"]
+    for target in ("purple", "black white", ""):
+        with pytest.raises(UserError, match="is not a class of this model"):
+            model.explain(picture, target=target)
+    for analysis in (lambda: EmbeddingSpace.of(model, "encoder"), lambda: align(model, [("a", "b")])):
+        with pytest.raises(UserError, match=r"pictures have no vocabulary|cannot align words"):
+            analysis()
+
+
+def test_explain_shows_where_a_classifier_looks(classifier: Path, shades: Path, tmp_path: Path) -> None:
+    arguments = ("explain", "--model", classifier, shades / "2.png")
+    result = cli(*arguments, "--step", 1, "--ablate", "encoder.0.self:0", "--out", tmp_path / "a.png")
+    assert result.exit_code == 0, result.output
+    for shown in ("white", "columns of patches", "Logit lens", "encoder.0.feed_forward", "most at", "row "):
+        assert shown in result.stdout
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(cli(*arguments, "--json").stdout)["tokens"]["target_tokens"] == ["white"]
+    for refused in ((*arguments, "--out", tmp_path / "a.html"), ("explore", "--model", classifier)):
+        exception = cli(*refused).exception
+        assert (
+            isinstance(exception, UserError)
+            and "in a decoder" in str(exception)
+            and "seq2see explain" in str(exception)
+        )
 
 
 @pytest.mark.parametrize(

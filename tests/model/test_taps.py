@@ -158,12 +158,10 @@ def test_padding_cannot_be_mistaken_for_values() -> None:
         m(*inputs(m))
     weights: Any = t["decoder.2.cross.weights"]
     assert [value.shape for value in weights] == [(4, len(b), len(a)) for a, b in zip(SOURCE, TARGET, strict=True)]
-    mistakes: list[Any] = [
-        lambda: weights.mean(), lambda: torch.mean(weights), lambda: weights[0, 3], lambda: weights * 2, lambda: weights.shape
-    ]  # fmt: skip
+    mistakes = (torch.mean, lambda x: x.mean(), lambda x: x.shape, lambda x: x[0, 3], lambda x: x * 2)
     for mistake in mistakes:
         with pytest.raises((TypeError, AttributeError), match=r"\.padded\(\)|unsupported operand"):
-            mistake()
+            mistake(weights)
     assert "decoder.2.cross.weights, 4 × 1–4 × 1–5 in 3 sentences" in repr(weights)
     assert torch.equal(weights[-1], t["decoder.2.cross.weights", 2]) and len(weights[1:]) == 2
     values, mask = weights.padded()

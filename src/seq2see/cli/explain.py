@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from seq2see.api import Model
+    from seq2see.inspect.attention_tables import AttentionTable
     from seq2see.inspect.explain import Explanation
     from seq2see.inspect.interventions import Intervention
 
@@ -197,7 +198,7 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
 
     from seq2see.inspect.alignment import LayerHead, word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, head_ablation
-    from seq2see.inspect.attention_tables import attention_table, token_probabilities
+    from seq2see.inspect.attention_tables import token_probabilities
     from seq2see.views.media import draw_profiles
     from seq2see.views.terminal import draw_attention, draw_heads
 
@@ -208,11 +209,11 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
         note = "P in %. This model has no attention: its decoder sees only the encoder's last state."
         console.print(note, style="dim")
         return
-    table = attention_table(e, name, head)
+    table = _table(e, name, head)
     probabilities = "" if table.probabilities is None else "; P: probability of the output token"
     _print_heading(console, table.title, f"in %{probabilities}")
     is_media = e.source_rows is not None
-    if is_media and name.endswith(".cross"):
+    if is_media and (name.endswith(".cross") or e.model.config.model.classifier):
         console.print(draw_profiles(e, table, console.width))
     else:
         console.print(draw_attention(table, console.width))
@@ -225,6 +226,17 @@ def _print_attention(e: "Explanation", name: str, head: int | None, console: "Co
     _print_heading(console, "Heads", "of this layer, ablated one at a time with the output held fixed")
     selected = slice(None) if head is None else slice(head, head + 1)
     console.print(draw_heads(attention_entropy(e)[name], head_ablation(e, name), e.target_tokens, selected))
+
+
+def _table(e: "Explanation", name: str, head: int | None) -> "AttentionTable":
+    """Returns one attention; of a classifier, that of the first vector, which predicts the class."""
+    from seq2see.inspect.attention_tables import attention_table
+
+    table = attention_table(e, name, head)
+    if not e.model.config.model.classifier:
+        return table
+    probability = float(e.target_logprobs.exp())
+    return replace(table, rows=e.target_tokens, weights=table.weights[:1], probabilities=(probability,))
 
 
 def _print_changes(before: "Explanation", after: "Explanation", heads: Sequence[str], console: "Console") -> None:
@@ -289,16 +301,17 @@ def _write_file(e: "Explanation", out: Path, name: str, analysis: Analysis, mode
 def _draw(e: "Explanation", out: Path, name: str, analysis: Analysis) -> None:
     from seq2see.inspect.alignment import word_alignment
     from seq2see.inspect.attention_flow import attention_entropy, attention_names, head_ablation
-    from seq2see.inspect.attention_tables import attention_table, head_tables
+    from seq2see.inspect.attention_tables import head_tables
     from seq2see.views.plots import ablation_caption, plot_attention, plot_heads, plot_layers
 
     head, all_heads = analysis.head, analysis.head is None and analysis.layer is not None
-    if e.source_rows is not None and name.endswith(".cross") and not all_heads:
+    is_profile = name.endswith(".cross") or e.model.config.model.classifier
+    if e.source_rows is not None and is_profile and not all_heads:
         from seq2see.views.media import plot_media
 
-        plot_media(e, attention_table(e, name, head), out)
+        plot_media(e, _table(e, name, head), out)
     elif head is not None:
-        table = attention_table(e, name, head)
+        table = _table(e, name, head)
         plot_attention(table, out, f"{table.title}\n{ablation_caption(head_ablation(e, name)[head])}")
     elif all_heads:
         effects = zip(attention_entropy(e)[name], head_ablation(e, name), strict=True)

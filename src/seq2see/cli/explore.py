@@ -60,6 +60,6 @@ def _refuse_media_encoder(directory: Path) -> None:
     config = Config.load(file).model if file.is_file() else ModelConfig()
     if config.shape == "encoder" and config.source != "tokens":
         raise UserError(
-            f"explore shows readers of {config.source} with a decoder, and {directory} is an encoder: trace it in Python, as "
-            "in docs/media.md"
+            f"the page shows how {config.source} become text in a decoder, and {directory} is an encoder: use "
+            f"seq2see explain --model {directory} FILE"
         )

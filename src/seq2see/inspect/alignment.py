@@ -115,8 +115,6 @@ def _attention_by_word(
 @takes_explanation
 def word_alignment(e: Explanation, heads: LayerHeads = LAST_LAYER, split: WordSplitter = wordpunct_spans) -> Alignment:
     """Aligns the words of an explained translation by the attention weights of its trace."""
-    if e.source_rows is not None:
-        raise UserError(f"{e.model.config.model.source} have no words to align: look at the attention weights")
     weights = _mean(_resolve(heads, e.model), e.trace, 0)
     sides = [_Side.of(side.text, side.spans, side.start, split) for side in (e.encoder, e.decoder)]
     by_word = _by_word(weights[None], *sides)[0]
@@ -138,6 +136,8 @@ def _resolve(heads: LayerHeads, model: Pipeline) -> LayerHeads:
             f"cannot align words: this model is {with_article(config.shape)}, and only an encoder-decoder has "
             "cross-attention"
         )
+    if config.source != "tokens":
+        raise UserError(f"{config.source} have no words to align: look at the attention weights")
     layers = config.cross_layers
     if not layers:
         raise UserError(f'cannot align words: this model is of kind "{config.kind}", which has no attention')

@@ -33,7 +33,7 @@ def to_dict(e: Explanation, top: int = 5) -> dict[str, Any]:
         ("encoder", "decoder", "both") if config.shape == "encoder-decoder" else (config.shape,)
     )
     aligns, is_transformer = config.cross_layers and config.source == "tokens", config.kind == "transformer"
-    decodes = is_transformer and config.has_decoder
+    decodes = is_transformer and bool(e.target_ids)
     entropy = attention_entropy(e)
     result = {
         "format": FORMAT,

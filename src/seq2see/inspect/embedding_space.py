@@ -67,6 +67,8 @@ class EmbeddingSpace:
     def of(cls, model: Pipeline, stack: Stack) -> "EmbeddingSpace":
         require_stack(model, stack)
         config, source = model.config.model, stack == "encoder"
+        if source and config.source != "tokens":
+            raise UserError(f"{config.source} have no vocabulary, whose embeddings this encoder would read")
         own = source and model.network.source_embedding is not None
         table = get_weight(model.network, "source_embedding.weight" if own else "embedding.weight")
         scale = config.width**0.5 if config.scale_embeddings else 1.0

@@ -67,12 +67,13 @@ class TokenSequence:
 class Explanation:
     """One output with its trace.
 
-    Rows are those of the decoder: row t sees decoder_input_tokens[: t + 1] and predicts target_tokens[t].
+    Rows are those of the decoder: row t sees decoder_input_tokens[: t + 1] and predicts target_tokens[t]. A classifier has one
+    row, which predicts the class from the vector of the first patch.
     """
 
     model: Pipeline  # the model that ran; the interventions below no longer act on it
     source: str  # the given text, or the path of a picture or sound; for a language model, the prompt
-    output: str  # the translation or continuation
+    output: str  # the translation, continuation or class
     encoder: TokenSequence  # empty for a language model
     decoder: TokenSequence  # <start> y1 … yn <end>, which is read up to yn and predicted from y1 on; with the prompt
     output_start: int  # the row that predicts the first output token: 0, or the prompt length of a language model
@@ -133,6 +134,11 @@ class Explanation:
             raise UsageError(f"row {row} is out of range: the output has {rows} rows, numbered from 0")
         return row % rows
 
+    @property
+    def output_stack(self) -> str:
+        """The stack whose vectors predict the output."""
+        return "decoder" if self.model.config.model.has_decoder else "encoder"
+
     def require_transformer(self, analysis: str) -> Transformer:
         """Returns the network, for an analysis that is defined only for Transformers."""
         network = self.model.network
@@ -143,8 +149,8 @@ class Explanation:
         return network
 
     def require_output(self, analysis: str) -> None:
-        """For an analysis of the output, which an encoder does not have."""
-        if not self.model.config.model.has_decoder:
+        """For an analysis of the output, which an encoder does not have unless it is a classifier."""
+        if not self.target_ids:
             raise UserError(f"{analysis} needs an output, but this model is an encoder")
 
     def token_label(self, id: int) -> str:
@@ -207,9 +213,13 @@ def explain(
         source, encoder = _read_source(model, text)
         rows = source if isinstance(source, np.ndarray) else None
         hypothesis, decoder, output, output_start = None, TokenSequence(), "", 0
-        if config.has_decoder:
+        if config.has_decoder or config.classifier:
             hypothesis = _search(model, source, text, search)[0] if target is None else None
+        if config.has_decoder:
             decoder, output, output_start = _read_output(model, text, target or "", hypothesis)
+        elif config.classifier:
+            decoder = _read_class(model, encoder, target or "", hypothesis)
+            output = decoder.text
         t = _trace(model.network, source, decoder.ids[:-1])
     return Explanation(model, text, output, encoder, decoder, output_start, hypothesis, interventions, t, rows)
 
@@ -224,11 +234,6 @@ def _read_source(model: Pipeline, text: str) -> tuple[Tokens, TokenSequence]:
     config, tokenizer = model.config.model, model.tokenizers[0]
     if not config.has_encoder:
         return (), TokenSequence()
-    if config.source != "tokens" and not config.has_decoder:
-        raise UserError(
-            f"explain needs a decoder, and this model is an encoder of {config.source}: use seq2see.trace on its "
-            "network, as in docs/media.md"
-        )
     source = model.encode_source(text)
     if isinstance(source, np.ndarray):
         return source, TokenSequence(text, tuple(range(len(source))), place_labels(config, len(source)))
@@ -267,8 +272,18 @@ def _read_output(
     return decoder, target, max(len(before) + len(prompt_ids) - 1, 0)
 
 
+def _read_class(model: Pipeline, encoder: TokenSequence, target: str, hypothesis: Hypothesis | None) -> TokenSequence:
+    """Returns what a classifier predicts, one token, after what it predicts that from: the first patch or frame."""
+    tokenizer = model.tokenizers[1]
+    ids = tokenizer.encode(target) if hypothesis is None else hypothesis.tokens
+    if len(ids) != 1 or tokenizer.unknown in ids:
+        raise UserError(f'"{target}" is not a class of this model, which are single tokens of its vocabulary')
+    labels = encoder.labels[0], *token_labels(tokenizer, ids)
+    return TokenSequence(tokenizer.decode(ids), (encoder.ids[0], *ids), labels, start=1)
+
+
 def _trace(network: Network, source: Tokens, decoder_input: Sequence[int]) -> Trace:
-    inputs = [tokens for tokens in (source, decoder_input) if len(tokens)]
+    inputs = [tokens for tokens in (source, decoder_input if network.config.has_decoder else ()) if len(tokens)]
     with trace(network) as t:
         network(*(Packed.from_sequences([tokens], network.embedding.weight.device) for tokens in inputs))
     return t

@@ -32,7 +32,7 @@ TOLERANCE = 1e-4  # relative; a larger remainder comes from interventions, or fr
 
 @dataclass(frozen=True)
 class Contribution:
-    """The contribution of one component of the decoder to a logit."""
+    """The contribution of one component of the decoder, or of a classifier, to a logit."""
 
     component: str  # decoder.embedded, decoder.positions, decoder.1.cross, decoder.1.feed_forward, biases
     head: int | None  # None unless the component is an attention
@@ -66,6 +66,7 @@ def logit_attribution(
     What an intervention changes outside these components becomes a contribution of its own, as does rounding in bf16 and
     int8.
     """
+    e.require_output("logit attribution")
     e.require_transformer("logit attribution")
     row = e.resolve_row(row)
     token = e.target_ids[row] if token is None else token
@@ -105,21 +106,22 @@ class _Walk:
         return self.e.trace[name, 0][self.row].double()
 
     def run(self) -> None:
-        stack = self.e.require_transformer("logit attribution").decoder
+        network, name = self.e.require_transformer("logit attribution"), self.e.output_stack
+        stack = network.decoder or network.encoder
         assert stack is not None
         if stack.final_norm is not None:
-            self.u = self.before_norm("decoder.final_norm", stack.final_norm, self.u)
+            self.u = self.before_norm(f"{name}.final_norm", stack.final_norm, self.u)
         for layer, block in reversed(list(enumerate(stack.blocks))):
             assert isinstance(block, Block)
-            self.pass_sublayer(f"decoder.{layer}.feed_forward", block.feed_forward, block.feed_forward_norm)
+            self.pass_sublayer(f"{name}.{layer}.feed_forward", block.feed_forward, block.feed_forward_norm)
             if block.cross is not None and block.cross_norm is not None:
-                self.pass_sublayer(f"decoder.{layer}.cross", block.cross, block.cross_norm)
-            self.pass_sublayer(f"decoder.{layer}.{block.name}", block.attention, block.attention_norm)
+                self.pass_sublayer(f"{name}.{layer}.cross", block.cross, block.cross_norm)
+            self.pass_sublayer(f"{name}.{layer}.{block.name}", block.attention, block.attention_norm)
         if stack.embedding_norm is not None:
-            self.u = self.before_norm("decoder.norm", stack.embedding_norm, self.u)
-        for name in ("decoder.positions", "decoder.segments", "decoder.embedded"):
-            if name in self.e.trace:
-                self.contributions.append(Contribution(name, None, float(self.u @ self.vector(name))))
+            self.u = self.before_norm(f"{name}.norm", stack.embedding_norm, self.u)
+        for component in (f"{name}.positions", f"{name}.segments", f"{name}.embedded"):
+            if component in self.e.trace:
+                self.contributions.append(Contribution(component, None, float(self.u @ self.vector(component))))
 
     def pass_sublayer(self, component: str, module: Attention | FeedForward, around: AddAndNorm) -> None:
         if not around.norm_first:

@@ -48,17 +48,17 @@ class Alternative:
 @torch.no_grad()
 @takes_explanation
 def logit_lens(e: Explanation, top: int = 5) -> LogitLens:
-    """Computes softmax(norm(x) · Eᵀ) for the decoder's vectors x before and after every block."""
+    """Computes softmax(norm(x) · Eᵀ) for the vectors x that predict the output, before and after every block."""
     e.require_output("the logit lens")
     e.require_transformer("the logit lens")
     config = e.model.config.model
-    first = "decoder.norm.output" if config.embedding_norm else "decoder.input"
-    layers = (first, *block_outputs(config, "decoder"))
+    first = f"{e.output_stack}.{'norm.output' if config.embedding_norm else 'input'}"
+    layers = (first, *block_outputs(config, e.output_stack))
     return LogitLens(layers, tuple(tuple(_read_layer(e, layer, top)) for layer in layers))
 
 
 def _read_layer(e: Explanation, layer: str, top: int) -> Iterator[LensReading]:
-    logprobs = read_out(e, e.trace[layer, 0]).log_softmax(-1)  # [rows, vocabulary]
+    logprobs = read_out(e, e.trace[layer, 0][: len(e.target_ids)]).log_softmax(-1)  # [rows, vocabulary]
     _require_count(top)
     target = logprobs.gather(1, torch.tensor(e.target_ids)[:, None])
     ranks = (logprobs > target).sum(-1) + 1
@@ -134,9 +134,10 @@ def most_likely_tokens(e: Explanation, count: int) -> list[int]:
 
 @takes_explanation
 def read_out(e: Explanation, x: Tensor) -> Tensor:
-    """Decodes vectors from any layer of the decoder as if they were its last: logits, [rows, vocabulary]."""
+    """Decodes vectors from any layer as if they were its last: logits, [rows, vocabulary]."""
     model = e.require_transformer("the logit lens")
-    assert model.decoder is not None
-    if model.decoder.final_norm is not None:
-        x = model.decoder.final_norm(x, NO_TAPS)
-    return model.logits(x, e.trace.layouts["decoder"]).float().cpu()
+    stack = model.decoder or model.encoder
+    assert stack is not None
+    if stack.final_norm is not None:
+        x = stack.final_norm(x, NO_TAPS)
+    return model.logits(x, e.trace.layouts[e.output_stack]).float().cpu()

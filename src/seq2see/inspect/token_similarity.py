@@ -54,6 +54,8 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
     """
     sentences = [sentences] if isinstance(sentences, str) else sentences
     stack: Stack = "encoder" if model.config.model.has_encoder else "decoder"
+    if model.config.model.source != "tokens":
+        raise UserError(f"words are in texts, but this model reads {model.config.model.source}: use token_paths")
     tokenizer, framing = model.tokenizers[0], model.tokenizers[0].framing
     before, after = (framing.before, framing.after) if stack == "encoder" else (framing.prompt, ())
     spans = [tokenizer.token_spans(sentence) for sentence in sentences]

@@ -13,6 +13,7 @@ from seq2see.config import Config
 from seq2see.data.token_spans import grapheme_boundaries
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode import search
+from seq2see.errors import UserError
 from seq2see.inspect.attention_flow import attention_entropy
 from seq2see.inspect.comparison import TokenChange, compare
 from seq2see.inspect.explain import Explanation, rerun, token_labels
@@ -292,6 +293,11 @@ def hypothesis(model: Pipeline, found: search.Hypothesis) -> Hypothesis:
 
 def trace(id: str, model: str, step: int | None, e: Explanation, before: Explanation | None = None) -> Trace:
     """Describes a trace; with `before`, the explanation without interventions, also what they changed."""
+    if e.source_rows is not None and not e.model.config.model.has_decoder:
+        source = e.model.config.model.source
+        raise UserError(
+            f"the page shows how {source} become text in a decoder, and {model} is an encoder: use seq2see explain"
+        )
     changes = compare(before, e) if before else ()
     teacher_forced = compare(before, rerun(before, *e.interventions)) if before else ()
     return Trace(
