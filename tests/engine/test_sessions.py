@@ -12,12 +12,12 @@ from seq2see.config.search import Search
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine_model import engine_of, why_on_torch
 from seq2see.decode.generate import build_requests
-from seq2see.decode.scheduler import Job, Scheduler
 from seq2see.decode.search import Hypothesis
 from seq2see.engine import library
 from seq2see.engine.model import EngineBatch
 from seq2see.inspect.interventions import ablate_head
 from seq2see.model.taps import attach
+from seq2see.server.service.scheduler import Job, Scheduler
 
 if library.default_library() is None:
     pytest.skip("the engine cannot be compiled here", allow_module_level=True)

@@ -22,7 +22,7 @@ from seq2see.inspect.interventions import ablate_head, intervene
 from seq2see.inspect.trace import trace
 from seq2see.model.transformer import Transformer
 from tests import decoders
-from tests.decode.test_scheduler import SEARCHES, jobs_for, require_as_alone, scheduler_of
+from tests.server.service.test_scheduler import SEARCHES, jobs_for, require_as_alone, scheduler_of
 from tests.waiting import HANG
 
 pytestmark = [

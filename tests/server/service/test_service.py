@@ -19,11 +19,11 @@ import httpx
 import pytest
 
 from seq2see.api import Model
-from seq2see.decode.scheduler import Scheduler
 from seq2see.errors import UserError
 from seq2see.server.http.listening import listen
 from seq2see.server.service import supervisor
 from seq2see.server.service.keys import Client, Keys, RateLimiter, new_key, read_keys
+from seq2see.server.service.scheduler import Scheduler
 from seq2see.server.service.server import default_workers, parse_models
 from seq2see.server.service.supervisor import Supervisor, WorkerDiedError, WorkerOptions
 from seq2see.server.service.worker import Answering, SharedDecoding
@@ -263,7 +263,7 @@ def test_reload_drops_no_request(models: dict[str, Path], tmp_path: Path) -> Non
 
 
 def test_worker_whose_decoding_thread_fails_ends() -> None:
-    broken = "from seq2see.decode.scheduler import Scheduler; Scheduler._turn = lambda self: 1 / 0; "
+    broken = "from seq2see.server.service.scheduler import Scheduler; Scheduler._turn = lambda self: 1 / 0; "
     front, connection = socket.socketpair()
     options = {"models": {"en-hi": str(GRAMMAR_MODEL)}, "device": "cpu", "precision": "float32"}
     command = [sys.executable, "-c", broken + "from seq2see.server.service.worker import main; main()"]

@@ -9,10 +9,10 @@ from typing import Any
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.generate import build_requests
 from seq2see.decode.request import Request
-from seq2see.decode.scheduler import Job
 from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.streaming import TextStream, find_stop
 from seq2see.errors import UserError
+from seq2see.server.service.scheduler import Job
 from seq2see.storage.pipeline import Pipeline
 
 Message = dict[str, Any]

@@ -30,7 +30,6 @@ from seq2see.data.framing import Framing
 from seq2see.data.layout import Tokens
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.generate import build_requests
-from seq2see.decode.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.decode.search import Hypothesis
 from seq2see.errors import UserError, no_progress
 from seq2see.formats import html
@@ -40,6 +39,7 @@ from seq2see.formats.placeholders import PLACEHOLDER
 from seq2see.formats.protected import protect
 from seq2see.model.network import Network
 from seq2see.server.service.completions import Completions, ContextLengthError
+from seq2see.server.service.scheduler import DeadlineError, Job, QueueFullError, Scheduler
 from seq2see.translate.translator import Translator, one_line
 from seq2see.translate.warning_log import WarningLog
 

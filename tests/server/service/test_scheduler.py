@@ -13,10 +13,14 @@ import torch
 
 from seq2see.decode import scheduler as scheduling
 from seq2see.decode.constraints import Constraints, progress_of
-from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.generate import build_requests, decode_requests
 from seq2see.decode.request import Request
-from seq2see.decode.scheduler import (
+from seq2see.decode.search import Hypothesis, Search
+from seq2see.decode.session import DeviceProfile, Session
+from seq2see.errors import UserError
+from seq2see.model.network import Network
+from seq2see.server.service.fair_queue import FairQueue
+from seq2see.server.service.scheduler import (
     LONG,
     MAX_BATCHES,
     BatchKey,
@@ -26,10 +30,6 @@ from seq2see.decode.scheduler import (
     QueueFullError,
     Scheduler,
 )
-from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import DeviceProfile, Session
-from seq2see.errors import UserError
-from seq2see.model.network import Network
 from tests.decoders import LANGUAGE_MODEL, SPECIAL_TOKENS, START, TRANSLATORS, exact_model, random_sentences
 from tests.waiting import HANG, wait_until
 

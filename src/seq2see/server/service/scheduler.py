@@ -23,7 +23,6 @@ from seq2see.decode.cache import CacheSize
 from seq2see.decode.constraints import Constraints
 from seq2see.decode.engine_model import engine_of
 from seq2see.decode.engine_session import EngineSession, engine_for, is_plain
-from seq2see.decode.fair_queue import FairQueue
 from seq2see.decode.generate import check_beam, require_output
 from seq2see.decode.request import Request
 from seq2see.decode.sampling import RowOptions
@@ -31,6 +30,7 @@ from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import Session, device_profile
 from seq2see.errors import UserError
 from seq2see.model.network import Network
+from seq2see.server.service.fair_queue import FairQueue
 
 SHORTEST = 64  # positions of the smallest batch; larger ones have twice, four times, … as many
 LONG = 256  # positions from which on jobs are long
