@@ -11,7 +11,6 @@ from weakref import WeakSet
 import pytest
 import torch
 
-from seq2see.decode import scheduler as scheduling
 from seq2see.decode.constraints import Constraints, progress_of
 from seq2see.decode.generate import build_requests, decode_requests
 from seq2see.decode.request import Request
@@ -19,6 +18,7 @@ from seq2see.decode.search import Hypothesis, Search
 from seq2see.decode.session import DeviceProfile, Session
 from seq2see.errors import UserError
 from seq2see.model.network import Network
+from seq2see.server.service import scheduler as scheduling
 from seq2see.server.service.fair_queue import FairQueue
 from seq2see.server.service.scheduler import (
     LONG,
