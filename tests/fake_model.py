@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ class FakeModel:
     max_positions: int = 64
     tokenizers: tuple[Tokenizer, Tokenizer] = (TOKENIZER, TOKENIZER)
 
-    @property
+    @cached_property
     def config(self) -> Config:
         return Config(model=ModelConfig(max_positions=self.max_positions))
 

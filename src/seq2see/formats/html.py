@@ -17,7 +17,7 @@ _INLINE = (
 _VERBATIM = "script|style|pre|code|kbd|samp|var|textarea|svg|math|template|noscript"
 # What separates the texts: verbatim elements, comments, declarations, and every tag that is not inline.
 _SEPARATOR = re.compile(
-    rf"<(?P<name>{_VERBATIM})(?=[\s/>]){ATTRIBUTES}>.*?(?:</(?P=name)\s*>|\Z)|<!--.*?(?:-->|\Z)|<[!?][^>]*>"
+    rf"<(?P<name>{_VERBATIM})(?=[\s/>]){ATTRIBUTES}>.*?(?:</(?P=name)\s*>|\Z)|<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)"
     rf"|</?(?!(?:{_INLINE})(?=[\s/>]))[A-Za-z]{ATTRIBUTES}>",
     re.IGNORECASE | re.DOTALL,
 )
@@ -28,22 +28,22 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;"}
 
 
 def read(document: Document) -> list[Part]:
-    text, end = document.text, 0
+    text, end, line = document.text, 0, 1
     parts: list[Part] = []
     for separator in _SEPARATOR.finditer(text):
-        parts += _unit(text, end, separator.start())
-        parts.append(separator[0])
+        between = text[end : separator.start()]
+        parts += [*_unit(between, line), separator[0]]
+        line += between.count("\n") + separator[0].count("\n")
         end = separator.end()
-    return parts + _unit(text, end, len(text))
+    return parts + _unit(text[end:], line)
 
 
-def _unit(text: str, start: int, end: int) -> list[Part]:
-    body = text[start:end].strip()
+def _unit(text: str, line: int) -> list[Part]:
+    body = text.strip()
     if not body:
-        return [text[start:end]]
-    before, after = text[start:end].split(body, 1)
+        return [text]
+    before, after = text.split(body, 1)
     source = _TAG_ENTITY_OR_SPACE.sub(_character, body)
-    line = text.count("\n", 0, start) + 1
     # A page whose author did not escape special characters keeps them so.
     is_escaped = not any(match[0] in _ESCAPES for match in _TAG_OR_SPECIAL.finditer(body))
     return [before, TranslationUnit(source, line, _escape if is_escaped else str), after]

@@ -19,7 +19,7 @@ _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
 _HASHES = re.compile(r"(?:^|[ \t])#+[ \t]*$")
 _FOOTNOTE = re.compile(r"[ \t]*\[\^[^\]]+\]:[ \t]*")
 _DEFINITION = re.compile(r"[ \t]*(?:\[[^\]]+\]:|:::)")
-_DELIMITERS = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+_DELIMITERS = re.compile(r"[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*$")
 _PIPE = re.compile(r"(?<!\\)\|")
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*$")
 _HARD_BREAK = re.compile(r"(?:  |\\)$")
@@ -92,9 +92,11 @@ class _Reader:
         if _RULE.match(bare, start):
             self.builder.keep(line)
             return
+        before = start
         while marker := _MARKER.match(bare, start):
-            self.builder.end()
             start = marker.end()
+        if start > before:
+            self.builder.end()
             self.content_indent = len(bare[:start].expandtabs(4))
         if not (self._keep_verbatim(line, bare, start) or self._start_table(line, bare, start, number)):
             self._text(line, bare, start, number)

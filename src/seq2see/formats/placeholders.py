@@ -11,17 +11,21 @@ from collections import Counter
 _PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+0#]*+(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcrsaAp@%]"
 _BRACES = r"\$?\{\{[^{}\n]*+\}\}|\$?\{[^{}\n]*+\}"
 ATTRIBUTES = r"""(?:(?:[^<>"']|"[^"]*+"|'[^']*+')*+|[^<>]*+)"""  # of a tag; quoted values may have angle brackets
-_TAG = rf"<!--[^\n]*?-->|</?[A-Za-z0-9]{ATTRIBUTES}>"
+_TAG = (
+    rf"<!--[^\n]*?(?:-->|$)|</?[A-Za-z0-9]{ATTRIBUTES}>"  # a comment that does not end reaches to the end of the line
+)
 ENTITY = r"&(?:[A-Za-z]\w*+|#\d+|#[xX][0-9A-Fa-f]+);"
-_URL = r"(?:https?://|www\.|mailto:)(?:(?!&[lg]t;)[^\s<>()\"'`\]]|(?<=%)\(\w+\))*(?!&[lg]t;)[^\s<>()\"'`\].,;:!?]"
+# Without the punctuation after it.
+_URL = r"(?:https?://|www\.|mailto:)(?:[.,;:!?]*+(?:[^\s<>()\"'`\].,;:!?&]++|&(?![lg]t;)|(?<=%)\(\w++\)))++"
 _COMMON = (_PRINTF, _BRACES, _TAG, ENTITY, _URL)
 
-PLACEHOLDER = re.compile("|".join(_COMMON))
+# Each is found in linear time: an opening that has no end is looked for once, whatever follows.
+PLACEHOLDER = re.compile("|".join(_COMMON), re.MULTILINE)
 MARKDOWN_PLACEHOLDER = re.compile(
     "|".join(
         (
             r"\\[!-/:-@\[-`{-~]",  # backslash escapes
-            r"(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`)",  # code
+            r"(?<!`)(?P<ticks>`{1,32}+)(?!`).*?(?<!`)(?P=ticks)(?!`)",  # code; the limit keeps the search for its end linear
             r"\$(?=\S)[^$\n]++(?<=\S)\$(?!\d)",  # mathematics
             r"\[[ xX]\](?![(\[])",  # task list checkboxes
             r"\[\^[^\[\]\s]++\]",  # footnotes
@@ -32,7 +36,8 @@ MARKDOWN_PLACEHOLDER = re.compile(
             *_COMMON,
             r"\*+|~~|(?<!\w)_++(?=\S)|(?<=\S)_++(?!\w)",  # emphasis
         )
-    )
+    ),
+    re.MULTILINE,
 )
 _NAMED = re.compile(r"%\(|%\d+\$|\$?\{+\s*\w|&|`|\$|http|www|mailto")
 _MARKUP = re.compile(r"<.*|\{\\.*|\*+|_+|~~|\[[ xX]\]|\[\^.*|!?\[|\][(\[].*", re.DOTALL)
