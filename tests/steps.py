@@ -67,11 +67,11 @@ class RegexSteps:
             yield position
             return
         self.steps += 1
-        for after in self._match_node(*nodes[index], position):
+        for after in self._match_node(nodes[index], position):
             yield from self._match(nodes, index + 1, after)
 
-    def _match_node(self, kind: Any, value: Any, position: int) -> Iterator[int]:
-        name = str(kind)
+    def _match_node(self, node: tuple[Any, Any], position: int) -> Iterator[int]:
+        name, value = str(node[0]), node[1]
         if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
             if self._is_character(name, value, position):
                 yield position + 1
@@ -84,9 +84,9 @@ class RegexSteps:
                 self._groups[group] = (position, after)
                 yield after
         elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-            yield from self._repeat(name == "MAX_REPEAT", *value, position)
+            yield from self._repeat(value, position, name == "MAX_REPEAT")
         elif name == "POSSESSIVE_REPEAT":
-            yield from islice(self._repeat(True, *value, position), 1)
+            yield from islice(self._repeat(value, position), 1)
         elif name == "ATOMIC_GROUP":
             yield from islice(self._match(list(value), 0, position), 1)
         elif name in ("ASSERT", "ASSERT_NOT"):
@@ -103,8 +103,9 @@ class RegexSteps:
             assert name == "AT", name
             yield position
 
-    def _repeat(self, is_greedy: bool, least: int, most: int, inner: Any, position: int) -> Iterator[int]:
+    def _repeat(self, value: tuple[int, int, Any], position: int, is_greedy: bool = True) -> Iterator[int]:
         """Yields the ends of repetitions; a stack of iterators, since a repetition may be longer than a call can be deep."""
+        least, most, inner = value
         nodes, stack, ends = list(inner), [iter([position])], [position]
         while stack:
             after = next(stack[-1], None)
