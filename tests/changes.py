@@ -1,6 +1,6 @@
 """Small changes to Python code, such as one makes by mistake: another operator, constant, condition or order of arguments.
 
-They are inside functions, but not in types, defaults, messages of errors and f-strings.
+They are inside functions, but not in types, defaults, errors that are raised, assertions and f-strings.
 """
 
 import ast
@@ -43,20 +43,21 @@ FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "zeros": "o
 class Change:
     file: str
     line: int
+    column: int
     before: str  # the code that is replaced
     after: str
     span: tuple[int, int]  # in bytes
     tests: tuple[str, ...]
 
     def __str__(self) -> str:
-        before, after = (" ".join(code.split()) for code in (self.before, self.after))
-        return f"{self.file}:{self.line}  {before}  →  {after}"
+        return f"{self.file}:{self.line}  {' '.join(self.before.split())}  →  {' '.join(self.after.split())}"
 
     @property
     def key(self) -> str:
         """What stays when lines move: a line of tests/equivalent_changes.txt, before the reason."""
-        line = (ROOT / self.file).read_text().splitlines()[self.line - 1].strip()
-        return f"{self.file} | {line} | {str(self).partition('  ')[2]}"
+        line = (ROOT / self.file).read_text().splitlines()[self.line - 1]
+        column = self.column - len(line) + len(line.lstrip())
+        return f"{self.file} | {line.strip()} | {column}: {str(self).partition('  ')[2]}"
 
     @property
     def mutated(self) -> bytes:
@@ -75,7 +76,9 @@ def changes(file: str, tests: Mapping[int, Sequence[str]]) -> Iterator[Change]:
         found = tests.get(node.lineno) or tests.get(statement.lineno)
         for spot, after in replacements(node) if found else ():
             span = starts[spot.lineno - 1] + spot.col_offset, starts[spot.end_lineno - 1] + spot.end_col_offset
-            change = Change(file, spot.lineno, source[slice(*span)].decode(), after, span, tuple(found or ()))
+            change = Change(
+                file, spot.lineno, spot.col_offset, source[slice(*span)].decode(), after, span, tuple(found or ())
+            )
             with suppress(SyntaxError):
                 compile(change.mutated, file, "exec")
                 yield change
@@ -83,7 +86,7 @@ def changes(file: str, tests: Mapping[int, Sequence[str]]) -> Iterator[Change]:
 
 def in_functions(node: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[Any, ast.stmt]]:
     """The nodes inside functions, with their statements; without types, defaults, messages of errors and f-strings."""
-    if isinstance(node, ast.Raise | ast.JoinedStr | ast.arguments):
+    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.arguments):
         return
     if statement and isinstance(node, ast.expr | ast.stmt):
         statement = node if isinstance(node, ast.stmt) else statement

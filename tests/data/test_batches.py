@@ -164,6 +164,14 @@ def test_padding_sequences_always_have_a_source() -> None:
     assert (padded.source.batch_max_length, padded.inputs.batch_max_length) == (16, 100)
 
 
+def test_padding_takes_no_more_sequences_than_the_shape_has() -> None:
+    side = Sequences(np.full(10, 5), np.array([10]), 10)
+    shape = BatchShape(source=40, target=40, sequences=2, max_length=10)  # room for three more, but one is left
+    padded = pad_to_shape(Batch(side, side, np.full(10, 5), np.array([0])), shape, pad=0)
+    assert padded.source is not None
+    assert padded.source.lengths.tolist() == padded.inputs.lengths.tolist() == [10, 30]
+
+
 def test_budgets_have_the_ratio_of_the_corpus(tokenizer: Tokenizer) -> None:
     source, target = realistic_lengths(5000)
     batches = PairBatches(random_store(source, 2 * target), 4000, tokenizer)
