@@ -30,8 +30,8 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the small test corpora take many chunks."""
-    monkeypatch.setattr(module, "_CHUNK_CHARACTERS", 1000)
-    monkeypatch.setattr(module, "_PART_CHARACTERS", 100)
+    monkeypatch.setattr(module, "CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(module, "PART_CHARACTERS", 100)
 
 
 def decode_side(store: TokenStore, side: int, tokenizer: Tokenizer) -> list[str]:
@@ -166,7 +166,7 @@ BUILDER = """
     from seq2see.data.store import store_pairs
     from seq2see.data import store
     from seq2see.data.tokenizer import Tokenizer
-    store._CHUNK_CHARACTERS = 1000
+    store.CHUNK_CHARACTERS = 1000
     tokenizer = Tokenizer.load(sys.argv[1])
     def pairs():
         print("reading", flush=True)
@@ -228,7 +228,7 @@ def test_segmentation_does_not_depend_on_the_chunk_size(
 ) -> None:
     stores = []
     for size in (700, 1 << 18):
-        monkeypatch.setattr(module, "_CHUNK_CHARACTERS", size)
+        monkeypatch.setattr(module, "CHUNK_CHARACTERS", size)
         folder = tmp_path / str(size)
         stores.append(store_pairs(folder, PAIRS, "key", (tokenizer, tokenizer), BpeDropout(0.2, seed=3, epoch=1)))
     for side in (0, 1):

@@ -30,9 +30,9 @@ from seq2see.tensors.files import atomic_write, file_lock
 
 FORMAT_VERSION = 1
 
-_CHUNK_CHARACTERS = 1 << 18  # tokenized at a time
+CHUNK_CHARACTERS = 1 << 18  # tokenized at a time
 _CHUNK_PATH_CHARACTERS = 1 << 11  # of the paths of pictures or sounds, some dozens of which are decoded at a time
-_PART_CHARACTERS = 1 << 14  # long documents are split into parts of this size, so that one document uses all cores
+PART_CHARACTERS = 1 << 14  # long documents are split into parts of this size, so that one document uses all cores
 _THREADS = min(8, os.cpu_count() or 1)
 
 A = TypeVar("A")
@@ -131,7 +131,7 @@ _Row = tuple[tuple[str, ...], bool]  # one text per side, and whether the senten
 
 def _split_long_texts(chunks: Iterable[tuple[str, bool]]) -> Iterator[_Row]:
     for text, ends in chunks:
-        *parts, last = split_text(text, _PART_CHARACTERS)
+        *parts, last = split_text(text, PART_CHARACTERS)
         for part in parts:
             yield (part,), False
         yield (last,), ends
@@ -211,7 +211,7 @@ class _StoreSpec:
         with ExitStack() as stack:
             sides = zip(self.names, self.encoders, strict=True)
             writers = [_Writer(folder, name, encoder, stack) for name, encoder in sides]
-            size = _CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
+            size = CHUNK_CHARACTERS if self._is_text else _CHUNK_PATH_CHARACTERS
             sentences = 0
             chunks = group(enumerate(rows), lambda row: sum(map(len, row[1][0])) + 1, size)
             for encoded, ends in _map_in_threads(self._encode, chunks):
