@@ -7,19 +7,24 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torch import Size
+import torch
+from torch import Size, nn
 from torch.distributed import run
 
 from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
+from seq2see.model.transformer import Transformer
+from seq2see.train import parallel, start
 from seq2see.train import run as training_run
-from seq2see.train import start
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from tests.commands import Command
 from tests.corpora import SMALL_SETTINGS
+from tests.models import TINY
 from tests.waiting import wait_until
 
 # No dropout, because each process draws its own masks. Two processes cannot share three micro-batches evenly.
@@ -202,3 +207,15 @@ def test_signal_saves_once_even_if_slurm_and_torchrun_both_send_it(number: int, 
     stderr = (tmp_path / "stderr").read_text()
     assert stderr.count(f"to continue: seq2see train --resume {out}") == 1
     assert len(CheckpointManager(out / "checkpoints").list_files("step")) == 1
+
+
+@pytest.mark.parametrize("shape", ["encoder-decoder", "decoder"])
+def test_every_block_is_a_shard_of_its_own(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all weights would be gathered at once."""
+    sharded: list[nn.Module] = []
+    monkeypatch.setattr(parallel, "init_device_mesh", lambda *_: None)
+    monkeypatch.setattr(parallel, "fully_shard", lambda module, mesh: sharded.append(module))
+    model = Transformer(replace(TINY, shape=shape, vocab_size=9))
+    assert parallel.parallelize(model, parallel.World(torch.device("cpu"), size=2), fsdp=True) is model
+    blocks = [block for stack in (model.encoder, model.decoder) if stack is not None for block in stack.blocks]
+    assert sharded == [*blocks, model]

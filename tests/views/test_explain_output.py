@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -193,6 +194,29 @@ def test_file_suffix_sets_the_format(directory: Path, model: Model, tmp_path: Pa
     trace = Trace.load(tmp_path / "trace.safetensors")
     e = model.explain(SOURCE, target=TARGET)
     assert torch.allclose(trace["decoder.1.cross.weights", 0], e.trace["decoder.1.cross.weights", 0], atol=1e-6)
+
+
+def test_a_plot_has_a_cell_for_each_weight_its_number_and_a_frame_around_each_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    weights = torch.tensor([[0.5, 0.25, 0.21, 0.04], [0.04, 0.06, 0.1, 0.8]])
+    table = AttentionTable("decoder.0.cross", None, ("x", "y"), tuple("abcd"), weights, links=[(1, 0), (3, 1)])
+    plots.plot_attention(table, tmp_path / "a.svg")
+    (axis,) = figures[0].axes
+    assert axis.get_xticks(minor=True).tolist() == [0.5, 1.5, 2.5] and axis.get_yticks(minor=True).tolist() == [0.5]
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["x", "y"]
+    assert sorted((text.get_position(), text.get_text()) for text in axis.texts) == [
+        ((0, 0), "50"),
+        ((1, 0), "25"),
+        ((1, 1), "6"),
+        ((2, 0), "21"),
+        ((2, 1), "10"),
+        ((3, 1), "80"),
+    ]
+    assert [frame.get_xy() for frame in axis.patches] == [(0.5, -0.5), (2.5, 0.5)]
+    plots.pyplot().close(figures[0])
 
 
 def test_a_missing_font_is_reported_once_and_only_if_needed(
