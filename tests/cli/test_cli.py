@@ -180,3 +180,15 @@ def test_wrong_usage_prints_one_line_and_exits_with_2() -> None:
         assert "Traceback" not in failed.stderr
     assert run("model", "--nonsense").returncode == 2
     assert run("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.vocab_size=2"], "set model.vocab_size to at least as many"),
+        (["model.width=2", "model.heads=1", "model.positions=sinusoidal-fairseq"], "must be even, and at least 4"),
+    ],
+)
+def test_sizes_too_small_to_trace_are_one_line(settings: list[str], message: str) -> None:
+    done = run("model", "quick", "--trace", *(word for setting in settings for word in ("--set", setting)))
+    assert done.returncode != 0 and message in done.stderr and done.stderr.count("\n") == 1

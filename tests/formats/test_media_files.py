@@ -184,7 +184,7 @@ def test_integers_stored_as_floats_are_read(tmp_path: Path) -> None:
     assert np.isfinite(MediaReader(SOUNDS).read(path)).all()
 
 
-@pytest.mark.parametrize("name", ["a.wav", "a.aiff", "a.au", "a.flac", "a.ogg"])
+@pytest.mark.parametrize("name", ["a.wav", "a.w64", "a.rf64", "a.aiff", "a.au", "a.flac", "a.ogg"])
 def test_a_sound_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
     path = write_sound(tmp_path / name, noise(0.5))
     assert len(MediaReader(SOUNDS).read(path)) == 25

@@ -9,6 +9,7 @@ import pytest
 from seq2see.config import DataConfig
 from seq2see.train import start as run
 from seq2see.train.display import PRINT_INTERVAL, REFRESH_INTERVAL, Display
+from seq2see.train.trainer import StepReport
 from tests.corpora import SMALL_SETTINGS, write_phrases
 
 
@@ -43,6 +44,21 @@ def test_piped_output_has_a_line_with_the_time_left_every_20_seconds(
     clock(PRINT_INTERVAL)
     display.progress(step=30, share=0.25, seconds=45.0)
     assert capsys.readouterr().err.splitlines() == ["step 30  25% done, 2:15 left"]
+
+
+def test_metrics_of_an_earlier_step_say_so(
+    clock: Callable[[float], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = Display(tmp_path, is_main=True)
+    display.step(StepReport(20, 0.5, 2.5, 1e-3, 1.0, 5000.0, None, 0.5), 4.0)
+    for step in (20, 23):
+        clock(PRINT_INTERVAL)
+        display.progress(step, share=0.5, seconds=4.0)
+    metrics = "  epoch 0.5  loss 2.500  lr 1.0e-03  5,000 tokens/s"
+    assert capsys.readouterr().err.splitlines() == [
+        f"step 20{metrics}  50% done, 0:04 left",
+        f"step 23  (step 20:{metrics})  50% done, 0:04 left",
+    ]
 
 
 def test_terminal_is_refreshed_every_second(

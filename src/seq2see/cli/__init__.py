@@ -18,6 +18,7 @@ import typer
 
 from seq2see import __version__
 from seq2see.cli.options import CommandGroup, PlainGroup
+from seq2see.cli.output import print_json_error
 from seq2see.config.extensions import extension_names, has_extension, load_extension
 from seq2see.errors import Notice, UserError
 
@@ -109,6 +110,10 @@ def main() -> None:
     try:
         try:
             typer.main.get_command(app)()
+        except SystemExit as end:
+            if format_message := getattr(end.__context__, "format_message", None):  # wrong usage, already explained
+                print_json_error(format_message())
+            raise
         finally:
             sys.stdout.flush()  # not at exit, where a full disk could not be reported
     except UserError as error:
@@ -127,4 +132,5 @@ def _fail(message: str, exit_code: int = 1) -> NoReturn:
     with suppress(OSError):  # standard error may be full or closed as well
         if message:
             typer.echo(f"seq2see: {message}", err=True)
+            print_json_error(message)
     sys.exit(exit_code)

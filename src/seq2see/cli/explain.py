@@ -1,6 +1,5 @@
 """`seq2see explain`: a model's output and its analysis, as tables in the terminal or as a file."""
 
-import json
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ import typer
 
 from seq2see.cli.model_options import Compute, Languages, ModelChoice
 from seq2see.cli.options import Options
-from seq2see.cli.output import check_plot, refuse_overwriting
+from seq2see.cli.output import check_plot, print_json, refuse_overwriting
 from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, terminal
@@ -129,7 +128,7 @@ def explain(
     if note := e.assessment.note:
         typer.echo(f"seq2see: {note}", err=True)
     if report.as_json:
-        typer.echo(json.dumps(e.to_dict(), ensure_ascii=False, allow_nan=False))
+        print_json(e.to_dict())
     else:
         _print(original, e, name, analysis, search)
     if report.out is not None:

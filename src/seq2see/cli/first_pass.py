@@ -11,6 +11,7 @@ from rich.text import Text
 
 from seq2see.config import ModelConfig
 from seq2see.data.layout import Packed
+from seq2see.errors import UsageError
 from seq2see.inspect.trace import trace
 from seq2see.model.network import model_class
 from seq2see.views.terminal import draw_trace
@@ -29,6 +30,8 @@ def print_first_pass(config: ModelConfig, name: str, console: Console) -> None:
     console.print(Text.assemble((name, "bold"), f": {count:,} parameters, untrained"))
     sources, targets = ([pair[side].split() for pair in PAIRS] for side in (0, 1))
     vocabulary = ["<start>", "<end>", *sorted({word for sentence in sources + targets for word in sentence})]
+    if min(config.vocab_size, config.source_vocab_size or config.vocab_size) < len(vocabulary):
+        raise UsageError(f"--trace reads {len(vocabulary)} different words: set model.vocab_size to at least as many")
 
     def pack(sentences: list[list[str]]) -> Packed:
         return Packed.from_sequences([[vocabulary.index(word) for word in sentence] for sentence in sentences])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2see.cli.model_options import ON_CPU, InspectionCompute, ModelChoice
-from seq2see.cli.output import check_plot
+from seq2see.cli.output import check_plot, print_json
 from seq2see.errors import UsageError, did_you_mean, terminal
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def lesson(
     from seq2see.course.lessons import LESSONS
 
     console = terminal()
+    if as_json and (quiz or name is None):
+        raise UsageError("--json prints one lesson with its numbers: give its name, and leave out --quiz")
     if name is None:
         _list(console)
         return
@@ -78,11 +80,8 @@ def lesson(
     with terminal(stderr=True).status(Text(f"{chosen.title}: computing …")):
         result = chosen.compute(arguments)
     if as_json:
-        from seq2see.tensors.files import to_json
-
-        text = to_json(chosen.describe(result))
-        lesson_text = {"name": name, "title": chosen.title, "question": chosen.question, **text}
-        print(json.dumps({**lesson_text, "result": to_json(result)}, ensure_ascii=False))
+        text = vars(chosen.describe(result))
+        print_json({"name": name, "title": chosen.title, "question": chosen.question, **text, "result": result})
     else:
         _print(chosen, result, console, time.perf_counter() - start, full)
     if out is not None:

@@ -59,6 +59,8 @@ def describe(
         raise UsageError(
             f'--trace shows an untrained preset: for the trained {name}, use "seq2see explain" or "explore"'
         )
+    if as_json and (as_toml or traced):
+        raise UsageError(f"--json cannot be combined with {'--toml' if as_toml else '--trace'}: leave one of them out")
     if name is None:
         _list_models(as_json)
     elif as_toml:

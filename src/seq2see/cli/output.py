@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import typer
 
 from seq2see.errors import UsageError, UserError, terminal
-from seq2see.tensors.files import atomic_write, check_output
+from seq2see.tensors.files import atomic_write, check_output, to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,8 +56,20 @@ def open_output(out: Path | None) -> Iterator[BinaryIO]:
         yield output
 
 
+_has_printed_json = False
+
+
 def print_json(value: Any, indent: int | None = None) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=indent))
+    """Prints the one JSON document of a command; NaN and infinities, which JSON has not, become null."""
+    global _has_printed_json
+    typer.echo(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=indent))
+    _has_printed_json = True
+
+
+def print_json_error(message: str) -> None:
+    """Prints why there is no JSON document, so that standard output with --json is always one."""
+    if "--json" in sys.argv and not _has_printed_json:
+        print_json({"error": message})
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence[str] = (), **style: Any) -> "Table":

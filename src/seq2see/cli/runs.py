@@ -1,13 +1,12 @@
 """`seq2see runs`: compares training runs."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.cli.output import check_plot, table
+from seq2see.cli.output import check_plot, print_json, table
 from seq2see.config import DataConfig, differences, option
 from seq2see.errors import terminal
 from seq2see.storage.bundled import find_model
@@ -45,7 +44,7 @@ def runs(
             }
             for log in logs
         ]
-        typer.echo(json.dumps({"runs": rows, "differences": changed}))
+        print_json({"runs": rows, "differences": changed})
     else:
         _print_table(logs, changed)
     if out is not None:

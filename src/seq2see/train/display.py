@@ -42,7 +42,7 @@ class Display:
         columns = name, BarColumn(None), TimeElapsedColumn(), "elapsed,", TimeRemainingColumn(), "left"
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.live, expand=True)
         self._task = self.bar.add_task("", total=None)
-        self._metrics = ""  # of the last report
+        self._report = 0, ""  # step and metrics of the last one
         self._next_refresh = 0.0
         self._events: SummaryWriter | None = None
 
@@ -86,18 +86,20 @@ class Display:
         return advance
 
     def progress(self, step: int, share: float, seconds: float) -> None:
-        """Shows how far the training is, with the metrics of the last report."""
+        """Shows how far the training is, with the metrics of the last report and, if it is an earlier one, its step."""
         if time.monotonic() >= self._next_refresh:
             left = seconds * max(1 - share, 0) / share if share else None
-            self._refresh(f"step {step:,}{self._metrics}", min(share, 1.0), 1.0 if share else None, left)
+            reported, metrics = self._report
+            metrics = f"  (step {reported:,}:{metrics})" if metrics and reported != step else metrics
+            self._refresh(f"step {step:,}{metrics}", min(share, 1.0), 1.0 if share else None, left)
 
     def step(self, report: StepReport, seconds: float) -> None:
         self._log({"kind": "step", **asdict(report), "seconds": round(seconds, 3)})
-        self._metrics = (
+        metrics = (
             f"  epoch {report.epoch:.1f}  loss {report.loss:.3f}  lr {report.lr:.1e}  "
             f"{report.tokens_per_second:,.0f} tokens/s"
         )
-        self._metrics += "" if report.mfu is None else f"  {report.mfu:.0%} of peak FLOP/s"
+        self._report = report.step, metrics + ("" if report.mfu is None else f"  {report.mfu:.0%} of peak FLOP/s")
 
     def validation(self, step: int, scores: Scores, best: bool, pairs: Sequence[tuple[str, str]]) -> None:
         """Prints the scores and the current translations of three sentences."""

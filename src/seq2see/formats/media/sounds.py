@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 Frames = NDArray[np.float32]
 
-# From the log of libsndfile, which silently shortens a sound to the size of its file: WAV, AIFF, AU.
-_SIZE_PROBLEM = re.compile(r"(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)")
+# From the log of libsndfile, which silently shortens a sound to the size of its file: WAV, W64, AIFF, AU; RF64.
+_PROBLEMS = {
+    "bytes": re.compile(r"(?:data|riff|SSND|Data Size)\s*: (?P<stated>\d+) \(should be (?P<present>\d+)\)"),
+    "frames": re.compile(
+        r"Calculated frame count (?P<present>\d+) does not match value from 'ds64' chunk of (?P<stated>\d+)"
+    ),
+}
 
 SAMPLE_RATE, WINDOW, HOP = 16_000, 400, 160
 ROW_SAMPLES = 2 * HOP
@@ -97,11 +102,12 @@ def _check_header(path: Path, file: "SoundFile") -> None:
     seconds = file.frames / file.samplerate
     if seconds > MAX_SECONDS:
         raise UserError(f"{path} lasts {seconds / 3600:,.1f} hours, but at most 4 are read: split it")
-    if found := _SIZE_PROBLEM.search(file.extra_info):
-        stated, present = map(int, found.groups())
+    for unit, problem in _PROBLEMS.items():
+        found = problem.search(file.extra_info)
+        stated, present = (int(found["stated"]), int(found["present"])) if found else (0, 0)
         if present < stated < STREAMED_BYTES:
             raise UserError(
-                f"{path} is cut off: {stated:,} bytes of sound in its header, {present:,} in the file: copy it again"
+                f"{path} is cut off: {stated:,} {unit} of sound in its header, {present:,} in the file: copy it again"
             )
 
 
