@@ -132,30 +132,18 @@ def test_of_a_refused_body_little_is_read(client: httpx.Client, monkeypatch: pyt
     assert sum(read) <= 2 * listening.MAX_READ
 
 
-def test_a_connection_serves_on_after_a_refused_request_whose_small_body_comes_late(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "LINGER_SECONDS", HANG)
-    protocols: list[BoundedProtocol] = []
-    connection_made = BoundedProtocol.connection_made
-
-    def record(protocol: BoundedProtocol, transport: object) -> None:
-        protocols.append(protocol)
-        connection_made(protocol, transport)
-
-    monkeypatch.setattr(BoundedProtocol, "connection_made", record)
-    head = b"POST /api/translate HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 9\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", client.base_url.port), HANG) as connection:
-        connection.sendall(head)
-        refused = b""
-        while not refused.endswith(b"}"):
-            refused += connection.recv(1 << 16)
-        assert refused.startswith(b"HTTP/1.1 421")
-        assert protocols[0]._timer is not None
-        connection.sendall(b"123456789")
-        connection.sendall(REQUEST)
-        assert connection.recv(15) == b"HTTP/1.1 200 OK"
-        assert protocols[0]._timer is None
+def test_only_a_body_that_is_not_read_closes_its_connection(client: httpx.Client) -> None:
+    """And the answer says so: a client must not send its next request there."""
+    foreign = {"host": "evil.example"}
+    for send, closes in (
+        (lambda: client.get("/nothing"), False),
+        (lambda: client.get("/", headers=foreign), False),
+        (lambda: client.post("/api/translate", json={"text": 1}), False),
+        (lambda: client.post("/api/translate", json={"text": TEXT}, headers=foreign), True),
+        (lambda: client.post("/api/translate", content=b"", headers=foreign), False),
+        (lambda: client.post("/api/translate", content=iter([b"{}"]), headers=foreign), True),
+    ):
+        assert (send().headers.get("connection") == "close") == closes
 
 
 def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(client: httpx.Client) -> None:

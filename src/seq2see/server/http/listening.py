@@ -18,7 +18,7 @@ from seq2see.errors import UserError
 WAITING_CONNECTIONS = 1024  # in the kernel, until they are accepted
 KEEP_ALIVE = 60  # seconds; if shorter than the client's, connections close just as the next request is sent
 HEADER_SECONDS = 10.0
-LINGER_SECONDS = 1.0  # in which a client can read the answer to a request whose body it has not sent to the end
+LINGER_SECONDS = 1.0  # in which a client can read the answer to a request whose body has not arrived completely
 # Per turn of the event loop: connections that are accepted, and bytes that are read from each. However many clients arrive at
 # once, a turn stays short, and those that are connected already are answered in between.
 MAX_ACCEPTED, MAX_READ = 2, 1 << 16
@@ -93,8 +93,7 @@ class LingeringTransport:
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes a connection on which a request does not begin, or its headers do not end, in time, or the body of a request
-    that is answered already."""
+    """Closes a connection on which a request does not begin, or its headers do not end, in time."""
 
     header_seconds = HEADER_SECONDS
     _timer: asyncio.TimerHandle | None = None
@@ -102,35 +101,31 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         transport.max_size = MAX_READ
         super().connection_made(LingeringTransport(transport, self._is_receiving))  # type: ignore[arg-type]
-        self._start_timer(self.header_seconds, self._expire)
+        self._start_timer()
+
+    def _is_receiving(self) -> bool:
+        return self.conn.their_state is h11.SEND_BODY
 
     def data_received(self, data: bytes) -> None:
-        was_answered = self._is_answered()
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and not was_answered:  # the headers of the request are incomplete
-            self._start_timer(self.header_seconds, self._expire)
-        elif not self._is_answered():
+        # IDLE: the headers of the request are incomplete.
+        if self.conn.their_state is h11.IDLE:
+            self._start_timer()
+        else:
             self._stop_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._is_receiving():
-            self.cycle.body = bytearray()
-            self._start_timer(LINGER_SECONDS, self.transport.close)
-
-    def _is_receiving(self) -> bool:
-        return self.conn.their_state is h11.SEND_BODY
-
-    def _is_answered(self) -> bool:
-        return self._is_receiving() and self.cycle.response_complete
+            self.cycle.body = bytearray()  # nobody will read it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
 
-    def _start_timer(self, seconds: float, expire: Callable[[], None]) -> None:
+    def _start_timer(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(seconds, expire)
+            self._timer = self.loop.call_later(self.header_seconds, self._expire)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -37,8 +37,6 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
-MAX_UNWANTED = 1 << 16  # bytes of a body that are read after its request was refused, so that its connection stays open
-
 log = logging.getLogger("seq2see.server")
 
 
@@ -99,20 +97,17 @@ class SecurityMiddleware:
                 present = {name for name, _ in message["headers"]}
                 extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in present)]
-                is_long = "transfer-encoding" in headers or _announced_length(headers) > MAX_UNWANTED
-                if is_long and not (body is not None and body.complete):
-                    message["headers"].append((b"connection", b"close"))
+                if not body.complete:
+                    message["headers"].append((b"connection", b"close"))  # rather than read what nobody needs
             await send(message)
 
-        body: _Body | None = None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        limit = self.access.body_limit(scope)
+        scope.setdefault("state", {})["body_pool"] = limit.pool
+        body = _Body(receive, headers, limit, self.access.timeout)
         try:
             self._check_origin(headers, scope["path"])
-            _check_framing(headers)
-            limit = self.access.body_limit(scope)
-            scope.setdefault("state", {})["body_pool"] = limit.pool
-            body = _Body(receive, limit, self.access.timeout)
-            body.check_length(_announced_length(headers))
+            body.check()
             await self.app(scope, body.receive, send_with_headers)
         except ApiError as error:
             if not started:
@@ -123,8 +118,7 @@ class SecurityMiddleware:
                 internal = ApiError(500, "internal server error", "see the traceback in the server's terminal")
                 await self.respond(internal, scope["path"])(scope, receive, send_with_headers)
         finally:
-            if body is not None:
-                body.release()
+            body.release()
 
     def _check_origin(self, headers: Mapping[str, str], path: str) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -149,14 +143,19 @@ class SecurityMiddleware:
 class _Body:
     """The body of a request: enforces its limits as it arrives, also if it is longer than announced."""
 
-    def __init__(self, receive: Receive, limit: BodyLimit, timeout: float) -> None:
+    def __init__(self, receive: Receive, headers: Mapping[str, str], limit: BodyLimit, timeout: float) -> None:
         self._receive, self._limit, self._timeout = receive, limit, timeout
         self._end = asyncio.get_running_loop().time() + timeout
-        self._held, self.complete = 0, False  # whether all of it has arrived
+        self._headers, self._announced = headers, int(headers.get("content-length", 0))  # a number, or h11 refuses it
+        self.complete = not (self._announced or "transfer-encoding" in headers)  # whether all of it has arrived
+        self._held = 0
 
-    def check_length(self, announced: int) -> None:
-        if announced > self._limit.max_bytes:
-            raise self._too_large(f"{announced:,} bytes")
+    def check(self) -> None:
+        if {"content-length", "transfer-encoding"} <= self._headers.keys():
+            # A proxy may believe the other one (RFC 9112, section 6.3).
+            raise ApiError(400, "a request has either Content-Length or Transfer-Encoding, not both", location="body")
+        if self._announced > self._limit.max_bytes:
+            raise self._too_large(f"{self._announced:,} bytes")
 
     async def receive(self) -> MutableMapping[str, Any]:
         try:
@@ -182,16 +181,6 @@ class _Body:
     def _too_large(self, size: str) -> ApiError:
         message = f"the request body has {size}; the maximum is {self._limit.max_bytes:,}"
         return ApiError(413, message, "shorten the request", "body")
-
-
-def _check_framing(headers: Mapping[str, str]) -> None:
-    """Refuses a body with two lengths, of which a proxy may believe the other one (RFC 9112, section 6.3)."""
-    if "content-length" in headers and "transfer-encoding" in headers:
-        raise ApiError(400, "a request has either Content-Length or Transfer-Encoding, not both", location="body")
-
-
-def _announced_length(headers: Mapping[str, str]) -> int:
-    return int(headers.get("content-length", 0))  # h11 refuses what is not a number
 
 
 def _hostname(host: str) -> str:
