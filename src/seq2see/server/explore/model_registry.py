@@ -109,6 +109,7 @@ def _model_errors() -> Iterator[None]:
 
 def copy_with_deadline(network: Network, deadline: Deadline) -> Network:
     result = copy(network)
+    result.use_engine = False  # it would run to the end without a check
 
     def decode(self: Network, *inputs: Any, **options: Any) -> Tensor:
         deadline.check()
