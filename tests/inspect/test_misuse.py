@@ -10,7 +10,8 @@ import torch
 import seq2see
 from seq2see.api import Model
 from seq2see.config import TextConfig
-from seq2see.errors import UserError
+from seq2see.errors import Notice, UserError
+from seq2see.inspect.alignment import align, word_alignment
 from seq2see.inspect.attention_flow import head_ablation
 from seq2see.inspect.comparison import compare
 from seq2see.inspect.embedding_space import EmbeddingSpace, token_paths
@@ -18,7 +19,7 @@ from seq2see.inspect.explain import Explanation, rerun
 from seq2see.inspect.interventions import ablate_head, intervene, scale
 from seq2see.inspect.logit_attribution import logit_attribution
 from seq2see.inspect.logit_lens import alternatives, logit_lens
-from seq2see.inspect.token_similarity import token_similarity
+from seq2see.inspect.token_similarity import contextual_embeddings, token_similarity
 from seq2see.inspect.trace import trace
 from tests.inspect.test_explain import SMALL, SOURCE, TARGET, perturbed_model
 
@@ -77,6 +78,23 @@ def test_a_model_or_a_list_in_the_wrong_place_is_named(model: Model, e: Explanat
             "this model has no both: use the encoder or the decoder",
         ),
         (lambda e: e.model.explain([SOURCE, SOURCE]), [], "explain takes one text, a string, not a list"),
+        (
+            lambda e: EmbeddingSpace.of(e.model, "decoder").nearest(torch.zeros(16), 3),
+            [],
+            r"directions \[n, 16\], not \[16\]",
+        ),
+        (
+            lambda e, pairs: align(e.model, pairs),
+            [[SOURCE, TARGET]],
+            r"pairs are given as a list of \(source, target\)",
+        ),
+        (word_alignment, [[(1, 0)]], r"list of LayerHead\(layer, head\)"),
+        (lambda e: rerun(e, scale("cross", 0.0)), [], 'no tap of this model matches "cross": .*decoder.0.cross.'),
+        (
+            lambda e: contextual_embeddings(e.model, "zebra", ["We like a zebra"]),
+            [],
+            '"zebra" is not in the vocabulary',
+        ),
         (lambda e: e.model.explain(None), [], "one text, a string, not a NoneType"),
         (lambda e: e.model.explain(SOURCE, target=[TARGET]), [], "explain takes one target, a string, not a list"),
     ],
@@ -119,3 +137,8 @@ def test_an_explanation_names_the_interventions_of_outer_blocks(model: Model) ->
     for found in (inside, head_ablation(e, "decoder.0.cross"), head_ablation(expected, "decoder.0.cross")):
         assert found[0].abs().max() == 0 and found[1].abs().max() > 0
         torch.testing.assert_close(found, inside)
+
+
+def test_words_of_a_target_that_the_vocabulary_lacks_are_reported(model: Model) -> None:
+    with pytest.warns(Notice, match="the vocabulary lacks words of the target: they count as <unknown>"):
+        assert model.explain(SOURCE, target="हम ज़ेब्रा हैं").target_tokens[1] == "<unknown>"

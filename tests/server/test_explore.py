@@ -295,6 +295,7 @@ def test_interventions_equal_the_librarys(client: httpx.Client, model: Model, tr
         ({"type": "scale", "name": "decoder.tokens", "factor": 2}, "0"),
         ({"type": "scale", "name": "logits", "factor": 2, "head": 0}, "0.head"),
         ({"type": "scale", "name": "decoder.0.masked.masked", "factor": 0}, ""),
+        ({"type": "scale", "name": "encoder.vectors", "factor": 0, "positions": [99]}, ""),
         ({"type": "force_attention", "attention": "decoder.0.cross", "weights": [0.1] * 99}, "0.weights"),
         (
             {"type": "patch", "name": "encoder.vectors", "positions": [0], "source": {"position": 99}},

@@ -94,6 +94,8 @@ def _attention_by_word(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yields the index of a pair and, for each mean over heads, the attention between its words, [means, M, N]."""
     means = [_resolve(mean, model) for mean in heads]
+    if isinstance(pairs, str) or any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
+        raise UserError("pairs are given as a list of (source, target)")
     source, target = model.tokenizers
     device = model.network.embedding.weight.device
     before, first = len(source.framing.before), len(target.framing.prompt)
@@ -138,6 +140,8 @@ def _resolve(heads: LayerHeads, model: Pipeline) -> LayerHeads:
         )
     if config.source != "tokens":
         raise UserError(f"{config.source} have no words to align: look at the attention weights")
+    if not heads or not all(isinstance(one, LayerHead) for one in heads):
+        raise UserError("heads are given as a list of LayerHead(layer, head), with head=None for the mean of a layer")
     layers = config.cross_layers
     if not layers:
         raise UserError(f'cannot align words: this model is of kind "{config.kind}", which has no attention')

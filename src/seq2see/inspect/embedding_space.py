@@ -98,6 +98,9 @@ class EmbeddingSpace:
 
     def nearest(self, directions: Tensor, count: int, exclude: Sequence[int] = ()) -> list[list[Neighbor]]:
         """Returns the `count` embeddings nearest to each direction [n, width], by cosine; of the special tokens only <end>."""
+        if directions.dim() != 2 or directions.shape[1] != self.table.shape[1]:
+            wanted = f"[n, {self.table.shape[1]}], not {list(directions.shape)}"
+            raise UserError(f"nearest takes directions {wanted}: use space.directions(x), and x[None] for a single one")
         cosines = self.cosines(directions)
         cosines[:, [*exclude, *(self.tokenizer.special - {self.tokenizer.end})]] = -torch.inf
         best = cosines.topk(min(count, int(cosines[0].isfinite().sum())), dim=1)

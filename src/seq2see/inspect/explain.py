@@ -11,6 +11,7 @@ analyses live in their own files and take an explanation.
 """
 
 import unicodedata
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -31,7 +32,7 @@ from seq2see.data.token_spans import TokenSpan
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.errors import UsageError, UserError
+from seq2see.errors import Notice, UsageError, UserError
 from seq2see.inspect.interventions import Intervention, active_interventions, intervene
 from seq2see.inspect.trace import Trace, trace
 from seq2see.model.network import Network
@@ -262,6 +263,8 @@ def _read_output(
     if hypothesis is not None:
         target = tokenizer.decode(hypothesis.tokens, continues)
     ids = [*prompt_ids, *(tokenizer.encode(target) if hypothesis is None else hypothesis.tokens)]
+    if hypothesis is None and tokenizer.unknown in ids[len(prompt_ids) :]:
+        warnings.warn("the vocabulary lacks words of the target: they count as <unknown>", Notice, stacklevel=4)
     given = hypothesis is None and not continues
     spans = tokenizer.token_spans(target) if given else tokenizer.token_spans_from_ids(ids)
     end = [tokenizer.end] if hypothesis is None or hypothesis.finished else []  # none if it stopped at its limit

@@ -58,7 +58,7 @@ class InterventionError(UserError):
 
     def __init__(self, message: str, selection: str = "") -> None:
         super().__init__(message)
-        self.selection = selection  # the part of the selection that does not exist: head, unit, or "" for the pattern
+        self.selection = selection  # the part of the selection that does not exist: head, unit, sentence, or ""
 
 
 @dataclass(frozen=True)
@@ -273,14 +273,14 @@ def _selected_rows(wanted: Sequence[int], place: Place) -> list[int]:
     name, count = place.point.name, len(place.positions)
     if not place.point.is_whole:
         if min(wanted) < 0:
-            raise UserError(
+            raise InterventionError(
                 f"{name} is computed position by position, and the last position is not known yet: count from 0, or use "
                 "explain with a target, or rerun"
             )
         return [row for row, position in enumerate(place.positions) if position in wanted]
     for position in wanted:
         if not -count <= position < count:
-            raise UserError(
+            raise InterventionError(
                 f"{name} has no position {position} in sentence {place.sentence}: its positions are numbered from 0 to "
                 f"{count - 1}, or from the end −1 to −{count}"
             )

@@ -67,6 +67,11 @@ def contextual_embeddings(model: Pipeline, word: str, sentences: str | Sequence[
     ]
     if not found:
         raise UserError(f'the word "{word}" does not occur in the {len(sentences)} given sentences')
+    read = {spans[i][row - len(before)].id for i, rows in found for row in rows}
+    if tokenizer.unknown in read:
+        raise UserError(
+            f'"{word}" is not in the vocabulary of the model: its vector would be that of every unknown word'
+        )
     ids = [[*before, *(span.id for span in sentence), *after] for sentence in spans]
     packed = Packed.from_sequences(ids, model.network.embedding.weight.device)
     with trace(model.network) as t:

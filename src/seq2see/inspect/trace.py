@@ -298,7 +298,8 @@ def matching_taps(pattern: str, config: ModelConfig) -> list[str]:
     names = tap_names(config)
     found = [name for name in names if matches(name, (pattern,))]
     if not found:
-        raise UserError(f'no tap of this model matches "{pattern}": {did_you_mean(pattern, names)}')
+        similar = [name for name in names if pattern.strip("*.") in name][:5]
+        raise UserError(f'no tap of this model matches "{pattern}": {did_you_mean(pattern, similar or names)}')
     return found
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from seq2see.config.search import Search
 from seq2see.inspect.explain import explain
+from seq2see.inspect.interventions import InterventionError
 from seq2see.inspect.weights import get_weight, list_weights
 from seq2see.server.explore import requests, responses
 from seq2see.server.explore.api import (
@@ -183,7 +184,10 @@ def create_trace(call: Call, body: requests.TraceRequest) -> responses.Trace:
     e, before = explain(model, text, target=body.target, search=body.search), None
     if body.interventions:
         before, interventions = e, build_interventions(body.interventions, e, call.server.traces)
-        e = explain(model, text, target=body.target, search=body.search, interventions=interventions)
+        try:
+            e = explain(model, text, target=body.target, search=body.search, interventions=interventions)
+        except InterventionError as error:
+            raise ApiError(422, str(error), location="interventions") from error
     e = replace(e, source=body.text)
     trace = responses.trace(call.server.traces.new_id(), name, body.step, e, before)
     # A stored trace refers to the final model, so that it does not keep a snapshot in memory.
