@@ -13,6 +13,7 @@ import ast
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +103,24 @@ def code_excerpts() -> dict[str, dict[str, str]]:
 
 def find_statement(file: str, fragment: str) -> str:
     """Returns the statement that equals the fragment, or else the only one that contains it, on one line."""
-    source = (SOURCE_DIRECTORY / file).read_text(encoding="utf-8")
-    statements = [
-        (ast.get_source_segment(source, node) or "", node)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.stmt) and not hasattr(node, "body")
+    statements, target = _statements(SOURCE_DIRECTORY / file), _normalize(fragment)
+    matching = [found for found in statements if found[0] == target] or [
+        found for found in statements if target in found[0]
     ]
-    target = _normalize(fragment)
-    matching = [pair for pair in statements if _normalize(pair[0]) == target]
-    matching = matching or [pair for pair in statements if target in _normalize(pair[0])]
     if len(matching) != 1:
         raise ValueError(f'{len(matching)} statements of {file} contain "{fragment}", expected 1: update EXCERPTS')
-    text, node = matching[0]
+    _, text, node = matching[0]
     plain = ast.unparse(_Plain().visit(ast.parse(ast.unparse(node)).body[0]))
     return plain if "\n" in text or plain != ast.unparse(node) else text
+
+
+@cache
+def _statements(path: Path) -> list[tuple[str, str, ast.stmt]]:
+    """The simple statements of a file: normalized, as they are written, and parsed."""
+    source = path.read_text(encoding="utf-8")
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+    texts = [ast.get_source_segment(source, node) or "" for node in nodes]
+    return [(_normalize(text), text, node) for text, node in zip(texts, nodes, strict=True)]
 
 
 class _Plain(ast.NodeTransformer):
