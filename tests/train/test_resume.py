@@ -120,6 +120,16 @@ def test_incomplete_files_of_a_killed_process_are_removed(interrupted: Path, uni
     assert not any(file.exists() for file in incomplete)
 
 
+def test_a_run_without_a_checkpoint_starts_from_the_beginning_and_says_so(
+    interrupted: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for checkpoint in checkpoints(interrupted):
+        checkpoint.path.unlink()
+    run.resume(interrupted)
+    assert "no checkpoint found: starting from the beginning" in capsys.readouterr().err
+    assert is_same_run(interrupted, uninterrupted)
+
+
 def test_full_disk_leaves_the_last_good_checkpoint(interrupted: Path, uninterrupted: Path) -> None:
     last_good = newest(interrupted)
     with (
