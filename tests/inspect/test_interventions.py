@@ -243,3 +243,10 @@ def test_a_patched_prompt_is_continued_like_the_other_prompt() -> None:
         found = generate_tokens(m, [[5, 6, 7]], SPECIAL_TOKENS, search)
     assert found[0][0].tokens == expected[0][0].tokens
     assert found[0][0].tokens != generate_tokens(m, [[5, 6, 7]], SPECIAL_TOKENS, search)[0][0].tokens
+
+
+def test_a_gradient_reaches_the_patched_value() -> None:
+    value = BEFORE[0]["encoder.vectors", 1].clone().requires_grad_()
+    with intervene(MODELS[0], patch("encoder.vectors", value, Selection(sentence=1, positions=[-1]))):
+        MODELS[0](Packed.from_sequences(SOURCE), Packed.from_sequences(TARGET)).square().sum().backward()
+    assert value.grad is not None and (value.grad.abs().sum(1) > 0).tolist() == [False] * 4 + [True]

@@ -183,6 +183,15 @@ def test_decoding_is_not_recorded_as_if_it_were_one_pass() -> None:
     assert t["decoder.0.masked.weights", 2].shape == (4, 4, 4)
 
 
+def test_a_trace_has_one_pooled_vector_for_each_sentence() -> None:
+    m = Transformer(replace(CONFIGS["bert-like"], pooler=True)).eval()
+    packed = Packed.from_sequences(SOURCE)
+    with torch.no_grad(), trace(m) as t:
+        pooled = m.pool(m.encode(packed, m.taps()), packed.layout, m.taps())
+    assert [value.shape for value in t["pooled"]] == [(1, 16)] * 3
+    assert torch.equal(torch.cat(tuple(t["pooled"])), pooled)
+
+
 def test_only_limits_what_is_recorded() -> None:
     m = model()
     with trace(m, only="decoder.*.cross.weights") as t:

@@ -150,7 +150,7 @@ class Network(nn.Module):
     def pool(self, vectors: Tensor, layout: Layout, taps: Taps = NO_TAPS) -> Tensor:
         """Returns one vector per sequence, tanh of a linear map of its first token's vector, [S, width] (BERT)."""
         assert self.pooler is not None
-        return taps("pooled", self.pooler(vectors[layout.starts[:-1].long()]).tanh())
+        return taps.at("", rows=layout.first_tokens())("pooled", self.pooler(vectors[layout.starts[:-1].long()]).tanh())
 
     def output_weights(self) -> tuple[Tensor, Tensor | None]:
         """Returns the matrix [vocab_size, width] and the bias of the output projection."""
