@@ -109,8 +109,10 @@ def test_translations_equal_the_librarys(client: httpx.Client, model: Model) -> 
     hypotheses = sentence["hypotheses"]
     (expected,) = model.hypotheses([TEXT], beam=3, nbest=2)
     assert [each["text"] for each in hypotheses] == [model.text(each) for each in expected]
-    assert [each["score"] for each in hypotheses] == [each.score for each in expected]
-    assert [logprobs(each["tokens"]) for each in hypotheses] == [list(each.logprobs) for each in expected]
+    # The library decodes on the engine, which nothing stops at the deadline of a request; they differ by rounding.
+    assert [each["score"] for each in hypotheses] == pytest.approx([each.score for each in expected], abs=1e-5)
+    for found, one in zip(hypotheses, expected, strict=True):
+        assert logprobs(found["tokens"]) == pytest.approx(one.logprobs, abs=1e-5)
     with model.ablate_head("decoder.1.cross", 0) as ablated:
         (best, *_) = ablated.hypotheses([TEXT])[0]
     body = {"text": TEXT, "interventions": [{"type": "ablate_head", "attention": "decoder.1.cross", "head": 0}]}
