@@ -160,22 +160,17 @@ def run_case(kind: str, number: int, seed: int) -> Outcome:
     draw = random.Random(f"{kind} {seed} {number}")
     models, names, damage = KINDS[kind]
     original, name = draw.choice(models)(), draw.choice(names)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(dir=_root()) as folder:
         for file in original.iterdir():
             if file.name == name:
                 (Path(folder) / name).write_bytes(damage(file.read_bytes(), draw))
             elif file.suffix != ".gguf":
                 (Path(folder) / file.name).symlink_to(file)
-        outcome = _outcome(lambda: use(Path(folder) / name if name.endswith(".gguf") else Path(folder)))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    return Outcome("MEMORY", f"{grown / 1e9:.1f} GB; {outcome}") if grown > MAX_BYTES else outcome
+        return outcome_of(lambda: use(Path(folder) / name if name.endswith(".gguf") else Path(folder)))
 
 
-def run_in_child(kind: str, numbers: Sequence[int], seed: int) -> list[Outcome]:
+def run_in_child(run: Callable[[int], Outcome], numbers: Sequence[int]) -> list[Outcome]:
     """Runs cases in a forked process until one takes too long or too much memory, or ends the process."""
-    for model in KINDS[kind][0]:
-        model()
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -185,7 +180,11 @@ def run_in_child(kind: str, numbers: Sequence[int], seed: int) -> list[Outcome]:
         for number in numbers:
             signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)  # of this process: others may be busy
             signal.alarm(MAX_SECONDS * 60)
-            outcome = run_case(kind, number, seed)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            outcome = run(number)
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+            if grown > MAX_BYTES:
+                outcome = Outcome("MEMORY", f"{grown / 1e9:.1f} GB; {outcome}")
             os.write(writer, json.dumps([outcome.kind, outcome.detail[-3000:]]).encode() + b"\n")
             if outcome.kind == "MEMORY":
                 break
@@ -198,7 +197,7 @@ def run_in_child(kind: str, numbers: Sequence[int], seed: int) -> list[Outcome]:
     return outcomes + [Outcome("TIME" if late else "KILLED", f"exit status {status}")] * bool(status)
 
 
-def _outcome(action: Callable[[], None]) -> Outcome:
+def outcome_of(action: Callable[[], None]) -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -215,19 +214,26 @@ def _outcome(action: Callable[[], None]) -> Outcome:
     return Outcome("used")
 
 
-def fuzz(kind: str, count: int, seed: int = 1, first: int = 0) -> tuple[Counter[str], list[str]]:
-    """Runs cases; returns how many ended in each way, and a description of each failure."""
-    torch.set_num_threads(1)
+def run_cases(
+    label: str, run: Callable[[int], Outcome], numbers: range, batch: int = BATCH
+) -> tuple[Counter[str], list[str]]:
+    """Runs cases in forked processes; returns how many ended in each way, and a description of each failure."""
     outcomes: list[Outcome] = []
-    while len(outcomes) < count:
-        start = first + len(outcomes)
-        outcomes += run_in_child(kind, range(start, min(start + BATCH, first + count)), seed)
+    while len(outcomes) < len(numbers):
+        outcomes += run_in_child(run, numbers[len(outcomes) :][:batch])
     failures = [
-        f"{kind}, case {number}, {outcome.kind}: {outcome.detail}"
-        for number, outcome in enumerate(outcomes, start=first)
+        f"{label}, case {number}, {outcome.kind}: {outcome.detail}"
+        for number, outcome in zip(numbers, outcomes, strict=True)
         if outcome.kind.isupper()
     ]
     return Counter(outcome.kind for outcome in outcomes), failures
+
+
+def fuzz(kind: str, count: int, seed: int = 1, first: int = 0) -> tuple[Counter[str], list[str]]:
+    torch.set_num_threads(1)
+    for model in KINDS[kind][0]:
+        model()
+    return run_cases(kind, lambda number: run_case(kind, number, seed), range(first, first + count))
 
 
 if __name__ == "__main__":

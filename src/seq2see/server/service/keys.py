@@ -55,7 +55,7 @@ class Keys:
 def read_keys(path: Path) -> Keys:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("key", [])
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise UserError(f"cannot read the key file {path}: {error}") from error
     clients: dict[bytes, Client] = {}
     known = {each.name: each.type for each in fields(Client)}
