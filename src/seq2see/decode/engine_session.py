@@ -7,7 +7,6 @@ Shapes: S sentences, k hypotheses of each.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from seq2see.decode.engine_model import engine_of
 from seq2see.decode.request import R, Request, Row
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, hypothesis_of
-from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Session, cache_size, copy_rows, open_session
+from seq2see.decode.session import CPU_PROFILE, Session, cache_size, copy_rows
 from seq2see.engine.model import MAX_BEAM, UNTIL_DONE, EngineBatch, EngineModel, Found, Rules
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
@@ -39,22 +38,13 @@ def engine_for(model: Network, requests: Sequence[Request], taps: Taps = NO_TAPS
     return engine
 
 
-def session_for(
-    model: Network,
-    requests: Sequence[Request],
-    search: Search,
-    special_tokens: Framing,
-    rows: int,
-    profile: DeviceProfile,
-    taps: Taps,
-) -> AbstractContextManager[Session[Request]]:
-    """Returns a session for these requests: on the engine, if it holds them and nothing is looked at."""
-    engine = engine_for(model, requests, taps)
-    if engine is None:
-        return open_session(model, requests, search, special_tokens, rows, profile)
+def engine_session(
+    engine: EngineModel, model: Network, requests: Sequence[Request], search: Search, special_tokens: Framing, rows: int
+) -> "EngineSession[Request]":
+    """Returns a session large enough for these requests."""
     size = cache_size(model, requests, rows, static_shapes=False)
     plain = is_plain(search, special_tokens, [request.options for request in requests])
-    return nullcontext(EngineSession(engine, model, search, special_tokens, size, plain))
+    return EngineSession(engine, model, search, special_tokens, size, plain)
 
 
 def is_plain(search: Search, special_tokens: Framing, options: Sequence[RowOptions | None]) -> bool:

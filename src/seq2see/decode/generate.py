@@ -7,19 +7,20 @@ the last row takes its place, and new sequences join at the end, so the batch st
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
+from itertools import repeat
 
 import torch
 
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Tokens
 from seq2see.decode.constraints import Constraints
-from seq2see.decode.engine_session import engine_for, session_for
+from seq2see.decode.engine_session import EngineSession, engine_for, engine_session
 from seq2see.decode.request import Request, StopCondition
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Session, device_profile
+from seq2see.decode.session import Session, device_profile, open_session
+from seq2see.engine.model import EngineModel
 from seq2see.errors import UsageError, UserError
 from seq2see.model.network import Network
 from seq2see.model.taps import Taps, with_attached
@@ -40,7 +41,7 @@ def decode_requests(
     if search.beam > 1:
         check_beam(model, search.beam)
     results: Results = {}
-    profile, taps = device_profile(model), with_attached(model)
+    taps, profile = with_attached(model), device_profile(model)
     tokens = {request: len(request.source) + len(request.prompt) + request.max_new_tokens for request in requests}
     ordered = sorted(requests, key=tokens.__getitem__, reverse=True)
     while ordered:
@@ -51,45 +52,32 @@ def decode_requests(
         max_rows = max(1, profile.max_hypotheses // search.beam)
         budget_rows = (token_budget or profile.token_budget) // (max_tokens * search.beam)
         rows = max(1, min(budget_rows, max_rows, len(waiting)))
-        threads = min(torch.get_num_threads(), rows) if engine_for(model, waiting, taps) else 1
-        open_one = partial(session_for, model, waiting, search, special_tokens, -(-rows // threads), profile, taps)
-        queue = deque(waiting)
-        if threads == 1:
-            results |= _decode_queue(queue, open_one())
+        engine = engine_for(model, waiting, taps) if model.use_engine else None
+        if engine is not None:
+            results |= _decode_on_engine(engine, model, waiting, search, special_tokens, rows)
             continue
-        with ThreadPoolExecutor(threads) as pool:  # the engine runs in one thread for each session
-            try:
-                for found in pool.map(partial(_decode_queue, queue), [open_one() for _ in range(threads)]):
-                    results |= found
-            finally:
-                queue.clear()
+        with open_session(model, waiting, search, special_tokens, rows, profile) as session:
+            results |= session.decode(iter(waiting))
+    for request in requests:
+        require_output(request, results[request])
     return [results[request] for request in requests]
 
 
-@torch.inference_mode()
-def _decode_queue(waiting: deque[Request], opened: AbstractContextManager[Session[Request]]) -> Results:
-    """Decodes requests from a queue, which several threads may share, until it is empty."""
-    results: Results = {}
-    with opened as session:
-        joining = _take(waiting, session.free)
-        while joining or session.rows:
-            if joining:
-                session.add(joining)
-            else:
-                session.run()
-            for request, hypotheses in session.take_finished():
-                require_output(request, hypotheses)
-                results[request] = hypotheses
-            joining = _take(waiting, session.free) if session.should_fill else []
+def _decode_on_engine(
+    engine: EngineModel, model: Network, requests: Sequence[Request], search: Search, special_tokens: Framing, rows: int
+) -> Results:
+    threads, results, waiting = min(torch.get_num_threads(), rows), Results(), iter(requests)
+    sizes = [-(-rows // threads)] * threads  # the engine runs in one thread for each session
+    sessions = [engine_session(engine, model, requests, search, special_tokens, size) for size in sizes]
+    if threads == 1:
+        return sessions[0].decode(waiting)
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for found in pool.map(EngineSession.decode, sessions, repeat(waiting)):
+                results |= found
+        finally:
+            deque(waiting, maxlen=0)  # after an error, the other threads find nothing more to do
     return results
-
-
-def _take(waiting: deque[Request], count: int) -> list[Request]:
-    taken: list[Request] = []
-    with suppress(IndexError):  # another thread may have taken the last one
-        while len(taken) < count:
-            taken.append(waiting.popleft())
-    return taken
 
 
 def check_beam(model: Network, beam: int) -> None:
@@ -122,7 +110,13 @@ def stream_tokens(model: Network, request: Request, search: Search, special_toke
 def _stream_tokens(
     model: Network, request: Request, search: Search, special_tokens: Framing, taps: Taps
 ) -> Iterator[int]:
-    with session_for(model, [request], search, special_tokens, 1, device_profile(model), taps) as session:
+    engine = engine_for(model, [request], taps)
+    opened: AbstractContextManager[Session[Request]] = (
+        open_session(model, [request], search, special_tokens, 1, device_profile(model))
+        if engine is None
+        else nullcontext(engine_session(engine, model, [request], search, special_tokens, 1))
+    )
+    with opened as session:
         session.taps = taps
         session.add([request])
         shown = 0

@@ -10,6 +10,7 @@ from bisect import bisect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -220,6 +221,20 @@ class Session(Generic[R]):
         """Tells for each row whether its output is complete."""
         done: list[bool] = self.selector.done[: len(self.rows)].tolist()
         return done
+
+    @torch.inference_mode()
+    def decode(self, waiting: Iterator[R]) -> dict[R, list[Hypothesis]]:
+        """Decodes requests until none are waiting; sessions in several threads may share the iterator: its steps are atomic."""
+        found: dict[R, list[Hypothesis]] = {}
+        joining = list(islice(waiting, self.capacity))
+        while joining or self.rows:
+            if joining:
+                self.add(joining)
+            else:
+                self.run()
+            found |= self.take_finished()
+            joining = list(islice(waiting, self.free)) if self.should_fill else []
+        return found
 
     def outputs(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
         """Returns the outputs so far of these rows, best first, without those that have probability 0."""
