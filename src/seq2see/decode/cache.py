@@ -39,6 +39,7 @@ MASKED = float("-inf")
 SPARE_SLOTS = 64  # more than needed, so that the cache is not compacted at every step
 BUCKET = 64  # with static shapes, the number of slots attended to is a multiple of this
 COMPACT_STEPS = 12  # steps of a beam between compactions
+STATIC_UNUSED_SLOTS = 256  # after which a beam is compacted at the earliest on a GPU, which has to wait for it
 MAX_UNUSED_SLOTS = 64  # without a beam: compacts if the slots exceed the longest sentence twice and by this many more
 
 
@@ -120,6 +121,7 @@ class KeyValueCache:
         self.source_layers = [Slots(rows, size.source_slots) for _ in model.decoder.blocks if size.source_slots]
 
         self.active = 0  # rows in use, S
+        self.max_unused = max(COMPACT_STEPS * beam, STATIC_UNUSED_SLOTS if static_shapes else 0)
         self.next_slot, self.compacted_at = 0, 0  # where the next step writes, now and after the last compaction
         self.steps = 0
         self.write_slots = torch.arange(beam, device=self.device)  # next_slot … next_slot + k − 1, on the device
@@ -247,7 +249,7 @@ class KeyValueCache:
     def compact_if_needed(self, rows: Sequence[Row[Any]]) -> None:
         """Before a step: compacts if the slots run out, or if many of a beam's slots may be unused."""
         if self.beam > 1:
-            unused = self.next_slot - self.compacted_at >= COMPACT_STEPS * self.beam
+            unused = self.next_slot - self.compacted_at >= self.max_unused
         else:  # sentences left, and others joined at slot 0
             longest = self.steps - min((row.start for row in rows), default=self.steps)
             unused = self.next_slot >= 2 * longest + MAX_UNUSED_SLOTS

@@ -105,9 +105,6 @@ def _attend_kernel(
         acc = tl.zeros([rows, width], tl.float32)
 
     for start in range(0, slots, block):
-        next_key, next_value, next_bias = _load_slots(
-            keys_of_head, values_of_head, mask_of_rows, valid, start + block, slots, width, block
-        )
         if append:  # the new slots may be written at any time, and were counted above
             slot = start + tl.arange(0, block)
             bias = tl.where((slot >= first) & (slot < first + beam), float("-inf"), bias)
@@ -119,7 +116,9 @@ def _attend_kernel(
         denominator = denominator * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
         max_score = new_max
-        key, value, bias = next_key, next_value, next_bias
+        key, value, bias = _load_slots(
+            keys_of_head, values_of_head, mask_of_rows, valid, start + block, slots, width, block
+        )
     acc = acc / tl.where(denominator == 0.0, 1.0, denominator)[:, None]
     out_pointers = out + (token * (tl.num_programs(1) * group) + heads)[:, None] * width + column
     tl.store(out_pointers, acc.to(out.dtype.element_ty), mask=valid[:, None])
@@ -209,7 +208,7 @@ def _add_and_norm_kernel(
 
 MAX_ROWS, MAX_WIDTH = 4, 8192  # of the input of `linear`
 OUTPUTS_PER_PROGRAM = 4  # many small programs hide each other's memory latency
-VALUES_PER_WARP = 1024
+VALUES_PER_WARP = 1024  # of one row; twice as many of several, whose products share the weights
 ACTIVATIONS = {"": 0, "relu": 1, "gelu-tanh": 2}
 
 
@@ -229,20 +228,20 @@ def linear(
     _linear_kernel[(triton.cdiv(len(weight), OUTPUTS_PER_PROGRAM),)](
         x, x if y is None else y, x if norm is None else norm.weight,
         x if norm is None or norm.bias is None else norm.bias, weight, x if bias is None else bias, out, residual,
-        rows, width, len(weight), x.stride(0), x.stride(0) if y is None else y.stride(0), weight.stride(0),
+        width, len(weight), x.stride(0), x.stride(0) if y is None else y.stride(0), weight.stride(0),
         0.0 if norm is None else norm.epsilon,
-        has_y=y is not None, has_norm=norm is not None, has_norm_bias=norm is not None and norm.bias is not None,
+        rows=rows, has_y=y is not None, has_norm=norm is not None, has_norm_bias=norm is not None and norm.bias is not None,
         residual_is_sum=norm is not None and norm.residual == "sum", has_bias=bias is not None,
         activation=ACTIVATIONS[activation], row_block=row_block, width_block=width_block, output_block=OUTPUTS_PER_PROGRAM,
-        num_warps=min(max(row_block * width_block // VALUES_PER_WARP, 1), 8), **PDL,
+        num_warps=min(max(row_block * width_block // (VALUES_PER_WARP * min(rows, 2)), 1), 8), **PDL,
     )  # fmt: skip
     return out, residual
 
 
 @triton.jit
 def _linear_kernel(
-    x, y, norm_weight, norm_bias, weight, bias, out, residual, rows, width, outputs, x_row, y_row, weight_row, epsilon,
-    has_y: tl.constexpr, has_norm: tl.constexpr, has_norm_bias: tl.constexpr, residual_is_sum: tl.constexpr,
+    x, y, norm_weight, norm_bias, weight, bias, out, residual, width, outputs, x_row, y_row, weight_row, epsilon,
+    rows: tl.constexpr, has_y: tl.constexpr, has_norm: tl.constexpr, has_norm_bias: tl.constexpr, residual_is_sum: tl.constexpr,
     has_bias: tl.constexpr, activation: tl.constexpr, row_block: tl.constexpr, width_block: tl.constexpr,
     output_block: tl.constexpr, use_pdl: tl.constexpr,
 ):  # fmt: skip
@@ -255,12 +254,13 @@ def _linear_kernel(
     weights = tl.load(
         weight + output[:, None] * weight_row + column[None, :], mask=in_outputs[:, None] & in_width[None, :], other=0.0
     )
+    # All tensors have the layout of the weights, […, W], so that the products need no data of other threads.
     if has_norm:
-        scale = tl.load(norm_weight + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
+        scale = tl.load(norm_weight + column[None, :], mask=in_width[None, :], other=0.0)
     if has_norm_bias:
-        shift = tl.load(norm_bias + column, mask=in_width, other=0.0).to(tl.float32)[None, :]
+        shift = tl.load(norm_bias + column[None, :], mask=in_width[None, :], other=0.0)
     if has_bias:
-        output_shift = tl.load(bias + output, mask=in_outputs, other=0.0).to(tl.float32)[None, :]
+        output_shift = tl.load(bias + output, mask=in_outputs, other=0.0)
     wait_for_previous(use_pdl)
     inputs = tl.load(x + row[:, None] * x_row + column[None, :], mask=in_range, other=0.0).to(tl.float32)
     if has_y:
@@ -269,21 +269,22 @@ def _linear_kernel(
     if has_norm:
         mean = tl.sum(inputs, 1) / width
         centered = tl.where(in_range, inputs - mean[:, None], 0.0)
-        normed = centered / tl.sqrt(tl.sum(centered * centered, 1) / width + epsilon)[:, None] * scale
+        normed = centered / tl.sqrt(tl.sum(centered * centered, 1) / width + epsilon)[:, None]
+        normed *= scale.to(tl.float32)
         if has_norm_bias:
-            normed += shift
+            normed += shift.to(tl.float32)
         if tl.program_id(0) == 0:
             continued = inputs if residual_is_sum else normed
             tl.store(residual + row[:, None] * width + column[None, :], continued.to(dtype), mask=in_range)
         inputs = normed.to(dtype).to(tl.float32)
-    acc = tl.sum(inputs[:, None, :] * weights.to(tl.float32)[None, :, :], 2)
-    if has_bias:
-        acc += output_shift
-    if activation == 1:
-        acc = tl.maximum(acc, 0.0)
-    elif activation == 2:
-        inner = 0.7978845608028654 * (acc + 0.044715 * acc * acc * acc)  # √(2/π)
-        acc = acc * (1.0 - 1.0 / (1.0 + tl.exp(2.0 * inner)))  # ½ (1 + tanh) = σ(2 ·)
-    tl.store(
-        out + row[:, None] * outputs + output[None, :], acc.to(dtype), mask=(row < rows)[:, None] & in_outputs[None, :]
-    )
+    for i in tl.static_range(rows):
+        vector = tl.sum(tl.where((row == i)[:, None], inputs, 0.0), 0)
+        acc = tl.sum(vector[None, :] * weights.to(tl.float32), 1)
+        if has_bias:
+            acc += output_shift.to(tl.float32)
+        if activation == 1:
+            acc = tl.maximum(acc, 0.0)
+        elif activation == 2:
+            inner = 0.7978845608028654 * (acc + 0.044715 * acc * acc * acc)  # √(2/π)
+            acc = acc * (1.0 - 1.0 / (1.0 + tl.exp(2.0 * inner)))  # ½ (1 + tanh) = σ(2 ·)
+        tl.store(out + i * outputs + output, acc.to(dtype), mask=in_outputs)

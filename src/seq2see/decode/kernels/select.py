@@ -14,6 +14,7 @@ from seq2see.decode.kernels.attention import PDL, wait_for_previous
 
 CHUNK = 4096  # logits per program of the first pass
 PART = 256  # logits per part; a beam search reads only the best few parts again
+VECTOR = 8  # logits read at once if each row begins at a multiple of it; memory is allocated in larger units
 COLUMNS = 64  # tokens of a hypothesis copied per iteration
 
 
@@ -62,7 +63,7 @@ def _summarize_parts(logits: Tensor, banned: Tensor, part: int) -> tuple[Tensor,
     index = torch.empty(rows, parts if part == CHUNK else 0, dtype=torch.int64, device=logits.device)
     _summarize_kernel[(rows, triton.cdiv(width, CHUNK))](
         logits, banned, maxima, total, best, index, width, logits.stride(0), parts, banned_count=len(banned), part=part,
-        parts_per_program=CHUNK // part, **PDL,
+        parts_per_program=CHUNK // part, aligned=rows == 1 or logits.stride(0) % VECTOR == 0, **PDL,
     )  # fmt: skip
     return maxima, total, best, index
 
@@ -70,14 +71,19 @@ def _summarize_parts(logits: Tensor, banned: Tensor, part: int) -> tuple[Tensor,
 @triton.jit
 def _summarize_kernel(
     logits, banned, maxima, total, best, index, width, logits_row, parts, banned_count: tl.constexpr, part: tl.constexpr,
-    parts_per_program: tl.constexpr, use_pdl: tl.constexpr,
+    parts_per_program: tl.constexpr, aligned: tl.constexpr, use_pdl: tl.constexpr,
 ):  # fmt: skip
     wait_for_previous(use_pdl)
     row = tl.program_id(0).to(tl.int64)
     part_index = tl.program_id(1) * parts_per_program + tl.arange(0, parts_per_program)
     token = part_index[:, None] * part + tl.arange(0, part)[None, :]
-    x = tl.load(logits + row * logits_row + token, mask=token < width, other=float("-inf")).to(tl.float32)
-    x = tl.where(x == x, x, float("-inf"))  # unused rows may hold NaN
+    loaded = width
+    if (
+        aligned
+    ):  # these products tell the compiler that it can load 8 values at once, up to where the next row may begin
+        logits_row, loaded = logits_row // 8 * 8, tl.cdiv(width, 8) * 8
+    x = tl.load(logits + row * logits_row + token, mask=token < loaded, other=float("-inf")).to(tl.float32)
+    x = tl.where((token < width) & (x == x), x, float("-inf"))  # unused rows may hold NaN
     offset, valid = row * parts + part_index, part_index < parts
     part_max = tl.max(x, 1)
     tl.store(maxima + offset, part_max, mask=valid)
