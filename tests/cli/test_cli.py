@@ -186,7 +186,7 @@ def test_wrong_usage_prints_one_line_and_exits_with_2() -> None:
     ("settings", "message"),
     [
         (["model.vocab_size=2"], "set model.vocab_size to at least as many"),
-        (["model.width=2", "model.heads=1", "model.positions=sinusoidal-fairseq"], "must be even, and at least 4"),
+        (["model.width=2", "model.heads=1", "model.positions=sinusoidal-fairseq"], "must be at least 4"),
     ],
 )
 def test_sizes_too_small_to_trace_are_one_line(settings: list[str], message: str) -> None:

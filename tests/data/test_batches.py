@@ -392,6 +392,6 @@ def test_an_epoch_that_is_no_longer_needed_is_given_up(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(PairSplit, "train", endless)
     data.batches.num_batches(0)
-    started.wait(HANG)
+    assert started.wait(HANG)
     data.close()
     assert not list((tmp_path / "tokens").glob("*.building"))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seq2see.config import DataConfig
 from seq2see.data.corpus import ParallelCorpus, open_pairs, parallel_files, plain_text
 from seq2see.data.lines import MAX_LINE_BYTES, read_lines
+from seq2see.errors import UserError
 from seq2see.formats.po import po
 from seq2see.formats.tabular import jsonl, tsv
 from seq2see.formats.tmx import tmx
@@ -155,6 +156,13 @@ def test_columns_may_be_named_in_the_header(tmp_path: Path) -> None:
     assert 'no column "enn" in its first line: did you mean "en"?' in error_message(
         lambda: list(tsv([file], "enn", "hi"))
     )
+
+
+@pytest.mark.parametrize("columns", ["1,", ",2", "1", "1,2,3", ","])
+def test_columns_name_the_source_and_the_target(columns: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", "x\ty\n")
+    with pytest.raises(UserError, match=f"--columns {columns} must name the source and the target"):
+        open_pairs(DataConfig(pairs=(str(file),), columns=columns))
 
 
 def test_missing_columns_are_reported_with_both_numbers(tmp_path: Path) -> None:

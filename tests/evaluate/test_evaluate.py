@@ -353,6 +353,20 @@ def test_a_share_is_reported_in_percent_and_a_name_belongs_to_one_metric(monkeyp
         other_scores(["a"], [["a"]])
 
 
+def test_the_scores_of_a_validation_are_those_of_their_names() -> None:
+    from sacrebleu import corpus_bleu, corpus_chrf
+
+    from seq2see.train.validation import score_translations
+
+    texts, references = ["एक दो पाँच चार।", "हम दोस्त हैं।"], ["एक दो तीन चार।", "हम अच्छे दोस्त हैं।"]
+    scores = score_translations(texts, [[reference] for reference in references], 1.0)
+    bleu = corpus_bleu(texts, [references], tokenize="intl").score
+    chrf = corpus_chrf(texts, [references], word_order=2).score
+    assert (scores.bleu, scores.chrf) == (pytest.approx(bleu), pytest.approx(chrf)) and bleu < chrf
+    assert (scores.value("bleu"), scores.value("chrf")) == (scores.bleu, scores.chrf)
+    assert "tok:intl" in scores.signatures[0] and "nw:2" in scores.signatures[1]
+
+
 def test_every_metric_can_select_a_checkpoint() -> None:
     from seq2see.train.validation import score_translations
 

@@ -220,6 +220,17 @@ def test_a_shift_of_sinusoids_is_a_rotation_independent_of_the_position() -> Non
     torch.testing.assert_close(rotated, table[k:], rtol=0, atol=1e-5)
 
 
+def test_an_encoder_has_neither_the_window_nor_the_rotary_base_of_local_decoder_layers() -> None:
+    plain = replace(TINY, positions="rotary")
+    windowed = replace(plain, attention_window=2, local_layers=(0,))
+    tokens = Packed.from_sequences([[3, 1, 4, 1, 5, 9], [2, 6]])
+    models = [model(config) for config in (plain, windowed, replace(windowed, local_rotary_base=50.0))]
+    encoded = [each.encode(tokens) for each in models]
+    assert torch.equal(encoded[0], encoded[1]) and torch.equal(encoded[0], encoded[2])
+    logits = [each(tokens, tokens) for each in models]
+    assert not torch.allclose(logits[0], logits[1]) and not torch.allclose(logits[1], logits[2])
+
+
 def test_rotary_scores_depend_only_on_the_distance() -> None:
     q, k = torch.randn(2, 1, 1, 8).unbind(0)
     scores = []

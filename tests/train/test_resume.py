@@ -18,7 +18,7 @@ from seq2see.errors import UserError
 from seq2see.tensors.files import file_lock
 from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
-from seq2see.train.run_lock import LOCK, is_locked, lock_run
+from seq2see.train.run_lock import LOCK, RunStatus, is_locked, lock_run
 from tests.commands import run_command
 from tests.corpora import SMALL_SETTINGS, tensors_equal
 from tests.kill_study import STATEFUL, checkpoints, is_same_run, newest
@@ -224,6 +224,24 @@ def test_asking_whether_a_run_is_locked_locks_nothing(tmp_path: Path, monkeypatc
             with pytest.raises(UserError, match=f"is in use: process {os.getpid()} "), lock_run(tmp_path, is_main=True):
                 pass
     assert not is_locked(tmp_path)
+
+
+def test_the_lock_keeps_the_step_and_the_seconds_of_training(tmp_path: Path) -> None:
+    with lock_run(tmp_path, is_main=True) as lock:
+        lock.update(step=70, seconds=3.5)
+    with lock_run(tmp_path, is_main=True):  # continued, but not trained yet
+        status = RunStatus.load(tmp_path)
+    assert (status.step, status.seconds, status.pid) == (70, 3.5, os.getpid())
+
+
+def test_at_most_two_copies_of_the_state_wait_to_be_written(tmp_path: Path) -> None:
+    """They are as large as the model and its optimizer: more could take all memory."""
+    manager = CheckpointManager(tmp_path)
+    for step in range(6):
+        manager.save("step", step, {"weight": torch.ones(3)}, {})
+        assert len(manager._pending) <= 2
+    manager.wait()
+    assert [checkpoint.step for checkpoint in manager.list_files("step")] == [5, 4]
 
 
 def test_changed_number_of_threads_is_reported(

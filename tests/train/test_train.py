@@ -99,6 +99,7 @@ def test_one_command_trains_and_scores_a_model(corpus: DataConfig, tmp_path: Pat
     assert scores["validation"]["signatures"][0].startswith("nrefs:1|case:mixed")
     assert load(out).translate(["one red tea"])[0].strip() == "एक लाल चाय"
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "step"] == [1, *range(20, 401, 20)]
     losses = [row["loss"] for row in rows if row["kind"] == "step"]
     assert losses[-1] < losses[0] / 2
     assert sorted(path.name for path in (out / "snapshots").iterdir()) == [

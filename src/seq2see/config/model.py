@@ -213,9 +213,9 @@ class ModelConfig:
         for kind, length in tables.items() if self.kind == "transformer" else ():
             if not kind.startswith(("sinusoidal", "grid")):
                 continue
-            least = 4 if kind in ("sinusoidal-fairseq", "sinusoidal-whisper") else 2
-            valid = self.width % 2 == 0 and self.width >= least
-            yield valid, "width", f"must be even, and at least {least}, for {kind} positions"
+            yield self.width % 2 == 0, "width", f"must be even for {kind} positions"
+            stretched = kind in ("sinusoidal-fairseq", "sinusoidal-whisper")
+            yield self.width > 2 or not stretched, "width", f"must be at least 4 for {kind} positions"
             name = "max_positions" if length == self.max_positions else "max_source_positions"
             size = f"makes a table of sinusoids of more than {MAX_TABLE:,} numbers: use fewer positions, or rotary ones"
             yield length * self.width <= MAX_TABLE, name, f"× model.width = {self.width} {size}"
