@@ -68,6 +68,20 @@ def test_every_family_makes_the_round_trip_with_equal_weights(family: str, seed:
     assert not differences(first, second)
 
 
+@pytest.mark.parametrize("heads", [0, 1])
+def test_key_value_heads_left_at_their_default_are_exported(heads: int, tmp_path: Path) -> None:
+    llama: Any = {
+        "positions": "rotary",
+        "norm": "rms",
+        "activation": "swiglu",
+        "bias": "nowhere",
+        "tie_embeddings": "all",
+    }
+    save(tiny_model(TEXTS, replace(GPT, **llama, key_value_heads=heads)), tmp_path / "in")
+    require_close(export(tmp_path / "in", tmp_path / "out"))
+    assert json.loads((tmp_path / "out/config.json").read_text())["num_key_value_heads"] == (heads or GPT.heads)
+
+
 @pytest.mark.parametrize("precision", ["bf16", "float16"])
 def test_half_precision_is_exact_for_half_precision_weights(precision: Any, tmp_path: Path) -> None:
     dtype = DTYPES[precision]
