@@ -22,7 +22,7 @@ CHECKS := test-python test-avx2 lint types test-page
 SEED ?= 1
 COUNT ?= 300
 
-.PHONY: setup page demo test test-extras coverage mutants faults lint format types parity bench results clean $(CHECKS)
+.PHONY: setup page demo test test-extras coverage mutants faults fuzz lint format types parity bench results clean $(CHECKS)
 
 setup: $(READY) page
 
@@ -64,6 +64,14 @@ coverage: setup
 
 mutants: setup
 	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
+
+# Odd command lines, damaged models and odd requests, CASES of each kind; a few of each are part of make test.
+CASES ?= 5000
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --cases $(CASES)
+	for kind in $$($(BIN)/python -c 'from tests.fuzz_models import KINDS; print(*KINDS)'); do \
+	  $(BIN)/python -m tests.fuzz_models $$kind --count $(CASES) || exit; done
+	$(BIN)/python -m tests.service_fuzz --requests $(CASES)
 
 # Every write, fsync, rename ... of every writer fails in turn.
 faults: setup
