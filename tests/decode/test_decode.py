@@ -148,6 +148,15 @@ def test_static_shapes_do_not_change_the_output(beam: int, monkeypatch: pytest.M
     assert [one[0].tokens for one in found] == [one[0].tokens for one in expected[1]]
 
 
+def test_a_source_beyond_the_learned_positions_is_an_error_in_static_shapes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    m = exact_model(replace(TRANSLATORS["learned, norm first"], max_positions=33))
+    monkeypatch.setattr(generate, "device_profile", lambda model: STATIC_PROFILE)
+    with pytest.raises(UserError, match="a sequence of 40 tokens exceeds the model's 33 learned positions"):
+        translate_tokens(m, [[5] * 40], SPECIAL_TOKENS, Search(max_new_tokens=5))
+
+
 def test_beam_of_1_equals_greedy_and_scores_the_mean_logprob() -> None:
     m, sources = exact_model(), random_sentences(10)
     for (best, *more), source in zip(

@@ -30,12 +30,13 @@ class PromptShape:
 
     @classmethod
     def of(cls, sides: Sequence[Sequence[Tokens]], limits: Sequence[int]) -> Self | None:
-        """Returns the smallest shape with lengths within the limits, or None if it would add too many tokens."""
-        longest = (max(len(each) for each in side) for side in sides)
-        lengths = (min(power_of_two(length), limit) for length, limit in zip(longest, limits, strict=False))
+        """Returns the smallest shape with lengths within the limits, or None: it would add too many tokens, or none fits."""
+        longest = [max(len(each) for each in side) for side in sides]
+        lengths = (min(power_of_two(length), limit) for length, limit in zip(longest, limits, strict=True))
         shape = cls(power_of_two(len(sides[0])), tuple(lengths))
+        fits = all(length <= own for length, own in zip(longest, shape.lengths, strict=True))
         total, tokens = shape.sequences * sum(shape.lengths), sum(len(each) for side in sides for each in side)
-        return shape if total <= min(MAX_TOKENS, 2 * tokens + SMALL) else None
+        return shape if fits and total <= min(MAX_TOKENS, 2 * tokens + SMALL) else None
 
     def pack(self, rows: Sequence[int], spare_row: int, sides: Sequence[Sequence[Tokens]]) -> Tensor:
         """Returns all that differs between passes of this shape as one array, which is copied to the device at once."""

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 T = TypeVar("T")
+MAX_GRAPHS = 256  # that share a pool; then the oldest gives way
 
 
 class CudaGraphs:
@@ -21,6 +22,8 @@ class CudaGraphs:
     def run(self, key: Hashable, function: Callable[[], T]) -> T:
         """Runs a function; calls with equal keys do the same work on the same memory."""
         if key not in self.captured:
+            if len(self.captured) == MAX_GRAPHS:
+                del self.captured[next(iter(self.captured))]
             self.captured[key] = None
             return function()
         found = self.captured[key]

@@ -178,7 +178,7 @@ class FusedTransformer(Transformer):
         plain = self.config.logit_scale == 1 and not self.config.logit_cap and self.masked_head is None
         if _needs_original(taps) or aligned == len(weight) or not plain:
             return super().logits(vectors, layout, taps)
-        if len(vectors) == 1:
+        if len(vectors) == 1 and _fits(vectors):
             return linear(vectors, weight, self.unembedding_bias)[0]
         logits = vectors.new_empty(len(vectors), aligned + ALIGNMENT)[:, : len(weight)]
         for part in (slice(0, aligned), slice(aligned, len(weight))):
