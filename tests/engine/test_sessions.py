@@ -124,6 +124,19 @@ def test_changed_weights_are_packed_anew() -> None:
     assert engine_of(model.network) is not before
 
 
+def test_hooks_and_other_forwards_of_a_user_run_although_the_engine_was_ready() -> None:
+    model = seq2see.load("grammar-en-hi")
+    plain, block = model.translate("I like tea."), model.network.get_submodule("decoder.blocks.0.feed_forward")
+    handle = block.register_forward_hook(lambda module, inputs, output: 0 * output)
+    assert model.translate("I like tea.") != plain
+    handle.remove()
+    assert model.translate("I like tea.") == plain and engine_of(model.network) is not None
+    block.forward = lambda x, taps: 0 * x
+    assert model.translate("I like tea.") != plain
+    del block.forward
+    assert model.translate("I like tea.") == plain
+
+
 def test_what_is_not_held_says_why() -> None:
     model = seq2see.load("grammar-en-hi")
     assert why_on_torch(model.network) == []

@@ -1,11 +1,12 @@
 """The engine's copy of a torch model: whether there can be one, its weights, and positions as the reference computes them."""
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2see.engine.library import Library, default_library
 from seq2see.engine.model import EngineModel, Positions, reasons_against
@@ -28,10 +29,14 @@ _PACKING = threading.Lock()
 
 
 def engine_of(network: Network) -> EngineModel | None:
-    """Returns the engine's copy of a loaded network, made anew when a weight has changed; None if it runs on torch."""
+    """Returns the engine's copy of a loaded network, made anew when a weight has changed or a module was hooked; None if it
+    runs on torch.
+    """
     if not network.use_engine or network.training or (library := default_library()) is None:
         return None
-    state = library, *((weight.data_ptr(), weight._version) for weight in network.parameters())
+    modules = list(network.modules())
+    weights = (weight for module in modules for weight in module._parameters.values() if weight is not None)
+    state = library, _are_hooked(modules), *((weight.data_ptr(), weight._version) for weight in weights)
     with _PACKING:
         known, model = _MODELS.get(network, (None, None))
         if known != state:
@@ -40,16 +45,20 @@ def engine_of(network: Network) -> EngineModel | None:
         return model
 
 
+def _are_hooked(modules: Sequence[nn.Module]) -> bool:
+    """Whether a user runs code of their own in modules, by PyTorch's hooks or by another `forward`."""
+    return any(each._forward_hooks or each._forward_pre_hooks or "forward" in vars(each) for each in modules)
+
+
 def why_on_torch(network: Network) -> list[str]:
     """Returns what the engine does not hold of a network; nothing if it can run it."""
     weight, modules = network.embedding.weight, list(network.modules())
     others = sorted({type(each).__name__ for each in modules if type(each).__module__ not in KNOWN_MODULES})
-    hooks = any(module._forward_hooks or module._forward_pre_hooks for module in modules)
     checks = (
         (weight.device.type == "cpu", f"it is on {weight.device}"),
         (weight.dtype == torch.float32, f"its precision is {str(weight.dtype).removeprefix('torch.')}"),
         (not others, f"it has {', '.join(others)}"),
-        (not hooks, "modules have hooks"),
+        (not _are_hooked(modules), "modules have hooks"),
     )
     return [*reasons_against(network.config), *(reason for holds, reason in checks if not holds)]
 
