@@ -22,7 +22,7 @@ CHECKS := test-python test-avx2 lint types test-page
 SEED ?= 1
 COUNT ?= 300
 
-.PHONY: setup page demo test test-extras coverage mutants faults fuzz lint format types parity bench results clean $(CHECKS)
+.PHONY: setup page demo test test-extras coverage mutants faults fuzz lint format types parity bench soak results clean $(CHECKS)
 
 setup: $(READY) page
 
@@ -120,6 +120,10 @@ bench: setup $(EXTRAS_READY)
 	$(if $(DATA),$(EXTRAS)/bin/python benchmarks/tokens_per_word.py --data $(DATA))
 	$(if $(DATA),$(EXTRAS)/bin/python benchmarks/train_cpu.py --data $(DATA))
 	$(if $(DATA),$(EXTRAS)/bin/python benchmarks/vectors.py --data $(DATA))
+
+# Ten minutes of the service under mixed requests, killed workers, changing keys and slow clients.
+soak: setup
+	$(BIN)/python benchmarks/serve_soak.py
 
 # docs/results.md from the scores that the recipes recorded.
 results: setup
