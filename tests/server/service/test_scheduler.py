@@ -294,6 +294,12 @@ def test_queue_is_fair_between_clients_and_between_their_requests() -> None:
     assert order[:4] == [("a", "document"), ("b", "one"), ("a", "short"), ("b", "one")]
     assert order[4:] == [("a", "document")] * 3
     assert len(queue) == 1
+    queue = FairQueue()
+    for client in "aabb":
+        (job,) = jobs_for(model, random_sentences(1), [Search()])
+        job.flow = (client, "request")
+        queue.put(job)
+    assert [next(queue.take(lambda job: True)).flow[0] for _ in range(4)] == ["a", "b", "a", "b"]  # one at a time, too
 
 
 def test_constrained_outputs_contain_their_phrases_and_others_are_unchanged() -> None:
