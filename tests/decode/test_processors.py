@@ -143,3 +143,15 @@ def test_loading_needs_little_more_memory_than_the_weights(tmp_path: Path) -> No
     size = (tmp_path / "model.safetensors").stat().st_size
     # Two copies of the weights would be 2; the allocator and the interpreter take a few MB of their own.
     assert int(done.stdout) / size < 1.2
+
+
+@pytest.mark.parametrize("wrong", [None, (1, 17, 1), (16, 64, 64), (64, 17, 1)])
+def test_int8_products_are_exact_only_if_all_shapes_and_orders_are(
+    wrong: tuple[int, int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        exact = x.int() @ y.int()
+        return exact - 1 if (*x.shape, y.shape[1]) == wrong else exact
+
+    monkeypatch.setattr(torch, "_int_mm", product)
+    assert int8_products_are_exact.__wrapped__() is (wrong is None)
