@@ -295,7 +295,8 @@ def _given(given: Tensor, place: Place, old: Tensor) -> Tensor:
     if not place.point.is_whole and given.dim() >= -axis and given.shape[axis] > 1:
         count, last = given.shape[axis], max(place.positions)
         if last >= count:
-            raise UserError(f"the value for {name} has {count} positions, but position {last} is needed")
+            needed = f"has {count} positions, but position {last} is needed, because the output goes on"
+            raise UserError(f"the value for {name} {needed}: use explain with a target, or rerun")
         given = given.index_select(axis, torch.tensor(place.positions, device=given.device).clamp(min=0))
     if table and given.dim() and given.shape[-1] > 1:  # keys that there are not must have no weight
         kept = given[..., place.first_key : place.first_key + place.keys]
