@@ -14,7 +14,7 @@ from seq2see.cli import app
 from seq2see.config import Config
 from seq2see.errors import Notice, UsageError, UserError
 from seq2see.storage.bundled import BUNDLED, bundled_names
-from seq2see.storage.manifest import write_manifest
+from seq2see.storage.manifest import verify_files, write_manifest
 from seq2see.train import start
 from seq2see.train.checkpoint import CheckpointManager, load_at_step, load_checkpoint
 from tests.storage.write_earlier import ALL_STEPS, FIRST_STEPS, MODELS, RUN, last_logits
@@ -61,6 +61,13 @@ def test_retired_keys_with_their_defaults_are_accepted_in_silence(folder: Path) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Config.load(folder / "config.toml") == Config.load(folder / "config.toml", training=True)
+
+
+def test_a_manifest_without_scores_is_accepted(run: Path) -> None:
+    assert not {"scores.json", "chat.toml"} & json.loads((run / "files.json").read_text()).keys()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(run).scores and verify_files(run)
 
 
 def log_rows(path: Path) -> list[dict[str, Any]]:

@@ -85,6 +85,15 @@ def test_valid_checkpoint_of_another_run_is_not_used(
     assert is_same_run(interrupted, uninterrupted)
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", "run.lock", "README.md", "model.safetensors", "tokens/*/source.tokens"])
+def test_a_pipe_among_the_files_of_a_run_is_refused(name: str, interrupted: Path) -> None:
+    path = next(interrupted.glob(name), interrupted / name)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="is a pipe or a device, not a file of this run: delete it"):
+        run.resume(interrupted)
+
+
 def test_error_if_all_checkpoints_are_damaged(interrupted: Path) -> None:
     for checkpoint in checkpoints(interrupted):
         truncate(checkpoint.path)

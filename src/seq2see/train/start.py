@@ -110,6 +110,9 @@ def _require_run(out: Path) -> None:
         raise UserError(f"{out} is not a run directory: it has no config.toml")
     if not any((out / name).exists() for name in (LOCK, "checkpoints")):
         raise UserError(f"{out} is a model, not a run that can continue: start from its weights with --init {out}")
+    for path in (*out.iterdir(), *(out / "tokens").rglob("*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):  # opening it could wait forever
+            raise UserError(f"{path} is a pipe or a device, not a file of this run: delete it")
 
 
 def _stop_message(out: Path) -> str:
