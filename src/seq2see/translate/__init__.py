@@ -1,1 +1,1 @@
-"""Translates texts and documents of any length with a sentence translator, and restores their format."""
+"""Translates texts of any length with a sentence translator, and with the terms of a glossary."""
