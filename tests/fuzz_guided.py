@@ -10,7 +10,6 @@ import sys
 
 import atheris  # type: ignore[import-untyped]
 
-atheris.enabled_hooks.add("RegEx")
 with atheris.instrument_imports(include=["seq2see.formats", "seq2see.data", "seq2see.translate", "json", "gettext"]):
     from seq2see.errors import UserError
     from tests.fuzz_parsers import CORPUS, PARSERS
