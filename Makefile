@@ -22,7 +22,7 @@ CHECKS := test-python test-avx2 lint types test-page
 SEED ?= 1
 COUNT ?= 300
 
-.PHONY: setup page demo test test-extras coverage mutants faults fuzz lint format types parity bench soak results clean $(CHECKS)
+.PHONY: setup page demo test sanitize test-extras coverage mutants faults fuzz lint format types parity bench soak results clean $(CHECKS)
 
 setup: $(READY) page
 
@@ -35,7 +35,7 @@ $(PAGE): $(READY) $(wildcard src/seq2see/model/*.py src/seq2see/server/explore/*
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --loglevel=error && npm --prefix web run -s build; \
 	else echo "npm not found: the page of seq2see explore is not built"; fi
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt build_hook.py
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	$(DEBIAN) || true
@@ -57,6 +57,10 @@ test-avx2: setup
 
 test-page: setup
 	! test -d web/node_modules || npm --prefix web -s test
+
+# The engine's C under the sanitizers, with random models, batches and mistakes; needs gcc or clang.
+sanitize:
+	tests/engine/sanitize.sh
 
 coverage: setup
 	$(BIN)/pytest $(PARALLEL) --cov=seq2see --cov-report=

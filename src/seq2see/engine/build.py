@@ -93,7 +93,7 @@ def _compiler(system: str) -> tuple[list[str], bool]:
     if find_spec("ziglang") and system in TARGETS:
         return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[system]], True
     if system == this_system() and (found := shutil.which("cc")):
-        return [found], False
+        return [found, "-Wno-psabi"], False
     raise BuildError(f"no compiler for {system}: install ziglang with pip")
 
 

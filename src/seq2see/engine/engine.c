@@ -45,10 +45,13 @@ enum { LANES = 16, PAD = 64, TILE = 4, PASS_ROWS = 512, INNER_ROWS = 64, MAX_SIZ
 #define MIN_SCORE -1e9f   // of a hypothesis that must not be selected, as in the reference
 
 // ---- Vectors of 16 lanes --------------------------------------------------------------------------------------------
-typedef float vf __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t vi __attribute__((vector_size(64), aligned(4), may_alias));
-#define LOAD(p) (*(const vf *)(p))
-#define STORE(p, v) (*(vf *)(p) = (v))
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(64)));  // whose sums may wrap around
+typedef float vf_in_memory __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t vi_in_memory __attribute__((vector_size(64), aligned(4), may_alias));
+#define LOAD(p) ((vf) * (const vf_in_memory *)(p))
+#define STORE(p, v) (*(vf_in_memory *)(p) = (v))
 #define SPLAT(x) ((x) - (vf){0})
 static const vi LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
@@ -85,7 +88,7 @@ INLINE vf vexp(vf x) {  // 2ⁿ · 2ʳ with |r| ≤ ½; 0 below −87; NaN stays
   p = p * r + 2.402264791e-1f;
   p = p * r + 6.931472029e-1f;
   p = p * r + 1.0f;
-  return (vf)(~(x < -87.0f) & ((vi)p + ((vi)shifted << 23)));
+  return (vf)(~(x < -87.0f) & (vi)((vu)p + ((vu)shifted << 23)));
 }
 INLINE vf vexp_any(vf x) { return vexp(choose_lanes(x > 88.0f, SPLAT(88.0f), x)); }
 INLINE vf vtanh(vf x) {
@@ -115,7 +118,7 @@ enum { NB = 64, GROUP = 4, ROWS = 6, OFFSET = 128 };
 typedef int8_t input_t;
 typedef vi Sums, Weights;  // not __m512i, which GCC copies at each product
 INLINE Sums start_sums(int32_t x) { return x - (vi){0}; }
-INLINE Weights load_weights(const uint8_t *w) { return *(const vi *)w; }
+INLINE Weights load_weights(const uint8_t *w) { return *(const vi_in_memory *)w; }
 INLINE Sums dot(Sums s, Weights w, int32_t x) {
   return (vi)_mm512_dpbusd_epi32((__m512i)s, (__m512i)w, _mm512_set1_epi32(x));
 }
@@ -553,7 +556,7 @@ typedef struct {
   float *x, *y, *z, *heads, *hidden, *gates;     // rows of a pass: residual stream, norm, queries keys values, …
   float *source_keys, *source_values;            // of one layer of the encoder
   float *scores, *logits, *chunk_tops;           // of up to TILE queries; [rows][stride of V]
-  input_t *inputs; float *input_tops; int32_t *input_sums;  // rows as int8
+  input_t *inputs; float *input_tops; int32_t *input_sums;  // rows as int8; −OFFSET · their sums
   Candidate *best, *kept;                        // [2k], [k]
   int z_stride, head_stride, hidden_stride, input_stride, logit_stride;
 } Session;
@@ -647,7 +650,7 @@ INLINE void block_int8(int rows, const Product *p, int block, int row) {
   const uint8_t *w = (const uint8_t *)l->weights + (size_t)block * NB * groups * GROUP;
   const input_t *x = s->inputs + (size_t)row * s->input_stride;
   Sums sums[ROWS][NV];
-  for (int r = 0; r < rows; r++) for (int j = 0; j < NV; j++) sums[r][j] = start_sums(-OFFSET * s->input_sums[row + r]);
+  for (int r = 0; r < rows; r++) for (int j = 0; j < NV; j++) sums[r][j] = start_sums(s->input_sums[row + r]);
   for (int i = 0; i < groups; i++, w += NB * GROUP) {
     Weights weights[NV];
     for (int j = 0; j < NV; j++) weights[j] = load_weights(w + j * LANES * GROUP);
@@ -686,19 +689,21 @@ static Block *const BLOCKS[ROWS + 1] = {NULL, block_1, block_2, block_3};
 static void quantize_rows(Session *s, const float *x, int x_stride, int rows, int m) {
   for (int r = 0; r < rows; r++, x += x_stride) {
     input_t *to = s->inputs + (size_t)r * s->input_stride;
-    vi tops = {0}, sums = {0};  // sizes compare like their bits, and NaN is the largest
-    for (int i = 0; i < m; i += LANES) tops = vmax_int(tops, *(const vi *)(x + i) & 0x7fffffff);
-    int32_t top_bits = 0, sum = 0;
+    vi tops = {0};  // sizes compare like their bits, and NaN is the largest
+    for (int i = 0; i < m; i += LANES) tops = vmax_int(tops, (vi)LOAD(x + i) & 0x7fffffff);
+    vu sums = {0};
+    int32_t top_bits = 0;
+    uint32_t sum = 0;
     for (int i = 0; i < LANES; i++) top_bits = tops[i] > top_bits ? tops[i] : top_bits;
     float top = float_of(top_bits), factor = top > 0 ? 127 / top : 0;
     for (int i = 0; i < m; i += LANES) {
-      vi levels = (vi)(LOAD(x + i) * factor + ROUND_INTEGER) - 0x4b400000;
+      vu levels = (vu)(LOAD(x + i) * factor + ROUND_INTEGER) - 0x4b400000u;
       sums += levels;
       typedef input_t narrow __attribute__((vector_size(LANES * sizeof(input_t)), aligned(1), may_alias));
-      *(narrow *)(to + i) = __builtin_convertvector(levels, narrow);
+      *(narrow *)(to + i) = __builtin_convertvector((vi)levels, narrow);
     }
     for (int i = 0; i < LANES; i++) sum += sums[i];
-    s->input_tops[r] = top, s->input_sums[r] = sum;
+    s->input_tops[r] = top, s->input_sums[r] = (int32_t)(OFFSET * -sum);
   }
 }
 // y [T][n] = x [T][m] · Wᵀ + bias, or that added to y.

@@ -5,6 +5,7 @@ from typing import Any
 
 from seq2see.config import Config
 from seq2see.data.tokenizer import Tokenizer
+from seq2see.engine.model import reasons_against
 from seq2see.model.summary import summarize
 from seq2see.storage.scores import score_number, score_texts
 
@@ -23,6 +24,8 @@ def model_facts(config: Config, tokenizers: tuple[Tokenizer, Tokenizer], scores:
         facts["source"] = f"pictures of height {model.picture_height} in patches of {patch}"
     elif model.source == "sounds":
         facts["source"] = f"sounds in frames of {model.mel_bands} mel bands"
+    if reasons := reasons_against(model):
+        facts["decoding"] = f"on torch, not on the engine: {', '.join(reasons)}"
     separate = f" for the target, {len(source):,} for the source" if source is not target else ""
     facts["vocabulary"] = f"{len(target):,} {target.kind} tokens{separate}"
     steps, epochs, seconds = (score_number(scores, "training", key) for key in ("steps", "epochs", "seconds"))
