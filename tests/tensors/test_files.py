@@ -201,9 +201,13 @@ def test_a_closed_standard_output_is_silent(arguments: list[str], inputs: Path) 
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
-def test_a_closed_standard_output_is_silent_from_the_start(inputs: Path) -> None:
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("locale", [{}, ASCII], ids=["here", "ASCII"])
+def test_a_closed_standard_output_is_silent_from_the_start(locale: dict[str, str], inputs: Path) -> None:
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COLD, "model", "tiny"]
-    closed = subprocess.run(shell, stderr=subprocess.PIPE, check=False, cwd=inputs)
+    closed = subprocess.run(shell, stderr=subprocess.PIPE, check=False, cwd=inputs, env=os.environ | locale)
     assert (closed.returncode, closed.stderr) == (0, b"")
 
 

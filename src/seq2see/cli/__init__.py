@@ -106,7 +106,7 @@ def main() -> None:
     warnings.showwarning = _print_warning
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that temporary files are removed
     _share_cores()
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None if the caller closed it)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (None if the caller closed it)
     try:
         try:
             typer.main.get_command(app)()
