@@ -154,7 +154,7 @@ def test_a_translation_stops_between_sentences(glossary: dict[str, str]) -> None
 
 
 def test_a_term_as_long_as_a_page_is_refused() -> None:
-    with pytest.raises(UserError, match=r'"xxx.* of the glossary and its translation exceed 500 characters'):
+    with pytest.raises(UserError, match=r'"xxx.* and its translation exceed 500 characters'):
         Glossary({"x" * 501: "y"})
 
 

@@ -47,23 +47,16 @@ class Glossary:
     """Terms and their translations, looked up by length: the time to find them does not depend on their number."""
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        self._terms: dict[
-            str, list[tuple[int, str, str]]
-        ] = {}  # by folded term: its number, itself and its translation
-        self._lengths: dict[str, list[int]] = {}  # of the terms that begin with a character
+        self._terms: dict[str, list[tuple[int, str, str]]] = {}  # number, term and translation, by folded term
+        self._lengths: dict[str, set[int]] = {}  # of the terms that begin with a character
         for number, (term, translation) in enumerate(terms.items()):
             if len(term) + len(translation) > MAX_CHARACTERS:
                 raise UserError(
-                    f'"{term[:40]}…" of the glossary and its translation exceed {MAX_CHARACTERS:,} characters'
+                    f'"{term[:40]}…" and its translation exceed {MAX_CHARACTERS} characters: use a shorter term'
                 )
             folded, _ = _folded(term.strip())
             self._terms.setdefault(folded, []).append((number, term.strip(), translation))
-        for folded in self._terms:
-            self._lengths.setdefault(folded[:1], []).append(len(folded))
-        self._lengths = {first: sorted(set(lengths)) for first, lengths in self._lengths.items()}
-
-    def __bool__(self) -> bool:
-        return bool(self._terms)
+            self._lengths.setdefault(folded[:1], set()).add(len(folded))
 
     def find(self, sentence: str) -> list[TermMatch]:
         """Returns the terms in a sentence, as a word or several, in any case. Of those that overlap, the longest is used."""
@@ -77,12 +70,11 @@ class Glossary:
                     continue
                 start, end = positions[i], positions[i + length - 1] + 1
                 for number, term, translation in self._terms[folded]:
-                    matches.append(
-                        (start - end, sentence[start:end] != term, number, TermMatch(start, end, translation))
-                    )
+                    preference = start - end, sentence[start:end] != term, number
+                    matches.append((preference, TermMatch(start, end, translation)))
         taken = bytearray(len(sentence))
         chosen: list[TermMatch] = []
-        for *_, match in sorted(matches):
+        for _, match in sorted(matches):
             if not any(taken[match.start : match.end]):
                 taken[match.start : match.end] = b"\1" * (match.end - match.start)
                 chosen.append(match)
