@@ -4,6 +4,7 @@ Anything the user can fix (a wrong option, a broken file, a full disk) is raised
 its message and exits. Any other exception is a bug and keeps its traceback.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -21,7 +22,7 @@ class UserError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        text = super().__str__()  # which may quote what a file contains
+        text = re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", super().__str__())  # which may quote what a file contains
         return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 300]} … {text[-200:]}"
 
 

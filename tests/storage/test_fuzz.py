@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from seq2see.errors import UserError, foreign
+from seq2see.exchange.foreign_tokenizer import _content
 from seq2see.storage.directory import load_files, load_pipeline
 from tests import fuzz_models
 from tests.commands import run_command
@@ -49,6 +50,16 @@ def test_whatever_a_reader_raises_is_one_line(
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match=f"cannot read {tmp_path}: {type(error).__name__}: "):
         load_files(tmp_path)
+
+
+def test_an_error_is_one_short_line_without_control_characters_whatever_it_quotes() -> None:
+    quoted = str(UserError(f'no "{"a" * 5000}" in \x1b[2J\r\n\x9b the \u200dfile'))
+    assert len(quoted) < 1000 and quoted.startswith('no "aaa') and quoted.endswith('aa" in  [2J  the \u200dfile')
+
+
+@pytest.mark.parametrize("token", ["<0xZZ>", "<0x\ufffdB>", "<0x \x00>", "<0x+1>"])
+def test_a_token_that_only_looks_like_a_byte_is_text(token: str) -> None:
+    assert _content(token, "metaspace", {}) == token.encode() and _content("<0x0A>", "metaspace", {}) == b"\n"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])

@@ -5,6 +5,7 @@ our own tokenizers.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -237,7 +238,7 @@ def _content(token: str, notation: Notation, byte_of: Mapping[str, bytes]) -> by
         return f" {token}".encode()
     if notation in ("our words", "characters"):
         return token.encode()
-    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):  # a byte of a character without a token
+    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", token):  # a byte of a character without a token
         return bytes([int(token[3:5], 16)])
     return token.replace("▁", " ").encode()
 
