@@ -12,7 +12,7 @@ from seq2see.cli.output import check_plot, print_json
 from seq2see.config import Boundaries, DataConfig, option
 from seq2see.config.search import Search
 from seq2see.errors import Notice, UsageError, terminal
-from seq2see.storage.bundled import LANGUAGE_MODEL, About, find_model, model_label
+from seq2see.storage.bundled import LANGUAGE_MODEL, About
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -259,17 +259,17 @@ class _Loader:
         source = model.config.model.source
         if source != (self.kind or "tokens"):
             remedy = "--src FILE and --ref FILE" if source == "tokens" else f"--{source} LIST"
-            raise UsageError(f"{model_label(path)} reads {'text' if source == 'tokens' else source}: use {remedy}")
-        data = None if _trained_elsewhere(path) else model.config.data
-        return _System(model_label(path), self.languages.choose(model), data=data)
+            raise UsageError(f"{model.label} reads {'text' if source == 'tokens' else source}: use {remedy}")
+        data = None if _trained_elsewhere(model) else model.config.data
+        return _System(model.label, self.languages.choose(model), data=data)
 
 
-def _trained_elsewhere(path: Path) -> bool:
+def _trained_elsewhere(model: "Model") -> bool:
     """Whether this is a bundled model; says then what it was trained on, since a test set from there proves little."""
-    about = About.load(find_model(path))
+    about = About.load(model.folder) if model.folder else None
     if about is None:
         return False
-    sources = f"{model_label(path)} was trained on {', '.join(about.sources)}"
+    sources = f"{model.label} was trained on {', '.join(about.sources)}"
     warnings.warn(
         f"{sources}: sentences from there may be in its training data, and score too high", Notice, stacklevel=2
     )
@@ -282,10 +282,10 @@ def _evaluate_language_model(path: Path, text: list[Path], options: HeldOut, com
     from seq2see.evaluate.language_model import evaluate_language_model
 
     model = compute.load_of_shape(path, "decoder", "use --src FILE and --ref FILE")
-    _trained_elsewhere(path)
+    _trained_elsewhere(model)
     documents = plain_text(text, options.boundaries or model.config.data.boundaries)
     evaluation = evaluate_language_model(model, documents, options.stride)
-    name, test = model_label(path), format_paths(text)
+    name, test = model.label, format_paths(text)
     if report.as_json:
         print_json({"system": name, "test": test, **asdict(evaluation)}, indent=2)
     else:

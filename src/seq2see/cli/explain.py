@@ -16,7 +16,6 @@ from seq2see.cli.output import check_plot, print_json, refuse_overwriting
 from seq2see.config import option
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, terminal
-from seq2see.storage.bundled import model_label
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,7 +118,7 @@ def explain(
     from seq2see.inspect.explain import explain
 
     model = languages.choose(compute.load(path))
-    _check_source(text, model, path)
+    _check_source(text, model)
     original = e = explain(model, text, target=target, search=search)
     name = analysis.attention(original)
     if analysis.ablate:
@@ -145,18 +144,18 @@ def _print(original: "Explanation", e: "Explanation", name: str, analysis: Analy
         _print_step(e, analysis.step, search, console)
 
 
-def _check_source(text: str, model: "Model", directory: Path) -> None:
+def _check_source(text: str, model: "Model") -> None:
     """Raises an error if a model of text would read the path of a file letter by letter, or if there is no file to read."""
     from seq2see.formats.media.pairs import is_media
 
     source = model.config.model.source
     if source != "tokens" and not os.path.exists(text):
         given = " ".join(text.split())
-        raise UsageError(f'{model_label(directory)} reads {source}, but "{given}" is no file: give the path of one')
+        raise UsageError(f'{model.label} reads {source}, but "{given}" is no file: give the path of one')
     if source != "tokens" or not os.path.isfile(text):
         return
     if is_media(Path(text)):
-        raise UsageError(f"{text} is a picture or sound, but {model_label(directory)} reads text")
+        raise UsageError(f"{text} is a picture or sound, but {model.label} reads text")
     raise UsageError(
         f'{text} is a file, but explain takes one sentence: use seq2see explain "$(head -n 1 {shlex.quote(text)})"'
     )

@@ -14,7 +14,7 @@ from seq2see.cli.inputs import valid_unicode
 from seq2see.cli.options import Options
 from seq2see.config import InferencePrecision, option
 from seq2see.errors import UsageError, UserError
-from seq2see.storage.bundled import bundled_model, bundled_translator, model_label
+from seq2see.storage.bundled import bundled_model, bundled_translator
 
 if TYPE_CHECKING:
     from seq2see.api import Model
@@ -82,7 +82,7 @@ class Compute:
         actual = model.config.model.shape
         if actual != shape and not (shape == "encoder-decoder" and model.config.model.writes_text):
             remedy = remedy or f'use "seq2see {_COMMANDS[actual]}"'
-            raise UserError(f"{model_label(path)} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
+            raise UserError(f"{model.label} is {_KINDS[actual]}, not {_KINDS[shape]}: {remedy}")
         return model.for_inference()
 
 

@@ -18,7 +18,6 @@ from seq2see.config import option
 from seq2see.config.extensions import has_extension
 from seq2see.config.search import Search
 from seq2see.errors import UsageError, UserError
-from seq2see.storage.bundled import model_label
 from seq2see.tensors.files import check_output
 
 if TYPE_CHECKING:
@@ -112,9 +111,9 @@ def translate(
         terms = read_glossary(output.glossary)
     model = output.languages.choose(compute.load_of_shape(path, "encoder-decoder"))
     if model.config.model.source != "tokens":
-        _transcribe(sources, model, model_label(path), output)
+        _transcribe(sources, model, output)
         return
-    _refuse_media(sources, output, model_label(path))
+    _refuse_media(sources, output, model.label)
     translator = Translator(model, printed_warnings(), output.nbest_search, glossary=terms)
     if not (inputs or output.out) and is_interactive() and output.format == "text":
         prompt_loop("> ", lambda text: _print_translation(text, translator), "Type a sentence to see its translation.")
@@ -162,7 +161,7 @@ def _refuse_media(sources: Sequence[TextInput], output: Output, label: str) -> N
         raise UsageError(f"{media.name} is a picture or sound, but {label} reads text")
 
 
-def _transcribe(sources: Sequence[TextInput], model: "Model", label: str, output: Output) -> None:
+def _transcribe(sources: Sequence[TextInput], model: "Model", output: Output) -> None:
     """Writes the text of each picture or sound on a line of its own, or of one sound as subtitles."""
     from seq2see.formats.media.transcription import format_subtitles, transcribe_segments
     from seq2see.translate.translator import one_line
@@ -171,7 +170,7 @@ def _transcribe(sources: Sequence[TextInput], model: "Model", label: str, output
     if output.nbest > 1:
         raise UsageError(f"--nbest {output.nbest} is for text: a picture or sound gets one output")
     if output.glossary is not None:
-        raise UsageError(f"--glossary is for text, but {label} reads {kind}")
+        raise UsageError(f"--glossary is for text, but {model.label} reads {kind}")
     if not all(source.path for source in sources):
         raise UsageError(f"this model reads {kind}: give the files, as in seq2see translate --model DIRECTORY FILE")
     paths = [str(source.path) for source in sources]

@@ -67,9 +67,9 @@ def find_model(model: Path | str | None) -> Path:
     return path.absolute()  # so that it is not taken for the name again
 
 
-def model_label(model: Path) -> str:
+def model_label(folder: Path) -> str:
     """Returns what to call a model: the name of a bundled one, otherwise the path."""
-    return model.name if model.parent == BUNDLED else str(model)
+    return folder.name if folder.parent == BUNDLED else str(folder)
 
 
 def _available() -> str:

@@ -87,7 +87,14 @@ def load_pipeline(
     network.use_engine = True
     pooling = files.foreign.pooling if files.foreign is not None else None
     return Pipeline(
-        files.config, network, files.tokenizers, files.scores, files.chat_template, files.known_words, pooling
+        files.config,
+        network,
+        files.tokenizers,
+        files.scores,
+        files.chat_template,
+        files.known_words,
+        pooling,
+        folder=folder,
     )
 
 

@@ -26,6 +26,7 @@ from seq2see.decode.streaming import find_stop, stream_text
 from seq2see.errors import Notice, UserError
 from seq2see.model.network import Network
 from seq2see.storage.assessment import Assessment
+from seq2see.storage.bundled import model_label
 from seq2see.storage.chat import ChatTemplate, ConversationTemplate, Message
 from seq2see.storage.scores import score_number
 
@@ -51,6 +52,12 @@ class Pipeline:
     decode: Decode = field(
         default=translate_tokens, repr=False
     )  # a server decodes the sentences of many requests together
+    folder: Path | None = field(default=None, repr=False)  # that it was loaded from
+
+    @property
+    def label(self) -> str:
+        """What to call it in a message: the name of a bundled model, otherwise the path."""
+        return model_label(self.folder) if self.folder else "this model"
 
     def translate_sentences(
         self, sentences: Sequence[str], *, prefixes: Sequence[str] = (), **search: Unpack[SearchOptions]
