@@ -185,3 +185,10 @@ def test_threads_share_the_sentences_and_give_the_same(translator: Model) -> Non
     finally:
         torch.set_num_threads(threads)
     assert several == one
+
+
+def test_weights_whose_changes_cannot_be_seen_decode_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.inference_mode():
+        model = seq2see.load("grammar-en-hi")
+    assert engine_of(model.network) is None
+    assert model.translate("How are you?") == "आप कैसे हैं?"

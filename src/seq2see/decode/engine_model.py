@@ -34,8 +34,12 @@ def engine_of(network: Network) -> EngineModel | None:
     """
     if not network.use_engine or network.training or (library := default_library()) is None:
         return None
-    modules = list(network.modules())
-    weights = (weight for module in modules for weight in module._parameters.values() if weight is not None)
+    modules: list[nn.Module] = [network]  # not network.modules(), which takes several times as long, for each sentence
+    for module in modules:
+        modules += [child for child in module._modules.values() if child is not None]
+    weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
+    if any(weight.is_inference() for weight in weights):  # loaded in inference mode: changes cannot be seen
+        return None
     state = library, _are_hooked(modules), *((weight.data_ptr(), weight._version) for weight in weights)
     with _PACKING:
         known, model = _MODELS.get(network, (None, None))

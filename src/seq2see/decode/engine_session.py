@@ -7,11 +7,13 @@ Shapes: S sentences, k hypotheses of each.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seq2see.config.search import PenaltyForm
 from seq2see.data.framing import Framing
 from seq2see.decode.cache import CacheSize
 from seq2see.decode.engine_model import engine_of
@@ -19,7 +21,7 @@ from seq2see.decode.request import R, Request, Row
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, hypothesis_of
 from seq2see.decode.session import CPU_PROFILE, Session, cache_size, copy_rows
-from seq2see.engine.model import MAX_BEAM, UNTIL_DONE, EngineBatch, EngineModel, Found, Rules
+from seq2see.engine.model import MAX_BEAM, UNTIL_DONE, EngineBatch, EngineModel, Floats, Found, Rules
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
 
@@ -149,17 +151,23 @@ class EngineSession(Session[R]):
             self.rows.pop()
 
 
+@lru_cache(maxsize=256)
+def _divisors(penalty: PenaltyForm, length_penalty: float, forced: int, limit: int) -> Floats:
+    """The divisor of a score by the number of generated tokens, [limit + 1]."""
+    search = Search(penalty=penalty, length_penalty=length_penalty)
+    return search.divisor(torch.arange(limit + 1.0) + forced).numpy()
+
+
 def _rules(search: Search, special_tokens: Framing, limit: int, plain: bool) -> Rules:
     if not plain:
         return Rules(search.beam)
-    lengths = torch.arange(limit + 1.0) + special_tokens.forced
     at_limit = search.early_stopping == "never" and search.length_penalty > 0
     return Rules(
         search.beam,
         special_tokens.end,
         stop_early=search.early_stopping is True,
         score_at_limit=at_limit,
-        divisors=search.divisor(lengths).numpy(),
+        divisors=_divisors(search.penalty, search.length_penalty, special_tokens.forced, limit),
         banned=special_tokens.banned,
         banned_first=special_tokens.banned_first,
     )

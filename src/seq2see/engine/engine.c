@@ -565,13 +565,16 @@ static int max_int(int a, int b) { return a > b ? a : b; }
 static int min_int(int a, int b) { return a < b ? a : b; }
 
 // Makes a buffer hold `count` items; its content is lost.
-static int resize(void *buffer, size_t count, size_t size) {
-  void *old, *new = allocate(count, size);
+static int replace(void *buffer, void *new) {
+  void *old;
   memcpy(&old, buffer, sizeof old);
   release(old);
   memcpy(buffer, &new, sizeof new);
   return new != NULL;
 }
+static int resize(void *buffer, size_t count, size_t size) { return replace(buffer, allocate(count, size)); }
+// For what is written before it is read, up to the last vector.
+static int resize_raw(void *buffer, size_t count, size_t size) { return replace(buffer, allocate_raw(count, size)); }
 static int reserve_rows(Session *s, int rows) {
   if (rows <= s->pass_rows) return OK;
   const Model *m = s->model;
@@ -580,7 +583,7 @@ static int reserve_rows(Session *s, int rows) {
   int ok = resize(&s->x, t * m->stride, 4) && resize(&s->y, t * m->stride, 4) && resize(&s->z, t * s->z_stride, 4) &&
            resize(&s->heads, t * s->head_stride, 4) && resize(&s->inputs, t * s->input_stride, sizeof(input_t)) &&
            resize(&s->input_tops, t, 4) && resize(&s->input_sums, t, 4) &&
-           resize(&s->source_keys, 16 * t * keys, 4) && resize(&s->source_values, t * keys + 2 * LANES, 4);
+           resize_raw(&s->source_keys, 16 * t * keys, 4) && resize_raw(&s->source_values, t * keys + 2 * LANES, 4);
   if (!ok) return NO_MEMORY;
   s->pass_rows = rows;
   return OK;
@@ -589,14 +592,14 @@ static int reserve_scores(Session *s, int columns) {
   if (columns <= s->score_columns) return OK;
   s->score_columns = 0;
   int room = (int)round_up((size_t)columns, LANES) + LANES;
-  if (!resize(&s->scores, 2 * TILE * (size_t)room, 4)) return NO_MEMORY;
+  if (!resize_raw(&s->scores, 2 * TILE * (size_t)room, 4)) return NO_MEMORY;
   s->score_columns = room;
   return OK;
 }
 static int reserve_logits(Session *s, int rows) {
   if (rows <= s->logit_rows) return OK;
   s->logit_rows = 0;
-  if (!resize(&s->logits, (size_t)rows * s->logit_stride, 4)) return NO_MEMORY;
+  if (!resize_raw(&s->logits, (size_t)rows * s->logit_stride, 4)) return NO_MEMORY;
   s->logit_rows = rows;
   return OK;
 }
@@ -1284,9 +1287,9 @@ PUBLIC Session *EXPORT(open_session)(const Model *m, const Search *search, int c
   s->hidden_stride = (int)round_up((size_t)c->feed_forward, PAD);
   s->input_stride = max_int(max_int(m->stride, s->head_stride), s->hidden_stride);
   s->logit_stride = (int)round_up((size_t)c->vocab_size, PAD);
-  size_t vocab = (size_t)s->logit_stride, k = (size_t)search->beam;
+  size_t vocab = (size_t)s->logit_stride, k = (size_t)search->beam, inner = (size_t)INNER_ROWS * s->hidden_stride;
   int ok = resize(&s->sentences, (size_t)capacity, sizeof(Sentence *)) && resize(&s->spans, (size_t)capacity, sizeof(Span)) &&
-           resize(&s->hidden, (size_t)INNER_ROWS * s->hidden_stride, 4) && resize(&s->gates, (size_t)INNER_ROWS * s->hidden_stride, 4) &&
+           resize_raw(&s->hidden, inner, 4) && resize_raw(&s->gates, c->gated ? inner : 0, 4) &&
            resize(&s->divisors, (size_t)search->divisor_count, 4) && resize(&s->banned, vocab, 1) && resize(&s->banned_first, vocab, 1) &&
            resize(&s->chunk_tops, vocab / CHUNK * LANES, 4) && resize(&s->best, 2 * k, sizeof(Candidate)) && resize(&s->kept, k, sizeof(Candidate));
   ok = ok && mark(s->banned, search->banned, search->banned_count, c->vocab_size) &&
