@@ -32,6 +32,7 @@ from seq2see.train.parallel import World
 from seq2see.train.run_lock import RunStatus
 from seq2see.train.run_log import RunLog
 from seq2see.train.schedule import learning_rate
+from seq2see.train.step import seed_step
 from seq2see.train.trainer import Trainer
 from tests.commands import COLD, Command, run_command
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
@@ -64,6 +65,12 @@ def test_symmetric_kl_is_zero_for_equal_logits_and_symmetric() -> None:
     p, q = first.double().softmax(-1), second.double().softmax(-1)
     expected = ((p * (p / q).log()).sum(-1) + (q * (q / p).log()).sum(-1))[[0, 1, 3]].sum() / 2
     assert float(symmetric_kl(first, second, targets)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_steps_are_seeded_by_splitmix64() -> None:
+    for number, first in ((0, 0xE220A8397B1DCDAF), (1, 0x910A2DEC89025CC1)):  # the published first outputs
+        seed_step(number)
+        assert torch.initial_seed() == first
 
 
 def test_schedules_follow_their_formulas() -> None:
