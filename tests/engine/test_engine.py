@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from seq2see.decode.generate import decode_requests
 from seq2see.decode.int8 import quantize_int8
 from seq2see.decode.request import Request
 from seq2see.decode.search import Hypothesis
-from seq2see.engine import library
+from seq2see.engine import build, library
 from seq2see.engine.build import BuildError
 from seq2see.engine.model import EngineBatch, EngineModel, Found, Rules
 from seq2see.model.transformer import Transformer
@@ -272,3 +273,10 @@ def test_the_model_outlives_what_refers_to_it() -> None:
     batch.join([[5, 6]], [[1]], [LIMIT])
     batch.run()
     assert batch.hypotheses(0)
+
+
+def test_the_engine_is_compiled_wherever_it_lies(tmp_path: Path) -> None:
+    folder = tmp_path / "100% [a]* $x 'हिन्दी'"
+    folder.mkdir()
+    library = build.build(flags=["-O0"], to=folder / "engine.so")
+    assert library.stat().st_size > 10_000 and list(folder.iterdir()) == [library]

@@ -75,13 +75,12 @@ def build(system: str = "", flags: list[str] | None = None, to: Path | None = No
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         objects = []
         for number, (name, features) in enumerate(processors.items()):
-            objects.append(f"{folder}/{name}.o")
+            objects.append(f"{name}.o")
             probe = [] if number else ["-DPROBE"]
             target = _processor_flags(features, is_zig)
-            _run([*options, *target, *probe, f"-DPROCESSOR={name}", "-c", str(SOURCE), "-o", objects[-1]])
-        library = Path(folder) / path.name
-        _run([*options, "-shared", *([] if flags else ["-s"]), *objects, "-o", str(library)])
-        os.replace(library, path)
+            _run([*options, *target, *probe, f"-DPROCESSOR={name}", "-c", str(SOURCE), "-o", objects[-1]], folder)
+        _run([*options, "-shared", *([] if flags else ["-s"]), *objects, "-o", path.name], folder)
+        os.replace(Path(folder) / path.name, path)
     for old in path.parent.glob(f"engine-{system}-*") if to is None else ():
         if old != path:
             old.unlink(missing_ok=True)
@@ -106,9 +105,10 @@ def _processor_flags(features: str, is_zig: bool) -> list[str]:
     return [f"-march={name}", *(f"-m{other}" for other in others)]
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], folder: str) -> None:
+    """Runs the compiler in a folder, where its output goes: zig cannot write to a path that has a %."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MAX_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"the compiler failed: {error}") from error
     if done.returncode:
