@@ -6,8 +6,8 @@
 An intervention changes the values at all taps that match a name, for selected sentences and positions. Several can be
 combined and apply in the given order. On leaving the block, also by an exception, the model is unchanged.
 
-An intervention that selects nothing would look like one without effect, so it is an error: at once in a pass over whole
-sentences; while decoding, where the positions come up one by one, when the block ends.
+An intervention that selects nothing would look like one without effect, so it is an error: at once if a sentence lacks a
+position; when the block ends if a sentence never came up or, while decoding, a position.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -236,8 +236,6 @@ def _places(point: HookPoint, only: int | None = None) -> Iterator[Place]:
     """Yields the sentences of a pass, or one of them."""
     layout = point.layout
     assert layout is not None
-    if only is not None and layout.sequence_ids is None:
-        _require_index(point.name, "sentence", only, len(layout))
     starts, positions = layout.starts.tolist(), layout.positions.tolist()
     keys = layout.lengths.tolist() if point.keys is None else point.keys.lengths.tolist()
     for i, sentence in enumerate(layout.resolved_sequence_ids.tolist()):
@@ -284,7 +282,7 @@ def _selected_rows(wanted: Sequence[int], place: Place) -> list[int]:
                 f"{name} has no position {position} in sentence {place.sentence}: its positions are numbered from 0 to "
                 f"{count - 1}, or from the end −1 to −{count}"
             )
-    return [position % count for position in wanted]
+    return list(wanted)
 
 
 def _given(given: Tensor, place: Place, old: Tensor) -> Tensor:
