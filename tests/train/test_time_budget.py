@@ -95,6 +95,14 @@ def test_settings_of_the_user_are_never_changed() -> None:
 
 
 @pytest.mark.usefixtures("two_cores")
+def test_only_short_runs_validate_on_fewer_sentences() -> None:
+    whole = preset_config("tiny").train.validation_sentences
+    assert fit("tiny", *limits(minutes=9)).train.validation_sentences == 100 < whole
+    assert fit("tiny", *limits(minutes=10)).train.validation_sentences == whole
+    assert fit("tiny", *limits(steps=400)).train.validation_sentences == whole
+
+
+@pytest.mark.usefixtures("two_cores")
 def test_given_steps_and_epochs_shorten_the_warm_up_on_every_device() -> None:
     for world in (CPU, GPU):
         train = fit("tiny", *limits(steps=400), world=world).train

@@ -21,10 +21,11 @@ from seq2see.errors import UsageError
 from seq2see.inspect.alignment import word_alignment
 from seq2see.inspect.attention_flow import attention_names, attention_weights
 from seq2see.inspect.attention_tables import AttentionTable, attention_table, find_attention, head_tables
+from seq2see.inspect.comparison import TokenChange
 from seq2see.inspect.explain import Explanation
 from seq2see.inspect.trace import Trace
 from seq2see.views import plots
-from seq2see.views.terminal import draw_attention, has_fixed_width
+from seq2see.views.terminal import draw_attention, draw_changes, has_fixed_width
 from tests.models import GRAMMAR_MODEL, save, tiny_model
 from tests.test_docs import python_blocks
 
@@ -217,6 +218,12 @@ def test_a_plot_has_a_cell_for_each_weight_its_number_and_a_frame_around_each_li
     ]
     assert [frame.get_xy() for frame in axis.patches] == [(0.5, -0.5), (2.5, 0.5)]
     plots.pyplot().close(figures[0])
+
+
+def test_changes_show_the_probability_before_and_after_and_both_tokens() -> None:
+    changes = [TokenChange("tea", "tea", 0.9, 0.75, 0.75), TokenChange("good", "bad", 0.5, 0.6, 0.25)]
+    lines = [line.split() for line in render(draw_changes(changes), 60).splitlines()]
+    assert ["90.0", "75.0", "-15.0", "tea"] in lines and ["50.0", "25.0", "-25.0", "good", "→", "bad"] in lines
 
 
 def test_a_missing_font_is_reported_once_and_only_if_needed(
