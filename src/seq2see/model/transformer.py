@@ -113,7 +113,9 @@ class Stack(nn.Module):
         table = self.sinusoids
         if layout.max_length > len(table):  # sinusoids are defined for any position; only the table is finite
             table = self._sinusoids(layout.max_length).to(table.device)  # type: ignore[union-attr]
-        return table.index_select(0, layout.positions).to(dtype)
+        return nn.functional.embedding(layout.positions, table).to(
+            dtype
+        )  # positions may have two axes: the padded model
 
     def extend_positions(self, length: int) -> None:
         """Extends the table of sinusoids to `length`, ahead of incremental decoding."""
