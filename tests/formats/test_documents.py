@@ -279,6 +279,7 @@ def test_markdown_text_is_translated_and_the_rest_unchanged(tmp_path: Path) -> N
         ('a title\n===\ntext [words](http://x "t")\n', ["a title", "text words"]),
         ("**all bold**\n\n[all link](x)\n\n- [ ] to do\n", ["all bold", "all link", "to do"]),
         ("a `b. C` d. <b>E</b> f.\n", ["a `b. C` d.", "E f."]),
+        ("<PRE>code</pre>\n\na text\n", ["a text"]),
     ],
 )
 def test_wrapped_lines_are_translated_as_one_sentence(tmp_path: Path, text: str, sentences: list[str]) -> None:
@@ -373,12 +374,19 @@ PAGE = """<!doctype html>
         ('<a href="?a=1&amp;b=2&lang;">salt &amp; tea</a>', '<a href="?a=1&amp;b=2&lang;">SALT &amp; TEA</a>'),
         ("write &amp;lt; or &lt;b&gt;", "WRITE &amp;LT; OR &lt;B&gt;"),
         ("salt & tea &amp; milk", "SALT & TEA & MILK"),
+        ("<p>salt<svg/>tea<math x='/>' />milk", "<p>SALT<svg/>TEA<math x='/>' />MILK"),
+        ("salt<svg x='/>'>code</svg>tea", "SALT<svg x='/>'>code</svg>TEA"),
     ],
 )
 def test_html_with_entities_and_angle_brackets_in_attributes(body: str, expected: str, tmp_path: Path) -> None:
     upper = fake_translator(str.upper)
     found = documents.translate_content(tmp_path / "a.html", body.encode(), upper, False, lambda *_: lambda _: None)
     assert found.decode() == expected
+
+
+def test_html_counts_the_lines_before_a_text() -> None:
+    parts = read_parts(Document("<p>\n\n\nHello<p>Tea\n<p>\nMilk", Path("a.html")))
+    assert [part.line for part in parts if isinstance(part, TranslationUnit)] == [4, 4, 6]
 
 
 def test_html_is_translated_between_its_blocks_and_unchanged_elsewhere(tmp_path: Path) -> None:

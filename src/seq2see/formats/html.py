@@ -15,9 +15,9 @@ _INLINE = (
     "|tt|u|wbr"
 )
 _VERBATIM = "script|style|pre|code|kbd|samp|var|textarea|svg|math|template|noscript"
-# What separates the texts: verbatim elements, comments, declarations, and every tag that is not inline.
+# What separates the texts: verbatim elements (`<svg/>` has no end tag), comments, declarations, and every tag that is not inline.
 _SEPARATOR = re.compile(
-    rf"<(?P<name>{_VERBATIM})(?=[\s/>]){ATTRIBUTES}>.*?(?:</(?P=name)\s*>|\Z)|<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)"
+    rf"<(?P<name>{_VERBATIM})(?=[\s/>]){ATTRIBUTES}>(?:(?<=/>)|.*?(?:</(?P=name)\s*>|\Z))|<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)"
     rf"|</?(?!(?:{_INLINE})(?=[\s/>]))[A-Za-z]{ATTRIBUTES}>",
     re.IGNORECASE | re.DOTALL,
 )
@@ -46,7 +46,7 @@ def _unit(text: str, line: int) -> list[Part]:
     source = _TAG_ENTITY_OR_SPACE.sub(_character, body)
     # A page whose author did not escape special characters keeps them so.
     is_escaped = not any(match[0] in _ESCAPES for match in _TAG_OR_SPECIAL.finditer(body))
-    return [before, TranslationUnit(source, line, _escape if is_escaped else str), after]
+    return [before, TranslationUnit(source, line + before.count("\n"), _escape if is_escaped else str), after]
 
 
 def _character(match: re.Match[str]) -> str:

@@ -107,7 +107,8 @@ class _Reader:
             marks = fence[1] or fence[2] or fence[3]
             self.until = re.compile(rf"^[\s>]*{re.escape(marks)}{re.escape(marks[0])}*\s*$")
         elif raw := _RAW.match(bare, start):
-            self.until = None if f"</{raw[1]}" in bare else re.compile(f"</{raw[1]}", re.IGNORECASE)
+            end = re.compile(f"</{raw[1]}", re.IGNORECASE)
+            self.until = None if end.search(bare) else end
         elif bare.startswith("<!--", start + len(bare[start:]) - len(bare[start:].lstrip())):
             self.until = None if "-->" in bare else re.compile("-->")
         elif _HTML.match(bare, start) and not self.builder.last:
