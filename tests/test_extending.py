@@ -114,6 +114,9 @@ def test_a_kind_of_model_that_a_metric_of_another_package_selects(installed: Pat
     )
     length = ("--steps", 20, "--preset", "tiny", "--set", *settings)
     run(installed, "train", *files, "--out", tmp_path / "run", *length)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert all(row["length-ratio"] >= 0 for row in log if row["kind"] == "validation")
+    assert json.loads((tmp_path / "run" / "scores.json").read_text())["validation"]["length-ratio"] >= 0
     assert "no-encoder" in run(installed, "model", tmp_path / "run")
     found = run(installed, "translate", "--model", tmp_path / "run", "--beam", 2, "--format", "jsonl", "red tea")
     assert json.loads(found)["source"] == "red tea"

@@ -52,7 +52,7 @@ class Run:
         self.out, self.world, self.display = context.out, context.world, context.display
         self.lock, self.signals = context.lock, context.signals
         self.checkpoints = CheckpointManager(self.out / "checkpoints")
-        self.validator = Validator(config.model, data, trainer.precision)
+        self.validator = Validator(config.model, data, trainer.precision, config.train.metric)
         self.tokenizers = [tokenizer.fingerprint for tokenizer in data.tokenizers]  # which checkpoints must have, too
         self.last_saved = time.perf_counter()
 
@@ -197,9 +197,8 @@ class Run:
     def _record(self, scores: Scores, weights: Mapping[str, Tensor]) -> None:
         """Logs a validation; keeps the weights for the final average while they are among the best."""
         state, train = self.state, self.config.train
-        value = scores.value(train.metric)
-        best = value > state.best_score
-        state.scores.append((state.step, value))
+        best = scores.value > state.best_score
+        state.scores.append((state.step, scores.value))
         self.display.validation(state.step, scores, best, self.data.valid_pairs)
         if train.average_checkpoints > 1 or best:
             self.checkpoints.save("weights", state.step, weights, {}, train.average_checkpoints, self._score_of_step())
@@ -221,7 +220,7 @@ class Run:
                 for key, tensor in last.items()
             }
         scored = {name: self.validator.score(weights) for name, weights in candidates.items()}
-        chosen, scores = max(scored.items(), key=lambda item: item[1].value(self.config.train.metric))
+        chosen, scores = max(scored.items(), key=lambda item: item[1].value)
         save_weights(self.out / "model.safetensors", candidates[chosen])
         summary = training_summary(self.trainer, chosen, scores)
         with atomic_write(self.out / "scores.json") as part:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -35,28 +35,47 @@ class Scores:
     references: References = ()
     confidences: tuple[float, ...] = ()  # mean log-probability per token of each translation
     recognition: RecognitionScores | None = None  # of pictures and sounds
+    metric: str = "loss"  # selects the checkpoint
+
+    @cached_property
+    def _selecting(self) -> tuple[Metric, float] | None:
+        """The metric that selects the checkpoint, with its score, if it is none of the loss, BLEU and chrF."""
+        if self.metric in ("loss", "bleu", "chrf") or self.bleu is None:
+            return None
+        metric: Metric = load_extension("metrics", self.metric)
+        return metric, float(metric.compute(self.translations, self.references))
+
+    @property
+    def _shown(self) -> tuple[Metric, float] | None:
+        """`_selecting`, unless `recognition` has it."""
+        found = self._selecting
+        return found if found and (found[0].listed or self.recognition is None) else None
 
     @property
     def metrics(self) -> dict[str, float]:
         """The scores by their names in log.jsonl and scores.json."""
         translation = {} if self.bleu is None or self.chrf is None else {"bleu": self.bleu, "chrf": self.chrf}
-        return {"loss": self.loss, **translation, **(asdict(self.recognition) if self.recognition else {})}
+        recognition = asdict(self.recognition) if self.recognition else {}
+        selecting = {self.metric: self._shown[1]} if self._shown else {}
+        return {**selecting, "loss": self.loss, **translation, **recognition}
 
-    def value(self, metric: str) -> float:
-        """Returns the score by a metric of the configuration; higher is better."""
-        if metric == "loss" or self.bleu is None:
-            return -self.loss
-        if metric in ("bleu", "chrf"):
-            return self.metrics[metric]
-        chosen: Metric = load_extension("metrics", metric)
-        value = chosen.compute(self.translations, self.references)
-        # The loss decides between equal shares, such as 0.
-        return (-value if chosen.error_rate else value) - 1e-6 * self.loss
+    @property
+    def value(self) -> float:
+        """The score that selects the checkpoint; higher is better."""
+        if self._selecting:
+            metric, value = self._selecting
+            # The loss decides between equal shares, such as 0.
+            return (-value if metric.error_rate else value) - 1e-6 * self.loss
+        return -self.loss if self.metric == "loss" or self.bleu is None else self.metrics[self.metric]
 
     def __str__(self) -> str:
         recognition = "" if self.recognition is None else f"  {self.recognition}"
         translation = "" if self.bleu is None else f"  BLEU {self.bleu:.1f}  chrF++ {self.chrf:.1f}"
-        return f"validation loss {self.loss:.3f}{recognition}{translation}"
+        selecting = ""
+        if self._shown:
+            metric, value = self._shown
+            selecting = f"  {metric.name} {value:{'.1%' if metric.is_share else '.1f'}}"
+        return f"validation loss {self.loss:.3f}{recognition}{translation}{selecting}"
 
 
 # Below both, a translation rarely gives even the gist. Where words are not separated, BLEU and word n-grams mean nothing.
@@ -109,8 +128,8 @@ def validation_loss(model: Network, batches: Batches, precision: ComputePrecisio
 class Validator:
     """Scores weights on the validation set."""
 
-    def __init__(self, model: ModelConfig, data: TrainingData, precision: ComputePrecision) -> None:
-        self.model, self.data, self.precision = model, data, precision
+    def __init__(self, model: ModelConfig, data: TrainingData, precision: ComputePrecision, metric: str) -> None:
+        self.model, self.data, self.precision, self.metric = model, data, precision, metric
         self._network: Network | None = None  # the same every time, so that decoding can reuse its CUDA graphs
 
     def _load(self, weights: Mapping[str, Tensor]) -> Network:
@@ -138,7 +157,8 @@ class Validator:
         references = [reference for _, reference in pairs]
         scores = score_translations(texts, [[reference] for reference in references], loss)
         recognition = None if self.model.source == "tokens" else recognition_scores(texts, references)
-        return replace(scores, confidences=tuple(best.confidence for best in found), recognition=recognition)
+        confidences = tuple(best.confidence for best in found)
+        return replace(scores, confidences=confidences, recognition=recognition, metric=self.metric)
 
 
 def translate_sources(model: Network, sources: Sequence[Tokens], tokenizer: Tokenizer) -> list[Hypothesis]:
