@@ -15,7 +15,7 @@ _INLINE = (
     "|tt|u|wbr"
 )
 _VERBATIM = "script|style|pre|code|kbd|samp|var|textarea|svg|math|template|noscript"
-# What separates the texts: verbatim elements (`<svg/>` has no end tag), comments, declarations, and every tag that is not inline.
+# What separates the texts: verbatim elements (those like `<svg/>` have no end tag), comments, declarations, tags not inline.
 _SEPARATOR = re.compile(
     rf"<(?P<name>{_VERBATIM})(?=[\s/>]){ATTRIBUTES}>(?:(?<=/>)|.*?(?:</(?P=name)\s*>|\Z))|<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)"
     rf"|</?(?!(?:{_INLINE})(?=[\s/>]))[A-Za-z]{ATTRIBUTES}>",
