@@ -28,7 +28,7 @@ from seq2see.data.corpus import parallel_files
 from seq2see.evaluate.metrics import bleu_and_chrf, score
 from seq2see.model.summary import summarize
 from seq2see.train import start as run
-from seq2see.views.plots import pyplot, save
+from seq2see.views.plots import new_figure, save
 
 MODELS = {"rnn-2014": "RNN, 2014", "rnn-2015": "RNN with attention, 2015", "small": "Transformer, 2017"}
 BAND_WIDTH, MAX_LENGTH = 10, 60  # source words
@@ -125,7 +125,8 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
 
 
 def draw(results: dict[str, list[Band]], path: Path) -> None:
-    figure, axis = pyplot().subplots(figsize=(6.4, 4))
+    figure = new_figure((6.4, 4))
+    axis = figure.subplots()
     for name, bands in results.items():
         middles = [(band.low + band.high) / 2 for band in bands]
         axis.plot(middles, [band.bleu for band in bands], marker="o", label=MODELS[name])

@@ -2,13 +2,16 @@
 
 import json
 import re
+import warnings
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 import torch
+from matplotlib import pyplot
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -217,7 +220,24 @@ def test_a_plot_has_a_cell_for_each_weight_its_number_and_a_frame_around_each_li
         ((3, 1), "80"),
     ]
     assert [frame.get_xy() for frame in axis.patches] == [(0.5, -0.5), (2.5, 0.5)]
-    plots.pyplot().close(figures[0])
+
+
+def test_a_plot_leaves_matplotlib_and_the_warnings_of_the_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = AttentionTable("decoder.0.cross", None, ("चाय",), ("a",), torch.ones(1, 1))
+    monkeypatch.setitem(matplotlib.rcParams, "backend", "svg")
+    before = dict(matplotlib.rcParams), list(warnings.filters)
+    plots.plot_attention(table, tmp_path / "a.png")
+    assert (dict(matplotlib.rcParams), list(warnings.filters)) == before
+    assert not pyplot.get_fignums()
+
+
+def test_characters_without_a_font_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = AttentionTable("decoder.0.cross", None, ("\U00012000",), ("a",), torch.ones(1, 1))  # cuneiform
+    for name in ("a.png", "a.svg"):
+        plots.plot_attention(table, tmp_path / name)
+        assert f'{name}: no font has "\U00012000"' in capsys.readouterr().err
 
 
 def test_changes_show_the_probability_before_and_after_and_both_tokens() -> None:
@@ -230,7 +250,7 @@ def test_a_missing_font_is_reported_once_and_only_if_needed(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def draw_lesson(table: AttentionTable, path: Path) -> None:
-        figure, (axes,) = subplots(1, any_script=True)
+        figure, (axes,) = subplots(1)
         heatmap(axes, table.weights.tolist(), table.rows, table.columns, table.title)
         save_lesson(figure, path)
 
@@ -238,7 +258,8 @@ def test_a_missing_font_is_reported_once_and_only_if_needed(
     e = model.explain(SOURCE, target=TARGET)
     english, hindi = (attention_table(e, name) for name in ("encoder.0.self", "decoder.1.cross"))
     for draw in (plots.plot_attention, draw_lesson):
-        monkeypatch.setattr(plots, "_warn_no_font", cache(plots._warn_no_font.__wrapped__))  # as in a new process
+        as_new = cache(plots._warn_no_devanagari.__wrapped__)  # as in a new process
+        monkeypatch.setattr(plots, "_warn_no_devanagari", as_new)
         draw(english, tmp_path / "english.png")
         assert capsys.readouterr().err == ""
         draw(hindi, tmp_path / "hindi.png")

@@ -178,9 +178,10 @@ def print_language_model(evaluation: LanguageModelEvaluation, name: str, test: s
 
 def plot_translation(evaluation: Evaluation, name: str, path: Path) -> None:
     """Plots scores by length and recall by frequency, each above a bar chart of the counts."""
-    from seq2see.views.plots import pyplot, save
+    from seq2see.views.plots import new_figure, save
 
-    figure, axes = pyplot().subplots(2, 2, figsize=(10, 5), sharex="col", height_ratios=[3, 1])
+    figure = new_figure((10, 5))
+    axes = figure.subplots(2, 2, sharex="col", height_ratios=[3, 1])
     lengths = [_range(bucket.low, bucket.high) for bucket in evaluation.by_length]
     axes[0][0].plot(lengths, [bucket.bleu for bucket in evaluation.by_length], marker="o", label="BLEU")
     axes[0][0].plot(lengths, [bucket.chrf for bucket in evaluation.by_length], marker="o", label="chrF++")
@@ -210,9 +211,10 @@ def _plot_counts(axis: Any, labels: Sequence[str], counts: Sequence[int], ylabel
 
 def plot_language_model(evaluation: LanguageModelEvaluation, name: str, path: Path) -> None:
     """Plots the loss over the context length."""
-    from seq2see.views.plots import pyplot, save
+    from seq2see.views.plots import new_figure, save
 
-    figure, axis = pyplot().subplots(figsize=(6, 3.6))
+    figure = new_figure((6, 3.6))
+    axis = figure.subplots()
     buckets = [_range(bucket.low, bucket.high) for bucket in evaluation.by_context]
     axis.plot(buckets, [bucket.loss for bucket in evaluation.by_context], marker="o")
     axis.set(

@@ -17,7 +17,7 @@ from rich.text import Text
 from seq2see.formats.media.pictures import join_patches
 from seq2see.inspect.attention_tables import AttentionTable
 from seq2see.inspect.explain import Explanation
-from seq2see.views.plots import COLORMAP, pyplot, save
+from seq2see.views.plots import COLORMAP, new_figure, save
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MIN_WIDTH = 10  # of a profile in the terminal, in characters
@@ -70,7 +70,8 @@ def _plot_picture(e: Explanation, table: AttentionTable) -> Any:
     count, extent = len(table.rows), (0, width, height, 0)
     inches = min(8.0, max(2.0, width / 32))
     size = (inches, (count + 1) * (inches * height / width + 0.12))
-    figure, axes = pyplot().subplots(count + 1, 1, figsize=size, squeeze=False)
+    figure = new_figure(size)
+    axes = figure.subplots(count + 1, 1, squeeze=False)
     for i, (axis, label) in enumerate(zip(axes[:, 0], (e.output, *table.rows), strict=True)):
         axis.imshow(picture[..., 0] if channels == 1 else picture, cmap="gray", vmin=0, vmax=255, extent=extent)
         if i:
@@ -88,7 +89,8 @@ def _plot_spectrogram(e: Explanation, table: AttentionTable) -> Any:
     seconds, count = frames.shape[1] * 0.01, len(table.rows)
     size = min(12.0, max(4.0, 2.5 * seconds)), 1.8 + 0.28 * count
     grid = {"height_ratios": [1.6, 0.28 * count], "hspace": 0.06}
-    figure, (top, bottom) = pyplot().subplots(2, 1, sharex=True, figsize=size, gridspec_kw=grid)
+    figure = new_figure(size)
+    top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw=grid)
     top.imshow(frames, origin="lower", aspect="auto", cmap="magma", extent=(0, seconds, 0, bands))
     top.set_ylabel("mel band", fontsize=8)
     top.set_title(e.output, fontsize=9, loc="left")

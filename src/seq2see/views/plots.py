@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
@@ -17,6 +17,8 @@ from seq2see.errors import UserError
 from seq2see.tensors.files import atomic_write
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from seq2see.inspect.attention_tables import AttentionTable
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -25,27 +27,20 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 LATIN = "DejaVu Sans"  # bundled with matplotlib
 DEVANAGARI_FONTS = ["Noto Sans Devanagari", "Lohit Devanagari", "Nirmala UI", "Kohinoor Devanagari", "Mangal"]
 DEVANAGARI = re.compile("[\u0900-\u097f]")
+_MISSING_GLYPH = re.compile(r"Glyph (\d+) .* missing from font")
 COLORMAP = "Blues"  # light to dark; also readable in greyscale and for colour-blind readers
 MASKED = "#e8e8e8"  # background of masked cells
 CELL = 0.34  # inches
 MIN_LABEL = 0.05  # smaller weights have no number in their cell
 
 
-def pyplot() -> Any:
-    """Imports matplotlib, set up for files and for text in any script."""
+def new_figure(size: tuple[float, float], layout: Literal["constrained"] | None = None) -> "Figure":
+    """Creates a figure for a file, outside pyplot, whose backend and open figures are the user's."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError('plots need matplotlib: pip install "seq2see[plot]"') from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    fonts = _devanagari_fonts()
-    pyplot.rcParams["font.family"] = [LATIN, *fonts]
-    pyplot.rcParams["svg.fonttype"] = "path"
-    if not fonts:  # `warn_missing_glyphs` reports it once
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-    return pyplot
+    return Figure(figsize=size, layout=layout)
 
 
 @cache
@@ -63,9 +58,10 @@ def _devanagari_fonts() -> list[str]:
 
 def plot_curves(panels: Mapping[str, Curves], path: Path) -> None:
     """Draws one panel per quantity, with one line per run."""
-    plt = pyplot()
     nonempty = {title: lines for title, lines in panels.items() if any(lines.values())}
-    figure, axes = plt.subplots(1, max(len(nonempty), 1), figsize=(4.5 * max(len(nonempty), 1), 3.4), squeeze=False)
+    across = max(len(nonempty), 1)
+    figure = new_figure((4.5 * across, 3.4))
+    axes = figure.subplots(1, across, squeeze=False)
     for axis, (title, lines) in zip(axes[0], nonempty.items(), strict=False):
         for name, points in lines.items():
             axis.plot(*zip(*points, strict=True), label=name, linewidth=1.2)
@@ -78,8 +74,10 @@ def plot_curves(panels: Mapping[str, Curves], path: Path) -> None:
 def plot_attention(table: "AttentionTable", path: Path, caption: str = "") -> None:
     """Draws one table, queries as rows and keys as columns, with a frame around each link."""
     rows, columns = len(table.rows), len(table.columns)
-    plt = pyplot()
-    figure, axis = plt.subplots(figsize=(CELL * 1.3 * max(columns, 1), CELL * max(rows, 1)))
+    figure = new_figure((CELL * 1.3 * max(columns, 1), CELL * max(rows, 1)))
+    from matplotlib.patches import Rectangle  # after the check that matplotlib is there
+
+    axis = figure.subplots()
     _heat_map(axis, table)
     _label_columns(axis, table.columns)
     axis.set_yticks(range(rows), table.rows, fontsize=9)
@@ -90,7 +88,7 @@ def plot_attention(table: "AttentionTable", path: Path, caption: str = "") -> No
                 colour = "white" if value > 0.55 else "black"
                 axis.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=colour)
     for i, j in table.links:
-        frame = plt.Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.6, zorder=3)
+        frame = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.6, zorder=3)
         axis.add_patch(frame)
     save(figure, path)
 
@@ -101,7 +99,8 @@ def plot_heads(tables: Sequence["AttentionTable"], path: Path, captions: Sequenc
     down = -(-len(tables) // across)
     rows, columns = len(tables[0].rows), len(tables[0].columns)
     size = (across * CELL * 0.75 * columns, down * (CELL * 0.75 * rows + 0.45))
-    figure, axes = pyplot().subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    figure = new_figure(size, "constrained")
+    axes = figure.subplots(down, across, squeeze=False)
     for axis in axes.flat[len(tables) :]:
         axis.set_visible(False)
     for i, (axis, table) in enumerate(zip(axes.flat, tables, strict=False)):
@@ -119,7 +118,8 @@ def plot_layers(layers: Sequence[Sequence["AttentionTable"]], path: Path) -> Non
     across, down = len(layers[0]), len(layers)
     cell = 0.16
     size = (across * max(cell * columns, 0.8), down * (max(cell * rows, 0.8) + 0.2))
-    figure, axes = pyplot().subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    figure = new_figure(size, "constrained")
+    axes = figure.subplots(down, across, squeeze=False)
     for axis, table in zip(axes.flat, [table for tables in layers for table in tables], strict=True):
         _heat_map(axis, table)
         axis.set(xticks=[], yticks=[])
@@ -165,9 +165,10 @@ def plot_points(
     points: Mapping[str, tuple[float, float]], path: Path, axes: tuple[str, str], arrows: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Draws words as points on two axes, with arrows between some of them."""
-    plt = pyplot()
-    figure, axis = plt.subplots(figsize=(8, 6.5))
-    axis.scatter(*zip(*points.values(), strict=True), s=14, color="#1f5fa8", zorder=3)
+    figure = new_figure((8, 6.5))
+    axis = figure.subplots()
+    x, y = zip(*points.values(), strict=True)
+    axis.scatter(x, y, s=14, color="#1f5fa8", zorder=3)
     for start, end in arrows:
         style = {"arrowstyle": "->", "color": "#c2571a", "alpha": 0.7, "shrinkA": 4, "shrinkB": 4}
         axis.annotate("", points[end], points[start], arrowprops=style)
@@ -179,34 +180,52 @@ def plot_points(
     save(figure, path)
 
 
-def save(figure: Any, path: Path) -> None:
-    """Writes a figure of pyplot to a file, without margins, and closes it."""
-    try:
-        write_figure(figure, path, dpi=200, bbox_inches="tight")
-    finally:
-        pyplot().close(figure)
+def save(figure: "Figure", path: Path) -> None:
+    """Writes a figure to a file, without margins."""
+    write_figure(figure, path, dpi=200, bbox_inches="tight")
 
 
-def write_figure(figure: Any, path: Path, dpi: int, bbox_inches: str | None = None) -> None:
-    """Writes a figure in the format that the suffix names."""
+def write_figure(figure: "Figure", path: Path, dpi: int, bbox_inches: str | None = None) -> None:
+    """Writes a figure in the format that the suffix names, with fonts for its script; names characters that none has."""
+    from matplotlib import rc_context, rcParams
+    from matplotlib.text import Text
+
+    texts: list[Any] = figure.findobj(Text)
+    fonts = _devanagari_fonts() if any(DEVANAGARI.search(text.get_text()) for text in texts) else []
+    families = [LATIN, *fonts, *rcParams["font.family"]]
+    for text in texts:
+        text.set_fontfamily(families)
     try:
-        with atomic_write(path) as part:
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            rc_context({"font.family": families, "svg.fonttype": "path"}),
+            atomic_write(path) as part,
+        ):
+            warnings.simplefilter("always")
             figure.savefig(part, format=path.suffix[1:].lower(), dpi=dpi, bbox_inches=bbox_inches, pad_inches=0.03)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     except ValueError as error:  # an unknown format
         raise UserError(f"cannot write {path}: {error}") from error
-    warn_missing_glyphs(figure)
+    missing = set()
+    for each in caught:
+        if glyph := _MISSING_GLYPH.match(str(each.message)):
+            missing.add(chr(int(glyph[1])))
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    _warn_missing_glyphs("".join(sorted(missing)), path)
 
 
-def warn_missing_glyphs(figure: Any) -> None:
-    """Warns once if a plot contains Devanagari and no font has its glyphs."""
-    from matplotlib.text import Text
-
-    if any(DEVANAGARI.search(text.get_text()) for text in figure.findobj(Text)) and not _devanagari_fonts():
-        _warn_no_font()
+def _warn_missing_glyphs(missing: str, path: Path) -> None:
+    if DEVANAGARI.search(missing):
+        _warn_no_devanagari()
+    if others := DEVANAGARI.sub("", missing):
+        print(
+            f'{path}: no font has "{others}": install one, and add its name to font.family in matplotlibrc',
+            file=sys.stderr,
+        )
 
 
 @cache
-def _warn_no_font() -> None:
+def _warn_no_devanagari() -> None:
     print('no Devanagari font found: install one, for example Debian\'s "fonts-lohit-deva"', file=sys.stderr)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2see.course.lessons.document import Bars, HeatMap, Lines, Panel
-from seq2see.errors import UserError
-from seq2see.views.plots import MASKED, pyplot, write_figure
+from seq2see.views.plots import MASKED, new_figure, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +20,7 @@ DASHES = {"dotted": ":", "dashed": "--"}
 
 
 def draw_panels(panels: Sequence[Panel], path: Path | str) -> None:
-    figure, axes = subplots(len(panels) if len(panels) != 4 else 2, 1 if len(panels) != 4 else 2, any_script=True)
+    figure, axes = subplots(len(panels) if len(panels) != 4 else 2, 1 if len(panels) != 4 else 2)
     for ax, panel in zip(axes, panels, strict=True):
         if isinstance(panel, Lines):
             draw_lines(ax, panel)
@@ -74,15 +73,8 @@ def _draw_bars(axes: "Axes", panel: Bars) -> None:
     label_axes(axes, panel.title, "", "", legend=len(panel.groups) > 1)
 
 
-def subplots(columns: int, rows: int = 1, any_script: bool = False) -> tuple["Figure", list["Axes"]]:
-    """Creates a figure. `any_script` sets up fonts for labels beyond Latin: matplotlib ships none for Devanagari."""
-    if any_script:
-        pyplot()
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError('cannot draw, matplotlib is not installed: pip install "seq2see[plot]"') from error
-    figure = Figure(figsize=(4.2 * columns, 3.6 * rows), layout="constrained")
+def subplots(columns: int, rows: int = 1) -> tuple["Figure", list["Axes"]]:
+    figure = new_figure((4.2 * columns, 3.6 * rows), "constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
 
