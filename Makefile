@@ -69,12 +69,14 @@ coverage: setup
 mutants: setup
 	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT)
 
-# Odd command lines, damaged models and odd requests, CASES of each kind; a few of each are part of make test.
+# Odd texts, damaged models, command lines and requests: CASES of each kind, 20 times as many texts. make test tries a few.
 CASES ?= 5000
+KINDS = $$($(BIN)/python -c 'from tests.$(1) import $(2); print(*$(2))')
 fuzz: setup
+	for parser in $(call KINDS,fuzz_parsers,PARSERS); do \
+	  $(BIN)/python -m tests.fuzz_parsers $$parser --count $$((20 * $(CASES))) || exit; done
+	for kind in $(call KINDS,fuzz_models,KINDS); do $(BIN)/python -m tests.fuzz_models $$kind --count $(CASES) || exit; done
 	$(BIN)/python -m tests.fuzz --cases $(CASES)
-	for kind in $$($(BIN)/python -c 'from tests.fuzz_models import KINDS; print(*KINDS)'); do \
-	  $(BIN)/python -m tests.fuzz_models $$kind --count $(CASES) || exit; done
 	$(BIN)/python -m tests.service_fuzz --requests $(CASES)
 
 # Every write, fsync, rename ... of every writer fails in turn.
