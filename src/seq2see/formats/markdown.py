@@ -134,7 +134,7 @@ class _Reader:
         edges = [0, *(edge for pipe in _PIPE.finditer(line) for edge in pipe.span()), len(line)]
         for i, (start, end) in enumerate(pairwise(edges)):
             cell = line[start:end]
-            if i % 2 or not cell.strip("> \t\r\n"):
+            if i % 2 or not cell.strip("> \t\r\n").strip():
                 self.builder.keep(cell)
                 continue
             body = cell.strip()

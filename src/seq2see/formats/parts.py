@@ -117,9 +117,11 @@ def _render(
     not_at_line_start: re.Pattern[str] | None,
     translation: str,
 ) -> str:
-    lines = list(bodies) if translation == " ".join(bodies) else wrap_like(translation, bodies, placeholders)
-    starts = [i for i, line in enumerate(lines) if not (i and not_at_line_start and not_at_line_start.match(line))]
-    lines = [" ".join(lines[i:end]) for i, end in zip_longest(starts, starts[1:])]
+    lines = list(bodies)
+    if translation != " ".join(bodies):
+        lines = wrap_like(translation, bodies, placeholders)
+        starts = [i for i, line in enumerate(lines) if not (i and not_at_line_start and not_at_line_start.match(line))]
+        lines = [" ".join(lines[i:end]) for i, end in zip_longest(starts, starts[1:])]
     return "".join(line + gap for line, gap in zip_longest(lines, gaps[: len(lines) - 1], fillvalue=""))
 
 
