@@ -138,6 +138,7 @@ ALIBI = """
 import torch
 from dataclasses import replace
 from seq2see.data.layout import Packed
+from seq2see.decode.engine_model import why_on_torch
 from seq2see.decode.generate import generate_tokens
 from seq2see.config.search import Search
 from seq2see.inspect.trace import trace
@@ -153,6 +154,8 @@ positions = torch.arange(len(prompt))
 close = dict(atol=1e-4, rtol=1e-4)
 torch.testing.assert_close(bias, -slopes[:, None, None] * (positions[:, None] - positions).abs(), **close)
 
+model.network.use_engine = True  # it does not know the scheme, so torch decodes
+assert "its positions are alibi" in why_on_torch(model.network)
 for beam in (1, 3):  # cached steps add the same bias as one pass over all tokens
     framing = replace(model.tokenizers[1].framing, prompt=())
     (best, *_), = generate_tokens(model.network, [prompt], framing, Search(beam=beam, max_new_tokens=12))

@@ -1,10 +1,12 @@
 """Loaded models decode on the engine, with every option of a search, and on torch when something is looked at or changed."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 
 import seq2see
 from seq2see.api import Model
@@ -14,8 +16,9 @@ from seq2see.decode.engine_model import engine_of, why_on_torch
 from seq2see.decode.generate import build_requests
 from seq2see.decode.search import Hypothesis
 from seq2see.engine import library
-from seq2see.engine.model import EngineBatch
+from seq2see.engine.model import STEPS_BETWEEN_CHECKS, EngineBatch
 from seq2see.inspect.interventions import ablate_head
+from seq2see.model.attention import Scoring
 from seq2see.model.taps import attach
 from seq2see.server.service.scheduler import Job, Scheduler
 
@@ -135,6 +138,56 @@ def test_hooks_and_other_forwards_of_a_user_run_although_the_engine_was_ready() 
     assert model.translate("I like tea.") != plain
     del block.forward
     assert model.translate("I like tea.") == plain
+
+
+@pytest.mark.parametrize("change", ["data", "scoring", "hook of all modules"])
+def test_changes_that_pytorch_does_not_count_act(change: str) -> None:
+    model = seq2see.load("grammar-en-hi")
+    plain, handle = model.translate("I like tea."), None
+    assert engine_of(model.network) is not None
+    crosses: list[Any] = [
+        model.network.get_submodule(f"decoder.blocks.{i}.cross") for i in range(model.network.config.decoder_layers)
+    ]
+    if change == "data":
+        for cross in crosses:
+            cross.project.weight.data.zero_()
+    elif change == "scoring":
+        for cross in crosses:
+            cross.scoring = Scoring(scale=1e-6)
+    else:
+        handle = register_module_forward_hook(
+            lambda module, inputs, output: 0 * output if module in crosses else output
+        )
+    try:
+        changed = model.translate("I like tea.")
+        assert changed != plain
+        model.network.use_engine = False
+        assert changed == model.translate("I like tea.")
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+def test_an_interrupt_ends_the_sessions_of_all_threads(translator: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    run = EngineBatch.run
+
+    def interrupted(batch: EngineBatch, count: int = STEPS_BETWEEN_CHECKS) -> int:
+        steps.append(count)
+        if len(steps) == 1:
+            raise KeyboardInterrupt
+        time.sleep(0.2)  # so that the first thread has told the others
+        return run(batch, count)
+
+    monkeypatch.setattr(EngineBatch, "run", interrupted)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            translator.translate(["How are you? " * 20] * 8)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(steps) <= 4 and max(steps) <= STEPS_BETWEEN_CHECKS
 
 
 def test_what_is_not_held_says_why() -> None:

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from seq2see.engine.library import Library, default_library
 from seq2see.engine.model import EngineModel, Positions, reasons_against
+from seq2see.model.attention import Scoring
 from seq2see.model.network import Network
-from seq2see.model.positions import rotary_cos_sin, rotary_frequencies, sinusoids
+from seq2see.model.positions import RelativeBias, rotary_cos_sin, rotary_frequencies, sinusoids
 from seq2see.model.transformer import Stack, Transformer
 
 MAX_ROWS = 1 << 13  # of the tables for sinusoids and rotations; longer sequences run on torch
@@ -29,8 +32,9 @@ _PACKING = threading.Lock()
 
 
 def engine_of(network: Network) -> EngineModel | None:
-    """Returns the engine's copy of a loaded network, made anew when a weight has changed or a module was hooked; None if it
-    runs on torch.
+    """Returns the engine's copy of a loaded network, made anew when a weight has changed; None if it runs on torch.
+
+    PyTorch counts the changes of a weight, but not those through `.data`: so a sample of the numbers is compared as well.
     """
     if not network.use_engine or network.training or (library := default_library()) is None:
         return None
@@ -40,7 +44,8 @@ def engine_of(network: Network) -> EngineModel | None:
     weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
     if any(weight.is_inference() for weight in weights):  # loaded in inference mode: changes cannot be seen
         return None
-    state = library, _are_hooked(modules), *((weight.data_ptr(), weight._version) for weight in weights)
+    scorings = [vars(module)["scoring"] for module in modules if "scoring" in vars(module)]
+    state = library, _are_hooked(modules), _fingerprint(library, weights), *scorings, *map(_address, weights)
     with _PACKING:
         known, model = _MODELS.get(network, (None, None))
         if known != state:
@@ -49,22 +54,41 @@ def engine_of(network: Network) -> EngineModel | None:
         return model
 
 
+def _address(weight: Tensor) -> tuple[int, int]:
+    return weight.data_ptr(), weight._version
+
+
+def _fingerprint(library: Library, weights: Sequence[Tensor]) -> int:
+    """A hash of every 251st number of the weights."""
+    storages = (weight.untyped_storage() for weight in weights if weight.is_cpu)
+    memory = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    addresses, sizes = np.array(list(memory), np.uintp), np.array(list(memory.values()), np.int64)
+    found: int = library("fingerprint", len(memory), addresses.ctypes.data, sizes.ctypes.data)
+    return found
+
+
 def _are_hooked(modules: Sequence[nn.Module]) -> bool:
     """Whether a user runs code of their own in modules, by PyTorch's hooks or by another `forward`."""
+    if _global_forward_hooks or _global_forward_pre_hooks:
+        return True
     return any(each._forward_hooks or each._forward_pre_hooks or "forward" in vars(each) for each in modules)
 
 
 def why_on_torch(network: Network) -> list[str]:
     """Returns what the engine does not hold of a network; nothing if it can run it."""
-    weight, modules = network.embedding.weight, list(network.modules())
+    weight, modules, config = network.embedding.weight, list(network.modules()), network.config
     others = sorted({type(each).__name__ for each in modules if type(each).__module__ not in KNOWN_MODULES})
+    biases = [each.relative_bias for each in modules if isinstance(each, Stack) and each.relative_bias is not None]
+    scorings = {vars(each)["scoring"] for each in modules if "scoring" in vars(each)}
     checks = (
         (weight.device.type == "cpu", f"it is on {weight.device}"),
         (weight.dtype == torch.float32, f"its precision is {str(weight.dtype).removeprefix('torch.')}"),
         (not others, f"it has {', '.join(others)}"),
+        (all(type(each) is RelativeBias for each in biases), "its relative positions are not T5's"),
+        (scorings <= {Scoring.of(config), Scoring.of(config, local=True)}, "its attention scores in a way of its own"),
         (not _are_hooked(modules), "modules have hooks"),
     )
-    return [*reasons_against(network.config), *(reason for holds, reason in checks if not holds)]
+    return [*reasons_against(config), *(reason for holds, reason in checks if not holds)]
 
 
 @torch.inference_mode()

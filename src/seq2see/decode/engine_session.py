@@ -7,6 +7,7 @@ Shapes: S sentences, k hypotheses of each.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +22,7 @@ from seq2see.decode.request import R, Request, Row
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, hypothesis_of
 from seq2see.decode.session import CPU_PROFILE, Session, cache_size, copy_rows
-from seq2see.engine.model import MAX_BEAM, UNTIL_DONE, EngineBatch, EngineModel, Floats, Found, Rules
+from seq2see.engine.model import MAX_BEAM, STEPS_BETWEEN_CHECKS, EngineBatch, EngineModel, Floats, Found, Rules
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
 
@@ -67,7 +68,7 @@ class EngineSession(Session[R]):
         special_tokens: Framing,
         size: CacheSize,
         plain: bool,
-        max_steps: int = UNTIL_DONE,
+        max_steps: int = STEPS_BETWEEN_CHECKS,
     ) -> None:
         """With `plain`, the engine searches; it then runs at most `max_steps` between checks for finished requests."""
         self.model, self.search, self.taps, self.profile, self.capacity = model, search, NO_TAPS, CPU_PROFILE, size.rows
@@ -78,6 +79,7 @@ class EngineSession(Session[R]):
             max_steps,
         )
         self.rows: list[Row[R]] = []
+        self.is_cancelled = False
         self.batch = EngineBatch(engine, _rules(search, special_tokens, size.max_new_tokens, plain), size.rows)
         if plain:
             return
@@ -111,6 +113,8 @@ class EngineSession(Session[R]):
             self.parents[rows] = parents.int()
 
     def run(self) -> None:
+        if self.is_cancelled:
+            raise CancelledError
         if self.plain and not any(row.request.should_stop for row in self.rows):
             self.batch.run(self.max_steps)
         else:

@@ -4,7 +4,6 @@ Requests are sorted by length and admitted until a token budget is full. A finis
 the last row takes its place, and new sequences join at the end, so the batch stays full. Results are in request order.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -76,7 +75,8 @@ def _decode_on_engine(
             for found in pool.map(EngineSession.decode, sessions, repeat(waiting)):
                 results |= found
         finally:
-            deque(waiting, maxlen=0)  # after an error, the other threads find nothing more to do
+            for session in sessions:  # after an error or an interrupt; otherwise they are done
+                session.is_cancelled = True
     return results
 
 

@@ -500,6 +500,17 @@ PUBLIC int EXPORT(set_tensor)(Model *m, int index, const float *data, int rows, 
   t->given = 1;
   return OK;
 }
+// A hash of every 251st number of some weights: whoever changes a head or a matrix changes one of these.
+PUBLIC int64_t EXPORT(fingerprint)(int count, const uint8_t *const *weights, const int64_t *bytes) {
+  uint64_t hash = 0;
+  for (int i = 0; i < count; i++)
+    for (int64_t at = 0; at + 4 <= bytes[i]; at += 4 * 251) {
+      uint32_t bits;
+      memcpy(&bits, weights[i] + at, 4);
+      hash = (hash ^ bits) * 0x100000001b3u + 1;
+    }
+  return (int64_t)hash;
+}
 // Completes a model; until then it must not be used.
 PUBLIC int EXPORT(complete_model)(Model *m) {
   for (int i = 0; i < m->tensor_count; i++)

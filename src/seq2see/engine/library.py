@@ -3,7 +3,7 @@
 import ctypes
 import os
 import warnings
-from ctypes import POINTER, c_char, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, c_char, c_float, c_int, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -56,6 +56,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "is_done": (c_int, [c_void_p, c_int]),
     "hypothesis": (c_int, [c_void_p, c_int, c_int, c_void_p, c_void_p, FLOATS]),
     "leave": (c_int, [c_void_p, c_int]),
+    "fingerprint": (c_int64, [c_int, c_void_p, c_void_p]),
     "encode": (c_int, [c_void_p, c_int, c_void_p, c_void_p, c_void_p]),
 }
 

@@ -18,16 +18,31 @@ from seq2see.engine.library import Config, Library, SearchRules
 
 Floats = NDArray[np.float32]
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu-tanh": 2, "geglu": 2, "silu": 3, "swiglu": 3}
+POSITIONS = frozenset(
+    (
+        "learned",
+        "none",
+        "relative",
+        "rotary",
+        "sinusoidal",
+        "sinusoidal-fairseq",
+        "sinusoidal-halves",
+        "sinusoidal-whisper",
+    )
+)
 MAX_BEAM, MAX_INPUTS = 256, 100_000  # 127² · this fits 32 bits
-UNTIL_DONE = 1 << 30
+STEPS_BETWEEN_CHECKS = 16  # for an interrupt, too, which Python handles between calls
 
 
 def reasons_against(config: ModelConfig) -> list[str]:
     """Returns what the engine does not hold of a model; nothing if it can run it."""
+    positions: set[str] = {config.positions} if config.has_decoder else set()
+    positions |= {config.actual_encoder_positions} if config.has_encoder else set()
     checks = (
         (config.kind == "transformer", f'model.kind is "{config.kind}"'),
         (config.source == "tokens", f"it reads {config.source}"),
         (config.activation in ACTIVATIONS, f"its activation is {config.activation}"),
+        (positions <= POSITIONS, f"its positions are {', '.join(sorted(positions - POSITIONS))}"),
         (max(config.width, config.feed_forward) <= MAX_INPUTS, f"its matrices have more than {MAX_INPUTS:,} columns"),
     )
     return [reason for holds, reason in checks if not holds]
@@ -153,7 +168,7 @@ class EngineBatch:
         self._library.check("join", self.handle, len(prompts), *(array.ctypes.data for array in arrays))
         self.limits += limits
 
-    def run(self, steps: int = UNTIL_DONE) -> int:
+    def run(self, steps: int = STEPS_BETWEEN_CHECKS) -> int:
         """Runs so many steps, or until a sentence is done; returns how many are."""
         return self._library.check("run", self.handle, steps)
 
