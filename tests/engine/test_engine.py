@@ -2,6 +2,8 @@
 
 import ctypes
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -280,3 +282,8 @@ def test_the_engine_is_compiled_wherever_it_lies(tmp_path: Path) -> None:
     folder.mkdir()
     library = build.build(flags=["-O0"], to=folder / "engine.so")
     assert library.stat().st_size > 10_000 and list(folder.iterdir()) == [library]
+
+
+def test_the_engine_is_imported_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; from seq2see.engine import model, library; library.processors()"
+    subprocess.run([sys.executable, "-c", code], check=True)
