@@ -16,7 +16,7 @@ from seq2see.decode.cache import COMPACT_STEPS, CacheSize
 from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.request import Request
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
-from seq2see.decode.session import CPU_PROFILE, DeviceProfile, Session
+from seq2see.decode.session import CPU_PROFILE, DeviceProfile, TorchSession
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from tests.decoders import (
@@ -116,7 +116,7 @@ def test_cache_is_compacted_although_sentences_keep_joining() -> None:
     """Otherwise every step would attend to the slots of sentences that left long ago."""
     m, beam, life = exact_model(), 4, 10
     size = CacheSize(rows=2, max_new_tokens=500, max_positions=500, source_slots=4)
-    running: Session[Request] = Session(m, Search(beam=beam), SPECIAL_TOKENS, size, CPU_PROFILE)
+    running: TorchSession[Request] = TorchSession(m, Search(beam=beam), SPECIAL_TOKENS, size, CPU_PROFILE)
     windows = []
     with torch.inference_mode():
         for _ in range(40):

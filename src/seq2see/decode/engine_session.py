@@ -21,7 +21,7 @@ from seq2see.decode.engine_model import engine_of
 from seq2see.decode.request import R, Request, Row
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, hypothesis_of
-from seq2see.decode.session import CPU_PROFILE, Session, cache_size, copy_rows
+from seq2see.decode.session import Session, cache_size, copy_rows
 from seq2see.engine.model import MAX_BEAM, STEPS_BETWEEN_CHECKS, EngineBatch, EngineModel, Floats, Found, Rules
 from seq2see.model.network import Network
 from seq2see.model.taps import NO_TAPS, Taps
@@ -71,7 +71,7 @@ class EngineSession(Session[R]):
         max_steps: int = STEPS_BETWEEN_CHECKS,
     ) -> None:
         """With `plain`, the engine searches; it then runs at most `max_steps` between checks for finished requests."""
-        self.model, self.search, self.taps, self.profile, self.capacity = model, search, NO_TAPS, CPU_PROFILE, size.rows
+        self.model, self.search, self.taps, self.capacity = model, search, NO_TAPS, size.rows
         self.options, self.special_tokens, self.plain, self.max_steps = (
             RowOptions.of(search),
             special_tokens,
@@ -129,11 +129,13 @@ class EngineSession(Session[R]):
         self._select(torch.from_numpy(self.batch.logits(len(self.rows) * self.search.beam)), rows)
 
     def done(self) -> list[bool]:
-        return [self.batch.is_done(row) for row in range(len(self.rows))] if self.plain else super().done()
+        if not self.plain:
+            return self.selector.done[: len(self.rows)].tolist()
+        return [self.batch.is_done(row) for row in range(len(self.rows))]
 
     def outputs(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
         if not self.plain:
-            return super().outputs(rows)
+            return self.selector.hypotheses(torch.tensor(rows))
         return [[self._hypothesis(each) for each in self.batch.hypotheses(row, self.search.nbest)] for row in rows]
 
     def _hypothesis(self, found: Found) -> Hypothesis:

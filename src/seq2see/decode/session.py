@@ -3,9 +3,11 @@
 A prompt passes through the model as a whole and fills its row of the cache; from then on every step feeds one token per
 hypothesis. Finished requests leave, the last rows take their places, and new ones join at the end. `DeviceProfile` says how
 steps run on a device: on a CPU shapes are exact; on CUDA they are rounded up to a few sizes, and the passes of each shape are
-captured as CUDA graphs. The engine for a list of requests and the scheduler of a server both decode through here.
+captured as CUDA graphs. `EngineSession` does the same on the engine, in C. Lists of requests and the scheduler of a server both
+decode through here.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +29,7 @@ from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, TokenSampler, TokenSelector
 from seq2see.model.layers import Memory
 from seq2see.model.network import Network
-from seq2see.model.taps import NO_TAPS, with_attached
+from seq2see.model.taps import NO_TAPS, Taps, with_attached
 from seq2see.tensors.cuda_graphs import CudaGraphs
 
 T = TypeVar("T")
@@ -75,14 +77,90 @@ def cache_size(model: Network, requests: Sequence[Request], rows: int, static_sh
     return CacheSize(power_of_two(rows), *sizes)
 
 
-class Session(Generic[R]):
-    """A batch of requests that are decoded together."""
+class Session(ABC, Generic[R]):
+    """A batch of requests that are decoded together: they join it and leave it between steps."""
+
+    model: Network
+    search: Search
+    taps: Taps
+    options: RowOptions  # of requests without their own
+    rows: list[Row[R]]
+    capacity: int
+
+    @abstractmethod
+    def add(self, requests: Sequence[R]) -> None:
+        """Adds requests in the rows after the others and selects their first tokens."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Runs steps until the next check for finished rows."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Adds one token to every hypothesis."""
+
+    @abstractmethod
+    def done(self) -> list[bool]:
+        """Tells for each row whether its output is complete."""
+
+    @abstractmethod
+    def outputs(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
+        """Returns the outputs so far of these rows, best first, without those that have probability 0."""
+
+    @abstractmethod
+    def remove(self, rows: Sequence[int]) -> None:
+        """Removes the requests of these rows, finished or not; the last rows take their places."""
+
+    @property
+    def free(self) -> int:
+        return self.capacity - len(self.rows)
+
+    @property
+    def should_fill(self) -> bool:
+        """Whether waiting requests should join now: encoding a few sources together is faster than one by one."""
+        return self.free * 4 >= self.capacity
+
+    @torch.inference_mode()
+    def decode(self, waiting: Iterator[R]) -> dict[R, list[Hypothesis]]:
+        """Decodes requests until none are waiting; sessions in several threads may share the iterator: its steps are atomic."""
+        found: dict[R, list[Hypothesis]] = {}
+        joining = list(islice(waiting, self.capacity))
+        while joining or self.rows:
+            if joining:
+                self.add(joining)
+            else:
+                self.run()
+            found |= self.take_finished()
+            joining = list(islice(waiting, self.free)) if self.should_fill else []
+        return found
+
+    def take_finished(self) -> list[tuple[R, list[Hypothesis]]]:
+        """Removes the requests that have finished and returns them with their hypotheses, which are empty if none exists."""
+        done = self.done()
+        candidates = [i for i, row in enumerate(self.rows) if done[i] or row.request.should_stop is not None]
+        if not candidates:
+            return []
+        finished: dict[int, list[Hypothesis]] = {}
+        for i, hypotheses in zip(candidates, self.outputs(candidates), strict=True):
+            should_stop = self.rows[i].request.should_stop
+            stop = first_stop(hypotheses[0].tokens, should_stop) if should_stop is not None and hypotheses else None
+            if stop is not None:
+                finished[i] = [_truncate(hypotheses[0], stop)]
+            elif done[i]:
+                finished[i] = hypotheses
+        result = [(self.rows[i].request, hypotheses) for i, hypotheses in finished.items()]
+        self.remove(list(finished))
+        return result
+
+
+class TorchSession(Session[R]):
+    """A session on the torch model: prompts fill rows of the cache, and a step feeds each hypothesis its last token."""
 
     def __init__(
         self, model: Network, search: Search, special_tokens: Framing, size: CacheSize, profile: DeviceProfile
     ) -> None:
         self.model, self.search, self.taps, self.profile, self.capacity = model, search, NO_TAPS, profile, size.rows
-        self.options = RowOptions.of(search)  # of requests without their own
+        self.options = RowOptions.of(search)
         self.context_window = model.config.max_positions if model.encoder is None else 0
         device = model.embedding.weight.device
         cache_class: type[DecodingCache] = load_extension("caches", model.config.kind)
@@ -96,17 +174,7 @@ class Session(Generic[R]):
         self.graphs = CudaGraphs() if profile.cuda_graphs else None
         self.buffers = list(model.buffers())  # graphs read them by address, even when the model has replaced them
 
-    @property
-    def free(self) -> int:
-        return self.capacity - len(self.rows)
-
-    @property
-    def should_fill(self) -> bool:
-        """Whether waiting requests should join now: encoding a few sources together is faster than one by one."""
-        return self.free * 4 >= self.capacity
-
     def add(self, requests: Sequence[R]) -> None:
-        """Adds requests in the rows after the others and selects their first tokens."""
         first, step = len(self.rows), self.cache.steps
         rows = slice(first, first + len(requests))
         self.rows += [Row(each, each.options or self.options, step, step - len(each.prompt)) for each in requests]
@@ -177,14 +245,12 @@ class Session(Generic[R]):
         return function() if self.graphs is None or self.taps.active else self.graphs.run(key, function)
 
     def run(self) -> None:
-        """Runs steps until the next check for finished rows: one on a CPU."""
         steps = self.cache.steps
         remaining = min(row.request.max_new_tokens - 1 - (steps - row.joined) for row in self.rows)
         for _ in range(max(1, min(self.profile.check_interval, remaining))):
             self.step()
 
     def step(self) -> None:
-        """Adds one token to every hypothesis."""
         with torch.cuda.device_of(self.tokens):
             if self.context_window:
                 self._slide_full_windows()
@@ -218,48 +284,13 @@ class Session(Generic[R]):
             self.rows[i].start = steps - len(prompt)
 
     def done(self) -> list[bool]:
-        """Tells for each row whether its output is complete."""
         done: list[bool] = self.selector.done[: len(self.rows)].tolist()
         return done
 
-    @torch.inference_mode()
-    def decode(self, waiting: Iterator[R]) -> dict[R, list[Hypothesis]]:
-        """Decodes requests until none are waiting; sessions in several threads may share the iterator: its steps are atomic."""
-        found: dict[R, list[Hypothesis]] = {}
-        joining = list(islice(waiting, self.capacity))
-        while joining or self.rows:
-            if joining:
-                self.add(joining)
-            else:
-                self.run()
-            found |= self.take_finished()
-            joining = list(islice(waiting, self.free)) if self.should_fill else []
-        return found
-
     def outputs(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
-        """Returns the outputs so far of these rows, best first, without those that have probability 0."""
         return self.selector.hypotheses(torch.tensor(rows, device=self.tokens.device))
 
-    def take_finished(self) -> list[tuple[R, list[Hypothesis]]]:
-        """Removes the requests that have finished and returns them with their hypotheses, which are empty if none exists."""
-        done = self.done()
-        candidates = [i for i, row in enumerate(self.rows) if done[i] or row.request.should_stop is not None]
-        if not candidates:
-            return []
-        finished: dict[int, list[Hypothesis]] = {}
-        for i, hypotheses in zip(candidates, self.outputs(candidates), strict=True):
-            should_stop = self.rows[i].request.should_stop
-            stop = first_stop(hypotheses[0].tokens, should_stop) if should_stop is not None and hypotheses else None
-            if stop is not None:
-                finished[i] = [_truncate(hypotheses[0], stop)]
-            elif done[i]:
-                finished[i] = hypotheses
-        result = [(self.rows[i].request, hypotheses) for i, hypotheses in finished.items()]
-        self.remove(list(finished))
-        return result
-
     def remove(self, rows: Sequence[int]) -> None:
-        """Removes the requests of these rows, finished or not; the last rows take their places."""
         if not rows:
             return
         count, removed = len(self.rows), set(rows)
@@ -295,7 +326,7 @@ def _truncate(hypothesis: Hypothesis, count: int) -> Hypothesis:
     return Hypothesis(hypothesis.tokens[:count], logprobs, sum(logprobs) / count, True, alternatives)
 
 
-_IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, Session[Request]]] = WeakKeyDictionary()
+_IDLE_SESSIONS: WeakKeyDictionary[Network, dict[object, TorchSession[Request]]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -306,7 +337,7 @@ def open_session(
     special_tokens: Framing,
     rows: int,
     profile: DeviceProfile,
-) -> Iterator[Session[Request]]:
+) -> Iterator[TorchSession[Request]]:
     """Yields a session large enough for these requests; sessions with CUDA graphs are reused by later calls."""
     if any(request.options is not None and request.options.constraints for request in requests):
         profile = replace(profile, cuda_graphs=False)  # constraints are met on the host
@@ -316,7 +347,7 @@ def open_session(
     key = (size, search, special_tokens, profile, addresses)
     idle = _IDLE_SESSIONS.setdefault(model, {})
     # pop, so that two threads never get the same session
-    session = idle.pop(key, None) or Session(model, search, special_tokens, size, profile)
+    session = idle.pop(key, None) or TorchSession(model, search, special_tokens, size, profile)
     session.model, session.taps, session.capacity = model, with_attached(model), rows
     try:
         yield session

@@ -15,7 +15,7 @@ from seq2see.decode.constraints import Constraints, progress_of
 from seq2see.decode.generate import build_requests, decode_requests
 from seq2see.decode.request import Request
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import DeviceProfile, Session
+from seq2see.decode.session import DeviceProfile, Session, TorchSession
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.server.service import scheduler as scheduling
@@ -275,7 +275,7 @@ def test_failure_of_a_step_fails_its_jobs_and_no_later_ones(monkeypatch: pytest.
     broken, later = jobs_for(model, random_sentences(2), [Search()])
     with scheduler_of(model) as scheduler:
         with monkeypatch.context() as patch:
-            patch.setattr(Session, "add", lambda *_: 1 / 0)
+            patch.setattr(TorchSession, "add", lambda *_: 1 / 0)
             scheduler.submit([broken])
             with pytest.raises(ZeroDivisionError):
                 broken.future.result(HANG)

@@ -27,7 +27,7 @@ from seq2see.decode.generate import check_beam, require_output
 from seq2see.decode.request import Request
 from seq2see.decode.sampling import RowOptions
 from seq2see.decode.search import Hypothesis, Search
-from seq2see.decode.session import Session, device_profile
+from seq2see.decode.session import Session, TorchSession, device_profile
 from seq2see.errors import UserError
 from seq2see.model.network import Network
 from seq2see.server.service.fair_queue import FairQueue
@@ -306,7 +306,7 @@ class Scheduler:
             plain = key.engine == "search"
             return EngineSession(engine, self.model, key.search, key.special_tokens, size, plain, max_steps=1)
         profile = replace(self.profile, cuda_graphs=self.profile.cuda_graphs and not key.constrained)
-        return Session(self.model, key.search, key.special_tokens, size, profile)
+        return TorchSession(self.model, key.search, key.special_tokens, size, profile)
 
     def _deliver(self, batch: Session[Job]) -> None:
         streaming = [i for i, row in enumerate(batch.rows) if row.request.on_tokens is not None]
