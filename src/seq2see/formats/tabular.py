@@ -104,7 +104,8 @@ def text_field(value: Any, name: str) -> str:
         outer, dot, rest = name.partition(".")
         if dot and outer in value:
             return text_field(value[outer], rest)
-        raise ValueError(f'no field "{name}": {did_you_mean(name, value)}')
+        known = [field if field.isprintable() else json.dumps(field)[1:-1] for field in value]
+        raise ValueError(f'no field "{name}": {did_you_mean(name, known)}')
     text = value[name]
     if not isinstance(text, str):
         raise ValueError(f'field "{name}" is {json.dumps(text)[:40]}, not a string')
