@@ -14,6 +14,7 @@ from seq2see.data.layout import Packed
 from seq2see.decode import generate
 from seq2see.decode.cache import COMPACT_STEPS, CacheSize
 from seq2see.decode.generate import generate_tokens, translate_tokens
+from seq2see.decode.prompts import power_of_two
 from seq2see.decode.request import Request
 from seq2see.decode.search import BeamSearch, Hypothesis, Search, fast_topk
 from seq2see.decode.session import CPU_PROFILE, DeviceProfile, TorchSession
@@ -357,3 +358,7 @@ def test_prompt_longer_than_the_window_is_truncated_or_an_error() -> None:
 
 
 # Interventions
+
+
+def test_the_power_of_two_at_least_as_large() -> None:
+    assert [power_of_two(n) for n in range(6)] == [1, 1, 2, 4, 4, 8]

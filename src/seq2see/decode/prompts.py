@@ -64,5 +64,5 @@ def _packed(lengths: Tensor, tokens: Tensor) -> Packed:
 
 
 def power_of_two(n: int) -> int:
-    """Returns the smallest power of two that is at least n."""
-    return 1 << (n - 1).bit_length()
+    """Returns the smallest power of two that is at least n; 1 for 0."""
+    return 1 << max(n - 1, 0).bit_length()

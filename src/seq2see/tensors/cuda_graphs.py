@@ -6,13 +6,13 @@ from typing import Any, TypeVar, cast
 import torch
 
 T = TypeVar("T")
-MAX_GRAPHS = 256  # that share a pool; then the oldest gives way
+MAX_GRAPHS = 256  # that share a pool; then the least recently used gives way
 
 
 class CudaGraphs:
     """Functions that run eagerly the first time, which compiles them, are captured the second time, and then replayed.
 
-    They share their memory, so they must run one after another, and a result is overwritten by the next replay of its key.
+    They share their memory, so they must run one after another, and a replay of any key may overwrite the results of all.
     """
 
     def __init__(self, stream: torch.cuda.Stream | None = None) -> None:
@@ -26,10 +26,8 @@ class CudaGraphs:
                 del self.captured[next(iter(self.captured))]
             self.captured[key] = None
             return function()
-        found = self.captured[key]
-        if found is None:
-            self.captured[key] = found = self._capture(function)
-        graph, result = found
+        # Moved to the end: the first is the least recently used.
+        self.captured[key] = graph, result = self.captured.pop(key) or self._capture(function)
         graph.replay()
         return cast(T, result)
 
