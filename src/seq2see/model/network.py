@@ -1,7 +1,7 @@
 """The interface and the embeddings shared by all models.
 
-Subclasses implement the encoder and the decoder: `Transformer` and `Recurrent`. Training, decoding and inspection use only
-this interface.
+Subclasses implement the encoder and the decoder: `Transformer` and `Recurrent`. Training, decoding and inspection use this
+interface, and ask for the kind only where kinds differ: initialization, compilation, FSDP, int8, analyses of attention.
 
 Shapes: T tokens of the target in the batch, U of the source, S sequences.
 """

@@ -147,7 +147,7 @@ class Run:
         return state.step > 0 and not validated and (state.step % validate_every == 0 or self.trainer.progress >= 1)
 
     def _default_validation_interval(self) -> int:
-        """About one epoch, in steps, and at most MAX_VALIDATIONS times in a run of known length."""
+        """About one epoch, in steps, and at most MAX_VALIDATIONS times if train.steps is set."""
         train = self.config.train
         batches = self.data.batches.num_batches(self.state.epoch)
         epoch = min(max(math.ceil(batches / train.gradient_accumulation), 100), 2000)

@@ -17,7 +17,7 @@ STYLE = """<style>
 </style>"""
 
 
-WORD = ' class="word"'
+WORD_CLASS = ' class="word"'
 
 
 def explanation_html(e: Explanation, top: int = 3) -> str:
@@ -25,8 +25,12 @@ def explanation_html(e: Explanation, top: int = 3) -> str:
     names = attention_names(e)
     cross = [name for name in names if name.endswith(".cross")] or names
     rows = [
-        _cell("th", target, WORD)
-        + _cell("td", ", ".join(f"{one.token} {100 * one.probability:.1f}%" for one in alternatives(e, row, top)), WORD)
+        _cell("th", target, WORD_CLASS)
+        + _cell(
+            "td",
+            ", ".join(f"{one.token} {100 * one.probability:.1f}%" for one in alternatives(e, row, top)),
+            WORD_CLASS,
+        )
         for row, target in enumerate(e.target_tokens)
     ]
     parts = [
@@ -44,13 +48,13 @@ def trace_html(trace: Trace) -> str:
     rows = ["".join(_cell("th", heading) for heading in TRACE_HEADINGS)]
     for name, *numbers, formula in trace_rows(trace):
         cells = "".join(_cell("td", number) for number in numbers)
-        rows.append(_cell("td", name, WORD) + cells + _cell("td", formula, WORD))
+        rows.append(_cell("td", name, WORD_CLASS) + cells + _cell("td", formula, WORD_CLASS))
     return f'{STYLE}<div class="seq2see">{_table(rows)}</div>'
 
 
 def table_html(rows: Mapping[str, str]) -> str:
     """Shows names and values in two columns."""
-    lines = [_cell("th", name, WORD) + _cell("td", value, WORD) for name, value in rows.items()]
+    lines = [_cell("th", name, WORD_CLASS) + _cell("td", value, WORD_CLASS) for name, value in rows.items()]
     return f'{STYLE}<div class="seq2see">{_table(lines)}</div>'
 
 
@@ -61,7 +65,7 @@ def _attention(table: AttentionTable) -> str:
             "<td></td>" if table.causal and j > i else _shaded(value)
             for j, value in enumerate(table.weights[i].tolist())
         )
-        rows.append(_cell("th", word, WORD) + "".join(cells))
+        rows.append(_cell("th", word, WORD_CLASS) + "".join(cells))
     return _table(rows, f"<caption>{escape(table.title)}, %</caption>")
 
 
