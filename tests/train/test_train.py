@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from seq2see.data.batch import IGNORE_INDEX, Batch, TensorBatch
 from seq2see.data.corpus import open_documents
 from seq2see.data.split import TextSplit
 from seq2see.errors import Notice, UsageError, UserError
-from seq2see.evaluate.metrics import RecognitionScores
 from seq2see.storage.manifest import verify_files
 from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager
@@ -36,7 +34,6 @@ from seq2see.train.run_log import RunLog
 from seq2see.train.schedule import learning_rate
 from seq2see.train.step import seed_step
 from seq2see.train.trainer import Trainer
-from seq2see.train.validation import Scores
 from tests.commands import COLD, Command, run_command
 from tests.corpora import SINGLE_THREAD_ENV, SMALL_SETTINGS, load_weights, tensors_equal
 from tests.waiting import HANG, wait_until
@@ -397,11 +394,3 @@ def test_compiled_code_is_kept_in_the_cache_of_the_user(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=env | {"XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, check=True
     )
     assert done.stdout.decode().strip() == str(tmp_path / "seq2see" / "compiled")
-
-
-def test_the_metric_that_selects_the_checkpoint_is_recorded_and_printed() -> None:
-    scores = Scores(2.0, 10.0, 20.0, translations=("one two",), references=[["one three"]], metric="wer")
-    assert scores.metrics["wer"] == 0.5 and scores.value == pytest.approx(-0.5, abs=1e-5)
-    assert str(scores).endswith("chrF++ 20.0  word error rate 50.0%")
-    pictures = replace(scores, recognition=RecognitionScores(0.0, 0.4, 0.5))  # which has this rate
-    assert "wer" not in pictures.metrics and str(pictures).count("50.0%") == 1
