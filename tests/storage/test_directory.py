@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
     "no configuration": (lambda folder: (folder / "config.toml").unlink(), "it has no config.toml"),
+    "an infinite size in files.json": (
+        edit(MANIFEST, lambda content: re.sub(rb'"size": \d+', b'"size": 1e999', content)),
+        "files.json is damaged",
+    ),
     "damaged files.json": (edit(MANIFEST, lambda content: content[:50]), "files.json is damaged"),
     **{
         f"FIFO {name}": (replace_file(name, os.mkfifo), "is a pipe or a device")

@@ -71,7 +71,7 @@ def read_manifest(folder: Path) -> dict[str, FileRecord] | None:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         return {name: FileRecord(int(row["size"]), str(row["sha256"])) for name, row in table.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {_REMEDY}") from error
 
 
