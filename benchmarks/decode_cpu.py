@@ -1,5 +1,6 @@
 """Decoding on a CPU: seq2see in float32, bf16 and int8 against Hugging Face's generate and CTranslate2.
 
+float32 and int8 run on seq2see's engine, or on torch with SEQ2SEE_ENGINE=off; bf16 always on torch.
 All use the same weights: a Transformer of 6+6 layers, width 512 and 16,000 tokens; 24 tokens in, 64 out (<end> is banned, so
 that all do the same work). Each contender runs in its own process, all take turns in every round, and the result is the
 median over rounds of the time ratio. Ends in one JSON line.
@@ -142,8 +143,11 @@ def build(name: str, threads: int) -> Run:
         return run_ctranslate2(hf_model, precision, threads)
     model = from_huggingface(hf_model)
     if precision == "int8":
-        return run_seq2see(quantize_int8(model))
-    return run_seq2see(block_weights(optimize_for_decoding(model.bfloat16() if precision == "bf16" else model)))
+        model = quantize_int8(model)
+    else:
+        model = block_weights(optimize_for_decoding(model.bfloat16() if precision == "bf16" else model))
+    model.use_engine = True  # as after loading; bf16 runs on torch
+    return run_seq2see(model)
 
 
 def worker(name: str, threads: int, pipe: Connection) -> None:
