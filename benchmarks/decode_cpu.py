@@ -141,7 +141,7 @@ def build(name: str, threads: int) -> Run:
         return run_hugging_face(hf_model)
     if library == "CTranslate2":
         return run_ctranslate2(hf_model, precision, threads)
-    model = from_huggingface(hf_model)
+    model: Network = from_huggingface(hf_model)
     if precision == "int8":
         model = quantize_int8(model)
     else:
