@@ -102,6 +102,9 @@ def test_an_error_names_the_broken_file(tmp_path: Path) -> None:
     path.write_text("[model\n")
     with pytest.raises(UserError, match=r"config.toml: not valid TOML"):
         Config.load(path)
+    path.write_text("a." * 100_000 + "b = 1\n")  # for which tomllib takes gigabytes
+    with pytest.raises(UserError, match="not valid TOML: a key has more than 1,000 parts"):
+        Config.load(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"cannot read .*config.toml"):
         Config.load(path)

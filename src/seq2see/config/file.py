@@ -5,7 +5,6 @@ without it does the same; with another value it is ignored, with a notice, by wh
 trains it, which would go on in another way.
 """
 
-import tomllib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from seq2see.config.model import ModelConfig
-from seq2see.config.toml import build, option, parse_value, to_toml, toml_lines
+from seq2see.config.toml import build, option, parse_toml, parse_value, to_toml, toml_lines
 from seq2see.config.training import DataConfig, TextConfig, TrainConfig
 from seq2see.errors import Notice, UsageError, UserError
 from seq2see.tensors.files import require_regular_file
@@ -65,8 +64,8 @@ class Config:
     @classmethod
     def from_toml(cls, text: str, training: bool = False) -> Self:
         try:
-            table = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # RecursionError: thousands of nested brackets
+            table = parse_toml(text)
+        except ValueError as error:
             raise UserError(f"not valid TOML: {error}") from error
         _drop_retired(table, training)
         return build(cls, table)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from seq2see.errors import UserError, did_you_mean
 
 T = TypeVar("T")
+MAX_DOTS = 1000  # in a key
 
 
 def option(default: T, help: str, **shown: Any) -> T:
@@ -83,11 +84,23 @@ def _check_type(expected: Any, value: Any, key: str) -> Any:
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parses a file; a ValueError says what is wrong with it."""
+    if any(
+        line.partition("=")[0].count(".") > MAX_DOTS for line in text.splitlines()
+    ):  # tomllib takes quadratic memory
+        raise ValueError(f"a key has more than {MAX_DOTS:,} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:  # thousands of nested brackets
+        raise ValueError("too many nested brackets") from error
+
+
 def parse_value(text: str) -> Any:
     """Parses a TOML value, or else takes the bare text, so that strings need no second pair of quotes in a shell."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

@@ -4,14 +4,13 @@ Ours has a format for each role; those of other libraries' models are programs (
 """
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol, Self
 
 from seq2see.config.extensions import load_extension
-from seq2see.config.toml import build, to_toml
+from seq2see.config.toml import build, parse_toml, to_toml
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import UserError, did_you_mean
 from seq2see.tensors.files import write_text
@@ -62,8 +61,8 @@ class ChatTemplate:
         if not path.is_file():
             return cls()
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            table = parse_toml(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise UserError(f"cannot read {path}: {error}") from error
         try:
             return build(cls, table)

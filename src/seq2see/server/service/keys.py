@@ -17,12 +17,11 @@ import hashlib
 import hmac
 import secrets
 import time
-import tomllib
 from collections import OrderedDict
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from seq2see.config.toml import to_toml
+from seq2see.config.toml import parse_toml, to_toml
 from seq2see.errors import UserError, did_you_mean
 
 MAX_CLIENTS = 10_000  # whose recent requests are counted
@@ -54,8 +53,8 @@ class Keys:
 
 def read_keys(path: Path) -> Keys:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("key", [])
-    except (OSError, ValueError, RecursionError) as error:  # also a number of thousands of digits
+        tables = parse_toml(path.read_text(encoding="utf-8")).get("key", [])
+    except (OSError, ValueError) as error:  # also a number of thousands of digits
         raise UserError(f"cannot read the key file {path}: {error}") from error
     clients: dict[bytes, Client] = {}
     known = {each.name: each.type for each in fields(Client)}
