@@ -107,8 +107,11 @@ def _processor_flags(features: str, is_zig: bool) -> list[str]:
 
 def _run(command: list[str], folder: str) -> None:
     """Runs the compiler in a folder, where its output goes: zig cannot write to a path that has a %."""
+    environment = dict(os.environ)
+    if not os.access(environment.get("HOME", ""), os.W_OK):  # where zig keeps what it compiled before
+        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MAX_SECONDS)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=MAX_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"the compiler failed: {error}") from error
     if done.returncode:
