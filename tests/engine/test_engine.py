@@ -141,7 +141,7 @@ def test_every_rule_of_the_beam_gives_what_the_reference_gives(search: Search) -
     expected = reference(network, sources, [[1]] * 8, search, framing)
     assert sum(assert_equal(*pair) for pair in zip(found, expected, strict=True)) >= 7
     for one, other in zip(found, expected, strict=True):
-        assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-4)
+        assert [each.score for each in one] == pytest.approx([each.score for each in other], rel=1e-6, abs=1e-4)
 
 
 @pytest.mark.parametrize("int8", [False, True])
