@@ -91,6 +91,9 @@ def test_a_model_is_used_without_its_retired_options_with_one_notice(run: Path) 
     (notice,) = notices(caught)
     assert "train.ema_decay = 0.9 (retired in November 2026)" in notice
     assert 'train.average_selection = "last"' in notice
+    with pytest.warns(Notice) as warned:
+        Config.load(run / "config.toml")
+    assert warned[0].filename == __file__  # of the caller
 
 
 def test_training_refuses_retired_options_and_says_since_when(run: Path, tmp_path: Path) -> None:

@@ -113,4 +113,4 @@ def _drop_retired(table: dict[str, Any], training: bool) -> None:
     if found and training:
         raise UserError(f"no longer supported: {', '.join(found)}; train without, or with the version that wrote it")
     if found:
-        warnings.warn(f"ignored {', '.join(found)}, which only training read", Notice, stacklevel=5)
+        warnings.warn(f"ignored {', '.join(found)}, which only training read", Notice, stacklevel=4)
