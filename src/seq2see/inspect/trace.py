@@ -327,7 +327,7 @@ def _tap_names(config: ModelConfig) -> tuple[str, ...]:
         head_width=0,
         feed_forward=min(config.feed_forward, 2048),  # recurrent models accept only this default
         vocab_size=8,
-        source_vocab_size=8 * (config.source_vocab_size > 0),
+        source_vocab_size=0,
         rotary_factors=(),
         picture_height=1,
         patch_size=1,
