@@ -75,6 +75,8 @@ def changes(file: str, tests: Mapping[int, Sequence[str]]) -> Iterator[Change]:
     for node, statement in in_functions(ast.parse(source), None):
         found = tests.get(node.lineno) or tests.get(statement.lineno)
         for spot, after in replacements(node) if found else ():
+            if after == ast.unparse(spot):  # two equal parts were swapped
+                continue
             span = starts[spot.lineno - 1] + spot.col_offset, starts[spot.end_lineno - 1] + spot.end_col_offset
             change = Change(
                 file, spot.lineno, spot.col_offset, source[slice(*span)].decode(), after, span, tuple(found or ())
