@@ -93,6 +93,8 @@ def test_odd_widths_are_rejected_for_sinusoidal_and_rotary_positions() -> None:
     with pytest.raises(UserError, match="must be even for rotary positions"):
         ModelConfig(width=15, heads=3, positions="rotary")
     assert ModelConfig(width=15, heads=3, positions="learned").actual_head_width == 5
+    with pytest.raises(UserError, match="half the head width, all greater than 0"):
+        ModelConfig(width=16, heads=4, positions="rotary", rotary_factors=(1.0, 0.0))
 
 
 def test_an_error_names_the_broken_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see.config import DataConfig
-from seq2see.data.corpus import ParallelCorpus, open_pairs, parallel_files, plain_text
+from seq2see.data.corpus import ParallelCorpus, _files_by_stem, open_pairs, parallel_files, plain_text
 from seq2see.data.lines import MAX_LINE_BYTES, read_lines
 from seq2see.errors import UserError
 from seq2see.formats.po import po
@@ -120,6 +120,12 @@ def test_one_directory_may_contain_both_languages(tmp_path: Path) -> None:
             write(tmp_path / f"{shard}.{language}", f"{shard}-{language}\n")
     pairs = open_pairs(DataConfig(pairs=(str(tmp_path),), languages="hi,en"))
     assert list(pairs) == [("a-hi", "a-en"), ("b-hi", "b-en")]
+
+
+def test_files_of_a_directory_are_named_with_their_suffix_only_where_it_tells_them_apart(tmp_path: Path) -> None:
+    for name in ("a.en", "a.hi.gz", "b.txt"):
+        write(tmp_path / name, "x\n")
+    assert sorted(_files_by_stem(tmp_path)) == ["a.en", "a.hi", "b"]
 
 
 def test_missing_and_empty_files_are_one_line_errors(tmp_path: Path) -> None:

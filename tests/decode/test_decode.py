@@ -12,7 +12,7 @@ from torch import Tensor
 from seq2see.data.framing import Framing
 from seq2see.data.layout import Packed
 from seq2see.decode import generate
-from seq2see.decode.cache import COMPACT_STEPS, CacheSize
+from seq2see.decode.cache import COMPACT_STEPS, CacheSize, KeyValueCache
 from seq2see.decode.generate import generate_tokens, translate_tokens
 from seq2see.decode.prompts import power_of_two
 from seq2see.decode.request import Request
@@ -147,6 +147,24 @@ def test_static_shapes_do_not_change_the_output(beam: int, monkeypatch: pytest.M
         assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected[0]]
     found = generate_tokens(lm, prompts, SPECIAL_TOKENS, Search(max_new_tokens=70))
     assert [one[0].tokens for one in found] == [one[0].tokens for one in expected[1]]
+
+
+@pytest.mark.parametrize("static_shapes", [True, False])
+def test_a_step_of_static_shapes_reads_where_it_writes_from_the_device(
+    static_shapes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slot on the host would stay that of the captured step."""
+    visible, slots = KeyValueCache._visible, []
+
+    def recorded(*arguments: Any, **named: Any) -> Any:
+        found = visible(*arguments, **named)
+        slots.append(found.first_write)
+        return found
+
+    monkeypatch.setattr(KeyValueCache, "_visible", recorded)
+    monkeypatch.setattr(generate, "device_profile", lambda model: STATIC_PROFILE if static_shapes else CPU_PROFILE)
+    translate_tokens(exact_model(), [[5, 6, 7]], SPECIAL_TOKENS, Search(beam=1, max_new_tokens=3))
+    assert slots and all((slot is None) == static_shapes for slot in slots)
 
 
 def test_a_source_beyond_the_learned_positions_is_an_error_in_static_shapes_too(

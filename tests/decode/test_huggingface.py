@@ -134,6 +134,7 @@ def test_greedy_continuation_equals_hugging_face(kind: str, positions: str) -> N
         (Search(temperature=0.7, top_k=5), [transformers.TopKLogitsWarper(5)]),
         (Search(temperature=0.7, top_p=0.8), [transformers.TopPLogitsWarper(0.8)]),
         (Search(temperature=0.7, min_p=0.1), [transformers.MinPLogitsWarper(0.1)]),
+        (Search(temperature=0.7, min_p=1.0), [transformers.MinPLogitsWarper(1.0)]),
         (
             Search(temperature=0.7, top_k=20, top_p=0.7),
             [transformers.TopKLogitsWarper(20), transformers.TopPLogitsWarper(0.7)],

@@ -92,6 +92,17 @@ def test_batched_alignment_equals_single(model: Model, monkeypatch: pytest.Monke
     assert all(len({j for _, j in batched[0][i]}) == len(split_words(PAIRS[i][1])) for i in (0, 1, 2, 3, 6))
 
 
+def test_a_batch_holds_as_many_pairs_as_the_budget_allows(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [("tea", "चाय")] * 7
+    tokens = 1 + max(len(tokenizer.encode(text)) for tokenizer, text in zip(model.tokenizers, pairs[0], strict=True))
+    monkeypatch.setattr("seq2see.inspect.alignment.BATCH_TOKENS", 3 * tokens)
+    sizes = []
+    hook = model.network.register_forward_pre_hook(lambda _, sides: sizes.append(len(sides[0].layout)))
+    align(model, pairs)
+    hook.remove()
+    assert sizes == [3, 3, 1]
+
+
 def test_layers_and_heads_out_of_range_are_rejected(model: Model) -> None:
     for layer, head, message in (
         (2, None, "layer 2 is out of range: the decoder has 2"),

@@ -125,6 +125,16 @@ def test_translate_writes_the_names(classifier: Path, shades: Path) -> None:
     assert best[0].score > best[1].score > best[2].score
 
 
+def test_a_pass_reads_as_many_sources_as_fit(classifier: Path, shades: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(classifier)
+    paths = [str(shades / f"{4 * i}.png") for i in range(5)]  # of the same size
+    size = len(model.encode_source(paths[0]))
+    names, sizes = model.translate(paths), []
+    monkeypatch.setattr("seq2see.decode.classify.MAX_ROWS", 2 * size)
+    model.network.register_forward_pre_hook(lambda _, sides: sizes.append(len(sides[0].layout)))
+    assert model.translate(paths) == names and sizes == [2, 2, 1]
+
+
 def test_embed_gives_each_picture_a_vector(classifier: Path, shades: Path) -> None:
     result = cli("embed", "--model", classifier, shades / "0.png", shades / "1.png")
     vectors = [json.loads(line)["vector"] for line in result.stdout.splitlines()]

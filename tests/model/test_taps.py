@@ -25,6 +25,7 @@ from seq2see.inspect.interventions import (
     uniform_attention,
 )
 from seq2see.inspect.trace import Trace, tap_names, trace
+from seq2see.model.taps import quantity
 from seq2see.model.transformer import Transformer
 
 PAPER = ModelConfig(
@@ -85,6 +86,7 @@ def test_a_formula_describes_the_model_at_hand(name: str, formula: str) -> None:
         m(*inputs(m))
     assert t.quantity("decoder.1.feed_forward.post_activation").formula == formula
     assert t.quantity("decoder.1.masked.values").formula.startswith("x · W_V")
+    assert t.quantity("encoder.embedded") == quantity("encoder.embedded")
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -190,6 +190,7 @@ def test_control_characters_are_escaped_in_a_note() -> None:
         ([-0.9, -0.1, -0.8], [90, 90, 80], -0.9, 1.0),  # all good: only a confidence below all of them is low
         ([-0.9, -0.1, -0.8], [10, 10, 20], 0.0, 1.0),  # all bad: every confidence is low
         ([-0.9, -0.5, -0.5, -0.1], [10, 10, 90, 90], -0.1, 0.75),  # equal confidences are not separated
+        ([-0.9, -0.1], [39.9, 40], -0.1, 1.0),  # 40 is not bad
     ],
 )
 def test_the_threshold_separates_bad_from_good(

@@ -10,6 +10,7 @@ from seq2see.config import DataConfig
 from seq2see.train import start as run
 from seq2see.train.display import PRINT_INTERVAL, REFRESH_INTERVAL, Display
 from seq2see.train.trainer import StepReport
+from seq2see.train.validation import Scores
 from tests.corpora import SMALL_SETTINGS, write_phrases
 
 
@@ -59,6 +60,15 @@ def test_metrics_of_an_earlier_step_say_so(
         f"step 20{metrics}  50% done, 0:04 left",
         f"step 23  (step 20:{metrics})  50% done, 0:04 left",
     ]
+
+
+def test_a_validation_shows_the_translations_in_lines_one_below_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = Scores(2.0, 10.0, 20.0, translations=("un", "deux"), references=(("un", "deux"),))
+    Display(tmp_path, is_main=True).validation(20, scores, best=True, pairs=[("one", "un"), ("two", "deux")])
+    lines = [line.rstrip() for line in capsys.readouterr().err.splitlines()[1:]]
+    assert lines == ["    one → un   (un)", "    two → deux (deux)"]
 
 
 def test_terminal_is_refreshed_every_second(

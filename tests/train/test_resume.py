@@ -13,12 +13,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from seq2see.config import DataConfig
+from seq2see.config import Config, DataConfig
 from seq2see.errors import UserError
+from seq2see.storage.directory import WORDS
 from seq2see.tensors.files import file_lock
 from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from seq2see.train.run_lock import LOCK, RunStatus, is_locked, lock_run
+from seq2see.train.run_log import RunLog
 from tests.commands import run_command
 from tests.corpora import SMALL_SETTINGS, tensors_equal
 from tests.kill_study import STATEFUL, checkpoints, is_same_run, newest
@@ -220,6 +222,19 @@ def test_damaged_log_is_reported_and_does_not_stop_a_resume(
         run.resume(interrupted, ["train.steps=80"])
 
 
+def test_a_resumed_run_keeps_the_words_of_the_model_that_it_began_with(interrupted: Path) -> None:
+    words = interrupted / WORDS
+    words.write_text(words.read_text() + "elephant\n")
+    run.resume(interrupted, ["train.steps=31"])
+    assert "elephant" in words.read_text()
+
+
+def test_a_run_without_a_log_has_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(Config().to_toml())
+    log = RunLog.load(tmp_path)
+    assert (log.step, log.seconds, log.finished) == (0, 0.0, False)
+
+
 def test_asking_whether_a_run_is_locked_locks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not for the moment in which it is asked: a training that starts then is not refused."""
     assert not is_locked(tmp_path)
@@ -251,6 +266,16 @@ def test_at_most_two_copies_of_the_state_wait_to_be_written(tmp_path: Path) -> N
         assert len(manager._pending) <= 2
     manager.wait()
     assert [checkpoint.step for checkpoint in manager.list_files("step")] == [5, 4]
+
+
+def test_a_checkpoint_holds_the_weights_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if they are written when training has gone on."""
+    manager, weight, written = CheckpointManager(tmp_path), torch.ones(3), []
+    monkeypatch.setattr(manager, "_write", lambda kind, step, tensors, metadata: written.append(tensors["weight"]))
+    manager.save("step", 1, {"weight": weight}, {})
+    manager.wait()
+    weight.zero_()
+    assert written[0].tolist() == [1, 1, 1]
 
 
 def test_changed_number_of_threads_is_reported(

@@ -1,6 +1,7 @@
 """The settings of a training fit its length, and a model that learned too little is not called ready."""
 
 import json
+import platform
 import re
 from pathlib import Path
 
@@ -103,6 +104,15 @@ def test_only_short_runs_validate_on_fewer_sentences() -> None:
 
 
 @pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize(("steps", "every", "averaged"), [(3200, 400, 10), (3192, 399, 4)])
+def test_fewer_checkpoints_are_averaged_only_if_the_preset_would_validate_too_rarely(
+    steps: int, every: int, averaged: int
+) -> None:
+    train = fit("tiny", *limits(steps=steps)).train
+    assert (train.validate_every, train.average_checkpoints) == (every, averaged)
+
+
+@pytest.mark.usefixtures("two_cores")
 def test_given_steps_and_epochs_shorten_the_warm_up_on_every_device() -> None:
     for world in (CPU, GPU):
         train = fit("tiny", *limits(steps=400), world=world).train
@@ -139,8 +149,13 @@ def test_run_limited_by_the_clock_is_repeated_exactly_by_its_configuration(
     assert "preset quick, chosen for 340 sentence pairs and 0.05 minutes" in stderr
     assert re.search(r"set for about [\d,]+ steps: 256 target tokens per step, learning rate", stderr)
     config = Config.load(tmp_path / "one" / "config.toml")
-    assert config.train.minutes == 0
-    assert config.train.steps == json.loads((tmp_path / "one" / "scores.json").read_text())["training"]["steps"]
+    training = json.loads((tmp_path / "one" / "scores.json").read_text())["training"]
+    assert config.train.minutes == 0 and training["seconds"] >= 3
+    assert training["device"] in (
+        platform.processor() or platform.machine(),
+        torch.cuda.is_available() and torch.cuda.get_device_name(),
+    )
+    assert config.train.steps == training["steps"]
     run.train(DataConfig(), tmp_path / "two", config=config)
     assert tensors_equal(load_weights(tmp_path / "one"), load_weights(tmp_path / "two"))
 
