@@ -5,6 +5,7 @@ import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,8 +22,9 @@ from seq2see.train import start as run
 from seq2see.train.checkpoint import CheckpointManager, load_checkpoint
 from seq2see.train.run_lock import LOCK, RunStatus, is_locked, lock_run
 from seq2see.train.run_log import RunLog
+from seq2see.train.validation import Scores
 from tests.commands import run_command
-from tests.corpora import SMALL_SETTINGS, tensors_equal
+from tests.corpora import SMALL_SETTINGS, load_weights, tensors_equal
 from tests.kill_study import STATEFUL, checkpoints, is_same_run, newest
 from tests.models import GRAMMAR_MODEL
 
@@ -101,6 +103,19 @@ def test_error_if_all_checkpoints_are_damaged(interrupted: Path) -> None:
         truncate(checkpoint.path)
     with pytest.raises(UserError, match=r"has 2 checkpoints, all damaged or from another run \(newest: step-0000"):
         run.resume(interrupted)
+
+
+def test_the_average_of_the_checkpoints_is_written_if_it_scores_highest(
+    interrupted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.resume(interrupted)
+    kept = [load_checkpoint(each)[0] for each in CheckpointManager(interrupted / "checkpoints").list_files("weights")]
+    values = count()
+    monkeypatch.setattr(Scores, "value", property(lambda _: next(values)))  # the average is scored last
+    run.resume(interrupted)
+    for name, weight in load_weights(interrupted).items():
+        torch.testing.assert_close(weight, torch.stack([each[name] for each in kept]).mean(0))
+    assert len(kept) > 1
 
 
 def test_damaged_weights_are_left_out_of_the_average(interrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
