@@ -174,6 +174,10 @@ def test_a_foreign_source_tokenizer_is_refused(tmp_path: Path) -> None:
     load(folder)
     model.tokenizers[0].save(folder / "source.json")
     assert "source.json does not belong to this model" in refusal(folder)
+    for name in ("source.json", "files.json"):
+        (folder / name).unlink()
+    Tokenizer.train(ENGLISH, vocab_size=270).save(folder / "tokenizer.json")  # of source and target
+    assert "tokenizer.json has 270 tokens, but model.vocab_size" in refusal(folder)
 
 
 UNCHECKED_DAMAGES: dict[str, tuple[Damage, str]] = {
