@@ -118,6 +118,7 @@ parity: setup
 bench: setup $(EXTRAS_READY)
 	$(EXTRAS)/bin/pip install -q -c constraints.txt -e '.[bench]'
 	$(EXTRAS)/bin/python benchmarks/model_cpu.py $(if $(DATA),--data $(DATA))
+	$(EXTRAS)/bin/python benchmarks/engine.py
 	$(EXTRAS)/bin/python benchmarks/decode_cpu.py
 	$(EXTRAS)/bin/python benchmarks/exchange.py
 	$(EXTRAS)/bin/python benchmarks/corpus.py $(if $(DATA),--data $(DATA))

@@ -26,6 +26,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import torch
 import transformers
+from peers import END, START, transformer_base
 
 from seq2see.data.framing import Framing
 from seq2see.decode.generate import decode_requests
@@ -36,7 +37,7 @@ from seq2see.decode.search import Search
 from seq2see.exchange.huggingface import from_huggingface
 from seq2see.model.network import Network
 
-VOCABULARY, START, END = 16_000, 1, 2
+VOCABULARY = 16_000
 IN, OUT = 24, 64
 CASES = [(batch, beam) for beam in (1, 4) for batch in (1, 8, 32)]
 
@@ -50,29 +51,6 @@ NAMES = (
 )
 
 Run = Callable[[list[list[int]], int], int]  # takes sources and beam size, returns the number of generated tokens
-
-
-def marian() -> Any:
-    torch.manual_seed(0)
-    return transformers.MarianMTModel(
-        transformers.MarianConfig(
-            vocab_size=VOCABULARY,
-            d_model=512,
-            encoder_layers=6,
-            decoder_layers=6,
-            encoder_attention_heads=8,
-            decoder_attention_heads=8,
-            encoder_ffn_dim=2048,
-            decoder_ffn_dim=2048,
-            activation_function="relu",
-            scale_embedding=True,
-            pad_token_id=0,
-            eos_token_id=END,
-            decoder_start_token_id=START,
-            attn_implementation="sdpa",
-            max_position_embeddings=512,
-        )
-    ).eval()
 
 
 def run_seq2see(model: Network) -> Run:
@@ -135,7 +113,7 @@ def run_ctranslate2(model: Any, quantization: str, threads: int) -> Run:
 
 
 def build(name: str, threads: int) -> Run:
-    hf_model = marian()
+    hf_model = transformer_base(VOCABULARY)
     library, precision = name.rsplit(" ", 1)
     if library == "Hugging Face":
         return run_hugging_face(hf_model)

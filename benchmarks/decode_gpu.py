@@ -14,10 +14,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
+from peers import END, START, transformer_base
 
 from seq2see.data.framing import Framing
 from seq2see.decode.generate import decode_requests
@@ -30,7 +32,6 @@ from seq2see.model.transformer import Transformer
 
 DEVICE = "cuda"
 BANDWIDTH = 4.24e12  # bytes per second, measured on an H200
-START, END = 1, 2
 Run = Callable[[], int]  # returns the number of generated tokens
 
 
@@ -50,33 +51,15 @@ class Contender:
     seconds: list[float] = field(default_factory=list)
 
 
-def transformer_base() -> Any:
-    config = transformers.MarianConfig(
-        vocab_size=37000,
-        d_model=512,
-        encoder_layers=6,
-        decoder_layers=6,
-        encoder_attention_heads=8,
-        decoder_attention_heads=8,
-        encoder_ffn_dim=2048,
-        decoder_ffn_dim=2048,
-        activation_function="relu",
-        scale_embedding=True,
-        pad_token_id=0,
-        eos_token_id=END,
-        decoder_start_token_id=START,
-        attn_implementation="sdpa",
-        max_position_embeddings=512,
-    )
-    return transformers.MarianMTModel(config)
-
-
 def gpt2() -> Any:
     config = transformers.GPT2Config(attn_implementation="sdpa", bos_token_id=START, eos_token_id=END, pad_token_id=0)
     return transformers.GPT2LMHeadModel(config)
 
 
-MODELS = {"transformer-base": (transformer_base, 30, 64), "gpt2": (gpt2, 32, 256)}
+MODELS: dict[str, tuple[Callable[[], Any], int, int]] = {
+    "transformer-base": (partial(transformer_base, 37_000), 30, 64),
+    "gpt2": (gpt2, 32, 256),
+}
 
 
 def run_seq2see(model: Network, work: Workload, inputs: list[list[int]]) -> Run:

@@ -1,7 +1,6 @@
 """Fuzzing of the command line: random options, damaged model directories and odd input files must never give a traceback.
 
     python -m tests.fuzz [--cases 5000] [--seed 1] [--only options directory input]
-    python -m tests.fuzz PARSER --count 100000               # instead the parser of a format: see fuzz_parsers.py
 
 Every case runs `seq2see` in a forked process. It must end within the time limit with exit code 0, 1 or 2; a failure must say
 why on standard error, and never with a traceback; and the bundled model must stay as it is. Cases follow from (seed, number),
@@ -30,7 +29,6 @@ import typer
 from seq2see.cli import app
 from seq2see.storage.bundled import BUNDLED, GRAMMAR
 from tests.commands import run_command
-from tests.fuzz_parsers import PARSERS, main
 
 TIME_LIMIT = 60  # seconds per case: far above what any of them takes, so that only a hang exceeds it
 SKIPPED = {"explore"}  # runs until it is stopped
@@ -360,8 +358,6 @@ def fuzz(kinds: list[str], cases: int, seed: int, first: int = 0) -> tuple[Count
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in PARSERS:
-        sys.exit(main())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)

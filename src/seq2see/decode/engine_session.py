@@ -72,14 +72,10 @@ class EngineSession(Session[R]):
     ) -> None:
         """With `plain`, the engine searches; it then runs at most `max_steps` between checks for finished requests."""
         self.model, self.search, self.taps, self.capacity = model, search, NO_TAPS, size.rows
-        self.options, self.special_tokens, self.plain, self.max_steps = (
-            RowOptions.of(search),
-            special_tokens,
-            plain,
-            max_steps,
-        )
-        self.rows: list[Row[R]] = []
-        self.is_cancelled = False
+        self.special_tokens, self.plain, self.max_steps = special_tokens, plain, max_steps
+        self.options = RowOptions.of(search)
+        self.rows = []
+        self.is_cancelled = False  # by another thread
         self.batch = EngineBatch(engine, _rules(search, special_tokens, size.max_new_tokens, plain), size.rows)
         if plain:
             return

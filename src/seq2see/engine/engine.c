@@ -24,8 +24,6 @@
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
-#elif defined(__wasm_simd128__)
-#include <wasm_simd128.h>
 #endif
 
 #define GLUE_(a, b) a##_##b
@@ -164,21 +162,6 @@ INLINE Weights load_weights(const uint8_t *w) {
 INLINE Sums dot(Sums s, Weights w, int32_t x) {
   int8x16_t inputs = vreinterpretq_s8_s32(vdupq_n_s32(x));
   for (int i = 0; i < 4; i++) s.part[i] = vdotq_s32(s.part[i], w.part[i], inputs);
-  return s;
-}
-#elif defined(__wasm_simd128__)
-enum { NB = 16, GROUP = 2, ROWS = 3, OFFSET = 0 };
-typedef int16_t input_t;
-typedef struct { v128_t part[4]; } Sums, Weights;
-INLINE Sums start_sums(int32_t x) { v128_t v = wasm_i32x4_splat(x); return (Sums){{v, v, v, v}}; }
-INLINE Weights load_weights(const uint8_t *w) {
-  Weights result;
-  for (int i = 0; i < 4; i++) result.part[i] = wasm_i16x8_load8x8(w + 8 * i);
-  return result;
-}
-INLINE Sums dot(Sums s, Weights w, int32_t x) {
-  v128_t inputs = wasm_i32x4_splat(x);
-  for (int i = 0; i < 4; i++) s.part[i] = wasm_i32x4_add(s.part[i], wasm_i32x4_dot_i16x8(w.part[i], inputs));
   return s;
 }
 #elif defined(__x86_64__)  // SSE2, which all have
